@@ -1,0 +1,254 @@
+"""Where agents live: their states, boxes and parameters, and the symbols to write formulas with.
+
+Agents come in groups that share one formula. An agent stated by itself is a group of one; a fleet
+is one group of many, told apart by arrays of parameters, never by a symbol each. People count
+agents and components from 1 (``x3[2]``), arrays from 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import sympy as sp
+from numpy.typing import ArrayLike, NDArray
+
+from sottovoce.errors import ProblemError
+
+Array: TypeAlias = NDArray[np.float64]
+State: TypeAlias = Any  # a SymPy symbol, or a NumPy array of symbols for a vector state
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+
+
+def read_only(values: ArrayLike) -> Array:
+    """Return a read-only float64 copy of ``values``."""
+    array = np.array(values, dtype=np.float64)
+    array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Agents with one formula: ``x_i in X_i = [lower_i, upper_i]`` in ``R^d``, i = 1..count.
+
+    Attributes:
+        name: what people call the agent, or the fleet's common name.
+        count: how many agents; 1 for an agent stated by itself.
+        symbols: the d components of the state as they appear in formulas.
+        lower: lower bounds, shape (count, d), a read-only view that may be broadcast.
+        upper: upper bounds, likewise.
+        parameters: an array of ``count`` numbers for each parameter symbol.
+    """
+
+    name: str
+    count: int
+    symbols: tuple[sp.Symbol, ...]
+    lower: Array
+    upper: Array
+    parameters: Mapping[sp.Symbol, Array]
+
+    @property
+    def dim(self) -> int:
+        """The dimension d of each agent's state."""
+        return len(self.symbols)
+
+    @property
+    def state(self) -> State:
+        """The state of one agent as formulas use it: a symbol, or an array of d symbols."""
+        return _bundle(self.symbols)
+
+    def parameter(self, name: str) -> State:
+        """The symbol of parameter ``name``, or an array of symbols if each agent has several."""
+        pattern = re.compile(re.escape(name) + r"(\[\d+\])?\Z")
+        found = [s for s in self.parameters if pattern.match(s.name)]
+        if not found:
+            known = ", ".join(s.name for s in self.parameters) or "none"
+            raise ProblemError(
+                f"parameter must be one of the fleet's ({known}), got {name!r}: "
+                "give its values in parameters={...}"
+            )
+        return _bundle(found)
+
+    def label(self, index: int) -> str:
+        """What people call agent ``index`` (from 0) of the group."""
+        return self.name if self.count == 1 else f"{self.name}{index + 1}"
+
+
+class States(Sequence[State]):
+    """The states of agents stated one by one; ``x[0]`` is the first agent's state."""
+
+    __slots__ = ("groups",)
+
+    groups: tuple[Group, ...]
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self.groups = tuple(groups)
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [group.state for group in self.groups[index]]
+        return self.groups[index].state
+
+    def __iter__(self) -> Iterator[State]:
+        return (group.state for group in self.groups)
+
+
+def states(
+    n: int,
+    *,
+    lower: Any,
+    upper: Any,
+    dim: int | Sequence[int] = 1,
+    names: Sequence[str] | None = None,
+) -> States:
+    """Return the states of n agents, ``x_i in X_i = {x in R^d_i : lower_i <= x <= upper_i}``.
+
+    Args:
+        n: number of agents.
+        lower: one bound for all, one per agent, or per agent a list with one per component.
+        upper: likewise.
+        dim: d_i, one for all or one per agent. The paper has d_i = 1: then ``x[i]`` is a plain
+            symbol; otherwise it is an array of d_i symbols.
+        names: what to call the agents in files and reports; x1, x2, ... by default.
+    """
+    _require_count(n)
+    dims = [dim] * n if isinstance(dim, (int, np.integer)) else list(dim)
+    labels = [f"x{i + 1}" for i in range(n)] if names is None else list(names)
+    for what, given in (("dim", dims), ("names", labels)):
+        if len(given) != n:
+            raise ProblemError(f"{what} must have one entry per agent ({n}), got {len(given)}")
+    for name, uses in Counter(labels).items():
+        if uses > 1:
+            raise ProblemError(f"names must differ, got {name} twice: rename one")
+    lows, highs = _per_agent(lower, n, "lower"), _per_agent(upper, n, "upper")
+    groups = [
+        _group(name=labels[i], count=1, dim=int(dims[i]), lower=lows[i], upper=highs[i])
+        for i in range(n)
+    ]
+    return States(groups)
+
+
+def fleet(
+    n: int,
+    *,
+    lower: ArrayLike,
+    upper: ArrayLike,
+    dim: int = 1,
+    name: str = "x",
+    parameters: Mapping[str, ArrayLike] | None = None,
+) -> Group:
+    """Return n agents that share one formula, ``f_i(x_i) = f(x_i; p_i)``.
+
+    Args:
+        n: number of agents; a million is fine, no symbol is made per agent.
+        lower: anything that broadcasts to (n, dim); for dim = 1 also a list of n numbers.
+        upper: likewise.
+        dim: the dimension d of each agent's state.
+        name: the common name of the agents in reports.
+        parameters: for each name n numbers, or an array (n, p) for p numbers per agent.
+    """
+    _require_count(n)
+    arrays: dict[sp.Symbol, Array] = {}
+    for key, values in (parameters or {}).items():
+        arrays.update(_parameter(key, values, n))
+    return _group(name=name, count=n, dim=dim, lower=lower, upper=upper, parameters=arrays)
+
+
+def _group(
+    *,
+    name: str,
+    count: int,
+    dim: int,
+    lower: Any,
+    upper: Any,
+    parameters: Mapping[sp.Symbol, Array] | None = None,
+) -> Group:
+    if not _NAME.match(name):
+        raise ProblemError(
+            f"an agent's name must be letters, digits and _ beginning with a letter, got {name!r}"
+        )
+    if dim < 1:
+        raise ProblemError(f"dim must be at least 1, got dim={dim} for {name}")
+    names = [name] if dim == 1 else [f"{name}[{c + 1}]" for c in range(dim)]
+    low = _bounds(lower, count, dim, f"lower bound of {name}")
+    high = _bounds(upper, count, dim, f"upper bound of {name}")
+    if np.any(low > high):
+        at = np.unravel_index(int(np.argmax(low > high)), low.shape)
+        raise ProblemError(
+            f"lower must not exceed upper, got lower={low[at]:g} > upper={high[at]:g} for {name}: "
+            "its domain is empty; swap the bounds or mend them"
+        )
+    return Group(
+        name=name,
+        count=count,
+        symbols=tuple(sp.Symbol(s) for s in names),
+        lower=low,
+        upper=high,
+        parameters=dict(parameters or {}),
+    )
+
+
+def _bounds(values: Any, count: int, dim: int, what: str) -> Array:
+    try:
+        array = read_only(values)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{what} must be numbers, got {values!r}") from error
+    if dim == 1 and array.ndim == 1 and array.size == count:
+        array = array[:, np.newaxis]
+    try:
+        view = np.broadcast_to(array, (count, dim))
+    except ValueError:
+        raise ProblemError(
+            f"{what} must be one number or fit the shape ({count}, {dim}), got shape {array.shape}"
+        ) from None
+    if not np.all(np.isfinite(array)):
+        raise ProblemError(
+            f"{what} must be finite, because X must be compact, got "
+            f"{array[~np.isfinite(array)].flat[0]}: give a box that surely holds the optimum"
+        )
+    return view
+
+
+def _per_agent(values: Any, n: int, what: str) -> list[Any]:
+    if isinstance(values, str) or not np.iterable(values):
+        return [values] * n
+    listed = list(values)
+    if len(listed) != n:
+        raise ProblemError(f"{what} must be one number or one entry per agent ({n}), "
+                           f"got {len(listed)}")  # fmt: skip
+    return listed
+
+
+def _parameter(name: str, values: ArrayLike, n: int) -> dict[sp.Symbol, Array]:
+    array = read_only(values)
+    if not _NAME.match(name):
+        raise ProblemError(f"a parameter's name must be a plain word, got {name!r}")
+    if array.ndim not in (1, 2) or array.shape[0] != n:
+        raise ProblemError(f"parameter {name} must have one row per agent ({n}), "
+                           f"got shape {array.shape}")  # fmt: skip
+    if not np.all(np.isfinite(array)):
+        raise ProblemError(f"parameter {name} must be finite, got NaN or infinity")
+    if array.ndim == 1:
+        return {sp.Symbol(name): array}
+    return {sp.Symbol(f"{name}[{c + 1}]"): array[:, c] for c in range(array.shape[1])}
+
+
+def _bundle(symbols: Sequence[sp.Symbol]) -> State:
+    if len(symbols) == 1:
+        return symbols[0]
+    array = np.array(symbols, dtype=object)
+    array.flags.writeable = False
+    return array
+
+
+def _require_count(n: int) -> None:
+    if n < 1:
+        raise ProblemError(f"a problem needs at least one agent, got n={n}")

@@ -1,0 +1,168 @@
+"""Global constraints g_j(x) <= 0: formulas over named agents, and sums over fleets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+from numpy.typing import ArrayLike
+
+from sottovoce.errors import ProblemError
+from sottovoce.problem.agents import Array, Group, read_only
+
+Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetSum:
+    """Rows ``sum_i W[r, i] h_t(x_i; p_i)`` over the agents of one group.
+
+    Row ``r * len(terms) + t`` belongs to weights row r and term t; without weights W is one row of
+    ones.
+
+    Attributes:
+        group: the agents summed over.
+        terms: the formulas h_t in the group's symbols and parameters.
+        weights: None, a dense array (r, count), or a compressed sparse row array of that shape.
+    """
+
+    group: Group
+    terms: tuple[sp.Expr, ...]
+    weights: Weights = None
+
+    @property
+    def rows(self) -> int:
+        """How many constraints the sum takes part in."""
+        return len(self.terms) * (1 if self.weights is None else int(self.weights.shape[0]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Constraint:
+    """A family of ``rows`` constraints: ``sums + rest + offset <= 0``, row by row.
+
+    Attributes:
+        name: what people call it.
+        sums: sums over fleets, each with ``rows`` rows.
+        rest: a formula per row over agents stated one by one, or nothing at all.
+        offset: a constant per row.
+    """
+
+    name: str
+    sums: tuple[FleetSum, ...]
+    rest: tuple[sp.Expr, ...]
+    offset: Array
+
+    @property
+    def rows(self) -> int:
+        """How many scalar constraints the family has."""
+        return int(self.offset.size)
+
+    def label(self, row: int) -> str:
+        """What people call row ``row`` (from 0)."""
+        return self.name if self.rows == 1 else f"{self.name}[{row + 1}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Total:
+    """Left side of a family of constraints that sums over a fleet; compare it with <= or >=."""
+
+    sums: tuple[FleetSum, ...]
+    rest: tuple[sp.Expr, ...]
+    offset: Array
+
+    # NumPy must let `array >= total` reach our operators instead of comparing element by element.
+    __array_ufunc__ = None
+
+    def __add__(self, other: Any) -> Total:
+        if isinstance(other, Total):
+            self._require_rows(other.offset.size)
+            return Total(
+                sums=self.sums + other.sums,
+                rest=_add(self.rest, other.rest),
+                offset=read_only(self.offset + other.offset),
+            )
+        if isinstance(other, sp.Expr) and not other.is_number:
+            return replace(self, rest=_add(self.rest, (other,) * self.offset.size))
+        constant = np.atleast_1d(np.asarray(other, dtype=np.float64))
+        if constant.size != 1:
+            self._require_rows(constant.size)
+        return replace(self, offset=read_only(self.offset + constant))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Total:
+        return Total(
+            sums=tuple(replace(s, terms=tuple(-h for h in s.terms)) for s in self.sums),
+            rest=tuple(-e for e in self.rest),
+            offset=read_only(-self.offset),
+        )
+
+    def __sub__(self, other: Any) -> Total:
+        return self + (-other if isinstance(other, (Total, sp.Expr)) else -np.asarray(other))
+
+    def __rsub__(self, other: Any) -> Total:
+        return (-self).__add__(other)
+
+    def __le__(self, bound: Any) -> Constraint:
+        left = self - bound
+        return Constraint(name="", sums=left.sums, rest=left.rest, offset=left.offset)
+
+    def __ge__(self, bound: Any) -> Constraint:
+        return (-self).__le__(-bound if isinstance(bound, (Total, sp.Expr)) else -np.asarray(bound))
+
+    def _require_rows(self, got: int) -> None:
+        if got != self.offset.size:
+            raise ProblemError(
+                f"both sides must have the same number of rows: {self.offset.size} on the left, "
+                f"got {got} on the right"
+            )
+
+
+def total(group: Group, terms: Any, *, weights: ArrayLike | Any | None = None) -> Total:
+    """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over a fleet, to be compared with <= or >=.
+
+    Args:
+        group: the fleet.
+        terms: h, one formula or several (``fleet.state`` for the state itself), in the fleet's
+            symbols and parameters, affine or convex.
+        weights: W, a dense or SciPy sparse array (rows, agents); the same coefficient 1 for all if
+            not given. Weights of terms that are not affine must not be negative.
+
+    Example:
+        ``total(ev, ev.state) <= capacity`` keeps a fleet of chargers below the capacity of each
+        hour.
+    """
+    exprs = tuple(sp.sympify(h) for h in np.atleast_1d(np.asarray(terms, dtype=object)))
+    held = None if weights is None else _weights(weights, group)
+    part = FleetSum(group=group, terms=exprs, weights=held)
+    return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
+
+
+def _weights(weights: Any, group: Group) -> Weights:
+    matrix: Any
+    if sparse.issparse(weights):
+        matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
+        matrix.sum_duplicates()
+        matrix.eliminate_zeros()
+        values = matrix.data
+    else:
+        matrix = read_only(np.atleast_2d(np.asarray(weights, dtype=np.float64)))
+        values = matrix
+    if matrix.ndim != 2 or matrix.shape[1] != group.count:
+        raise ProblemError(
+            f"weights must have one column per agent of {group.name} ({group.count}), "
+            f"got shape {matrix.shape}"
+        )
+    if not np.all(np.isfinite(values)):
+        raise ProblemError(f"weights over {group.name} must be finite, got NaN or infinity")
+    return matrix
+
+
+def _add(left: Sequence[sp.Expr], right: Sequence[sp.Expr]) -> tuple[sp.Expr, ...]:
+    if not left or not right:
+        return tuple(left or right)
+    return tuple(a + b for a, b in zip(left, right, strict=True))

@@ -1,0 +1,64 @@
+"""One hash for a value: the same content gives the same name on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+
+from sottovoce.problem.agents import Group
+from sottovoce.problem.constraints import Constraint, FleetSum
+
+
+def fingerprint(*parts: Any) -> str:
+    """Return a hash of formulas, arrays and agents, ``H(part_1, part_2, ...)``, as 32 hex digits.
+
+    Formulas count by structure, arrays by shape and little-endian bytes. The
+    names of constraints do not count.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        _feed(digest, part)
+    return digest.hexdigest()
+
+
+def _feed(digest: Any, part: Any) -> None:
+    if isinstance(part, (tuple, list)):
+        digest.update(f"({len(part)}".encode())
+        for item in part:
+            _feed(digest, item)
+    elif isinstance(part, sp.Basic):
+        digest.update(b"e" + sp.srepr(part).encode())
+    elif isinstance(part, str | int | float | bool) or part is None:
+        digest.update(f"{type(part).__name__}:{part!r};".encode())
+    elif isinstance(part, np.ndarray):
+        _feed_array(digest, part)
+    elif sparse.issparse(part):
+        for array in (part.data, part.indices, part.indptr):
+            _feed_array(digest, np.asarray(array))
+    elif isinstance(part, Group):
+        _feed(digest, (part.name, part.count, part.symbols, part.lower, part.upper))
+        for symbol, values in sorted(part.parameters.items(), key=lambda item: item[0].name):
+            _feed(digest, (symbol, values))
+    elif isinstance(part, FleetSum):
+        _feed(digest, (part.group.name, part.terms, part.weights))
+    elif isinstance(part, Constraint):
+        _feed(digest, (part.sums, part.rest, part.offset))
+    else:
+        raise TypeError(f"cannot fingerprint a {type(part).__name__}")
+
+
+def _feed_array(digest: Any, array: Any) -> None:
+    # Equal along an axis counts once: a bound stated for all hashes like the same bound listed for
+    # each, and a fleet's broadcast arrays hash fast.
+    compact = array
+    for axis in range(array.ndim):
+        first = compact.take([0], axis=axis) if compact.shape[axis] > 1 else compact
+        if compact.strides[axis] == 0 or np.all(compact == first):
+            compact = first
+    compact = np.ascontiguousarray(compact)
+    digest.update(f"a{array.shape}{compact.shape}{compact.dtype.kind}".encode())
+    digest.update(compact.astype(compact.dtype.newbyteorder("<"), copy=False).tobytes())

@@ -1,0 +1,83 @@
+"""A fleet of electric-vehicle chargers that share what a neighbourhood's network can carry.
+
+All figures are round numbers of the size found in public statistics for European homes; none was
+tuned to the solution.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import sympy as sp
+
+from sottovoce.errors import ProblemError
+from sottovoce.problem.agents import Array, fleet
+from sottovoce.problem.constraints import total
+from sottovoce.problem.problem import Problem
+
+FIRST_HOUR = 17
+CONNECTOR_KW = (3.7, 7.4, 11.0, 22.0)
+CONNECTOR_SHARE = (0.15, 0.45, 0.30, 0.10)
+NETWORK_KW_PER_HOME = 2.0
+"""What low-voltage networks are commonly designed to carry per home, diversity included."""
+
+# By the hour of the day, from midnight: a working day's household load in kW per home, and a
+# day-ahead price in euro per kWh.
+# fmt: off
+HOME_KW = (0.35, 0.30, 0.28, 0.27, 0.27, 0.30, 0.42, 0.60, 0.62, 0.55, 0.52, 0.52,
+           0.56, 0.54, 0.50, 0.50, 0.56, 0.72, 0.90, 0.98, 0.92, 0.80, 0.62, 0.46)
+PRICE = (0.080, 0.074, 0.070, 0.068, 0.069, 0.075, 0.092, 0.115, 0.120, 0.108, 0.095, 0.088,
+         0.082, 0.078, 0.080, 0.088, 0.102, 0.125, 0.145, 0.150, 0.138, 0.118, 0.102, 0.090)
+# fmt: on
+WEAR = 0.002
+"""Cost of a kW drawn for an hour, squared, in euro: losses and the battery's ageing."""
+
+
+def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
+    """Return n chargers that plan ``hours`` hours from 17:00, ``x_i[t]`` kW in hour t.
+
+    ``f_i(x) = sum_t (price_t x[t] + wear x[t]^2) + value_i (sum_t x[t] - need_i)^2`` over
+    ``0 <= x[t] <= limit_i`` while the car is parked and ``x[t] = 0`` while it is away, subject to
+    ``sum_i x_i[t] <= capacity[t]``: what the network leaves after n homes' own load.
+
+    Args:
+        n: number of chargers, one per home; a million takes a second or two to state.
+        seed: draws connectors, arrivals, departures, energy needs and their urgency.
+        hours: length d of the plan; every state has this dimension.
+    """
+    if hours < 1:
+        raise ProblemError(f"hours must be at least 1, got hours={hours}")
+    rng = np.random.default_rng(seed)
+    limit = rng.choice(CONNECTOR_KW, size=n, p=CONNECTOR_SHARE)
+    arrival = np.clip(np.floor(rng.normal(1.0, 1.5, n)), 0, hours - 1)
+    departure = np.clip(np.floor(rng.normal(14.5, 1.2, n)), arrival + 1, hours)
+    wanted = np.clip(rng.lognormal(np.log(8.0), 0.6, n), 1.0, 60.0)
+    ev = fleet(
+        n,
+        name="ev",
+        dim=hours,
+        lower=0.0,
+        upper=_limits(limit, arrival, departure, hours),
+        parameters={
+            "need": np.minimum(wanted, 0.9 * limit * (departure - arrival)),
+            "value": rng.uniform(0.2, 0.5, n),
+        },
+    )
+    x = list(np.atleast_1d(ev.state))
+    clock = (FIRST_HOUR + np.arange(hours)) % 24
+    price = np.take(PRICE, clock)
+    cost = sp.Add(*(p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
+    unmet = (sp.Add(*x) - ev.parameter("need")) ** 2
+    capacity = n * (NETWORK_KW_PER_HOME - np.take(HOME_KW, clock))
+    return Problem(
+        states=ev,
+        objectives=cost + ev.parameter("value") * unmet,
+        constraints={"capacity": total(ev, x) <= capacity},
+        start=[0.0],
+    )
+
+
+def _limits(limit: Array, arrival: Array, departure: Array, hours: int) -> Array:
+    slot = np.arange(hours, dtype=np.float32)
+    parked = slot >= arrival.astype(np.float32)[:, np.newaxis]
+    parked &= slot < departure.astype(np.float32)[:, np.newaxis]
+    return limit[:, np.newaxis] * parked

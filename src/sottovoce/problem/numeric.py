@@ -1,0 +1,403 @@
+"""Numbers from formulas: f, g and their exact derivatives in float64, whole fleets at a time.
+
+States meet in blocks, because that is how second derivatives do: all agents stated one by one form
+a single block, every fleet is a block of ``count`` agents that only a sum ties together. Functions
+are compiled from exact derivatives when first called. Where a formula is not defined (a logarithm
+outside its domain, say) the answer is NaN or infinite, without a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar, final
+
+import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
+
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.constraints import Constraint, FleetSum, Weights
+from sottovoce.problem.problem import Problem
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+
+PIECE = 4096
+"""How many agents of a fleet are evaluated together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """States whose second derivatives mix: all named agents together, or each agent of a fleet.
+
+    Attributes:
+        index: where the states lie in the flat vector, a slice for a fleet.
+        count: how many agents, 1 for the named agents together.
+        symbols: the states of one agent.
+        parameters: an array of ``count`` numbers for each parameter symbol.
+    """
+
+    index: Any
+    count: int
+    symbols: tuple[sp.Symbol, ...]
+    parameters: Mapping[sp.Symbol, Array]
+
+    @property
+    def dim(self) -> int:
+        """The number of states of one agent."""
+        return len(self.symbols)
+
+    def of(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
+        """The block's part of the flat vector ``x``, shape (count, dim)."""
+        return np.reshape(x[self.index], (self.count, self.dim))
+
+
+@final
+class Formulas:
+    """Formulas ``h_1, ..., h_T`` of one agent's state, for all agents of a block at once."""
+
+    def __init__(self, exprs: Iterable[sp.Expr], block: Block) -> None:
+        self.exprs = tuple(_exact(e) for e in exprs)
+        self.block = block
+
+    def values(self, x: Array) -> Array:
+        """``h_t(x_i)``, shape (T, count)."""
+        out = np.empty((len(self.exprs), self.block.count))
+        for piece, values in self._pieces(self._value, x):
+            for t, value in enumerate(values):
+                out[t, piece] = value
+        return out
+
+    def pullback(self, x: Array, nu: Array) -> Array:
+        """``sum_t nu_it dh_t/dx (x_i)``, shape (count, dim), for nu that fits (count, T)."""
+        places, function = self._first
+        out = np.zeros((self.block.count, self.block.dim))
+        nu = np.broadcast_to(nu, (self.block.count, len(self.exprs)))
+        for piece, values in self._pieces(function, x):
+            for (t, c), value in zip(places, values, strict=True):
+                out[piece, c] += nu[piece, t] * value
+        return out
+
+    def gradients(self, x: Array) -> Array:
+        """``dh_t/dx (x_i)``, shape (count, T, dim), or (1, T, dim) if all agents agree."""
+        places, function = self._first
+        public = all(e.is_number for e in self._derivatives.values())
+        out = np.zeros((1 if public else self.block.count, len(self.exprs), self.block.dim))
+        for piece, values in self._pieces(function, x[:1] if public else x):
+            for (t, c), value in zip(places, values, strict=True):
+                out[piece, t, c] = value
+        return out
+
+    def add_hessian(self, x: Array, nu: Array, out: Array) -> None:
+        """Add ``sum_t nu_it d2h_t/dx2 (x_i)`` to ``out``, shape (count, dim, dim)."""
+        places, function = self._second
+        if not places:
+            return
+        nu = np.broadcast_to(nu, (self.block.count, len(self.exprs)))
+        for piece, values in self._pieces(function, x):
+            for (t, a, b), value in zip(places, values, strict=True):
+                out[piece, a, b] += nu[piece, t] * value
+                if a != b:
+                    out[piece, b, a] += nu[piece, t] * value
+
+    @cached_property
+    def _value(self) -> Any:
+        return self._compile(self.exprs)
+
+    @cached_property
+    def _derivatives(self) -> dict[tuple[int, int], sp.Expr]:
+        found = {
+            (t, c): sp.diff(h, symbol)
+            for t, h in enumerate(self.exprs)
+            for c, symbol in enumerate(self.block.symbols)
+            if symbol in h.free_symbols
+        }
+        return {place: e for place, e in found.items() if e != 0}
+
+    @cached_property
+    def _first(self) -> tuple[list[tuple[int, int]], Any]:
+        return list(self._derivatives), self._compile(self._derivatives.values())
+
+    @cached_property
+    def _second(self) -> tuple[list[tuple[int, int, int]], Any]:
+        column = {symbol: c for c, symbol in enumerate(self.block.symbols)}
+        found = {
+            (t, c, column[symbol]): sp.diff(e, symbol)
+            for (t, c), e in self._derivatives.items()
+            for symbol in e.free_symbols
+            if column.get(symbol, -1) >= c
+        }
+        found = {place: e for place, e in found.items() if e != 0}
+        return list(found), self._compile(found.values())
+
+    def _compile(self, exprs: Iterable[sp.Expr]) -> Any:
+        arguments = [*self.block.symbols, *self.block.parameters]
+        return sp.lambdify(arguments, list(exprs), modules="numpy", cse=True)
+
+    def _pieces(self, function: Any, x: Array) -> Iterator[tuple[slice, list[Any]]]:
+        # Columns of a tall array lie far apart: pieces that fit the cache are ten times faster.
+        for begin in range(0, len(x), PIECE):
+            piece = slice(begin, begin + PIECE)
+            columns = x[piece].T.copy()
+            parameters = (values[piece] for values in self.block.parameters.values())
+            with np.errstate(all="ignore"):
+                yield piece, function(*columns, *parameters)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """What one block adds to some rows of g: ``g[rows[r, t]] += sum_i W[r, i] h_t(x_i)``."""
+
+    rows: Any
+    weights: Weights
+    formulas: Formulas
+
+    def spread(self, mu: Array) -> Array:
+        """``nu_it = sum_r W[r, i] mu[rows[r, t]]``, shape (count, T), or (1, T) without weights."""
+        local = mu[self.rows]
+        return local if self.weights is None else np.asarray(self.weights.T @ local)
+
+    def gather(self, values: Array) -> Array:
+        """``sum_i W[r, i] values[t, i]`` for every row, shape (r, T)."""
+        if self.weights is None:
+            return np.asarray(values.sum(axis=1))[np.newaxis]
+        return np.asarray(self.weights @ values.T)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Jacobian:
+    """``J = dg/dx`` at one point, kept as weights and gradients per agent.
+
+    Attributes:
+        shape: (m, N).
+        blocks: the blocks of states.
+        parts: with each part of g, ``dh_t/dx (x_i)`` as ``Formulas.gradients`` gives it.
+    """
+
+    shape: tuple[int, int]
+    blocks: tuple[Block, ...]
+    parts: tuple[tuple[Part, Array], ...]
+
+    def times(self, v: Array) -> Array:
+        """``J v``, shape (m,)."""
+        out = np.zeros(self.shape[0])
+        for part, slope in self.parts:
+            moved = np.einsum("itd,id->ti", slope, part.formulas.block.of(v))
+            out[part.rows] += part.gather(moved)
+        return out
+
+    def pullback(self, mu: Array) -> Array:
+        """``J' mu``, shape (N,)."""
+        out = np.zeros(self.shape[1])
+        for part, slope in self.parts:
+            block = part.formulas.block
+            pulled = np.einsum("it,itd->id", part.spread(mu), slope)
+            out[block.index] += np.broadcast_to(pulled, (block.count, block.dim)).ravel()
+        return out
+
+    def gram(self, inner: Sequence[Array | None]) -> Array:
+        """``J B J'``, shape (m, m), for B with blocks ``inner``; None leaves a block out."""
+        out = np.zeros((self.shape[0], self.shape[0]))
+        for block, b in zip(self.blocks, inner, strict=True):
+            if b is None:
+                continue
+            mine = [(p, slope) for p, slope in self.parts if p.formulas.block is block]
+            if all(p.weights is None and len(slope) == 1 for p, slope in mine):
+                b = b.sum(axis=0, keepdims=True)
+            for left, left_slope in mine:
+                half = left_slope @ b
+                for right, right_slope in mine:
+                    products = half @ right_slope.transpose(0, 2, 1)
+                    at = np.ix_(left.rows.ravel(), right.rows.ravel())
+                    out[at] += _weighted(left.weights, products, right.weights)
+        return out
+
+    def columns(self, block: Block) -> Array:
+        """The columns of one block as a dense array (m, count * dim)."""
+        out = np.zeros((self.shape[0], block.count * block.dim))
+        for part, slope in self.parts:
+            if part.formulas.block is block:
+                w = np.ones((1, block.count)) if part.weights is None else _dense(part.weights)
+                products = np.einsum("ri,itd->rtid", w, slope)
+                out[part.rows.ravel()] += products.reshape(part.rows.size, -1)
+        return out
+
+    def dense(self) -> Array:
+        """J itself, shape (m, N); for small problems."""
+        out = np.zeros(self.shape)
+        for block in self.blocks:
+            out[:, block.index] = self.columns(block)
+        return out
+
+
+@final
+class Numeric:
+    """A problem in float64: objective, constraints and their first and second derivatives.
+
+    Vectors x have one entry per scalar state, vectors mu one per scalar constraint, both in the
+    problem's order.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.blocks, place = _blocks(problem.groups)
+        self._parts = tuple(_parts(problem.constraints, place, self.blocks))
+        self._offset = np.concatenate([c.offset for c in problem.constraints])
+        totals = dict.fromkeys(self.blocks, sp.Integer(0))
+        for group, f in zip(problem.groups, problem.objectives, strict=True):
+            totals[place[group.name]] += f
+        self._objectives = tuple(Formulas([f], block) for block, f in totals.items())
+
+    @cached_property
+    def lower(self) -> Array:
+        """The lower bounds of all states, shape (N,)."""
+        return self.problem.cloud.lower()
+
+    @cached_property
+    def upper(self) -> Array:
+        """The upper bounds of all states, shape (N,)."""
+        return self.problem.cloud.upper()
+
+    def objective(self, x: Array) -> float:
+        """``sum_i f_i(x_i)``."""
+        total = 0.0
+        for formulas in self._objectives:
+            total += float(formulas.values(formulas.block.of(x)).sum())
+        return total
+
+    def objective_gradient(self, x: Array) -> Array:
+        """The gradients of all ``f_i`` in one vector, shape (N,)."""
+        out = np.empty(x.size)
+        for formulas in self._objectives:
+            block = formulas.block
+            out[block.index] = formulas.pullback(block.of(x), np.ones((1, 1))).ravel()
+        return out
+
+    def objective_hessian(self, x: Array) -> tuple[Array, ...]:
+        """Second derivatives of the objective, per block an array (count, dim, dim)."""
+        out = tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
+        for total, formulas in zip(out, self._objectives, strict=True):
+            formulas.add_hessian(formulas.block.of(x), np.ones((1, 1)), total)
+        return out
+
+    def constraints(self, x: Array) -> Array:
+        """``g(x)``, shape (m,)."""
+        out = self._offset.copy()
+        for part in self._parts:
+            out[part.rows] += part.gather(part.formulas.values(part.formulas.block.of(x)))
+        return out
+
+    def pullback(self, x: Array, mu: Array) -> Array:
+        """``(dg/dx)' mu``, the gradient of ``mu' g``, shape (N,)."""
+        out = np.zeros(x.size)
+        for part in self._parts:
+            block = part.formulas.block
+            out[block.index] += part.formulas.pullback(block.of(x), part.spread(mu)).ravel()
+        return out
+
+    def lagrangian(self, x: Array, mu: Array) -> float:
+        """``L = sum_i f_i + mu' g`` at (x, mu)."""
+        with np.errstate(all="ignore"):
+            return self.objective(x) + float(mu @ self.constraints(x))
+
+    def lagrangian_gradient(self, x: Array, mu: Array) -> Array:
+        """The gradient of ``L = sum_i f_i + mu' g`` in x, shape (N,)."""
+        return self.objective_gradient(x) + self.pullback(x, mu)
+
+    def constraint_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
+        """Second derivatives of ``mu' g``, per block an array (count, dim, dim)."""
+        out = tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
+        for total, block in zip(out, self.blocks, strict=True):
+            for part in (p for p in self._parts if p.formulas.block is block):
+                part.formulas.add_hessian(block.of(x), part.spread(mu), total)
+        return out
+
+    def lagrangian_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
+        """Second derivatives of ``L`` in x, per block an array (count, dim, dim)."""
+        both = zip(self.objective_hessian(x), self.constraint_hessian(x, mu), strict=True)
+        return tuple(f + g for f, g in both)
+
+    def jacobian(self, x: Array) -> Jacobian:
+        """``dg/dx`` at x."""
+        slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self._parts)
+        shape = (self._offset.size, x.size)
+        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes))
+
+    def residual(self, x: Array, mu: Array) -> float:
+        """The natural residual of the saddle-point conditions, 0 at a saddle point only.
+
+        ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)`` over all components.
+        """
+        moved = np.clip(x - self.lagrangian_gradient(x, mu), self.lower, self.upper)
+        raised = np.maximum(mu + self.constraints(x), 0.0)
+        return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
+
+
+def _blocks(groups: Sequence[Group]) -> tuple[tuple[Block, ...], dict[str, Block]]:
+    ends = np.cumsum([group.count * group.dim for group in groups])
+    spans = [
+        slice(int(end) - g.count * g.dim, int(end)) for g, end in zip(groups, ends, strict=True)
+    ]
+    place = {
+        g.name: Block(index=span, count=g.count, symbols=g.symbols, parameters=g.parameters)
+        for g, span in zip(groups, spans, strict=True)
+        if g.count > 1
+    }
+    fleets = tuple(place.values())
+    named = [group for group in groups if group.count == 1]
+    if not named:
+        return fleets, place
+    together = Block(
+        index=np.r_[tuple(s for g, s in zip(groups, spans, strict=True) if g.count == 1)],
+        count=1,
+        symbols=tuple(s for group in named for s in group.symbols),
+        parameters={s: a for group in named for s, a in group.parameters.items()},
+    )
+    place.update({group.name: together for group in named})
+    return (together, *fleets), place
+
+
+def _parts(
+    families: Sequence[Constraint], place: Mapping[str, Block], blocks: Sequence[Block]
+) -> Iterator[Part]:
+    alone: list[tuple[int, sp.Expr]] = []
+    begin = 0
+    for family in families:
+        alone.extend((begin + r, e) for r, e in enumerate(family.rest))
+        for term in family.sums:
+            yield _fleet_part(term, begin, place[term.group.name])
+        begin += family.rows
+    if alone:
+        rows, exprs = zip(*alone, strict=True)
+        formulas = Formulas(exprs, blocks[0])
+        yield Part(rows=np.array([rows]), weights=None, formulas=formulas)
+
+
+def _fleet_part(term: FleetSum, begin: int, block: Block) -> Part:
+    rows = begin + np.arange(term.rows).reshape(-1, len(term.terms))
+    return Part(rows=rows, weights=term.weights, formulas=Formulas(term.terms, block))
+
+
+def _weighted(left: Weights, products: Array, right: Weights) -> Array:
+    """``sum_i Wl[r, i] products[i, t, u] Wr[s, i]`` as a matrix, rows (r, t), columns (s, u)."""
+    if left is None and right is None:
+        return np.asarray(products.sum(axis=0))
+    one = np.ones((1, products.shape[0]))
+    wl, wr = (one if w is None else w for w in (left, right))
+    out = np.zeros((wl.shape[0], products.shape[1], wr.shape[0], products.shape[2]))
+    for t, u in zip(*np.nonzero(np.any(products != 0.0, axis=0)), strict=True):
+        factor = products[:, t, u]
+        scaled = wl * factor if isinstance(wl, np.ndarray) else wl.multiply(factor)
+        out[:, t, :, u] = _dense(scaled @ wr.T)
+    return out.reshape(wl.shape[0] * products.shape[1], -1)
+
+
+def _dense(matrix: Any) -> Array:
+    return np.asarray(matrix if isinstance(matrix, np.ndarray) else matrix.toarray())
+
+
+def _exact(expr: sp.Expr) -> sp.Expr:
+    # Code printers write a Float with 15 digits; as a fraction it reaches the code bit by bit.
+    floats = {f: sp.Rational(*float(f).as_integer_ratio()) for f in expr.atoms(sp.Float)}
+    return expr.xreplace(floats)

@@ -1,0 +1,373 @@
+"""The problem: minimise sum_i f_i(x_i) subject to g(x) <= 0, x_i in X_i, split by who knows what.
+
+``CloudView`` holds what the cloud knows (boxes and constraints) and cannot name an objective;
+``AgentView`` holds what one agent knows (its objective, box and start) and cannot name a
+constraint; ``Problem`` is both together, for whoever may see everything: a simulation or a study.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, final
+
+import numpy as np
+import sympy as sp
+from sympy.core.relational import GreaterThan, LessThan, Relational
+from sympy.logic.boolalg import BooleanAtom
+
+from sottovoce.errors import ProblemError
+from sottovoce.problem.agents import Array, Group, States, read_only
+from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.expressions import check_expression
+from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.text import parse_constraint, parse_expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CloudView:
+    """What the cloud knows: ``X_1, ..., X_n`` and ``g_1, ..., g_m``; no objective, no start.
+
+    Attributes:
+        groups: the agents, with the parameters that constraints use and no others.
+        constraints: the families of constraints.
+        fingerprint: a hash of all of the above; certificates and plans carry it.
+    """
+
+    groups: tuple[Group, ...]
+    constraints: tuple[Constraint, ...]
+    fingerprint: str
+
+    @property
+    def agents(self) -> int:
+        """The number of agents n."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def rows(self) -> int:
+        """The number of scalar constraints m."""
+        return sum(constraint.rows for constraint in self.constraints)
+
+    @property
+    def size(self) -> int:
+        """The number of scalar states, ``sum_i d_i``."""
+        return sum(group.count * group.dim for group in self.groups)
+
+    @property
+    def separable(self) -> bool:
+        """Whether there are only sums over fleets, and no formula over named agents."""
+        return not any(constraint.rest for constraint in self.constraints)
+
+    def agent_labels(self) -> list[str]:
+        """What people call the agents, in order."""
+        return [g.label(i) for g in self.groups for i in range(g.count)]
+
+    def row_labels(self) -> list[str]:
+        """What people call the constraints, in order."""
+        return [c.label(r) for c in self.constraints for r in range(c.rows)]
+
+    def lower(self) -> Array:
+        """The lower bounds of all states in one vector of length ``size``."""
+        return np.concatenate([group.lower.ravel() for group in self.groups])
+
+    def upper(self) -> Array:
+        """The upper bounds of all states in one vector of length ``size``."""
+        return np.concatenate([group.upper.ravel() for group in self.groups])
+
+    def locate(self, agent: int) -> tuple[int, int]:
+        """The group of agent number ``agent`` (from 1) and its place there, both from 0."""
+        if not 1 <= agent <= self.agents:
+            raise ProblemError(f"agent must lie in 1..{self.agents}, got agent={agent}")
+        ends = np.cumsum([group.count for group in self.groups])
+        index = int(np.searchsorted(ends, agent))
+        return index, agent - 1 - int(ends[index] - self.groups[index].count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentView:
+    """What agent i alone knows: ``f_i``, ``X_i`` and where it starts.
+
+    Attributes:
+        name: what people call it.
+        symbols: the components of its state.
+        lower: lower bounds, shape (d,).
+        upper: upper bounds, shape (d,).
+        objective: f_i in these symbols, parameters filled in.
+        start: x_i(0), shape (d,).
+    """
+
+    name: str
+    symbols: tuple[sp.Symbol, ...]
+    lower: Array
+    upper: Array
+    objective: sp.Expr
+    start: Array
+
+
+@final
+class Problem:
+    """Minimise ``sum_i f_i(x_i)`` subject to ``g_j(x) <= 0`` for all j and ``x_i in X_i``.
+
+    Values are checked when the problem is stated and never change afterwards.
+
+    Args:
+        states: from ``states`` or ``fleet``, or a list of such.
+        objectives: f_i for every agent stated by itself and one formula per fleet, in the order of
+            ``states``; a formula may be text such as ``"(x1 - 9)**2 + x1"``.
+        constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev, ev.state) <= 40``, or
+            text; a mapping gives them names.
+        start: x_i(0) per agent or fleet in the same order; by default the point of X_i nearest 0.
+        privacy: settings from a problem file's ``[privacy]`` table.
+        schedule: settings from a problem file's ``[schedule]`` table.
+        source: the files it was read from, by relative path.
+    """
+
+    groups: tuple[Group, ...]
+    objectives: tuple[sp.Expr, ...]
+    cloud: CloudView
+    start: tuple[Array, ...]
+    privacy: Mapping[str, Any]
+    schedule: Mapping[str, Any]
+    source: Mapping[str, str] | None
+
+    def __init__(
+        self,
+        *,
+        states: Any,
+        objectives: Any,
+        constraints: Any,
+        start: Any = None,
+        privacy: Mapping[str, Any] | None = None,
+        schedule: Mapping[str, Any] | None = None,
+        source: Mapping[str, str] | None = None,
+    ) -> None:
+        groups = _groups(states)
+        vars(self).update(
+            groups=groups,
+            objectives=_objectives(objectives, groups),
+            cloud=_cloud(groups, _constraints(constraints, groups)),
+            start=_start(start, groups),
+            privacy=MappingProxyType(dict(privacy or {})),
+            schedule=MappingProxyType(dict(schedule or {})),
+            source=None if source is None else MappingProxyType(dict(source)),
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Problem never changes, cannot set {name}: state a new one")
+
+    @property
+    def constraints(self) -> tuple[Constraint, ...]:
+        """The families of constraints."""
+        return self.cloud.constraints
+
+    @property
+    def agents(self) -> int:
+        """The number of agents n."""
+        return self.cloud.agents
+
+    @property
+    def rows(self) -> int:
+        """The number of scalar constraints m."""
+        return self.cloud.rows
+
+    @property
+    def size(self) -> int:
+        """The number of scalar states, ``sum_i d_i``."""
+        return self.cloud.size
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything: constraints, boxes, objectives, parameters and starts."""
+        return fingerprint(self.groups, self.constraints, *self.objectives, *self.start)
+
+    def agent(self, agent: int) -> AgentView:
+        """What agent number ``agent``, counted from 1, knows."""
+        index, place = self.cloud.locate(agent)
+        group = self.groups[index]
+        values = {s: sp.Float(float(a[place])) for s, a in group.parameters.items()}
+        return AgentView(
+            name=group.label(place),
+            symbols=group.symbols,
+            lower=group.lower[place],
+            upper=group.upper[place],
+            objective=self.objectives[index].subs(values),
+            start=self.start[index][place],
+        )
+
+    def __repr__(self) -> str:
+        return f"Problem(agents={self.agents}, constraints={self.rows}, states={self.size})"
+
+
+def _groups(given: Any) -> tuple[Group, ...]:
+    parts = [given] if isinstance(given, (Group, States)) else list(given)
+    groups: list[Group] = []
+    for part in parts:
+        if isinstance(part, States):
+            groups.extend(part.groups)
+        elif isinstance(part, Group):
+            groups.append(part)
+        else:
+            raise ProblemError(f"states must come from sv.states or sv.fleet, got {part!r}")
+    if not groups:
+        raise ProblemError("a problem needs at least one agent, got no states")
+    names = [group.name for group in groups]
+    names += sorted({s.name.partition("[")[0] for g in groups for s in g.parameters})
+    for name, uses in Counter(names).items():
+        if uses > 1:
+            raise ProblemError(f"names must differ, got {name} twice: rename one")
+    return tuple(groups)
+
+
+def _objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr, ...]:
+    listed = list(given) if isinstance(given, (list, tuple)) else [given]
+    if len(listed) != len(groups):
+        raise ProblemError(
+            f"objectives must have one formula per agent or fleet ({len(groups)}), "
+            f"got {len(listed)}"
+        )
+    owner = {s: group.name for group in groups for s in (*group.symbols, *group.parameters)}
+    exprs: list[sp.Expr] = []
+    for group, formula in zip(groups, listed, strict=True):
+        where = f"objective of {group.name}"
+        if isinstance(formula, str):
+            formula = parse_expression(formula, {s.name: s for s in owner}, where=where)
+        expr = check_expression(formula, owner, where)
+        for symbol in sorted(expr.free_symbols, key=str):
+            if owner[symbol] != group.name:
+                raise ProblemError(
+                    f"{where} may name its own state only, got {symbol}, which belongs to "
+                    f"{owner[symbol]}: put what couples agents into a constraint"
+                )
+        exprs.append(expr)
+    return tuple(exprs)
+
+
+def _constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...]:
+    if isinstance(given, Mapping):
+        pairs = [(str(name), relation) for name, relation in given.items()]
+    else:
+        listed = list(given) if isinstance(given, (list, tuple)) else [given]
+        pairs = [(f"g{j + 1}", relation) for j, relation in enumerate(listed)]
+    if not pairs:
+        raise ProblemError("a problem needs at least one constraint, got none")
+    symbols = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
+    families = tuple(_constraint(name, relation, symbols, groups) for name, relation in pairs)
+    _require_everybody_takes_part(families, groups)
+    return families
+
+
+def _constraint(
+    name: str, given: Any, symbols: Mapping[str, sp.Symbol], groups: tuple[Group, ...]
+) -> Constraint:
+    where = f"constraint {name}"
+    if isinstance(given, Constraint):
+        return _fleet_constraint(name, given, symbols, groups)
+    if isinstance(given, str):
+        expr = parse_constraint(given, symbols, where=where)
+    elif isinstance(given, (bool, np.bool_, BooleanAtom)):
+        raise ProblemError(
+            f"{where} must name at least one agent, got a comparison that is always "
+            f"{bool(given)}: remove it or mend it"
+        )
+    elif isinstance(given, LessThan | GreaterThan):
+        expr = given.lts - given.gts
+    else:
+        kind = f"the relation {given.rel_op}" if isinstance(given, Relational) else repr(given)
+        raise ProblemError(f"{where} must be a comparison with <= or >=, got {kind}")
+    expr = check_expression(expr, symbols.values(), where)
+    if not expr.free_symbols:
+        raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
+    return Constraint(name=name, sums=(), rest=(expr,), offset=read_only([0.0]))
+
+
+def _fleet_constraint(
+    name: str, given: Constraint, symbols: Mapping[str, sp.Symbol], groups: tuple[Group, ...]
+) -> Constraint:
+    where = f"constraint {name}"
+    if len({part.group.name for part in given.sums}) < len(given.sums):
+        raise ProblemError(f"{where} must sum over each fleet once: add the terms inside one total")
+    for part in given.sums:
+        if part.group not in groups:
+            raise ProblemError(f"{where} sums over {part.group.name}, which is not in states")
+        allowed = {*part.group.symbols, *part.group.parameters}
+        for h in part.terms:
+            check_expression(h, allowed, where)
+            if not h.free_symbols & set(part.group.symbols):
+                raise ProblemError(
+                    f"{where} must depend on the state of {part.group.name}, got the term {h}"
+                )
+    rest = tuple(check_expression(e, symbols.values(), where) for e in given.rest)
+    return replace(given, name=name, rest=rest)
+
+
+def _require_everybody_takes_part(
+    families: tuple[Constraint, ...], groups: tuple[Group, ...]
+) -> None:
+    named = {s for family in families for e in family.rest for s in e.free_symbols}
+    for group in groups:
+        present = np.full(group.count, bool(named & set(group.symbols)))
+        for part in (s for family in families for s in family.sums if s.group is group):
+            present |= True if part.weights is None else _used(part)
+        if not present.all():
+            raise ProblemError(
+                f"every agent must take part in a constraint, got none that names "
+                f"{group.label(int(np.argmin(present)))}: let it minimise its objective alone"
+            )
+
+
+def _used(part: FleetSum) -> Any:
+    return np.asarray(abs(part.weights).sum(axis=0)).ravel() > 0
+
+
+def _cloud(groups: tuple[Group, ...], families: tuple[Constraint, ...]) -> CloudView:
+    used = {
+        s for family in families for part in family.sums for h in part.terms for s in h.free_symbols
+    }
+    public = {
+        group.name: replace(
+            group, parameters={s: a for s, a in group.parameters.items() if s in used}
+        )
+        for group in groups
+    }
+    constraints = tuple(
+        replace(f, sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
+        for f in families
+    )
+    held = tuple(public.values())
+    return CloudView(
+        groups=held, constraints=constraints, fingerprint=fingerprint(held, constraints)
+    )
+
+
+def _start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
+    listed: Sequence[Any] = [None] * len(groups) if given is None else list(given)
+    if len(listed) != len(groups):
+        raise ProblemError(
+            f"start must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
+        )
+    starts: list[Array] = []
+    for group, values in zip(groups, listed, strict=True):
+        shape = (group.count, group.dim)
+        if values is None:
+            point = np.clip(0.0, group.lower[:1], group.upper[:1])
+            if not _constant_rows(group):
+                point = np.clip(0.0, group.lower, group.upper)
+            starts.append(np.broadcast_to(read_only(point), shape))
+            continue
+        try:
+            array = np.broadcast_to(read_only(values), shape)
+        except ValueError as error:
+            raise ProblemError(f"start of {group.name} must fit the shape {shape}") from error
+        if not np.all((array >= group.lower) & (array <= group.upper)):
+            raise ProblemError(
+                f"start of {group.name} must lie in its box: move it inside the bounds"
+            )
+        starts.append(array)
+    return tuple(starts)
+
+
+def _constant_rows(group: Group) -> bool:
+    return group.lower.strides[0] == 0 and group.upper.strides[0] == 0

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+import sottovoce as sv
+from sottovoce.errors import ProblemError
+
+CLOUD = """\
+# Written by hand: a comment, and an odd layout.
+[[agents]]
+lower = -1
+upper = 1
+[[agents]]
+name = "x2"
+lower = [-2]
+upper =   2.5
+
+[[constraints]]
+expression = "x1 + x2 <= 1"
+[[constraints]]
+name = "disc"
+expression = "x1**2 + 0.5*x2**2 <= 2"
+
+[privacy]
+epsilon = "ln(3)"
+delta = 0.05
+[schedule]
+gamma_bar = 0.01
+"""
+
+
+def write(folder: Path, cloud: str = CLOUD, **agents: str) -> Path:
+    (folder / "agents").mkdir(parents=True)
+    (folder / "problem.toml").write_text(cloud)
+    texts = {"1": 'objective = "(x1 - 3)**2"\n', "2": 'objective = "x2**2"\nstart = 0.5\n'}
+    for name, text in (texts | agents).items():
+        (folder / "agents" / f"{name}.toml").write_text(text)
+    return folder
+
+
+def test_a_folder_written_by_hand_becomes_the_problem_it_says(tmp_path: Path) -> None:
+    problem = sv.load_problem(write(tmp_path / "a"))
+    x = sv.states(2, lower=[-1, -2], upper=[1, 2.5])
+    stated = sv.Problem(
+        states=x,
+        objectives=[(x[0] - 3) ** 2, x[1] ** 2],
+        constraints=[x[0] + x[1] <= 1, x[0] ** 2 + 0.5 * x[1] ** 2 <= 2],
+        start=[None, 0.5],
+    )
+    assert problem.fingerprint == stated.fingerprint
+    assert problem.cloud.row_labels() == ["g1", "disc"]
+    assert problem.privacy == {"epsilon": "ln(3)", "delta": 0.05}
+
+
+def test_a_round_trip_changes_nothing_not_even_comments(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a")
+    sv.save_problem(sv.load_problem(folder), tmp_path / "b")
+    for path in ("problem.toml", "agents/1.toml", "agents/2.toml"):
+        assert (tmp_path / "b" / path).read_bytes() == (folder / path).read_bytes()
+
+
+@pytest.mark.parametrize("name", [n for n in sv.gallery.names() if n != "chargers"])
+def test_a_problem_stated_in_python_reads_back_the_same(name: str, tmp_path: Path) -> None:
+    problem = sv.gallery.get(name)
+    sv.save_problem(problem, tmp_path / "a")
+    again = sv.load_problem(tmp_path / "a")
+    assert again.fingerprint == problem.fingerprint
+    assert again.privacy == problem.privacy
+    assert again.schedule == problem.schedule
+    assert stat.S_IMODE((tmp_path / "a/agents/1.toml").stat().st_mode) == 0o600
+
+
+def test_saving_never_overwrites_another_problem(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a")
+    with pytest.raises(ProblemError, match="exists already with other content"):
+        sv.save_problem(sv.gallery.paper(), folder)
+    assert (folder / "problem.toml").read_text() == CLOUD
+
+
+def test_a_fleet_is_not_written_as_files(tmp_path: Path) -> None:
+    with pytest.raises(ProblemError, match="got the fleet"):
+        sv.save_problem(sv.gallery.chargers(3, seed=1), tmp_path / "a")
+
+
+HOSTILE = {
+    "code": ("__import__('os').system('true')", "line 11"),
+    "an attribute": ("x1.__class__ <= 1", "line 11"),
+    "a lambda": ("(lambda: x1)() <= 1", "line 11"),
+    "an unknown name": ("x1 + y9 <= 1", "line 11.*y9"),
+    "an unknown function": ("sin(x1) + x2 <= 1", "line 11.*sin"),
+    "a very long text": ("x1 + " * 20_000 + "x2 <= 1", "line 11"),
+    "deep nesting": ("(" * 5_000 + "x1" + ")" * 5_000 + " <= 1", "line 11"),
+    "a tower of powers": ("x1**9**9**9**9 <= 1", "line 11"),
+    "two comparisons": ("0 <= x1 <= 1", "line 11"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_text_gets_an_error_with_its_line_and_runs_nothing(
+    case: str, tmp_path: Path
+) -> None:
+    text, message = HOSTILE[case]
+    folder = write(tmp_path / "a", CLOUD.replace("x1 + x2 <= 1", text))
+    with pytest.raises(ProblemError, match=message):
+        sv.load_problem(folder)
+
+
+def test_an_objective_with_another_agents_state_names_file_and_line(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", **{"2": 'start = 0\nobjective = "x1 + x2"\n'})
+    with pytest.raises(ProblemError, match=r"agents/2.toml, line 2.*own state only, got x1"):
+        sv.load_problem(folder)
+
+
+BROKEN = {
+    "not TOML": ("agents = [", "must be TOML"),
+    "an unknown key": (CLOUD + "rounds_ = 3\n", "got 'rounds_'"),
+    "an unknown table": (CLOUD + "[colour]\n", "got 'colour'"),
+    "no agents": (CLOUD.replace("[[agents]]", "[[agent]]"), "may have format, agents"),
+    "an empty list of agents": ("agents = []\nconstraints = []\n", "at least one agent"),
+    "a missing bound": (CLOUD.replace("lower = -1\n", ""), "agent 1 needs 'lower'"),
+    "text for a bound": (CLOUD.replace("lower = -1", 'lower = "a"'), "line 3.*wrong type"),
+    "duplicate constraints": (
+        CLOUD.replace('name = "disc"', 'name = "g1"'),
+        "names must differ, got constraint g1 twice",
+    ),
+    "duplicate agents": (CLOUD.replace('"x2"', '"x1"'), "names must differ, got x1 twice"),
+    "a newer format": ("format = 99\n" + CLOUD, "format must be 1, got 99"),
+    "crossed bounds": (CLOUD.replace("upper = 1\n", "upper = -5\n"), "lower must not exceed"),
+    "a nan bound": (CLOUD.replace("upper = 1\n", "upper = nan\n"), "must be finite"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_says_what_is_wrong(case: str, tmp_path: Path) -> None:
+    text, message = BROKEN[case]
+    with pytest.raises(ProblemError, match=message):
+        sv.load_problem(write(tmp_path / "a", text))
+
+
+def test_missing_and_surplus_agent_files_are_named(tmp_path: Path) -> None:
+    folder = write(tmp_path / "a", **{"3": 'objective = "1"\n'})
+    with pytest.raises(ProblemError, match=r"agents/3.toml belongs to no agent"):
+        sv.load_problem(folder)
+    (folder / "agents/3.toml").unlink()
+    (folder / "agents/1.toml").unlink()
+    with pytest.raises(ProblemError, match=r"1.toml must exist"):
+        sv.load_problem(folder)
+    with pytest.raises(ProblemError, match=r"problem.toml must exist"):
+        sv.load_problem(tmp_path / "nowhere")

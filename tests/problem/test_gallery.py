@@ -1,0 +1,156 @@
+"""The gallery: problems as their sources state them."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+import sympy as sp
+
+from sottovoce.errors import ProblemError
+from sottovoce.problem import gallery
+from sottovoce.problem.gallery.chargers import CONNECTOR_KW
+from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.problem import Problem
+
+UNBOUNDED_IN_THE_BOOK = ("hs10", "hs11", "hs22", "hs43")
+
+
+def test_every_name_gives_a_problem() -> None:
+    assert gallery.names() == (
+        "paper",
+        *(f"hs{number}" for number in (10, 11, 21, 22, 34, 43, 66, 72)),
+        "coupled",
+        "chargers",
+    )
+    for name in gallery.names():
+        assert isinstance(gallery.get(name), Problem)
+
+
+def test_an_unknown_name_or_number_is_refused_with_what_there_is() -> None:
+    with pytest.raises(ProblemError, match=r"name must be one of paper, hs10, .* got 'hs1'"):
+        gallery.get("hs1")
+    with pytest.raises(ProblemError, match="name must be one of"):
+        gallery.known("rosenbrock")
+    with pytest.raises(ProblemError, match=r"number must be one of 10, 11, .* got 71"):
+        gallery.hock_schittkowski(71)
+    with pytest.raises(ProblemError, match="hours must be at least 1, got hours=0"):
+        gallery.chargers(3, hours=0)
+
+
+def test_the_papers_problem_is_the_one_printed_in_the_paper() -> None:
+    x1, x2, x3, x4, x5, x6, x7 = (sp.Symbol(f"x{i}") for i in range(1, 8))
+    problem = gallery.paper()
+    printed = (
+        (x1 - 9) ** 2 + x1 + (x2 + 4) ** 4 + (x3 - 1) ** 8 + x4**2 + (x4 + 6) + (x5 + 3) ** 6
+        + (x6 - 7) ** 2 + (x7 - 5) ** 2
+    )  # fmt: skip
+    assert sp.expand(sum(problem.objectives) - printed) == 0
+    g = [family.rest[0] for family in problem.constraints]
+    assert [sp.expand(e) for e in g] == [
+        x1 + x2 + x3 - 3,
+        x5**2 + x6**4 / 12 + x7**4 / 12 - 20,
+        x3**2 + x4 + x6 - 1,
+        x6**2 + x7**2 - 5,
+    ]
+    assert set(problem.cloud.lower()) == {-10.0}
+    assert set(problem.cloud.upper()) == {10.0}
+    assert dict(problem.privacy) == {"epsilon": "ln(3)", "delta": 0.05, "radius": 1.0}
+    assert dict(problem.schedule) == {
+        "gamma_bar": 5e-4,
+        "alpha_bar": 0.2,
+        "c1": "1/3",
+        "c2": "1/4",
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in gallery.names() if gallery.known(name)])
+def test_a_known_optimum_meets_the_conditions_of_optimality(name: str) -> None:
+    optimum = gallery.known(name)
+    assert optimum is not None
+    numeric = Numeric(gallery.get(name))
+    x, mu = np.array(optimum.x), np.array(optimum.mu)
+    assert abs(numeric.objective(x) - optimum.objective) <= optimum.tolerance * (
+        1 + abs(optimum.objective)
+    )
+    # HS72 is printed with an error of 5e-6; everything else with ten digits or more.
+    assert numeric.residual(x, mu) <= 20 * optimum.tolerance
+    assert optimum.source
+
+
+@pytest.mark.parametrize("name", UNBOUNDED_IN_THE_BOOK)
+def test_boxes_that_the_book_does_not_have_hold_the_optimum_well_inside(name: str) -> None:
+    optimum = gallery.known(name)
+    assert optimum is not None
+    assert np.max(np.abs(optimum.x)) <= 2.0
+    assert set(gallery.get(name).cloud.upper()) == {10.0}
+
+
+def test_the_coupled_problem_has_a_slater_point_and_mixes_agents_in_every_constraint() -> None:
+    problem = gallery.coupled()
+    numeric = Numeric(problem)
+    assert np.max(numeric.constraints(np.zeros(problem.size))) < -0.5
+    owner = {s: group.name for group in problem.groups for s in group.symbols}
+    for family in problem.constraints:
+        (g,) = family.rest
+        mixed = [
+            (a, b)
+            for a in g.free_symbols
+            for b in g.free_symbols
+            if owner[a] != owner[b] and sp.diff(g, a, b) != 0
+        ]
+        assert mixed
+
+
+def test_the_coupled_objectives_are_strongly_convex() -> None:
+    numeric = Numeric(gallery.coupled())
+    (hessian,) = numeric.objective_hessian(np.ones(6))
+    assert np.min(np.linalg.eigvalsh(hessian[0])) >= 1.0
+
+
+def test_chargers_follow_their_seed() -> None:
+    assert gallery.chargers(20, seed=1).fingerprint == gallery.chargers(20, seed=1).fingerprint
+    assert gallery.chargers(20, seed=1).fingerprint != gallery.chargers(20, seed=2).fingerprint
+
+
+def test_chargers_draw_realistic_limits_windows_and_needs() -> None:
+    (ev,) = gallery.chargers(5000, seed=3).groups
+    parked = ev.upper > 0.0
+    assert set(np.unique(ev.upper)) == {0.0, *CONNECTOR_KW}
+    assert np.all(ev.lower == 0.0)
+    assert np.all(parked.any(axis=1))
+    assert np.all(np.abs(np.diff(parked.astype(int), axis=1)).sum(axis=1) <= 2)
+    need = ev.parameters[sp.Symbol("need")]
+    assert np.all(need <= 0.9 * ev.upper.sum(axis=1) + 1e-9)
+    assert 7.0 < np.mean(need) < 12.0
+    assert 10.0 < np.mean(parked.sum(axis=1)) < 16.0
+
+
+def test_the_capacity_depends_on_public_figures_only() -> None:
+    one, other = (gallery.chargers(50, seed=seed).constraints[0].offset for seed in (1, 2))
+    np.testing.assert_array_equal(one, other)
+    np.testing.assert_allclose(2 * one, gallery.chargers(100).constraints[0].offset, rtol=1e-14)
+    assert one.size == 24
+    assert gallery.chargers(50, hours=5).rows == 5
+
+
+def test_a_single_hour_is_a_scalar_state() -> None:
+    problem = gallery.chargers(4, hours=1)
+    assert (problem.size, problem.rows) == (4, 1)
+
+
+def test_a_million_chargers_are_stated_within_three_seconds_and_a_gigabyte() -> None:
+    gallery.chargers(2)
+    begin = time.process_time()
+    problem = gallery.chargers(1_000_000)
+    assert time.process_time() - begin < 3.0
+    assert problem.size == 24_000_000
+    del problem
+    tracemalloc.start()
+    try:
+        gallery.chargers(1_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 1e9
+    finally:
+        tracemalloc.stop()

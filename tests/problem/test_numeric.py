@@ -1,0 +1,227 @@
+"""Numbers from formulas, against 50 digits and against the same problem stated agent by agent."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sottovoce.problem import gallery
+from sottovoce.problem.agents import States, fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.numeric import PIECE, Numeric
+from sottovoce.problem.problem import Problem
+
+SMALL = ("paper", "hs10", "hs34", "hs43", "hs72", "coupled")
+
+
+def inner_point(numeric: Numeric, seed: int) -> Any:
+    share = np.random.default_rng(seed).uniform(0.1, 0.4, numeric.lower.size)
+    return numeric.lower + share * (numeric.upper - numeric.lower)
+
+
+def dense_hessian(numeric: Numeric, blocks: Any) -> Any:
+    size = numeric.problem.size
+    out = np.zeros((size, size))
+    index = np.arange(size)
+    for block, h in zip(numeric.blocks, blocks, strict=True):
+        for rows, matrix in zip(block.of(index), h, strict=True):
+            out[np.ix_(rows, rows)] = matrix
+    return out
+
+
+def assert_close(actual: Any, desired: Any) -> None:
+    np.testing.assert_allclose(actual, desired, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_values_and_derivatives_agree_with_50_digits(name: str) -> None:
+    problem = gallery.get(name)
+    numeric = Numeric(problem)
+    x = inner_point(numeric, seed=1)
+    mu = np.random.default_rng(2).uniform(0.0, 2.0, problem.rows)
+    symbols = [s for group in problem.groups for s in group.symbols]
+    at = {s: sp.Rational(*float(v).as_integer_ratio()) for s, v in zip(symbols, x, strict=True)}
+
+    def exact(expr: sp.Expr) -> float:
+        return float(sp.nsimplify(expr, rational=True).subs(at).evalf(50))
+
+    f = sp.Add(*problem.objectives)
+    g = [e for family in problem.constraints for e in family.rest]
+    weights = [sp.Rational(*float(v).as_integer_ratio()) for v in mu]
+    lagrangian = f + sp.Add(*(w * e for w, e in zip(weights, g, strict=True)))
+    assert_close(numeric.objective(x), exact(f))
+    assert_close(numeric.constraints(x), [exact(e) for e in g])
+    assert_close(numeric.lagrangian(x, mu), exact(lagrangian))
+    assert_close(numeric.objective_gradient(x), [exact(sp.diff(f, s)) for s in symbols])
+    assert_close(
+        numeric.lagrangian_gradient(x, mu), [exact(sp.diff(lagrangian, s)) for s in symbols]
+    )
+    assert_close(numeric.jacobian(x).dense(), [[exact(sp.diff(e, s)) for s in symbols] for e in g])
+    assert_close(
+        dense_hessian(numeric, numeric.lagrangian_hessian(x, mu)),
+        [[exact(sp.diff(lagrangian, a, b)) for a in symbols] for b in symbols],
+    )
+
+
+def test_a_constant_reaches_the_compiled_code_bit_by_bit() -> None:
+    x = states(1, lower=0, upper=2)
+    constant = 0.1 + 0.2  # printed with 15 digits it would turn into 0.3
+    problem = Problem(states=x, objectives=[constant * x[0]], constraints=[x[0] <= 1])
+    assert Numeric(problem).objective(np.ones(1)) == constant
+
+
+def test_where_a_formula_is_undefined_the_answer_is_not_finite_and_no_warning_appears() -> None:
+    x = states(2, lower=-1, upper=3)
+    problem = Problem(
+        states=x, objectives=[-sp.log(x[0]), x[1]], constraints=[1 / x[0] + x[1] <= 9]
+    )
+    numeric = Numeric(problem)
+    assert not np.isfinite(numeric.objective(np.array([-1.0, 0.0])))
+    assert not np.isfinite(numeric.constraints(np.array([0.0, 0.0]))).any()
+
+
+def two_statements(weights: Any, seed: int) -> tuple[Problem, Problem]:
+    """A fleet between two named agents, and the same agents all named."""
+    n, d = 5, 2
+    rng = np.random.default_rng(seed)
+    upper = rng.uniform(1.0, 2.0, (n, d))
+    p, q = rng.uniform(0.5, 1.5, n), rng.normal(size=(n, 2))
+    ends = states(2, lower=-1, upper=1, names=["a", "b"])
+    ev = fleet(n, lower=0, upper=upper, dim=d, name="ev", parameters={"p": p, "q": q})
+    terms = [ev.state[0] ** 2 * ev.parameter("p") + ev.state[1], sp.exp(ev.state[1])]
+    objective = ev.parameter("p") * ev.state[0] * ev.state[1] + ev.parameter("q")[1] * ev.state[0]
+    matrix = np.ones((1, n)) if weights is None else weights
+    rows = matrix.shape[0] * 2
+    bound = np.arange(1.0, rows + 1.0)
+    fleet_problem = Problem(
+        states=[States([ends.groups[0]]), ev, States([ends.groups[1]])],
+        objectives=[ends[0] ** 2, objective, sp.exp(ends[1])],
+        constraints=[
+            total(ev, terms, weights=weights) + ends[0] * ends[1] <= bound,
+            ends[0] + ends[1] ** 4 <= 1,
+            total(ev, ev.state[0]) <= 3,
+        ],
+    )
+    names = ["a", *(f"ev{i + 1}" for i in range(n)), "b"]
+    low = [[-1.0], *([0.0, 0.0] for _ in range(n)), [-1.0]]
+    x = states(
+        n + 2, lower=low, upper=[[1.0], *upper.tolist(), [1.0]], dim=[1, *[d] * n, 1], names=names
+    )
+    a, b = x[0], x[n + 1]
+    dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+    def of(expr: Any, i: int) -> Any:
+        values = {ev.parameter("p"): p[i], **dict(zip(ev.parameter("q"), q[i], strict=True))}
+        return expr.subs({**values, **dict(zip(ev.symbols, x[i + 1], strict=True))})
+
+    sums = [
+        sum(dense[r, i] * of(h, i) for i in range(n)) + a * b - bound[r * 2 + t]
+        for r in range(dense.shape[0])
+        for t, h in enumerate(terms)
+    ]
+    named_problem = Problem(
+        states=x,
+        objectives=[a**2, *(of(objective, i) for i in range(n)), sp.exp(b)],
+        constraints=[
+            *(e <= 0 for e in sums),
+            a + b**4 <= 1,
+            sum(x[i + 1][0] for i in range(n)) <= 3,
+        ],
+    )
+    return fleet_problem, named_problem
+
+
+def some_weights(kind: str) -> Any:
+    dense = np.random.default_rng(7).uniform(0.1, 1.0, (3, 5))
+    dense[0, 1] = dense[2, 3] = 0.0
+    return {"none": None, "dense": dense, "sparse": sparse.csr_array(dense)}[kind]
+
+
+@pytest.mark.parametrize("kind", ["none", "dense", "sparse"])
+def test_a_fleet_gives_the_numbers_of_the_same_agents_stated_one_by_one(kind: str) -> None:
+    left, right = (Numeric(p) for p in two_statements(some_weights(kind), seed=3))
+    x = inner_point(left, seed=4)
+    mu = np.random.default_rng(5).uniform(0.0, 1.0, left.problem.rows)
+    v = np.random.default_rng(6).normal(size=x.size)
+    assert len(left.blocks) == 2
+    assert len(right.blocks) == 1
+    np.testing.assert_array_equal(left.upper, right.upper)
+    np.testing.assert_allclose(left.objective(x), right.objective(x), rtol=1e-14)
+    np.testing.assert_allclose(left.objective_gradient(x), right.objective_gradient(x), rtol=1e-13)
+    np.testing.assert_allclose(left.constraints(x), right.constraints(x), rtol=1e-13)
+    np.testing.assert_allclose(left.pullback(x, mu), right.pullback(x, mu), rtol=1e-13)
+    ours, theirs = left.jacobian(x), right.jacobian(x).dense()
+    np.testing.assert_allclose(ours.dense(), theirs, rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(ours.times(v), theirs @ v, rtol=1e-12)
+    np.testing.assert_allclose(ours.pullback(mu), theirs.T @ mu, rtol=1e-12)
+    np.testing.assert_allclose(
+        dense_hessian(left, left.lagrangian_hessian(x, mu)),
+        dense_hessian(right, right.lagrangian_hessian(x, mu)),
+        rtol=1e-13,
+        atol=1e-15,
+    )
+    inner = left.objective_hessian(x)
+    np.testing.assert_allclose(
+        ours.gram(inner), theirs @ dense_hessian(left, inner) @ theirs.T, rtol=1e-12, atol=1e-14
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kind=st.sampled_from(["none", "dense", "sparse"]), seed=st.integers(min_value=0, max_value=99)
+)
+def test_times_and_pullback_are_transposes_of_one_another(kind: str, seed: int) -> None:
+    numeric = Numeric(two_statements(some_weights(kind), seed)[0])
+    rng = np.random.default_rng(seed)
+    x = inner_point(numeric, seed)
+    v, mu = rng.normal(size=x.size), rng.normal(size=numeric.problem.rows)
+    jacobian = numeric.jacobian(x)
+    np.testing.assert_allclose(mu @ jacobian.times(v), v @ jacobian.pullback(mu), rtol=1e-10)
+    np.testing.assert_allclose(jacobian.pullback(mu), numeric.pullback(x, mu), rtol=1e-12)
+
+
+def test_a_fleet_larger_than_a_piece_is_evaluated_whole() -> None:
+    n = 2 * PIECE + 17
+    rng = np.random.default_rng(8)
+    p, x = rng.normal(size=n), rng.uniform(0.0, 1.0, (n, 2))
+    ev = fleet(n, lower=0, upper=1, dim=2, parameters={"p": p})
+    a, b = ev.state
+    problem = Problem(
+        states=ev,
+        objectives=(a - ev.parameter("p")) ** 2 + a * b**3,
+        constraints=[total(ev, [a * a, b]) <= [n, n]],
+    )
+    numeric = Numeric(problem)
+    flat, mu = x.ravel(), np.array([0.3, 0.7])
+    slope = np.stack([2 * (x[:, 0] - p) + x[:, 1] ** 3, 3 * x[:, 0] * x[:, 1] ** 2], axis=1)
+    np.testing.assert_allclose(
+        numeric.objective(flat), np.sum((x[:, 0] - p) ** 2 + x[:, 0] * x[:, 1] ** 3), rtol=1e-12
+    )
+    np.testing.assert_allclose(numeric.objective_gradient(flat).reshape(n, 2), slope, rtol=1e-12)
+    np.testing.assert_allclose(
+        numeric.constraints(flat), [np.sum(x[:, 0] ** 2) - n, np.sum(x[:, 1]) - n], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        numeric.pullback(flat, mu).reshape(n, 2),
+        np.stack([0.6 * x[:, 0], np.full(n, 0.7)], axis=1),
+        rtol=1e-12,
+    )
+    (hessian,) = numeric.lagrangian_hessian(flat, mu)
+    np.testing.assert_allclose(hessian[:, 0, 0], 2.6, rtol=1e-12)
+    np.testing.assert_allclose(hessian[:, 1, 0], 3 * x[:, 1] ** 2, rtol=1e-12)
+
+
+def test_the_residual_grows_with_the_distance_from_the_saddle_point() -> None:
+    numeric = Numeric(gallery.get("hs22"))
+    mu = np.full(2, 2.0 / 3.0)
+    found = [numeric.residual(np.ones(2) + shift, mu) for shift in (0.0, 1e-6, 1e-3, 0.1)]
+    assert found[0] < 1e-15
+    assert all(a < b for a, b in pairwise(found))
+    assert numeric.residual(np.ones(2), mu + 1e-3) > 1e-4

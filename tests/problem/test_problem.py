@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+import sympy as sp
+
+import sottovoce as sv
+from sottovoce.errors import ProblemError
+
+
+def small(**changes: Any) -> sv.Problem:
+    x = sv.states(2, lower=-1, upper=1)
+    parts: dict[str, Any] = {
+        "states": x,
+        "objectives": [x[0] ** 2, (x[1] - 1) ** 2],
+        "constraints": [x[0] + x[1] <= 1],
+    }
+    return sv.Problem(**(parts | changes))
+
+
+def test_constraints_become_g_at_most_zero_from_either_direction() -> None:
+    x = sv.states(2, lower=-1, upper=1)
+    below = small(constraints=[x[0] + x[1] <= 1]).constraints[0].rest[0]
+    above = small(constraints=[1 >= x[0] + x[1]]).constraints[0].rest[0]
+    text = small(constraints=["x1 + x2 <= 1"]).constraints[0].rest[0]
+    assert below == above == text == x[0] + x[1] - 1
+
+
+def test_the_cloud_view_holds_no_objective_and_no_private_parameter() -> None:
+    ev = sv.fleet(
+        3,
+        lower=0,
+        upper=1,
+        parameters={"need": [0.1, 0.2, 0.3], "draw": [1.0, 2.0, 3.0]},
+    )
+    problem = sv.Problem(
+        states=ev,
+        objectives=(ev.state - ev.parameter("need")) ** 2,
+        constraints=[sv.total(ev, ev.parameter("draw") * ev.state) <= 2],
+    )
+    names = {s.name for group in problem.cloud.groups for s in group.parameters}
+    assert names == {"draw"}
+    assert not hasattr(problem.cloud, "objectives")
+
+
+def test_an_agent_sees_its_own_parameters_filled_in() -> None:
+    ev = sv.fleet(2, lower=0, upper=[[1.0], [2.0]], parameters={"need": [0.25, 0.5]})
+    problem = sv.Problem(
+        states=ev,
+        objectives=(ev.state - ev.parameter("need")) ** 2,
+        constraints=[sv.total(ev, ev.state) <= 1],
+    )
+    agent = problem.agent(2)
+    assert agent.objective == (ev.state - sp.Float(0.5)) ** 2
+    assert agent.upper[0] == 2.0
+    assert agent.name == "x2"
+
+
+def test_vector_states_take_bounds_per_agent_and_per_component() -> None:
+    x = sv.states(2, dim=[2, 1], lower=[[-1, -2], -3], upper=[[1, 2], 3])
+    problem = sv.Problem(
+        states=x,
+        objectives=[x[0][0] ** 2 + x[0][1] ** 2, x[1] ** 2],
+        constraints=[x[0].sum() + x[1] <= 1],
+    )
+    assert problem.size == 3
+    np.testing.assert_array_equal(problem.cloud.lower(), [-1, -2, -3])
+    assert [s.name for s in problem.groups[0].symbols] == ["x1[1]", "x1[2]"]
+
+
+def test_fleet_sums_take_no_dense_and_sparse_weights_and_named_agents() -> None:
+    ev = sv.fleet(4, lower=0, upper=1, name="ev")
+    y = sv.states(1, lower=0, upper=5, names=["battery"])
+    weights = np.array([[1.0, 0, 2, 0], [0, 3, 0, 1]])
+    problem = sv.Problem(
+        states=[ev, y],
+        objectives=[ev.state**2, (y[0] - 1) ** 2],
+        constraints={
+            "total": sv.total(ev, ev.state) - y[0] <= 2,
+            "dense": sv.total(ev, ev.state, weights=weights) <= [1, 2],
+            "sparse": sv.total(ev, ev.state, weights=sparse.csr_array(weights)) <= [1, 2],
+        },
+    )
+    assert problem.rows == 5
+    assert problem.cloud.row_labels() == ["total", "dense[1]", "dense[2]", "sparse[1]", "sparse[2]"]
+    assert problem.constraints[0].rest == (-y[0],)
+    np.testing.assert_array_equal(problem.constraints[0].offset, [-2.0])
+
+
+def test_at_least_is_the_negative_of_at_most() -> None:
+    ev = sv.fleet(2, lower=0, upper=1)
+    least = sv.total(ev, ev.state) >= 1
+    assert least.sums[0].terms == (-ev.state,)
+    np.testing.assert_array_equal(least.offset, [1.0])
+    reflected = np.array([3.0]) >= sv.total(ev, ev.state)
+    np.testing.assert_array_equal(reflected.offset, [-3.0])
+
+
+def test_the_fingerprint_tells_public_from_private_changes() -> None:
+    x = sv.states(2, lower=-1, upper=1)
+    base = small()
+    other_objective = small(objectives=[x[0] ** 2, (x[1] - 2) ** 2])
+    other_constraint = small(constraints=[x[0] + x[1] <= 2])
+    assert base.fingerprint == small().fingerprint
+    assert base.cloud.fingerprint == other_objective.cloud.fingerprint
+    assert base.fingerprint != other_objective.fingerprint
+    assert base.cloud.fingerprint != other_constraint.cloud.fingerprint
+
+
+def test_a_problem_never_changes() -> None:
+    problem = small()
+    with pytest.raises(AttributeError, match="never changes"):
+        problem.groups = ()  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        problem.groups[0].lower[0, 0] = 5.0
+
+
+def test_the_default_start_is_the_point_of_the_box_nearest_zero() -> None:
+    x = sv.states(3, lower=[-1, 2, -5], upper=[1, 3, -4])
+    problem = sv.Problem(
+        states=x, objectives=[x[0], x[1], x[2]], constraints=[x[0] + x[1] + x[2] <= 3]
+    )
+    np.testing.assert_array_equal(np.concatenate(problem.start).ravel(), [0, 2, -4])
+
+
+X = sv.states(2, lower=-1, upper=1)
+EV = sv.fleet(3, lower=0, upper=1, name="ev")
+
+BAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "zero agents": (lambda: sv.states(0, lower=0, upper=1), "at least one agent, got n=0"),
+    "empty states": (lambda: small(states=[]), "at least one agent"),
+    "lower above upper": (
+        lambda: sv.states(2, lower=[0, 3], upper=1),
+        r"lower must not exceed upper, got lower=3 > upper=1 for x2",
+    ),
+    "nan bound": (lambda: sv.states(1, lower=np.nan, upper=1), "finite.*got nan"),
+    "infinite bound": (lambda: sv.states(1, lower=-np.inf, upper=1), "finite.*compact.*got -inf"),
+    "bounds of the wrong length": (
+        lambda: sv.states(2, lower=[0, 0, 0], upper=1),
+        r"one entry per agent \(2\), got 3",
+    ),
+    "text as bound": (lambda: sv.states(1, lower="low", upper=1), "must be numbers"),
+    "duplicate names": (
+        lambda: small(states=sv.states(2, lower=0, upper=1, names=["a", "a"])),
+        "names must differ, got a twice",
+    ),
+    "bad name": (lambda: sv.states(1, lower=0, upper=1, names=["a b"]), "got 'a b'"),
+    "an agent in no constraint": (
+        lambda: small(constraints=[X[0] <= 0.5]),
+        "every agent must take part in a constraint, got none that names x2",
+    ),
+    "a fleet's agent in no constraint": (
+        lambda: sv.Problem(
+            states=EV,
+            objectives=EV.state**2,
+            constraints=[sv.total(EV, EV.state, weights=[[1.0, 0.0, 1.0]]) <= 1],
+        ),
+        "none that names ev2",
+    ),
+    "a constraint with no agent": (
+        lambda: small(constraints=[X[0] + X[1] <= 1, "1 <= 2"]),
+        "g2 must name at least one agent",
+    ),
+    "a constraint that is plain true": (
+        lambda: small(constraints=[True]),
+        "g1 must name at least one agent, got a comparison that is always True",
+    ),
+    "no constraint": (lambda: small(constraints=[]), "at least one constraint"),
+    "equality": (
+        lambda: small(constraints=[sp.Eq(X[0] + X[1], 1)]),
+        "comparison with <= or >=, got the relation ==",
+    ),
+    "strict comparison": (lambda: small(constraints=[X[0] + X[1] < 1]), "got the relation <"),
+    "an objective that names another agent": (
+        lambda: small(objectives=[X[0] + X[1], X[1]]),
+        "objective of x1 may name its own state only, got x2, which belongs to x2",
+    ),
+    "too few objectives": (lambda: small(objectives=[X[0]]), r"\(2\), got 1"),
+    "an unknown symbol": (
+        lambda: small(objectives=[X[0] + sp.Symbol("q"), X[1]]),
+        "objective of x1.*q",
+    ),
+    "a function that is not smooth": (
+        lambda: small(objectives=[sp.Abs(X[0]), X[1]]),
+        "objective of x1",
+    ),
+    "a start outside the box": (lambda: small(start=[0.0, 5.0]), "start of x2 must lie in its box"),
+    "a foreign fleet": (
+        lambda: small(constraints=[sv.total(EV, EV.state) <= 1]),
+        "sums over ev, which is not in states",
+    ),
+    "weights of the wrong shape": (
+        lambda: sv.total(EV, EV.state, weights=np.ones((1, 2))),
+        r"one column per agent of ev \(3\), got shape \(1, 2\)",
+    ),
+    "rows that do not match": (
+        lambda: sv.total(EV, EV.state) <= [1.0, 2.0],
+        "same number of rows: 1 on the left, got 2",
+    ),
+    "a fleet summed twice": (
+        lambda: sv.Problem(
+            states=EV,
+            objectives=EV.state,
+            constraints=[sv.total(EV, EV.state) + sv.total(EV, EV.state**2) <= 1],
+        ),
+        "sum over each fleet once",
+    ),
+    "a term without the state": (
+        lambda: sv.Problem(
+            states=EV, objectives=EV.state, constraints=[sv.total(EV, sp.Integer(1)) <= 1]
+        ),
+        "must depend on the state of ev",
+    ),
+    "an unknown parameter": (lambda: EV.parameter("need"), r"one of the fleet's \(none\)"),
+    "parameters of the wrong length": (
+        lambda: sv.fleet(3, lower=0, upper=1, parameters={"need": [1.0]}),
+        r"one row per agent \(3\)",
+    ),
+    "an agent number out of range": (lambda: small().agent(3), r"in 1..2, got agent=3"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_gets_its_own_message(case: str) -> None:
+    make, message = BAD[case]
+    with pytest.raises(ProblemError, match=message):
+        make()
