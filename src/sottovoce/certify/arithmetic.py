@@ -1,0 +1,259 @@
+"""Interval arithmetic with outward rounding, on whole arrays of intervals at once.
+
+Each operation encloses the exact real result. How each one rounds:
+
+- a + b: the rounding error of a float64 sum is itself a float64 (Knuth's TwoSum), and its sign
+  says whether the end must move: no end moves needlessly.
+- a * b, 1 / a, sqrt(a): IEEE 754 rounds them correctly, so one step outward encloses the result.
+  The step is saved where the result is certainly exact: all operands fit in float32, whose
+  products need at most 48 of the 53 bits, or one factor is 0, 1 or -1.
+- exp, log, a**q: NumPy promises no correct rounding (its vector library allows 4 units in the last
+  place and may flush subnormal numbers), so the result moves by 2**-49 relatively, at least 8
+  units, and by the smallest normal number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache, reduce
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import sympy
+
+from sottovoce.errors import CertificateError, InputError
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+Expr = Any  # SymPy carries no types.
+
+_LARGEST = float(np.finfo(np.float64).max)
+_TINY = float(np.finfo(np.float64).tiny)
+_SLACK = 2.0**-49
+_quiet = np.errstate(all="ignore")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """All reals from `lower` to `upper`, element by element; ends may be infinite, never NaN.
+
+    Args:
+        lower: Lower ends; below +inf.
+        upper: Upper ends, of a shape that broadcasts with that of `lower`; above -inf.
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+
+    def __post_init__(self) -> None:
+        ends = np.broadcast_arrays(self.lower, self.upper)
+        lower, upper = (np.array(end, dtype=np.float64) for end in ends)
+        if not np.all((lower <= upper) & (lower < np.inf) & (upper > -np.inf)):
+            raise InputError(
+                "an interval must satisfy lower <= upper and hold a real number, "
+                f"got lower={self.lower}, upper={self.upper}"
+            )
+        _fill(self, lower, upper)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The common shape of both ends."""
+        return self.lower.shape
+
+    @property
+    def magnitude(self) -> FloatArray:
+        """The largest absolute value in each interval."""
+        return np.maximum(-self.lower, self.upper)
+
+    def __neg__(self) -> Interval:
+        return wrap(-self.upper, -self.lower)
+
+    @_quiet
+    def __add__(self, other: Interval) -> Interval:
+        lower, below = _two_sum(self.lower, other.lower)
+        upper, above = _two_sum(self.upper, other.upper)
+        # NaN, the error of an infinite or overflowing sum, counts as inexact.
+        return wrap(*_outward(lower, upper, below >= 0, above <= 0))
+
+    def __sub__(self, other: Interval) -> Interval:
+        return self + -other
+
+    @_quiet
+    def __mul__(self, other: Interval) -> Interval:
+        (a, b), (c, d) = (self.lower, self.upper), (other.lower, other.upper)
+        corners = (a * c, a * d, b * c, b * d)
+        # fmin and fmax skip the NaN of 0 * inf. Another corner then holds the end sought, unless
+        # one factor is the number 0: then all four are NaN and the product is 0.
+        lower, upper = (np.asarray(reduce(pick, corners)) for pick in (np.fmin, np.fmax))
+        for end in (lower, upper):
+            np.copyto(end, 0.0, where=np.isnan(end))
+        exact = (_short(a) & _short(b) & _short(c) & _short(d)) | _unit(a, b) | _unit(c, d)
+        _outward(lower, upper, exact, exact)
+        # A step outward must not cost the sign, which monotonicity tests rest on.
+        np.maximum(lower, 0, out=lower, where=((a >= 0) & (c >= 0)) | ((b <= 0) & (d <= 0)))
+        np.minimum(upper, 0, out=upper, where=((a >= 0) & (d <= 0)) | ((b <= 0) & (c >= 0)))
+        return wrap(lower, upper)
+
+    @_quiet
+    def reciprocal(self) -> Interval:
+        """Enclose 1 / x; an end is infinite where x comes to 0 from its side."""
+        a, b = self.lower, self.upper
+        lower, upper = np.asarray(1 / b), np.asarray(1 / a)
+        exact = [_short(x) & _short(r) & (x * r == 1) for x, r in ((b, lower), (a, upper))]
+        _outward(lower, upper, *exact)
+        np.maximum(lower, 0, out=lower, where=a >= 0)
+        np.minimum(upper, 0, out=upper, where=b <= 0)
+        zero = (a == 0) & (b == 0)
+        np.copyto(lower, -np.inf, where=((a < 0) & (b >= 0)) | zero)
+        np.copyto(upper, np.inf, where=((a <= 0) & (b > 0)) | zero)
+        return wrap(lower, upper)
+
+    def power(self, exponent: Expr) -> Interval:
+        """Enclose x**exponent, over the x >= 0 alone unless the exponent is an integer.
+
+        Args:
+            exponent: A SymPy Rational.
+        """
+        if exponent == 0:
+            return point(1.0)
+        if exponent < 0:
+            return self.power(-exponent).reciprocal()
+        if exponent.q == 1:
+            return _whole_power(self, int(exponent))
+        if exponent.q == 2:
+            return _raise(_sqrt(self.clip()), int(exponent.p))
+        return self.real_power(constant(exponent))
+
+    @_quiet
+    def real_power(self, exponent: Interval) -> Interval:
+        """Enclose x**q over the x >= 0 alone, for a positive q known by an interval."""
+        # Whether x**q grows with q depends on x, so both ends of q are tried.
+        low, high = (
+            [np.power(np.maximum(end, _TINY), q) for q in (exponent.lower, exponent.upper)]
+            for end in (self.lower, self.upper)
+        )
+        return _widened(
+            np.where(self.lower < _TINY, 0.0, np.minimum(*low)),
+            np.where(self.upper > 0, np.maximum(*high), 0.0),
+        ).clip()
+
+    def clip(self) -> Interval:
+        """Keep the nonnegative part; 0 where there is none."""
+        return wrap(np.maximum(self.lower, 0.0), np.maximum(self.upper, 0.0))
+
+    @_quiet
+    def exp(self) -> Interval:
+        """Enclose the exponential."""
+        return _widened(np.exp(self.lower), np.exp(self.upper)).clip()
+
+    @_quiet
+    def log(self) -> Interval:
+        """Enclose the logarithm over the x > 0 alone; the whole line where there are none."""
+        lower, upper = np.log(np.maximum(self.lower, _TINY)), np.log(np.maximum(self.upper, _TINY))
+        return _widened(
+            np.where(self.lower < _TINY, -np.inf, lower), np.where(self.upper > 0, upper, np.inf)
+        )
+
+
+def interval(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Interval:
+    """Build an interval from numbers or arrays."""
+    return Interval(lower=np.asarray(lower, np.float64), upper=np.asarray(upper, np.float64))
+
+
+def _fill(target: Interval, lower: FloatArray, upper: FloatArray) -> None:
+    for name, end in (("lower", lower), ("upper", upper)):
+        end.flags.writeable = False
+        object.__setattr__(target, name, end)
+
+
+def wrap(lower: npt.ArrayLike, upper: npt.ArrayLike) -> Interval:
+    """Build an interval from fresh ends known to be in order, without checks or copies."""
+    result = object.__new__(Interval)
+    _fill(result, np.asarray(lower), np.asarray(upper))
+    return result
+
+
+def point(value: npt.ArrayLike) -> Interval:
+    """Build an interval that holds one finite number."""
+    return wrap(value, value)
+
+
+def _two_sum(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the rounded sum s and the exact a + b - s."""
+    s = np.asarray(a + b)
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def _outward(
+    lower: FloatArray, upper: FloatArray, keep_lower: BoolArray, keep_upper: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Move both ends one float outward in place, except where they may be kept."""
+    np.nextafter(lower, -np.inf, out=lower, where=~keep_lower)
+    np.nextafter(upper, np.inf, out=upper, where=~keep_upper)
+    return lower, upper
+
+
+def _widened(lower: FloatArray, upper: FloatArray) -> Interval:
+    """Allow for the error of a library function."""
+    lower = np.minimum(lower, _LARGEST)  # where the function overflowed
+    return wrap(
+        lower - np.abs(lower) * _SLACK - _TINY,
+        upper + np.abs(upper) * _SLACK + _TINY,
+    )
+
+
+def _short(a: FloatArray) -> BoolArray:
+    fits: BoolArray = a.astype(np.float32) == a
+    return fits
+
+
+def _unit(a: FloatArray, b: FloatArray) -> BoolArray:
+    trivial: BoolArray = (a == b) & ((a == 0) | (np.abs(a) == 1))
+    return trivial
+
+
+def _raise(base: Interval, exponent: int) -> Interval:
+    """Enclose base**exponent for a nonnegative base and a positive integer exponent."""
+    result = base
+    for bit in f"{exponent:b}"[1:]:
+        result = result * result if bit == "0" else result * result * base
+    return result
+
+
+def _whole_power(base: Interval, exponent: int) -> Interval:
+    positive, negative = base.clip(), (-base).clip()
+    if exponent % 2 == 1:
+        # One of the two parts is 0 at each end, so the difference is exact.
+        return _raise(positive, exponent) - _raise(negative, exponent)
+    size = wrap(np.maximum(positive.lower, negative.lower), base.magnitude)
+    return _raise(size, exponent)
+
+
+@_quiet
+def _sqrt(base: Interval) -> Interval:
+    lower, upper = np.asarray(np.sqrt(base.lower)), np.asarray(np.sqrt(base.upper))
+    exact = [_short(r) & (r * r == x) for r, x in ((lower, base.lower), (upper, base.upper))]
+    return wrap(*_outward(lower, upper, *exact)).clip()
+
+
+@lru_cache(maxsize=4096)
+def constant(number: Expr) -> Interval:
+    """Enclose a SymPy number (Integer, Rational, Float, pi, E) as tightly as floats allow."""
+    if not number.is_finite:
+        raise CertificateError(f"a constant must be a finite real number, got {number}")
+    # 40 digits tell pi and E from every float, so the comparisons below are decided by them.
+    exact = sympy.Rational(number if number.is_Number else sympy.Float(number, 40))
+    value = Fraction(exact.p, exact.q)
+    try:
+        nearest = value.numerator / value.denominator
+    except OverflowError:
+        beyond = interval(_LARGEST, np.inf)
+        return beyond if value > 0 else -beyond
+    return interval(
+        nearest if nearest <= value else np.nextafter(nearest, -np.inf),
+        nearest if nearest >= value else np.nextafter(nearest, np.inf),
+    )

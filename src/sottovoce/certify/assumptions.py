@@ -1,0 +1,187 @@
+"""The assumptions of the paper's Theorem 1, each proven, checked numerically, or failing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+
+from sottovoce.certify.curvature import Curvature, curvature, smoothness
+from sottovoce.certify.saddle import saddle_point
+from sottovoce.certify.slater import slater_point
+from sottovoce.errors import SottovoceError
+from sottovoce.problem.agents import Group
+from sottovoce.problem.constraints import FleetSum
+from sottovoce.problem.problem import CloudView, Problem
+
+Status = Literal["proven", "numerical", "fails", "unchecked"]
+
+# Above this many scalar states the saddle point takes longer than stating and certifying together.
+SADDLE_LIMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """One assumption of Theorem 1 and what is known of it.
+
+    Attributes:
+        name: what is assumed, e.g. "convexity of g2".
+        status: "proven", "numerical" (checked, not proven), "fails", or "unchecked" (and why).
+        detail: how it was established, or what fails and what to do about it.
+        witness: a point where it fails, by the names of the states, or the Slater point's slack.
+        row: the constraint it speaks of, from 0, if it speaks of one.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    witness: Mapping[str, float] | None = None
+    row: int | None = None
+
+
+def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
+    """Check what the cloud can check: compactness, convexity and smoothness of g, Slater."""
+    yield Assumption(
+        name="compactness of X",
+        status="proven",
+        detail="every X_i is a closed box with finite bounds",
+    )
+    kept = {group.name: group for group in domain}
+    named = [group for group in domain if group.count == 1]
+    first = 0
+    for family in cloud.constraints:
+        for row, g in enumerate(family.rest):
+            yield from _of_term(family.label(row), first + row, g, named)
+        for part in family.sums:
+            for t, h in enumerate(part.terms):
+                # One proof per term and sign of its weights serves all rows that use it.
+                for sign in _signs(part):
+                    group = kept[part.group.name]
+                    yield from _of_term(family.label(t), first + t, sign * h, [group])
+        first += family.rows
+    point = slater_point(cloud, domain)
+    yield Assumption(name="Slater's condition", status=point.status, detail=point.how)
+
+
+def private_assumptions(
+    problem: Problem, domain: Sequence[Group], *, sound: bool
+) -> Iterator[Assumption]:
+    """Check what takes the objectives: their convexity and smoothness, and the saddle point.
+
+    Args:
+        problem: the whole problem, objectives included.
+        domain: the boxes the states are kept in.
+        sound: whether everything public holds; without it there is no saddle point to look for.
+    """
+    strict = True
+    for group, objective in zip(problem.groups, problem.objectives, strict=True):
+        kept = next(g for g in domain if g.name == group.name)
+        own = [replace(group, lower=kept.lower, upper=kept.upper)]
+        found = _judged(curvature, objective, own)
+        strict &= found.strict and objective.free_symbols >= set(group.symbols)
+        sound &= found.status != "fails"
+        yield _curvature_assumption(f"convexity of the objective of {group.name}", found)
+        smooth = _judged(partial(smoothness, order=1), objective, own)
+        yield Assumption(
+            name=f"smoothness of the objective of {group.name}",
+            status=smooth.status,
+            detail=smooth.how,
+            witness=_names(smooth.witness),
+        )
+    yield _saddle_assumption(problem, strict, sound)
+
+
+def _of_term(label: str, row: int, term: sp.Expr, groups: Sequence[Group]) -> Iterator[Assumption]:
+    found = _judged(curvature, term, groups)
+    yield _curvature_assumption(f"convexity of {label}", found, row)
+    smooth = _judged(smoothness, term, groups)
+    yield Assumption(
+        name=f"smoothness of {label}",
+        status=smooth.status,
+        detail=smooth.how,
+        witness=_names(smooth.witness),
+        row=row,
+    )
+
+
+def _judged(judge: Any, formula: sp.Expr, groups: Sequence[Group]) -> Any:
+    """Judge a formula on one box that holds all agents, and agent by agent if that proves nothing.
+
+    The first is fast for a fleet; the second keeps apart parameters that never occur together.
+    """
+    used = formula.free_symbols
+    parameters = [s for group in groups for s in group.parameters if s in used]
+    ends = {
+        s: (group.lower[:, c], group.upper[:, c])
+        for group in groups
+        for c, s in enumerate(group.symbols)
+        if s in used
+    }
+    ends |= {s: (a, a) for group in groups for s, a in group.parameters.items() if s in used}
+    together = {s: (float(low.min()), float(high.max())) for s, (low, high) in ends.items()}
+    found = judge(formula, together, parameters=parameters)
+    if found.status != "proven" and any(group.count > 1 for group in groups):
+        found = judge(formula, ends, parameters=parameters)
+    return found
+
+
+def _curvature_assumption(name: str, found: Curvature, row: int | None = None) -> Assumption:
+    detail = found.how
+    if found.status == "fails":
+        detail = (
+            f"must be convex, got {found.how}: restate it as a convex function or shrink the box "
+            "to where it is one"
+        )
+    return Assumption(
+        name=name, status=found.status, detail=detail, witness=_names(found.witness), row=row
+    )
+
+
+def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumption:
+    name = "regular and unique saddle point"
+    if not sound:
+        return Assumption(name=name, status="fails", detail="an assumption above fails")
+    if problem.size > SADDLE_LIMIT:
+        unique = "x-hat is unique (strictly convex objectives); " if strict else ""
+        return Assumption(
+            name=name,
+            status="unchecked",
+            detail=f"{unique}{problem.size} states are too many to look: call sv.saddle_point",
+        )
+    try:
+        saddle = saddle_point(problem)
+    except SottovoceError as error:
+        return Assumption(name=name, status="fails", detail=str(error))
+    if not saddle.regular:
+        return Assumption(
+            name=name,
+            status="fails",
+            detail="the gradients of the active constraints must be linearly independent at "
+            "x-hat, got dependent ones: mu-hat is not unique; remove redundant constraints",
+        )
+    found = f"KKT residual {saddle.residual:.1e}; active gradients independent"
+    if strict or saddle.unique:
+        how = "objectives strictly convex (proven)" if strict else "second-order condition"
+        return Assumption(name=name, status="numerical", detail=f"{found}; {how}")
+    return Assumption(
+        name=name,
+        status="unchecked",
+        detail=f"{found}; nothing curves L along component {saddle.flat[0] + 1} of x, so that "
+        "x-hat may not be unique: make the objectives strictly convex",
+    )
+
+
+def _signs(part: FleetSum) -> list[int]:
+    if part.weights is None:
+        return [1]
+    weights: Any = part.weights.data if sparse.issparse(part.weights) else part.weights
+    return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]
+
+
+def _names(point: Mapping[sp.Symbol, float] | None) -> Mapping[str, float] | None:
+    return None if point is None else {s.name: float(v) for s, v in point.items()}

@@ -1,0 +1,188 @@
+"""Branch and bound: a certified maximum over a box by subdivision, many boxes in one batch.
+
+Boxes are kept with an upper bound each. The most promising ones are halved across the variable that
+moves the objective most, until the best bound left is within the tolerance of the best value found.
+A variable along which the objective is monotone on a box is fixed at the better end. The bound is
+valid whenever the search stops; a spent budget only leaves it looser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import numpy as np
+import numpy.typing as npt
+
+from sottovoce.certify.interval import BoolArray, FloatArray, Interval, interval
+
+_BATCH = 512
+_HOPELESS = 2.0**-40
+_AGAIN, _DONE = -1, -2  # in place of an axis to halve: bound the box once more, or leave it
+_quiet = np.errstate(all="ignore")
+
+
+class Objective(Protocol):
+    """A function of n variables to maximise; boxes and points are columns of (n, count) arrays."""
+
+    @property
+    def convex(self) -> BoolArray:
+        """Which variables the function is convex in, the others held fixed; shape (n,).
+
+        It is then greatest at an end: instead of being halved, a box is replaced by two faces.
+        """
+
+    def bound(self, box: Interval) -> tuple[FloatArray, Interval]:
+        """Return an upper bound for each box, and slopes of shape (n, count).
+
+        A slope nowhere negative (positive) states that the objective does not decrease (increase)
+        along that variable within that box.
+        """
+
+    def value(self, points: FloatArray) -> FloatArray:
+        """Return a lower bound of the value at each point."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maximum:
+    """The outcome of a search.
+
+    Args:
+        upper: A certified upper bound of the maximum.
+        found: The largest value met, rounded down: never above the true maximum.
+        at: The point at which it was met.
+        boxes: How many boxes were bounded.
+    """
+
+    upper: float
+    found: float
+    at: FloatArray
+    boxes: int
+
+
+def maximise(
+    objective: Objective,
+    box: Interval,
+    *,
+    tolerance: float,
+    budget: int,
+    found: float = -np.inf,
+    slack: float = 0.0,
+) -> Maximum:
+    """Bound the maximum of an objective over a box from above and from below.
+
+    The search ends when upper <= found + max(tolerance * |found|, slack), when no box can be
+    improved, or when `budget` boxes have been bounded.
+
+    Args:
+        objective: What to maximise.
+        box: One interval of shape (n,) with finite ends.
+        tolerance: The relative gap to reach.
+        budget: The number of boxes that may be bounded.
+        found: A value the maximum is known to reach elsewhere; boxes that cannot beat it are cut.
+        slack: The absolute gap to reach.
+    """
+    at, settled, count = middle(box.lower, box.upper), -np.inf, 0
+    fresh = _Boxes(box.lower[:, None], box.upper[:, None], np.array([np.inf]), np.array([_AGAIN]))
+    pool = fresh.pick(np.zeros(1, dtype=np.bool_))
+    width = box.upper - box.lower
+    while True:
+        fresh, probes = _study(objective, fresh, width)
+        count += fresh.bound.size
+        values = objective.value(probes)
+        if values.max() > found:
+            found, at = float(values.max()), probes[:, values.argmax()]
+        pool = _join([pool, fresh])
+        goal = found + max(tolerance * abs(found), slack) if np.isfinite(found) else -np.inf
+        over = (pool.bound <= goal) | (pool.axis == _DONE)
+        settled = max(settled, pool.bound[over].max(initial=-np.inf))
+        pool = pool.pick(~over)
+        left = pool.bound.max(initial=-np.inf)
+        if left <= max(goal, settled) or count >= budget:
+            upper = max(left, settled, found)
+            return Maximum(upper=float(upper), found=found, at=at, boxes=count)
+        size = min(_BATCH, (budget - count + 1) // 2, pool.bound.size)  # each has two children
+        best = np.zeros(pool.bound.size, dtype=np.bool_)
+        best[np.argpartition(-pool.bound, size - 1)[:size]] = True
+        fresh, pool = _children(pool.pick(best), objective.convex), pool.pick(~best)
+
+
+@_quiet
+def middle(lower: FloatArray, upper: FloatArray) -> FloatArray:
+    """Return a point within each side: halfway, or halfway in logarithm if the scales differ."""
+    small, large = np.sort([np.abs(lower), np.abs(upper)], axis=0)
+    spread = (lower * upper > 0) & (large > 16 * small)
+    geometric = np.copysign(np.sqrt(small) * np.sqrt(large), lower)
+    return np.clip(np.where(spread, geometric, lower / 2 + upper / 2), lower, upper)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Boxes:
+    lower: FloatArray
+    upper: FloatArray
+    bound: FloatArray
+    axis: npt.NDArray[np.intp]
+
+    def pick(self, chosen: BoolArray) -> _Boxes:
+        return _Boxes(
+            self.lower[:, chosen], self.upper[:, chosen], self.bound[chosen], self.axis[chosen]
+        )
+
+
+def _join(parts: Sequence[_Boxes]) -> _Boxes:
+    return _Boxes(
+        np.concatenate([part.lower for part in parts], axis=1),
+        np.concatenate([part.upper for part in parts], axis=1),
+        np.concatenate([part.bound for part in parts]),
+        np.concatenate([part.axis for part in parts]),
+    )
+
+
+@_quiet
+def _study(
+    objective: Objective, boxes: _Boxes, root_width: FloatArray
+) -> tuple[_Boxes, FloatArray]:
+    """Bound boxes, fix their monotone variables, choose their next axis, and propose points."""
+    bound, slope = objective.bound(interval(boxes.lower, boxes.upper))
+    wide = boxes.upper > boxes.lower
+    rising, falling = wide & (slope.lower >= 0), wide & (slope.upper <= 0)
+    lower = np.where(rising, boxes.upper, boxes.lower)
+    upper = np.where(falling & ~rising, boxes.lower, boxes.upper)
+    bound = np.minimum(bound, boxes.bound)
+    axis = _axis(lower, upper, slope, root_width)
+    small = np.all(upper - lower <= _HOPELESS * root_width[:, None], axis=0)
+    axis = np.where((bound == np.inf) & small, _DONE, axis)
+    axis = np.where(np.any(rising | falling, axis=0), _AGAIN, axis)
+    corner = np.where(slope.lower + slope.upper > 0, upper, lower)
+    probes = np.concatenate([middle(lower, upper), corner], axis=1)
+    return _Boxes(lower, upper, bound, axis), probes
+
+
+def _axis(
+    lower: FloatArray, upper: FloatArray, slope: Interval, root_width: FloatArray
+) -> npt.NDArray[np.intp]:
+    width, centre = upper - lower, middle(lower, upper)
+    divisible = (lower < centre) & (centre < upper)
+    effect = np.where(divisible, slope.magnitude * width, -1.0)
+    # Among unbounded effects the side that was halved least often goes first.
+    endless = np.isinf(effect)
+    relative = np.where(endless, width / root_width[:, None], -1.0)
+    axis = np.where(np.any(endless, axis=0), relative.argmax(axis=0), effect.argmax(axis=0))
+    return np.where(np.any(divisible, axis=0), axis, _DONE)
+
+
+def _children(boxes: _Boxes, convex: BoolArray) -> _Boxes:
+    again, split = boxes.pick(boxes.axis == _AGAIN), boxes.pick(boxes.axis >= 0)
+    cut = (split.axis, np.arange(split.axis.size))
+    low, high = split.lower[cut], split.upper[cut]
+    centre, faces = middle(low, high), convex[split.axis]
+    left, right = split.upper.copy(), split.lower.copy()
+    left[cut], right[cut] = np.where(faces, low, centre), np.where(faces, high, centre)
+    halves = (
+        _Boxes(split.lower, left, split.bound, split.axis),
+        _Boxes(right, split.upper, split.bound, split.axis),
+    )
+    return _join([again, *halves])

@@ -1,0 +1,218 @@
+"""Proofs that a formula is convex, and smooth, on a box; or a point where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import sympy as sp
+from numpy.typing import ArrayLike
+
+from sottovoce.certify.calculus import NONE, Rules, Variables
+from sottovoce.certify.hessian import (
+    Hessian,
+    Region,
+    at_points,
+    bounded,
+    bounded_below,
+    demands,
+    sample_points,
+)
+from sottovoce.errors import InputError
+from sottovoce.problem.agents import Array
+
+Box = Mapping[sp.Symbol, tuple[ArrayLike, ArrayLike]]
+Status = Literal["proven", "numerical", "fails"]
+
+_UNDEFINED = (sp.zoo, sp.nan, sp.oo, -sp.oo, sp.I)
+_BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curvature:
+    """Whether a formula is convex on a box.
+
+    Attributes:
+        status: "proven", "numerical" (no counterexample found, no proof either) or "fails".
+        strict: whether it is proven strictly convex in all variables it depends on.
+        how: how that is known, in one sentence.
+        witness: a point of the box where convexity fails.
+    """
+
+    status: Status
+    strict: bool
+    how: str
+    witness: Mapping[sp.Symbol, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoothness:
+    """Whether a formula has finite derivatives on a box.
+
+    Attributes:
+        status: "proven", "numerical" (no singular point found, no proof either) or "fails".
+        how: how that is known, and the remedy if it is not.
+        witness: a point of the box where a derivative is undefined.
+    """
+
+    status: Status
+    how: str
+    witness: Mapping[sp.Symbol, float] | None = None
+
+
+def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()) -> Curvature:
+    """Decide whether f is convex on a box, ``f((x + y)/2) <= (f(x) + f(y))/2`` for all x, y in it.
+
+    In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
+    for quadratics, interval Hessians with subdivision, and the search for a counterexample. The
+    paper assumes convexity; here it is proven.
+
+    Args:
+        expr: f.
+        box: for each symbol (lower, upper): two numbers, or two arrays with one entry per agent of
+            a fleet, for whom f is then judged one by one.
+        parameters: symbols of ``box`` that are held fixed, whatever value of their interval they
+            have; convexity is asked in the other symbols only.
+    """
+    f, region = _prepared(expr, box, parameters)
+    undefined = _undefined([f], region)
+    if undefined is not None:
+        return _failing(*undefined)
+    rules = Rules(region)
+    strict = rules.bend(f).convex
+    variables = region.of(f)
+    if strict is not None:
+        # Of a quadratic the rules know all there is to know.
+        if rules.degree(f) > 2 and not strict.issuperset(variables):
+            strict |= Hessian(f, region).definite(budget=_BUDGET // 2) or NONE
+        return _proven(strict, variables, "rules of convex calculus")
+    hessian = Hessian(f, region)
+    counterexample = hessian.negative_direction()
+    if counterexample is not None:
+        return _failing(*counterexample)
+    strict = hessian.definite(budget=_BUDGET)
+    if strict is not None:
+        return _proven(strict, variables, "interval Hessian")
+    points, free = sample_points(region, hessian.symbols)
+    inner = free.all(axis=1)
+    if rules.degree(f) <= 2 and inner.any():
+        why = "a constant Hessian that is not positive semidefinite (exact rational arithmetic)"
+        return _failing(
+            dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True)), why
+        )
+    return Curvature(
+        status="numerical",
+        strict=False,
+        how=f"no negative second derivative at {points.shape[0]} points; no proof found",
+    )
+
+
+def smoothness(
+    expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = (), order: int = 2
+) -> Smoothness:
+    """Decide whether f and its derivatives up to ``order`` are defined and finite on a box.
+
+    Args:
+        expr: f.
+        box: as for ``curvature``.
+        parameters: as for ``curvature``.
+        order: 2 for a constraint, 1 for an objective, as the paper asks.
+    """
+    f, region = _prepared(expr, box, parameters)
+    if not f.has(*_UNDEFINED) and all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
+        how = "made of smooth functions, none of which comes near a singularity (intervals)"
+        return Smoothness(status="proven", how=how)
+    derivatives = _derivatives(f, region.of(f), order)
+    singular = _undefined(derivatives, region)
+    remedy = "shrink the box so that every root, quotient and logarithm stays defined"
+    if singular is not None:
+        point, why = singular
+        return Smoothness(status="fails", how=f"{why}: {remedy}", witness=point)
+    for derivative in derivatives:
+        if not bounded(derivative, region):
+            how = f"no finite bound was found for {_readable(derivative)}: {remedy}"
+            return Smoothness(status="numerical", how=how)
+    how = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
+    return Smoothness(status="proven", how=how)
+
+
+def _analytic(inner: sp.Expr, region: Region, relation: str) -> bool:
+    """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
+    positive = bounded_below(inner, region, strict=True)
+    return positive or (relation == "!=" and bounded_below(-inner, region, strict=True))
+
+
+def _derivatives(f: sp.Expr, variables: Sequence[sp.Symbol], order: int) -> list[sp.Expr]:
+    """Return f and its partial derivatives up to ``order``, each once."""
+    found, level = {f: None}, [(0, f)]
+    for _ in range(order):
+        level = [
+            (k, sp.diff(g, s)) for first, g in level for k, s in enumerate(variables) if k >= first
+        ]
+        found |= dict.fromkeys(g for _, g in level)
+    return list(found)
+
+
+def _proven(strict: Variables, variables: Sequence[sp.Symbol], by: str) -> Curvature:
+    all_of_them = bool(variables) and strict.issuperset(variables)
+    how = f"{'strictly ' if all_of_them else ''}convex by {by}"
+    return Curvature(status="proven", strict=all_of_them, how=how)
+
+
+def _failing(witness: Mapping[sp.Symbol, float], why: str) -> Curvature:
+    return Curvature(status="fails", strict=False, how=why, witness=witness)
+
+
+def _prepared(expr: sp.Expr, box: Box, parameters: Collection[sp.Symbol]) -> tuple[sp.Expr, Region]:
+    """Turn floats into the rationals they are, and symbols that cannot move into numbers."""
+    missing = sorted(expr.free_symbols - set(box), key=str)
+    if missing:
+        raise InputError(f"box must hold every symbol of {expr}, got none for {missing[0]}")
+    lower: dict[sp.Symbol, Array] = {}
+    upper: dict[sp.Symbol, Array] = {}
+    fixed: dict[sp.Expr, sp.Expr] = {f: sp.Rational(f) for f in expr.atoms(sp.Float)}
+    for symbol in sorted(expr.free_symbols, key=str):
+        low, high = (np.atleast_1d(np.asarray(end, dtype=np.float64)) for end in box[symbol])
+        if not np.all((low <= high) & np.isfinite(high - low)):
+            raise InputError(f"the box of {symbol} must be finite with lower <= upper")
+        if low[0] == high[0] and np.all(low == low[0]) and np.all(high == low[0]):
+            fixed[symbol] = sp.Rational(float(low[0]))
+        else:
+            lower[symbol], upper[symbol] = low, high
+    asked = (s for s in lower if s not in parameters)
+    variables = tuple(s for s in asked if np.any(lower[s] < upper[s]))
+    return expr.xreplace(fixed), Region(variables=variables, lower=lower, upper=upper)
+
+
+def _undefined(
+    exprs: Sequence[sp.Expr], region: Region
+) -> tuple[dict[sp.Symbol, float], str] | None:
+    """Find a point of the region where one of the formulas is certainly undefined."""
+    for expr in exprs:
+        if expr.has(*_UNDEFINED):
+            return {}, "a formula that is undefined on the whole box"
+    for inner, relation, outer in dict.fromkeys(d for expr in exprs for d in demands(expr)):
+        symbols = sorted(inner.free_symbols, key=str)
+        points, _ = sample_points(region, symbols)
+        low, high = at_points(inner, symbols, points)
+        if relation == "!=":
+            at = np.maximum(-low, high).argmin()
+            # Between two signs lies a zero, if both are of one agent.
+            crosses = region.agents == 1 and bool((low > 0).any() and (high < 0).any())
+        else:
+            at, crosses = high.argmin(), bool(high.min() < 0)
+        point = dict(zip(symbols, points[at].tolist(), strict=True))
+        zero = inner.xreplace({s: sp.Rational(v) for s, v in point.items()}) == 0
+        if crosses or (zero and relation != ">="):
+            where = ", ".join(f"{s} = {v:.6g}" for s, v in point.items())
+            near = "near" if relation == "!=" and not zero else "at"
+            needs = f"it needs {_readable(inner)} {relation} 0"
+            return point, f"{_readable(outer)} undefined {near} {where} ({needs})"
+    return None
+
+
+def _readable(expr: sp.Expr) -> str:
+    long = {r: sp.Float(float(r), 6) for r in expr.atoms(sp.Rational) if r.q > 10_000}
+    return str(expr.xreplace(long))

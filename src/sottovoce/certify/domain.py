@@ -1,0 +1,169 @@
+"""What public constraints imply for each agent's box: a smaller domain means less noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+
+from sottovoce.certify.contract import EmptyDomainError, contract
+from sottovoce.certify.interval import Interval, evaluate
+from sottovoce.errors import ProblemError
+from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.problem import CloudView
+
+MARGIN = 0.01
+_SWEEPS = 30
+_ENOUGH = 1e-3  # a sweep that shrinks no side by more than this share of its width is the last
+_WEIGHT = sp.Symbol("weight of the summand")  # no user's symbol has spaces
+
+Boxes = dict[sp.Symbol, tuple[Array, Array]]
+"""Lower and upper ends per symbol: one per agent, or a single one that all agents share."""
+
+
+def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group, ...]:
+    """Return the agents with the boxes that ``g(x) <= 0`` implies, widened by a margin.
+
+    Every x in X with g(x) <= 0 stays inside: each constraint is propagated backwards through its
+    formula in outward-rounded interval arithmetic until nothing shrinks any more. Each side that
+    moved is then moved back by ``margin`` times the new width, but no further than half-way to the
+    original box, beyond which formulas may not be defined: a bound that touched a constraint's
+    boundary could become active at the optimum beside it and would leave the multipliers without a
+    unique value.
+
+    Raises:
+        ProblemError: if the propagation proves that no point satisfies all constraints.
+    """
+    boxes: Boxes = {
+        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
+        for group in cloud.groups
+        for c, s in enumerate(group.symbols)
+    }
+    for _ in range(_SWEEPS):
+        shrunk = 0.0
+        for family in cloud.constraints:
+            for row in range(family.rows):
+                try:
+                    shrunk = max(shrunk, _propagate(family, row, boxes))
+                except EmptyDomainError as error:
+                    raise ProblemError(
+                        f"the constraints must have a common point, got none: "
+                        f"{family.label(row)} cannot hold where the others do (proven by interval "
+                        "propagation); relax one of them"
+                    ) from error
+        if shrunk < _ENOUGH:
+            break
+    return tuple(_widened(group, boxes, margin) for group in cloud.groups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summand:
+    """A part of a row of g, or one part per agent of a fleet: whose it is and on which boxes."""
+
+    formula: sp.Expr
+    local: dict[sp.Symbol, Interval]
+    members: Any  # which agents of the fleet: a slice or an array of indices
+    population: int  # of the whole fleet
+    count: int  # of the members
+
+
+def _propagate(family: Constraint, row: int, boxes: Boxes) -> float:
+    """Shrink the boxes of one row's agents; return the largest relative shrinkage of a side."""
+    summands = list(_summands(family, row, boxes))
+    # Points where a formula is undefined satisfy nothing, so they are passed over.
+    ends = [evaluate(s.formula, s.local)[s.formula] for s in summands]
+    lowers = [np.broadcast_to(e.lower, (s.count,)) for e, s in zip(ends, summands, strict=True)]
+    least = float(family.offset[row]) + sum(_sum_down(lower) for lower in lowers)
+    alone = sum(s.count for s in summands) == 1
+    if not (alone or np.isfinite(least)):
+        return 0.0
+    shrunk = 0.0
+    for summand, end, lower in zip(summands, ends, lowers, strict=True):
+        # However small the others are, this summand may reach no more than the room they leave.
+        room = -family.offset[[row]]
+        if not alone:
+            room = lower - (least - 4.0 * np.spacing(abs(least)))
+            room = room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower)))
+        if np.any(end.upper > room):
+            contracted = contract(summand.formula, summand.local, room)
+            shrunk = max(shrunk, _write_back(contracted, summand, boxes))
+    return shrunk
+
+
+def _summands(family: Constraint, row: int, boxes: Boxes) -> Iterator[_Summand]:
+    if family.rest:
+        g = family.rest[row]
+        local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1]) for s in g.free_symbols}
+        yield _Summand(formula=g, local=local, members=slice(None), population=1, count=1)
+    for part in family.sums:
+        h = part.terms[row % len(part.terms)]
+        members: Any = slice(None)
+        local = {}
+        if part.weights is not None:
+            weights = part.weights[[row // len(part.terms)], :]
+            if sparse.issparse(weights):
+                members, values = weights.indices, weights.data
+            else:
+                values = np.asarray(weights).ravel()
+            local[_WEIGHT] = Interval(lower=values, upper=values)
+        for s in h.free_symbols:
+            fixed = part.group.parameters.get(s)
+            low, high = boxes[s] if fixed is None else (fixed, fixed)
+            local[s] = Interval(lower=_of(low, members), upper=_of(high, members))
+        yield _Summand(
+            formula=h if part.weights is None else _WEIGHT * h,
+            local=local,
+            members=members,
+            population=part.group.count,
+            count=part.group.count if isinstance(members, slice) else len(members),
+        )
+
+
+def _write_back(contracted: dict[sp.Symbol, Interval], summand: _Summand, boxes: Boxes) -> float:
+    shrunk = 0.0
+    for symbol in summand.local.keys() & boxes.keys():
+        old, new = summand.local[symbol], contracted[symbol]
+        moved = np.maximum(new.lower - old.lower, old.upper - new.upper)
+        if not np.any(moved > 0):
+            continue
+        width = np.broadcast_to(old.upper - old.lower, moved.shape)
+        shrunk = max(shrunk, float(np.max(moved[width > 0] / width[width > 0], initial=0.0)))
+        whole = (summand.population,)
+        lower, upper = (np.broadcast_to(end, whole).copy() for end in boxes[symbol])
+        lower[summand.members], upper[summand.members] = new.lower, new.upper
+        boxes[symbol] = (lower, upper)
+    return shrunk
+
+
+def _widened(group: Group, boxes: Boxes, margin: float) -> Group:
+    lower, upper = list(group.lower.T), list(group.upper.T)
+    moved = False
+    for c, symbol in enumerate(group.symbols):
+        low, high = boxes[symbol]
+        if np.any(low > lower[c]) or np.any(high < upper[c]):
+            moved = True
+            extra = margin * (high - low)
+            lower[c] = low - np.minimum(extra, (low - lower[c]) / 2.0)
+            upper[c] = high + np.minimum(extra, (upper[c] - high) / 2.0)
+    if not moved:
+        return group
+    return replace(group, lower=read_only(np.stack(lower, 1)), upper=read_only(np.stack(upper, 1)))
+
+
+def _once(values: Array) -> Array:
+    """One value for all agents where a bound is the same for all, to spare a fleet's memory."""
+    return values[:1] if values.strides == (0,) else values
+
+
+def _of(values: Array, members: Any) -> Array:
+    return values if values.size == 1 else values[members]
+
+
+def _sum_down(values: Array) -> float:
+    total = float(np.sum(values))
+    return total - values.size * 2.0**-52 * float(np.sum(np.abs(values)))

@@ -1,0 +1,135 @@
+"""How far a float64 evaluation of a formula can be off, for every point of a box.
+
+Noise hides a number only if adjacent inputs move it by no more than the sensitivity; what rounding
+adds to that movement is bounded here and paid for in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+
+from sottovoce.certify.gradients import GradientEntry
+from sottovoce.certify.interval import Interval, evaluate, exponent_of, operands
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.constraints import FleetSum
+from sottovoce.problem.problem import CloudView
+
+_UNIT = 2.0**-53
+_LIBRARY = 16.0  # ulps that exp, log and real powers may err by, with room to spare
+_UP = 1.0 + 2.0**-46  # more than all the roundings of these bounds themselves
+_SUM_UP = 1.0 + 2.0**-20  # the same for sums over a fleet of billions
+
+
+def evaluation_error(expr: sp.Expr, box: Mapping[sp.Symbol, Interval]) -> Array:
+    """Bound ``|fl(expr(x)) - expr(x)|`` over every box, whatever order sums and products take.
+
+    With unit roundoff u, magnitudes M and errors e of the operands: a sum of k terms errs by
+    ``sum e + k u sum (M + e)``, a product by ``prod (M + e) - prod M + k u prod (M + e)``, a
+    function by its steepest slope times e plus a few u of its value. Inputs are exact doubles,
+    constants are rounded once.
+
+    Returns:
+        One bound per box; infinite where none exists.
+    """
+    ranges = evaluate(expr, box)
+    errors: dict[sp.Expr, Array] = {}
+    with np.errstate(all="ignore"):
+        for node, value in ranges.items():
+            inner = [(ranges[c], errors[c]) for c in operands(node)]
+            error = np.asarray(_node_error(node, value.magnitude, inner) * _UP)
+            errors[node] = np.where(np.isnan(error), np.inf, error)
+    return errors[expr]
+
+
+def _node_error(
+    node: sp.Expr, size: Array, inner: Sequence[tuple[Interval, Array]]
+) -> Array | float:
+    if node.is_Symbol:
+        return np.zeros(1)
+    if node.is_Number or node.is_NumberSymbol:
+        return size * _UNIT
+    reach = [value.magnitude + error for value, error in inner]
+    if node.is_Add:
+        lost = len(inner) * _UNIT * sum(reach)
+        return np.asarray(sum(error for _, error in inner) + lost)
+    if node.is_Mul:
+        product, exact = np.ones(1), np.ones(1)
+        for (value, _), most in zip(inner, reach, strict=True):
+            product, exact = product * most, exact * value.magnitude
+        # The subtraction cancels, so that its own rounding counts in full.
+        return np.asarray(product - exact + 8 * len(inner) * _UNIT * product)
+    base, error = inner[0]
+    wide = Interval(lower=base.lower - error, upper=base.upper + error)
+    if node.is_Pow:
+        exponent = exponent_of(node)
+        slope = abs(float(exponent)) * wide.power(exponent - 1).magnitude if exponent != 1 else 1.0
+        steps = 2.0 * abs(float(exponent)) if exponent.q == 1 else 0.0
+        return np.asarray(
+            slope * error + (_LIBRARY + steps) * _UNIT * wide.power(exponent).magnitude
+        )
+    if isinstance(node, sp.exp):
+        top = wide.exp().magnitude
+        return np.asarray(top * error + _LIBRARY * _UNIT * top)
+    return np.asarray(wide.reciprocal().magnitude * error + _LIBRARY * _UNIT * wide.log().magnitude)
+
+
+def evaluation_errors(
+    cloud: CloudView, domain: Sequence[Group], released: Sequence[GradientEntry]
+) -> tuple[Array, Array]:
+    """Bound the evaluation error and the size of every output over the domain.
+
+    Returns:
+        For the rows of g and then the released gradients, how far float64 may be off, and the
+        largest absolute value that it may compute.
+    """
+    boxes = {group.name: group for group in domain}
+    named = {
+        s: Interval(lower=g.lower[:, c], upper=g.upper[:, c])
+        for g in domain
+        if g.count == 1
+        for c, s in enumerate(g.symbols)
+    }
+    errors: list[float] = []
+    sizes: list[float] = []
+    for family in cloud.constraints:
+        total = np.abs(family.offset) * _UNIT * 2
+        size = np.abs(family.offset)
+        for row, g in enumerate(family.rest):
+            total[row] += float(evaluation_error(g, named).max())
+            size[row] += float(evaluate(g, named)[g].magnitude.max())
+        for part in family.sums:
+            part_error, part_size, terms = _of_sum(part, boxes[part.group.name])
+            total += part_error + terms * _UNIT * part_size
+            size += part_size
+        if family.sums:
+            total += (len(family.sums) + 2) * _UNIT * size
+        errors += list(total * _UP)
+        sizes += list(size)
+    for e in released:
+        errors.append(float(evaluation_error(e.formula, named).max()))
+        sizes.append(float(evaluate(e.formula, named)[e.formula].magnitude.max()))
+    bound = np.array(errors)
+    return bound, np.asarray((np.array(sizes) + bound) * _SUM_UP)
+
+
+def _of_sum(part: FleetSum, group: Group) -> tuple[Array, Array, int]:
+    """Errors and magnitudes of the summands added up per row, and how many there are."""
+    errors, sizes = [], []
+    for h in part.terms:
+        box = {
+            s: Interval(lower=group.lower[:, c], upper=group.upper[:, c])
+            for c, s in enumerate(group.symbols)
+            if s in h.free_symbols
+        } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items()}
+        size = evaluate(h, box)[h].magnitude
+        errors.append(np.broadcast_to(evaluation_error(h, box) + 2 * _UNIT * size, (group.count,)))
+        sizes.append(np.broadcast_to(size, (group.count,)))
+    if part.weights is None:
+        return np.array([e.sum() for e in errors]), np.array([s.sum() for s in sizes]), group.count
+    weights = abs(part.weights) if sparse.issparse(part.weights) else np.abs(part.weights)
+    totals = [np.stack([weights @ v for v in values], axis=1).ravel() for values in (errors, sizes)]
+    return totals[0], totals[1], group.count

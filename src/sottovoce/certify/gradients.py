@@ -1,0 +1,79 @@
+"""Who can tell an agent its gradient of g: nobody need, the agent itself, or only the cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import sympy as sp
+
+from sottovoce.problem.agents import Group
+from sottovoce.problem.problem import CloudView
+
+Kind = Literal["public", "own", "released"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientEntry:
+    """One entry ``d g_row / d x_column`` that is not zero everywhere.
+
+    Attributes:
+        row: the constraint, from 0.
+        column: the component of the state vector of all agents, from 0. For a fleet, the
+            component of its first agent: one entry stands for all agents of the fleet.
+        agent: the agent it belongs to, from 0; the first agent of a fleet.
+        kind: "public", a constant that everybody knows; "own", a public formula in the agent's own
+            state, evaluated at home; "released", moved by other agents, so that the cloud must
+            send it with noise.
+        formula: the derivative.
+    """
+
+    row: int
+    column: int
+    agent: int
+    kind: Kind
+    formula: sp.Expr
+
+
+def gradient_entries(cloud: CloudView) -> tuple[GradientEntry, ...]:
+    """Classify every entry of ``dg/dx``, named agents first row by row, then sums over fleets."""
+    return tuple(sorted(_entries(cloud), key=lambda e: (e.row, e.column)))
+
+
+def _entries(cloud: CloudView) -> Iterator[GradientEntry]:
+    places: dict[str, tuple[int, int, Group]] = {}
+    column = agent = 0
+    for group in cloud.groups:
+        places[group.name] = (column, agent, group)
+        column += group.count * group.dim
+        agent += group.count
+    first = 0
+    for family in cloud.constraints:
+        for row, g in enumerate(family.rest):
+            for group in cloud.groups:
+                if group.count == 1:
+                    yield from _of_term(first + row, g, *places[group.name])
+        for part in family.sums:
+            for row in range(part.rows):
+                h = part.terms[row % len(part.terms)]
+                yield from _of_term(first + row, h, *places[part.group.name])
+        first += family.rows
+
+
+def _of_term(
+    row: int, term: sp.Expr, column: int, agent: int, group: Group
+) -> Iterator[GradientEntry]:
+    for component, symbol in enumerate(group.symbols):
+        if symbol not in term.free_symbols:
+            continue
+        formula = sp.diff(term, symbol)
+        if formula == 0:
+            continue
+        states = formula.free_symbols - set(group.parameters)
+        kind: Kind = "public"
+        if states:
+            kind = "own" if states <= set(group.symbols) else "released"
+        yield GradientEntry(
+            row=row, column=column + component, agent=agent, kind=kind, formula=formula
+        )

@@ -1,0 +1,307 @@
+"""How far one agent can move one output: ``S[o, l] = sup over X of |d output_o / d x_l|``.
+
+Outputs are the m rows of g, then the released entries of its gradient. Named agents get a certified
+supremum each, by branch and bound; fleets get one vectorised enclosure over all their agents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+from numpy.typing import NDArray
+
+from sottovoce.certify.gradients import GradientEntry
+from sottovoce.certify.interval import Interval, enclose
+from sottovoce.certify.supremum import Supremum
+from sottovoce.certify.symmetry import norm_supremum
+from sottovoce.errors import CertificateError
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.constraints import FleetSum
+from sottovoce.problem.problem import CloudView
+
+_UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """A rectangle of S: the outputs ``rows`` against the agents ``first`` onwards.
+
+    Attributes:
+        rows: the outputs, from 0.
+        first: the first agent, from 0.
+        upper: certified upper bounds, one row per output and one column per agent; a dense array,
+            possibly a broadcast view, or a sparse array.
+        found: the largest values actually found, of the same shape.
+    """
+
+    rows: NDArray[np.int64]
+    first: int
+    upper: Any
+    found: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sensitivity:
+    """The matrix S of all outputs against all agents, in blocks that never overlap.
+
+    Attributes:
+        outputs: number of outputs: m rows of g and the released gradient entries.
+        agents: number of agents n.
+        blocks: what is not zero.
+    """
+
+    outputs: int
+    agents: int
+    blocks: tuple[Block, ...]
+
+    def loads(self, precision: Array) -> Array:
+        """Return ``sum_o S[o, l]^2 precision_o`` for every agent l, rounded up.
+
+        With ``precision_o = 1/sigma_o^2`` and radius b_l the Gaussian-DP parameter of agent l is
+        ``mu_l = b_l sqrt(loads_l)``.
+        """
+        total = np.zeros(self.agents)
+        for block in self.blocks:
+            weights = precision[block.rows]
+            count = block.upper.shape[1]
+            if sparse.issparse(block.upper):
+                load = block.upper.power(2).T @ weights
+            elif block.upper.strides[1] == 0:
+                load = np.full(count, np.square(block.upper[:, 0]) @ weights)
+            else:
+                load = np.einsum("ol,ol,o->l", block.upper, block.upper, weights)
+            total[block.first : block.first + count] += load
+        # n terms of nonnegative numbers err by less than n + 3 roundings.
+        return np.asarray(total * (1.0 + (self.outputs + 8) * 2.0**-52))
+
+    def largest(self) -> Array:
+        """The largest influence of any agent on each output, ``max_l S[o, l]``."""
+        values = np.zeros(self.outputs)
+        for block in self.blocks:
+            peak = block.upper.max(axis=1)
+            peak = peak.toarray().ravel() if sparse.issparse(peak) else peak
+            values[block.rows] = np.maximum(values[block.rows], peak)
+        return values
+
+    def typical(self) -> Array:
+        """The geometric mean of ``S[o, l]`` over the agents l that move o; 0 if none does."""
+        logs, counts = np.zeros(self.outputs), np.zeros(self.outputs)
+        for block in self.blocks:
+            upper = block.upper
+            if sparse.issparse(upper):
+                np.add.at(logs, block.rows[upper.nonzero()[0]], np.log(upper.data))
+                np.add.at(counts, block.rows, np.diff(upper.indptr))
+                continue
+            repeat = 1
+            if upper.strides[1] == 0:
+                repeat, upper = upper.shape[1], upper[:, :1]
+            moved = upper > 0
+            np.add.at(logs, block.rows, repeat * np.log(np.where(moved, upper, 1.0)).sum(axis=1))
+            np.add.at(counts, block.rows, repeat * moved.sum(axis=1))
+        return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), 0.0)
+
+    def column(self, agent: int) -> Array:
+        """The influence of agent ``agent`` (from 0) on every output."""
+        values = np.zeros(self.outputs)
+        for block in self.blocks:
+            if 0 <= agent - block.first < block.upper.shape[1]:
+                column = block.upper[:, [agent - block.first]]
+                column = column.toarray() if sparse.issparse(column) else column
+                values[block.rows] = column[:, 0]
+        return values
+
+    def dense(self) -> Array:
+        """The whole matrix S as an array (outputs, agents); for problems of moderate size."""
+        return self._assemble("upper")
+
+    def dense_found(self) -> Array:
+        """The largest values actually found, as an array (outputs, agents)."""
+        return self._assemble("found")
+
+    def gap(self) -> float:
+        """The largest relative distance between a certified bound and the value found."""
+        worst = 0.0
+        for block in self.blocks:
+            upper, found = block.upper, block.found
+            if sparse.issparse(upper):
+                upper, found = upper.data, found.data
+            elif upper.strides[1] == 0 and found.strides[1] == 0:
+                upper, found = upper[:, :1], found[:, :1]
+            positive = found > 0
+            if np.any(positive):
+                worst = max(worst, float(np.max(upper[positive] / found[positive])) - 1.0)
+        return worst
+
+    def _assemble(self, which: str) -> Array:
+        matrix = np.zeros((self.outputs, self.agents))
+        for block in self.blocks:
+            values = getattr(block, which)
+            values = values.toarray() if sparse.issparse(values) else values
+            matrix[block.rows, block.first : block.first + values.shape[1]] += values
+        return matrix
+
+
+def sensitivity(
+    cloud: CloudView,
+    domain: Sequence[Group],
+    released: Sequence[GradientEntry],
+    *,
+    convex: Mapping[int, bool],
+    tolerance: float,
+) -> Sensitivity:
+    """Certify ``S[o, l]`` for every output o and agent l over the boxes of ``domain``.
+
+    Args:
+        cloud: constraints and agents.
+        domain: the same groups with the boxes over which states will be kept.
+        released: the gradient entries that are sent, each an output after the m rows of g.
+        convex: for each row of g, whether it is proven convex; then ``d g / d x_l`` never
+            decreases in x_l, which saves most of the subdivision.
+        tolerance: relative gap at which subdivision stops.
+    """
+    blocks = [*_named_blocks(cloud, domain, released, convex, tolerance)]
+    blocks += _fleet_blocks(cloud, domain, convex)
+    return Sensitivity(
+        outputs=cloud.rows + len(released), agents=cloud.agents, blocks=tuple(blocks)
+    )
+
+
+def _named_blocks(
+    cloud: CloudView,
+    domain: Sequence[Group],
+    released: Sequence[GradientEntry],
+    convex: Mapping[int, bool],
+    tolerance: float,
+) -> Iterator[Block]:
+    outputs = [*_named_rows(cloud), *((cloud.rows + e, r.formula) for e, r in enumerate(released))]
+    box = {
+        s: (float(lo), float(hi))
+        for group in domain
+        if group.count == 1
+        for s, lo, hi in zip(group.symbols, group.lower[0], group.upper[0], strict=True)
+    }
+    first = 0
+    for group in domain:
+        moved: list[tuple[int, Supremum]] = []
+        for output, expr in outputs if group.count == 1 else ():
+            # (a - b)(b - a) is a square to intervals only if it is written as one.
+            components = [sp.signsimp(sp.diff(expr, s)) for s in group.symbols]
+            if any(components):
+                facts = (
+                    [frozenset({s}) for s in group.symbols] if convex.get(output, False) else None
+                )
+                moved.append((output, _supremum(components, box, facts, tolerance, group, output)))
+        if moved:
+            yield Block(
+                rows=np.array([output for output, _ in moved]),
+                first=first,
+                upper=np.array([[bound.upper] for _, bound in moved]),
+                found=np.array([[bound.found] for _, bound in moved]),
+            )
+        first += group.count
+
+
+def _named_rows(cloud: CloudView) -> Iterator[tuple[int, sp.Expr]]:
+    first = 0
+    for family in cloud.constraints:
+        yield from ((first + row, g) for row, g in enumerate(family.rest))
+        first += family.rows
+
+
+def _supremum(
+    components: list[sp.Expr],
+    box: Mapping[sp.Symbol, tuple[float, float]],
+    facts: list[frozenset[sp.Symbol]] | None,
+    tolerance: float,
+    group: Group,
+    output: int,
+) -> Supremum:
+    used = {s for c in components for s in c.free_symbols}
+    try:
+        return norm_supremum(
+            components,
+            {s: box[s] for s in sorted(used, key=str)},
+            nondecreasing=facts,
+            tolerance=tolerance,
+        )
+    except CertificateError as error:
+        raise CertificateError(
+            f"the influence of {group.name} on output {output + 1} has no finite bound: {error}"
+        ) from error
+
+
+def _fleet_blocks(
+    cloud: CloudView, domain: Sequence[Group], convex: Mapping[int, bool]
+) -> Iterator[Block]:
+    boxes = {group.name: group for group in domain}
+    offsets, agents = {}, 0
+    for group in cloud.groups:
+        offsets[group.name], agents = agents, agents + group.count
+    first = 0
+    for family in cloud.constraints:
+        for part in family.sums:
+            group = boxes[part.group.name]
+            per_term = [_slope(h, group, convex.get(first + t, False))
+                        for t, h in enumerate(part.terms)]  # fmt: skip
+            yield Block(
+                rows=np.arange(first, first + part.rows),
+                first=offsets[group.name],
+                upper=_weighted(part, [upper for upper, _ in per_term]),
+                found=_weighted(part, [found for _, found in per_term], up=1.0),
+            )
+        first += family.rows
+
+
+def _slope(h: sp.Expr, group: Group, convex: bool) -> tuple[Array, Array]:
+    """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values found."""
+    derivatives = [d for d in (sp.diff(h, s) for s in group.symbols) if d != 0]
+    used = {s for d in derivatives for s in d.free_symbols}
+    states = [(c, s) for c, s in enumerate(group.symbols) if s in used]
+    box = {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
+
+    def norm(lower: Array, upper: Array) -> Array:
+        local = {s: Interval(lower=lower[:, c], upper=upper[:, c]) for c, s in states}
+        return _norm(derivatives, {**box, **local}, group.count)
+
+    low = norm(group.lower, group.lower)
+    if not states:
+        return low, low
+    found = np.maximum(low, norm(group.upper, group.upper))
+    if convex and group.dim == 1:
+        # A convex function of one variable has its steepest slopes at the ends of its interval.
+        return found, found
+    return norm(group.lower, group.upper), found
+
+
+def _norm(derivatives: Sequence[sp.Expr], box: Mapping[sp.Symbol, Interval], count: int) -> Array:
+    squares = np.zeros(1)
+    for derivative in derivatives:
+        bound = enclose(derivative, box)
+        squares = squares + np.square(np.maximum(np.abs(bound.lower), np.abs(bound.upper))) * _UP
+    norm = np.sqrt(squares) * _UP
+    if not np.all(np.isfinite(norm)):
+        raise CertificateError(
+            f"the slope of {derivatives[0]} has no finite bound on the fleet's boxes: tighten the "
+            "bounds so that every formula stays defined and finite"
+        )
+    return np.asarray(np.broadcast_to(norm, (count,)))
+
+
+def _weighted(part: FleetSum, slopes: Sequence[Array], up: float = _UP) -> Any:
+    """Multiply the slopes of the terms by the weights, row ``r * terms + t``."""
+    if part.weights is None:
+        if all(s.strides == (0,) for s in slopes):
+            column = np.array([[s[0]] for s in slopes])
+            return np.broadcast_to(column, (len(slopes), part.group.count))
+        return np.stack(slopes)
+    if sparse.issparse(part.weights):
+        parts = [abs(part.weights).multiply(s[np.newaxis, :] * up).tocsr() for s in slopes]
+        order = np.arange(part.rows).reshape(len(slopes), -1).T.ravel()
+        return sparse.csr_array(sparse.vstack(parts, format="csr")[order])
+    product = np.abs(part.weights)[:, np.newaxis, :] * np.stack(slopes)[np.newaxis] * up
+    return product.reshape(part.rows, part.group.count)

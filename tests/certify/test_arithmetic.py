@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import flint
+import mpmath
+import numpy as np
+import pytest
+import sympy
+from flint import arb
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from random_expressions import patiently
+
+from sottovoce.certify import arithmetic
+from sottovoce.certify.arithmetic import Interval, constant, interval
+from sottovoce.errors import CertificateError, InputError
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+spans = st.tuples(finite, finite).map(lambda pair: interval(min(pair), max(pair)))
+extended = (
+    st.tuples(st.floats(allow_nan=False), st.floats(allow_nan=False))
+    .map(sorted)
+    .filter(lambda pair: pair[0] < np.inf and pair[1] > -np.inf)
+    .map(lambda pair: interval(*pair))
+)
+
+
+@pytest.fixture(autouse=True)
+def _many_digits() -> Iterator[None]:
+    before = flint.ctx.prec
+    flint.ctx.prec = 300
+    with mpmath.workdps(50):
+        yield
+    flint.ctx.prec = before
+
+
+def exactly(value: Any) -> Fraction:
+    return Fraction(float(value))
+
+
+def inward(value: Any, towards: float, steps: int) -> Any:
+    for _ in range(steps):
+        value = np.nextafter(value, towards)
+    return value
+
+
+def holds(enclosure: Interval, value: Any) -> bool:
+    return bool(mpmath.mpf(float(enclosure.lower)) <= value <= mpmath.mpf(float(enclosure.upper)))
+
+
+@patiently
+@given(spans, spans)
+def test_a_sum_is_rounded_outward_to_the_nearest_float(a: Interval, b: Interval) -> None:
+    total = a + b
+    assume(np.isfinite(total.magnitude))
+    lower, upper = exactly(a.lower) + exactly(b.lower), exactly(a.upper) + exactly(b.upper)
+    assert exactly(total.lower) <= lower < exactly(inward(total.lower, np.inf, 1))
+    assert exactly(inward(total.upper, -np.inf, 1)) < upper <= exactly(total.upper)
+
+
+@patiently
+@given(spans, spans)
+def test_a_product_holds_all_products_and_is_one_step_too_wide_at_most(
+    a: Interval, b: Interval
+) -> None:
+    product = a * b
+    assume(np.isfinite(product.magnitude))
+    pairs = itertools.product((a.lower, a.upper), (b.lower, b.upper))
+    ends = [exactly(p) * exactly(q) for p, q in pairs]
+    assert exactly(product.lower) <= min(ends) < exactly(inward(product.lower, np.inf, 2))
+    assert exactly(inward(product.upper, -np.inf, 2)) < max(ends) <= exactly(product.upper)
+
+
+@patiently
+@given(st.integers(-(2**20), 2**20), st.integers(-(2**20), 2**20))
+def test_products_of_small_integers_are_exact(a: int, b: int) -> None:
+    product = interval(a, a) * interval(b, b)
+    assert product.lower == product.upper == a * b
+
+
+@patiently
+@given(spans)
+def test_multiplication_by_0_1_and_minus_1_is_exact(a: Interval) -> None:
+    zero, one = (a * interval(c, c) for c in (0, 1))
+    assert zero.lower == zero.upper == 0
+    assert (one.lower, one.upper) == (a.lower, a.upper)
+    flipped = a * interval(-1, -1)
+    assert (flipped.lower, flipped.upper) == (-a.upper, -a.lower)
+
+
+@patiently
+@given(spans)
+def test_a_reciprocal_holds_the_exact_one(a: Interval) -> None:
+    result = a.reciprocal()
+    if a.lower <= 0 <= a.upper:
+        assert np.isinf(result.lower if a.lower < 0 else result.upper)
+        return
+    ends = sorted(1 / exactly(end) for end in (a.lower, a.upper))
+    assert np.isinf(result.lower) or exactly(result.lower) <= ends[0]
+    assert np.isinf(result.upper) or ends[1] <= exactly(result.upper)
+
+
+@patiently
+@given(extended, extended, st.sampled_from([2, 3, -1, -2, -3, 0, "1/2", "-1/2", "1/3", "-7/3"]))
+def test_no_operation_ever_yields_nan_or_disorder(a: Interval, b: Interval, power: Any) -> None:
+    results = [a + b, a - b, a * b, a.reciprocal(), a.exp(), a.log(), a.clip()]
+    for result in [*results, a.power(sympy.Rational(power))]:
+        assert result.lower <= result.upper
+        assert result.lower < np.inf
+        assert result.upper > -np.inf
+
+
+@patiently
+@given(spans)
+def test_the_sign_of_a_product_survives_rounding(a: Interval) -> None:
+    tiny = interval(0, 5e-324)
+    assert (a.clip() * tiny).lower >= 0
+    assert (-a.clip() * tiny).upper <= 0
+
+
+# Ours, arb's, the range of arguments, and the relative width allowed: an exponent of 1/3 is itself
+# enclosed by two floats, whose effect grows with the logarithm of the argument.
+CASES: dict[str, tuple[Any, Any, tuple[float, float], float]] = {
+    "exp": (lambda a: a.exp(), lambda x: x.exp(), (-600, 709), 1e-14),
+    "log": (lambda a: a.log(), lambda x: x.log(), (1e-300, 1e300), 1e-14),
+    "x^(1/2)": (lambda a: power(a, "1/2"), lambda x: x.sqrt(), (1e-300, 1e300), 1e-14),
+    "x^(-3/2)": (lambda a: power(a, "-3/2"), lambda x: 1 / (x * x.sqrt()), (1e-99, 1e99), 1e-14),
+    "x^(1/3)": (lambda a: power(a, "1/3"), lambda x: (x.log() / 3).exp(), (1e-300, 1e300), 1e-13),
+    "x^(-7/3)": (
+        lambda a: power(a, "-7/3"),
+        lambda x: (-7 * x.log() / 3).exp(),
+        (1e-99, 1e99),
+        3e-13,
+    ),
+    "x^5": (lambda a: power(a, "5"), lambda x: x * x * x * x * x, (-1e50, 1e50), 1e-14),
+    "x^-4": (lambda a: power(a, "-4"), lambda x: 1 / (x * x * x * x), (1e-50, 1e50), 1e-14),
+    "1/x": (lambda a: a.reciprocal(), lambda x: 1 / x, (1e-300, 1e300), 1e-14),
+}
+
+
+def power(base: Interval, exponent: str) -> Interval:
+    return base.power(sympy.Rational(exponent))
+
+
+def sample(low: float, high: float) -> Any:
+    rng = np.random.default_rng(7)
+    even = rng.uniform(low, high, 400)
+    scales = np.exp(rng.uniform(np.log(max(low, 1 / high)), np.log(high), 400))
+    return np.concatenate([even, scales, [low, high]])
+
+
+def misses(name: str) -> int:
+    """Count the points at which an operation's enclosure misses arb's value."""
+    ours, theirs, (low, high), _ = CASES[name]
+    points = sample(low, high)
+    values = ours(interval(points, points))
+    exact = [theirs(arb(x)) for x in points]
+    return sum(
+        not (arb(float(lo)) <= value and value <= arb(float(hi)))
+        for lo, hi, value in zip(values.lower, values.upper, exact, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation_holds_what_arb_computes(name: str) -> None:
+    assert misses(name) == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_oracle_notices_missing_outward_rounding(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arithmetic, "_SLACK", 0.0)
+    monkeypatch.setattr(arithmetic, "_TINY", 0.0)
+    monkeypatch.setattr(
+        arithmetic, "constant", lambda number: interval(float(number), float(number))
+    )
+    monkeypatch.setattr(arithmetic, "_outward", lambda lower, upper, *_: (lower, upper))
+    assert misses(name) > 100
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_operation_is_tight(name: str) -> None:
+    ours, _, (low, high), width = CASES[name]
+    points = sample(low, high)
+    values = ours(interval(points, points))
+    assert np.all(values.upper - values.lower <= width * np.abs(values.upper))
+
+
+@pytest.mark.parametrize(
+    "number",
+    [sympy.Rational(1, 3), sympy.Rational(-1, 10), sympy.pi, sympy.E, sympy.Float("0.1", 40)],
+)
+def test_constants_are_enclosed_by_neighbouring_floats(number: Any) -> None:
+    value = constant(number)
+    assert value.upper == np.nextafter(value.lower, np.inf)
+    assert holds(value, mpmath.mpf(str(sympy.N(number, 60))))
+
+
+def test_constants_that_are_floats_are_exact_and_huge_ones_overflow_outward() -> None:
+    half = constant(sympy.Float(0.1))
+    assert half.lower == half.upper == 0.1
+    huge = constant(-(sympy.Integer(10) ** 400))
+    assert huge.lower == -np.inf
+    assert huge.upper == -arithmetic._LARGEST
+    assert constant(sympy.Rational(1, 10**400)).upper == 5e-324
+
+
+@pytest.mark.parametrize(
+    "pair", [(1, 0), (np.nan, 1), (0, np.nan), (np.inf, np.inf), (-np.inf, -np.inf)]
+)
+def test_an_interval_must_be_in_order_and_hold_a_real_number(pair: Any) -> None:
+    with pytest.raises(InputError, match="lower <= upper"):
+        interval(*pair)
+
+
+def test_an_interval_owns_read_only_copies() -> None:
+    lower = np.zeros(3)
+    side = interval(lower, 1.0)
+    lower[0] = 9.0
+    assert side.lower[0] == 0.0
+    assert side.shape == (3,)
+    with pytest.raises(ValueError, match="read-only"):
+        side.upper[0] = 9.0
+
+
+@pytest.mark.parametrize("number", [sympy.oo, -sympy.oo, sympy.nan])
+def test_infinite_constants_are_refused(number: Any) -> None:
+    with pytest.raises(CertificateError, match="finite real number"):
+        constant(number)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import sympy
+from hypothesis import given
+from random_expressions import boxes, expressions, fractions, inside, patiently, precise
+
+from sottovoce.certify.forms import exact
+from sottovoce.certify.parts import candidates, name_parts, substitute, uses
+from sottovoce.errors import CertificateError
+
+X = sympy.symbols("x1:8")
+TEN = dict.fromkeys(X, (-10.0, 10.0))
+EXPONENTIALS = [sympy.exp(x) for x in X]
+
+
+@pytest.fixture(autouse=True)
+def _many_digits() -> Iterator[None]:
+    with mpmath.workdps(50):
+        yield
+
+
+def free(components: Any) -> set[Any]:
+    return set().union(*(component.free_symbols for component in components))
+
+
+def test_softmax_needs_two_variables_and_its_mixed_derivative_three() -> None:
+    total = sympy.Add(*EXPONENTIALS)
+    assert len(free(name_parts([EXPONENTIALS[0] / total], TEN).components)) == 2
+    mixed = EXPONENTIALS[0] * EXPONENTIALS[1] / total**2
+    assert len(free(name_parts([mixed], TEN).components)) == 3
+
+
+def test_the_range_of_a_part_is_exact() -> None:
+    named = name_parts([X[0] / sympy.sqrt(1 + sympy.Add(*(x**2 for x in X)))], TEN)
+    (part,) = named.parts
+    assert named.box[part.name] == (0.0, 600.0)
+    assert part.least.tolist() == [0.0] * 6
+    assert np.abs(part.greatest).tolist() == [10.0] * 6
+
+
+def test_a_part_that_is_monotone_may_repeat_a_variable() -> None:
+    falling = sympy.exp(X[1] - X[0]) + sympy.exp(X[2] - X[0])
+    named = name_parts([1 / (1 + falling) - 1 / (1 + falling) ** 2], TEN)
+    assert len(free(named.components)) == 1
+
+
+def test_a_part_whose_range_is_not_known_stays() -> None:
+    tangled = X[0] * X[1] - X[0] + X[1] ** 2
+    assert name_parts([sympy.exp(tangled) + tangled], TEN).parts == ()
+
+
+def test_variables_that_occur_elsewhere_are_not_named() -> None:
+    assert candidates([X[0] * X[1] + X[0], X[1]]) == []
+    whole = (X[0] + X[1]) * X[2] + X[2] ** 2
+    assert candidates([whole]) == [whole, X[0] + X[1]]
+    assert candidates([whole, X[2]]) == [X[0] + X[1]]
+    assert X[1] + X[2] in candidates([(X[0] + X[1] + X[2]) / X[0]])
+    assert X[1] * X[2] in candidates([X[0] * X[1] * X[2] + X[0]])
+
+
+def test_substitution_finds_terms_within_a_larger_sum() -> None:
+    name = sympy.Symbol("s")
+    expr = (X[0] + X[1] + X[2]) * sympy.exp(X[1] + X[2])
+    assert substitute(expr, X[1] + X[2], name) == (X[0] + name) * sympy.exp(name)
+
+
+def test_uses_count_a_tree_written_out() -> None:
+    assert uses(X[0] * sympy.exp(X[0] + X[1])) == {X[0]: 2, X[1]: 1}
+
+
+@pytest.mark.parametrize("share", [0.0, 1e-6, 0.3, 0.999, 1.0])
+def test_a_value_of_a_part_is_traced_back_to_a_point(share: float) -> None:
+    total = sympy.Add(*EXPONENTIALS[1:])
+    (part,) = name_parts([X[0] / (X[0] ** 2 + total)], TEN).parts
+    low, high = 6 * np.exp(-10.0), 6 * np.exp(10.0)
+    value = low + share * (high - low)
+    point = part.solve(value)
+    assert float(precise(total, point)) == pytest.approx(value, rel=1e-12)
+    assert all(-10 <= coordinate <= 10 for coordinate in point.values())
+
+
+@patiently
+@given(expressions, boxes, fractions)
+def test_components_are_at_a_restored_point_what_they_were(
+    expr: Any, box: Any, shares: list[float]
+) -> None:
+    try:
+        named = name_parts([exact(expr)], box)
+    except CertificateError:
+        return
+    sides = {symbol: named.box[symbol] for symbol in free(named.components)}
+    at = inside(sides, [(shares * 3)[k] for k in range(len(sides))])
+    before, after = (
+        precise(named.components[0], at),
+        precise(expr, {**inside(box, shares), **named.restore(at)}),
+    )
+    if before is not None and after is not None and abs(before) < 1e6:
+        assert abs(before - after) <= 1e-6 * (1 + abs(before))
