@@ -1,0 +1,147 @@
+"""How much noise on which output keeps every agent's promise, and how much given noise spends."""
+
+from __future__ import annotations
+
+import clarabel
+import numpy as np
+import scipy.sparse as sparse
+
+from sottovoce.certify.sensitivity import Sensitivity
+from sottovoce.errors import PrivacyError
+from sottovoce.privacy.sampler import DISCRETISATION, rounding_allowance
+from sottovoce.problem.agents import Array
+
+_SLACK = 1e-7  # how far a cap may be exceeded before the final scaling mends it
+_GAIN = 1e-7  # a solve that lowers the total by less than this was the last
+_PER_STEP = 64
+
+
+def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
+    """Return sigma_o that minimises ``sum_o w_o sigma_o^2`` while every agent keeps its cap.
+
+    ``sum_o S[o, l]^2 / sigma_o^2 <= caps_l`` for every agent l. Convex in ``v_o = 1/sigma_o^2``:
+    minimise ``sum_o w_o / v_o`` over linear constraints, a second-order cone program. At most as
+    many agents as outputs bind, so a fleet of millions is solved by adding the agents whose caps
+    are exceeded until none is. Every solve is stated relative to the last one's answer, so that
+    outputs of very different size come out equally sharp; a last scaling makes every cap hold.
+
+    Args:
+        sensitivity: S.
+        caps: one positive number per agent, ``(mu_l / b_l)^2``; infinite for one that never moves.
+        weights: one positive number per output.
+
+    Returns:
+        One sigma per output; 0 for outputs that no agent can move.
+    """
+    moved = _largest_ratio(sensitivity, caps)
+    outputs = np.flatnonzero(moved > 0)
+    sigma = np.zeros(sensitivity.outputs)
+    if outputs.size == 0:
+        return sigma
+    v, costs = 1.0 / moved[outputs], weights[outputs]
+    precision = np.zeros(sensitivity.outputs)
+    members: list[int] = []
+    loads: list[Array] = []
+    least = np.inf
+    while True:
+        precision[outputs] = v
+        ratio = sensitivity.loads(precision) / caps
+        total = ratio.max() * np.sum(costs / v)
+        worst = _distinct_worst(ratio, members)
+        if worst.size == 0 and total >= least * (1.0 - _GAIN):
+            break
+        if worst.size == 0:
+            least = total
+        for agent in worst:
+            members.append(int(agent))
+            loads.append(sensitivity.column(int(agent))[outputs] ** 2 / caps[agent])
+        v = v * _solve(np.array(loads) * v, costs / v)
+    sigma[outputs] = np.sqrt(ratio.max() / v) * (1.0 + 2.0**-48)
+    return sigma
+
+
+def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int) -> Array:
+    """Return the Gaussian-DP parameter of every agent for the whole transcript, rounded up.
+
+    ``mu_l = R_l sqrt(sum_o S[o, l]^2 / sigma_o^2) + sqrt(T sum_o (c_o / sigma_o)^2)``
+
+    Args:
+        S: the sensitivity.
+        sigma: one per output; outputs with 0 are left out.
+        reach: R_l, the bound on the difference of two whole state sequences.
+        errors: how far float64 may be off in each output, of which c_o is made.
+        rounds: T.
+    """
+    precision = np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
+    shift = reach * np.sqrt(S.loads(precision)) * (1.0 + 2.0**-48)
+    extra = rounding_share(sigma, errors, rounds)
+    return np.asarray((shift + extra) * DISCRETISATION * (1.0 + 2.0**-48))
+
+
+def rounding_share(sigma: Array, errors: Array, rounds: int) -> float:
+    """What rounding adds to mu over all rounds: ``sqrt(T sum_o (c_o / sigma_o)^2)``, rounded up."""
+    used = sigma > 0
+    share = rounding_allowance(sigma[used], errors[used]) / sigma[used]
+    return float(np.sqrt(rounds * np.square(share).sum()) * (1.0 + 2.0**-40))
+
+
+def _largest_ratio(sensitivity: Sensitivity, caps: Array) -> Array:
+    """The largest ``S[o, l]^2 / caps_l`` over the agents, for every output."""
+    largest = np.zeros(sensitivity.outputs)
+    for block in sensitivity.blocks:
+        own = caps[block.first : block.first + block.upper.shape[1]]
+        if sparse.issparse(block.upper):
+            ratio = (block.upper.power(2) / own[np.newaxis, :]).max(axis=1)
+            ratio = np.asarray(ratio.toarray()).ravel()
+        elif block.upper.strides[1] == 0:
+            ratio = np.square(block.upper[:, 0]) / own.min()
+        else:
+            ratio = np.max(np.square(block.upper) / own, axis=1)
+        largest[block.rows] = np.maximum(largest[block.rows], ratio)
+    return largest
+
+
+def _distinct_worst(ratio: Array, members: list[int]) -> Array:
+    """The agents farthest above their caps, one of each group of equals, none known already."""
+    fresh = ratio.copy()
+    fresh[members] = -np.inf
+    exceeding = np.flatnonzero(fresh > 1.0 + _SLACK if members else fresh > -np.inf)
+    if exceeding.size > _PER_STEP:
+        exceeding = exceeding[np.argpartition(-fresh[exceeding], _PER_STEP)[:_PER_STEP]]
+    _, first = np.unique(fresh[exceeding], return_index=True)
+    return np.asarray(exceeding[first])
+
+
+def _solve(loads: Array, costs: Array) -> Array:
+    """Minimise ``sum_o costs_o / v_o`` subject to ``loads @ v <= 1``; v near 1 is expected."""
+    agents, outputs = loads.shape
+    eye, nothing = sparse.eye_array(outputs), sparse.csr_array((agents, outputs))
+    pairs = sparse.vstack(
+        [
+            sparse.hstack([-eye, -eye]),
+            sparse.hstack([eye, -eye]),
+            sparse.csr_array((outputs, 2 * outputs)),
+        ]
+    )
+    order = np.arange(3 * outputs).reshape(3, outputs).T.ravel()
+    matrix = sparse.vstack(
+        [sparse.hstack([sparse.csr_array(loads), nothing]), pairs.tocsr()[order]]
+    )
+    right = np.concatenate([np.ones(agents), np.tile([0.0, 0.0, 2.0], outputs)])
+    cones = [clarabel.NonnegativeConeT(agents)]
+    cones += [clarabel.SecondOrderConeT(3)] * outputs
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    solver = clarabel.DefaultSolver(
+        sparse.csc_array((2 * outputs, 2 * outputs)),
+        np.concatenate([np.zeros(outputs), costs / costs.max()]),
+        sparse.csc_array(matrix),
+        right,
+        cones,
+        settings,
+    )
+    solution = solver.solve()
+    v = np.asarray(solution.x[:outputs])
+    if not np.all(np.isfinite(v)) or not np.all(v > 0):
+        raise PrivacyError(f"the noise could not be allocated: the solver says {solution.status}")
+    return v

@@ -1,0 +1,315 @@
+"""Noise: simulated for studies, and secure for people.
+
+`SimulatedSampler` adds seeded float64 noise. It is not private: anybody with the seed subtracts it,
+and even without, the low bits of a sum of doubles depend on the summand that was to be hidden.
+`SecureSampler` releases integers. Output o with noise sigma_o lives on the public grid
+
+    grid_o = sigma_o / N,    N = 2^26,
+
+and a value v is released as the integer round(v/grid_o) + Z, where Z is an exact draw from the
+discrete Gaussian P(Z = z) = exp(-z^2 / 2N^2) / sum_j exp(-j^2 / 2N^2) on all integers (OpenDP,
+whose bits come from OpenSSL's generator: the operating system seeds it, again after a fork). Every
+integer is possible for every v, so no output excludes a hypothesis. N is the same for all outputs,
+hence one pool of draws serves them all, drawn before any value is known. The division by 2^26 is
+exact; multiplying the released integer (below 2^52) by grid_o afterwards is one correctly rounded
+product, the same on every machine, and post-processing.
+
+What the integers cost, compared with N(v, sigma_o^2):
+
+1. Rounding. float64 gives round(v/grid_o) within 1/2 + 2^-53 |v/grid_o| of v/grid_o, at most 3/4 as
+   |v/grid_o| <= 2^51 is checked; if v itself is only computed within a known evaluation error, two
+   adjacent inputs move apart by at most `rounding_allowance` more. It is added to the sensitivity.
+2. Discreteness. Take Y ~ N(k, N^2 - r^2), k an integer and r = 8, then an integer X with
+   probability rho_r(X - Y) / sum_j rho_r(j - Y), where rho_r(t) = exp(-t^2 / 2r^2). X is computed
+   from Y without knowing k, so it is as private as Y: a shift of k is (shift/sqrt(N^2 - r^2))-GDP,
+   and sqrt(N^2 - r^2) >= N / DISCRETISATION with DISCRETISATION = 1 + 2^-46. By Poisson summation
+   the sum in the denominator is r sqrt(2 pi) (1 +- 3 exp(-2 pi^2 r^2)) whatever Y is, so P(X = x)
+   is proportional to exp(-(x - k)^2 / 2N^2) up to a factor within exp(+-1e-547): X is the discrete
+   Gaussian. Being pointwise, the factor multiplies over a whole adaptive transcript: after fewer
+   than 1e40 draws the release is (epsilon + 2e-500, delta (1 + 1e-500)) wherever the Gaussian one,
+   with mu multiplied by DISCRETISATION, is (epsilon, delta). `gaussian.delta_of` rounds up by more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, TypeVar, final
+
+import numpy as np
+import opendp.prelude as opendp
+from numpy.typing import ArrayLike, NDArray
+
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.privacy.gaussian import Floats, Real
+
+Integers = NDArray[np.int64]
+Number = TypeVar("Number", np.float64, np.int64)
+
+STEPS: Final = 2.0**26
+"""Grid steps per standard deviation: N."""
+
+DISCRETISATION: Final = 1.0 + 2.0**-46
+"""Factor on mu that covers the discrete Gaussian in place of the continuous one."""
+
+REACH: Final = 2.0**51
+"""Grid steps from zero beyond which a value is refused."""
+
+BATCH: Final = 1024
+"""Least number of draws asked of OpenDP at once: a call costs as much as some hundred draws."""
+
+
+def grid_of(sigma: Real) -> Real:
+    """Return the public grid of outputs with noise sigma.
+
+    grid = sigma / 2^26
+    """
+    _check_sigma(sigma)
+    return sigma / STEPS
+
+
+def reach_of(sigma: Real) -> Real:
+    """Return the largest absolute value the secure sampler releases with noise sigma.
+
+    2^51 grid = 2^25 sigma
+
+    A refusal in the middle of a run would itself tell something: check the certified range of every
+    output against this before the first round.
+    """
+    return grid_of(sigma) * REACH
+
+
+def rounding_allowance(sigma: Real, evaluation_error: Real | float) -> Real:
+    """Return the l2 shift to add to the sensitivity of one output in one round.
+
+    2 grid + 2 evaluation_error,    grid = sigma / 2^26
+
+    Each of two adjacent values is off by at most 3/4 of a grid step plus the evaluation error; the
+    rest of the second step covers the rounding of this sum. Over T rounds the shifts
+    a_k <= b_k + c satisfy ||a|| <= ||b|| + sqrt(T) c (Minkowski).
+
+    Args:
+        sigma: standard deviation of the output's noise.
+        evaluation_error: bound on |computed output - exact output| at every admissible input.
+    """
+    if not np.all((np.asarray(evaluation_error) >= 0) & np.isfinite(evaluation_error)):
+        raise InputError(f"evaluation_error must be finite and at least 0, got {evaluation_error}")
+    return 2 * grid_of(sigma) + 2 * evaluation_error * (1 + 2.0**-50)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Released:
+    """Outputs of one round as the world may see them; only `privacy` turns raw arrays into these.
+
+    Attributes:
+        values: float64 outputs, what a receiver computes with.
+        multiples: the integers to transmit, values = multiples * grid; None in a simulation.
+        grid: the public grid of each output; None in a simulation.
+    """
+
+    values: Floats
+    multiples: Integers | None = None
+    grid: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if (self.multiples is None) != (self.grid is None):
+            raise InputError("multiples and grid must be given together or not at all")
+        if self.multiples is not None and self.grid is not None:
+            if not np.array_equal(self.values, self.multiples * self.grid):
+                raise PrivacyError("values must equal multiples * grid: they came from elsewhere")
+            object.__setattr__(self, "multiples", _frozen(self.multiples, np.int64))
+            object.__setattr__(self, "grid", _frozen(self.grid, np.float64))
+        object.__setattr__(self, "values", _frozen(self.values, np.float64))
+
+    @property
+    def private(self) -> bool:
+        """Whether the noise is secure; False for a simulation."""
+        return self.multiples is not None
+
+    def __repr__(self) -> str:
+        kind = "private" if self.private else "simulated: not private"
+        return f"Released({self.values.size} outputs, {kind})"
+
+
+class Sampler(ABC):
+    """Turns raw outputs into released ones by adding noise of a fixed sigma per output."""
+
+    @abstractmethod
+    def release(self, values: ArrayLike) -> Released:
+        """Return values + noise, one independent draw of standard deviation sigma per output.
+
+        Raises:
+            PrivacyError: a value is not finite or out of reach. No message contains a value.
+        """
+
+
+@final
+class SimulatedSampler(Sampler):
+    """Seeded float64 noise for studies: values + sigma z. Simulated: not private.
+
+    Args:
+        sigma: standard deviation of each output, positive.
+        seed: of a NumPy Generator; the same seed gives the same noise.
+    """
+
+    def __init__(self, sigma: ArrayLike, seed: int) -> None:
+        self._sigma = _per_output(sigma)
+        self._seed = seed
+        self._generator = np.random.default_rng(seed)
+
+    def release(self, values: ArrayLike) -> Released:
+        """Return values + sigma z with z from the seeded generator."""
+        noise = self._sigma * self._generator.standard_normal(self._sigma.size)
+        return Released(values=_finite(values, self._sigma.size) + noise)
+
+    def __repr__(self) -> str:
+        return (
+            f"SimulatedSampler({self._sigma.size} outputs, seed={self._seed}, "
+            "simulated: not private)"
+        )
+
+
+@final
+class SecureSampler(Sampler):
+    """Discrete Gaussian noise on the public grid, from the operating system's entropy.
+
+    There is no seed. Draws wait in a pool, each is used once, and none survives a fork, a copy or
+    a pickle. Safe to share between threads.
+
+    Args:
+        sigma: standard deviation of each output, positive; outputs that need no noise are public
+            constants and do not belong here.
+    """
+
+    def __init__(self, sigma: ArrayLike) -> None:
+        self._sigma = _per_output(sigma)
+        self._pool = _Pool()
+
+    @property
+    def grid(self) -> Floats:
+        """The public grid of each output."""
+        return grid_of(self._sigma)
+
+    def refill(self, releases: int = 64) -> None:
+        """Draw ahead, so that the pool holds the noise of at least this many releases."""
+        self._own_pool().fill(releases * self._sigma.size)
+
+    def release(self, values: ArrayLike) -> Released:
+        """Return round(values/grid) + Z on the grid, with Z taken from the pool."""
+        noise = self._own_pool().take(self._sigma.size)  # before the values are looked at
+        grid = self.grid
+        with np.errstate(over="ignore"):
+            steps = np.rint(_finite(values, grid.size) / grid)
+        if np.any(np.abs(steps) > REACH):
+            where = int(np.argmax(np.abs(steps) > REACH)) + 1
+            raise PrivacyError(
+                f"values must lie within 2^25 sigma of zero, output {where} does not "
+                "(its value is withheld): scale the output or plan with a larger sigma"
+            )
+        multiples = steps.astype(np.int64) + noise
+        return Released(values=multiples * grid, multiples=multiples, grid=grid)
+
+    def _own_pool(self) -> _Pool:
+        if self._pool.process != _process():
+            self._pool = _Pool()  # with its own lock: the parent's may be held for ever
+        return self._pool
+
+    def __reduce__(self) -> tuple[type[SecureSampler], tuple[Floats]]:
+        return SecureSampler, (self._sigma,)
+
+    def __repr__(self) -> str:
+        return f"SecureSampler({self._sigma.size} outputs)"
+
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # where processes cannot fork there is nothing to count
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+def _process() -> tuple[int, int]:
+    """Identify this process; the number of forks tells it from an ancestor with a recycled pid."""
+    return os.getpid(), _forks
+
+
+@final
+class _Pool:
+    """Draws of the discrete Gaussian of scale 2^26 that belong to one process."""
+
+    __slots__ = ("_draws", "_lock", "process")
+
+    def __init__(self) -> None:
+        self.process = _process()
+        self._lock = threading.Lock()
+        self._draws: list[int] = []
+
+    def fill(self, count: int) -> None:
+        with self._lock:
+            self._ensure(count)
+
+    def take(self, count: int) -> Integers:
+        with self._lock:
+            self._ensure(count)
+            taken = self._draws[-count:]
+            del self._draws[-count:]
+        return np.array(taken, dtype=np.int64)
+
+    def _ensure(self, count: int) -> None:
+        missing = count - len(self._draws)
+        if missing > 0:
+            self._draws += _discrete_gaussian()([0] * max(missing, BATCH))
+
+
+@cache
+def _discrete_gaussian() -> opendp.Measurement:
+    opendp.enable_features("contrib")
+    # "i64" and never int, which OpenDP takes for i32: draws beyond 2^31 would saturate silently
+    integers = opendp.vector_domain(opendp.atom_domain(T="i64"))
+    return opendp.m.make_gaussian(integers, opendp.l2_distance(T="i64"), scale=STEPS)
+
+
+def _per_output(sigma: ArrayLike) -> Floats:
+    array = np.array(sigma, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise InputError(f"sigma must be a non-empty list of numbers, got shape {array.shape}")
+    _check_sigma(array)
+    return _frozen(array, np.float64)
+
+
+def _check_sigma(sigma: ArrayLike) -> None:
+    array = np.atleast_1d(np.asarray(sigma, dtype=np.float64))
+    wrong = ~((array >= 1e-200) & (array <= 1e200))  # true for NaN
+    if wrong.any():
+        got, where = float(array[wrong][0]), int(np.argmax(wrong)) + 1
+        raise InputError(
+            f"sigma must be positive and within [1e-200, 1e200], got sigma={got!r} "
+            f"for output {where}"
+        )
+
+
+def _finite(values: ArrayLike, outputs: int) -> Floats:
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("values must be numbers") from None  # the cause would quote them
+    if array.shape != (outputs,):
+        raise InputError(f"values must have shape ({outputs},), got shape {array.shape}")
+    if not np.all(np.isfinite(array)):
+        where = int(np.argmin(np.isfinite(array))) + 1
+        raise PrivacyError(f"values must be finite, output {where} is not (its value is withheld)")
+    return array
+
+
+def _frozen(array: NDArray[Number], dtype: type[Number]) -> NDArray[Number]:
+    copy = np.array(array, dtype=dtype)
+    copy.setflags(write=False)
+    return copy

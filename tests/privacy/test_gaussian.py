@@ -1,0 +1,245 @@
+"""Gaussian-DP accounting against 50 digits and against dp-accounting."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
+from dp_accounting.pld import privacy_loss_distribution
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.special import erfcx, ndtri
+
+from sottovoce.errors import InputError
+from sottovoce.privacy import gaussian
+from sottovoce.privacy.gaussian import (
+    attacker,
+    compose,
+    delta_of,
+    epsilon_of,
+    exact_sigma,
+    kappa,
+    mu_of,
+)
+
+DIGITS = 60  # ten more than asked, spent on the subtraction in Balle and Wang's formula
+WASTE = 1e-9
+
+
+def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
+    with mpmath.workdps(DIGITS):
+        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+
+def exceeds(a: float | mpmath.mpf, b: float | mpmath.mpf) -> float:
+    """Return a/b - 1, formed with all digits."""
+    with mpmath.workdps(DIGITS):
+        return float(mpmath.mpf(a) / mpmath.mpf(b) - 1)
+
+
+def logarithmic(low: float, high: float) -> st.SearchStrategy[float]:
+    exponents = st.floats(math.log(low), math.log(high))
+    return exponents.map(lambda x: min(max(math.exp(x), low), high))
+
+
+epsilons = logarithmic(1e-4, 50.0)
+deltas = st.one_of(logarithmic(1e-300, 0.5), logarithmic(1e-12, 0.5))
+
+
+def test_golden_values_of_the_paper_at_ln_3_and_5_percent() -> None:
+    # recomputed to 50 digits; the paper prints kappa = 1.7565 from a rounded K
+    assert exact_sigma(math.log(3), 0.05) == pytest.approx(1.2559236655, abs=5e-11)
+    assert kappa(math.log(3), 0.05) == pytest.approx(1.7563398731, abs=5e-11)
+
+
+@settings(max_examples=300, deadline=None)
+@given(epsilon=epsilons, delta=deltas)
+def test_mu_never_achieves_more_than_the_asked_delta_and_wastes_nothing(
+    epsilon: float, delta: float
+) -> None:
+    mu = mu_of(epsilon, delta)
+    assert exact_delta(mu, epsilon) <= mpmath.mpf(delta)
+    assert exact_delta(mu * (1 + WASTE), epsilon) > mpmath.mpf(delta)
+
+
+@settings(max_examples=300, deadline=None)
+@given(epsilon=epsilons, delta=deltas)
+def test_delta_is_an_upper_bound_within_the_stated_waste(epsilon: float, delta: float) -> None:
+    mu = mu_of(epsilon, delta)
+    assert 0 <= exceeds(delta_of(mu, epsilon), exact_delta(mu, epsilon)) <= WASTE
+
+
+@settings(max_examples=200, deadline=None)
+@given(mu=logarithmic(1e-6, 30.0), epsilon=st.one_of(st.just(0.0), logarithmic(1e-6, 500.0)))
+def test_delta_is_an_upper_bound_for_any_mu(mu: float, epsilon: float) -> None:
+    exact = exact_delta(mu, epsilon)
+    assume(exact > 1e-300)
+    assert 0 <= exceeds(delta_of(mu, epsilon), exact) <= WASTE
+
+
+@settings(max_examples=200, deadline=None)
+@given(epsilon=epsilons, delta=deltas)
+def test_epsilon_is_an_upper_bound_within_the_stated_waste(epsilon: float, delta: float) -> None:
+    mu = mu_of(epsilon, delta)
+    bound = epsilon_of(mu, delta)
+    assert exact_delta(mu, bound) <= mpmath.mpf(delta)
+    assert bound <= epsilon * (1 + WASTE)
+
+
+@settings(max_examples=200, deadline=None)
+@given(epsilon=epsilons, delta=deltas)
+def test_kappa_and_exact_sigma_are_rounded_up_and_ordered(epsilon: float, delta: float) -> None:
+    sigma, paper = exact_sigma(epsilon, delta), kappa(epsilon, delta)
+    assert sigma <= paper * (1 + 1e-12)
+    with mpmath.workdps(DIGITS):
+        assert exact_delta(1 / mpmath.mpf(sigma), epsilon) <= mpmath.mpf(delta)
+        # kappa solves Q(epsilon kappa - 1/(2 kappa)) = delta
+        k = mpmath.mpf(paper)
+        assert mpmath.ncdf(1 / (2 * k) - epsilon * k) <= mpmath.mpf(delta)
+        k *= 1 - mpmath.mpf(1e-11)
+        assert mpmath.ncdf(1 / (2 * k) - epsilon * k) > mpmath.mpf(delta)
+
+
+def test_special_functions_stay_within_the_errors_the_margins_assume() -> None:
+    rng = np.random.default_rng(1)
+    x = np.concatenate(
+        [rng.uniform(-5, 0, 300), rng.uniform(0, 30, 500), 10 ** rng.uniform(0, 8, 99)]
+    )
+    p = np.concatenate([10 ** rng.uniform(-300, 0, 500), rng.uniform(0, 1, 200)])
+    with mpmath.workdps(DIGITS):
+        for a, value in zip(x.tolist(), erfcx(x).tolist(), strict=True):
+            exact = mpmath.exp(mpmath.mpf(a) ** 2) * mpmath.erfc(a)
+            assert abs(exceeds(value, exact)) <= 17 * gaussian.UNIT
+        for a, k in zip(p.tolist(), ndtri(p).tolist(), strict=True):
+            correction = (mpmath.ncdf(k) - mpmath.mpf(a)) / mpmath.npdf(k)  # one Newton step
+            assert abs(correction) <= 5 * gaussian.UNIT * abs(k)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.1, math.log(3), 5.0, 30.0])
+@pytest.mark.parametrize("delta", [1e-30, 1e-10, 1e-5, 0.05, 0.4])
+def test_dp_accounting_agrees(epsilon: float, delta: float) -> None:
+    assert exact_sigma(epsilon, delta) == pytest.approx(
+        get_sigma_gaussian(epsilon, delta), rel=1e-9
+    )
+    mu = mu_of(epsilon, delta)
+    assert epsilon_of(mu, delta) == pytest.approx(get_epsilon_gaussian(1 / mu, delta), rel=1e-8)
+
+
+def test_composition_agrees_with_a_composed_privacy_loss_distribution() -> None:
+    mus = [0.3, 0.4, 1.2]
+    parts = [
+        privacy_loss_distribution.from_gaussian_mechanism(1 / m, value_discretization_interval=1e-3)
+        for m in mus
+    ]
+    together = parts[0].compose(parts[1]).compose(parts[2])
+    pessimistic = together.get_delta_for_epsilon(1.0)
+    assert delta_of(compose(mus), 1.0) <= pessimistic <= delta_of(compose(mus), 1.0) * 1.01
+
+
+@settings(max_examples=200, deadline=None)
+@given(mus=st.lists(st.one_of(st.just(0.0), st.floats(1e-99, 1e6)), max_size=20))
+def test_composition_is_rounded_up_from_the_exact_root(mus: list[float]) -> None:
+    with mpmath.workdps(DIGITS):
+        exact = mpmath.sqrt(mpmath.fsum(mpmath.mpf(m) ** 2 for m in mus))
+        assert exact <= compose(mus) <= exact * (1 + 1e-14)
+    assert compose(np.array(mus)) == compose(mus)
+
+
+def test_a_million_agents_are_bounded_like_single_ones() -> None:
+    mu = np.random.default_rng(2).permutation(np.geomspace(1e-5, 20.0, 1_000_000))
+    delta, epsilon = delta_of(mu, 1.0), epsilon_of(mu, 1e-6)
+    for i in range(0, mu.size, 9973):
+        assert exact_delta(mu[i], 1.0) <= mpmath.mpf(delta[i])
+        assert exact_delta(mu[i], float(epsilon[i])) <= mpmath.mpf("1e-6")
+        assert epsilon[i] == pytest.approx(epsilon_of(float(mu[i]), 1e-6), rel=1e-9, abs=1e-12)
+
+
+def test_arguments_broadcast_and_numbers_give_a_number() -> None:
+    budgets = mu_of(np.array([0.5, 1.0]), np.array([[1e-6], [1e-3]]))
+    assert budgets.shape == (2, 2)
+    assert budgets[1, 0] == pytest.approx(mu_of(0.5, 1e-3), rel=1e-12)
+    assert type(mu_of(0.5, 1e-3)) is float
+    assert type(delta_of(1.0, 1.0)) is float
+    assert type(epsilon_of(1.0, 0.1)) is float
+
+
+def test_nothing_revealed_costs_nothing() -> None:
+    assert delta_of(0.0, 0.0) == 0.0
+    assert epsilon_of(0.0, 1e-9) == 0.0
+    assert compose([]) == 0.0
+    assert (attacker(0.0).advantage, attacker(0.0).miss_rate(1.0)) == (0.0, 0.0)
+
+
+def test_epsilon_is_zero_once_delta_covers_the_total_variation() -> None:
+    assert epsilon_of(0.1, 0.04) == 0.0
+    assert epsilon_of(0.1, 0.039) > 0.0
+
+
+@settings(max_examples=200, deadline=None)
+@given(mu=logarithmic(1e-6, 30.0), alpha=logarithmic(1e-200, 0.999))
+def test_the_attacker_is_never_underrated(mu: float, alpha: float) -> None:
+    best = attacker(mu)
+    with mpmath.workdps(DIGITS):
+        advantage = mpmath.erf(mpmath.mpf(mu) / mpmath.sqrt(8))
+        assert advantage <= best.advantage <= advantage * (1 + 1e-12)
+        error = mpmath.ncdf(-mpmath.mpf(mu) / 2)
+        assert error * (1 - 1e-10) <= best.equal_error_rate <= error
+        miss = best.miss_rate(alpha)
+        # miss <= Phi(Q^-1(alpha) - mu)  <=>  Q(Phi^-1(miss) + mu) >= alpha
+        x = -mpmath.mpf(float(ndtri(alpha)))
+        for _ in range(4):  # Newton, from double to 60 digits
+            x += (mpmath.ncdf(-x) - mpmath.mpf(alpha)) / mpmath.npdf(x)
+        beta = mpmath.ncdf(x - mu)
+        assert miss <= beta
+        assert beta < 1e-280 or miss >= beta * (1 - 1e-9)
+
+
+def test_the_attackers_curve_passes_through_the_equal_error_rate() -> None:
+    best = attacker(1.3)
+    assert best.miss_rate(best.equal_error_rate) == pytest.approx(best.equal_error_rate, rel=1e-11)
+    curve = best.miss_rate(np.linspace(0, 1, 101))
+    assert np.all(np.diff(curve) < 0)
+    assert 1 - curve.max() == pytest.approx(0, abs=1e-11)
+    assert np.max(1 - curve - np.linspace(0, 1, 101)) <= best.advantage
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_bad_epsilon_is_refused(bad: float) -> None:
+    for function in (mu_of, exact_sigma, kappa):
+        with pytest.raises(InputError, match=r"epsilon must be positive.*got epsilon="):
+            function(bad, 0.05)
+
+
+@pytest.mark.parametrize("bad", [0.0, 1.0, 1.5, -0.1, math.nan])
+def test_bad_delta_is_refused(bad: float) -> None:
+    for function in (mu_of, epsilon_of, exact_sigma, kappa):
+        with pytest.raises(InputError, match=r"delta must lie in \(0, 1\), got delta="):
+            function(1.0, bad)
+
+
+def test_a_delta_beyond_double_precision_is_refused() -> None:
+    with pytest.raises(InputError, match="delta must be at least 1e-300, got delta=1e-310"):
+        mu_of(1.0, 1e-310)
+
+
+@pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf])
+def test_bad_mu_is_refused(bad: float) -> None:
+    with pytest.raises(InputError, match=r"mu must lie in \[0, 1e\+100\], got mu="):
+        delta_of(bad, 1.0)
+    with pytest.raises(InputError, match="mu must lie in"):
+        epsilon_of(np.array([0.1, bad]), 0.1)
+    with pytest.raises(InputError, match="mus must lie in"):
+        compose([0.1, bad])
+    with pytest.raises(InputError, match="mu must lie in"):
+        attacker(bad)
+
+
+def test_what_is_not_a_number_is_refused() -> None:
+    with pytest.raises(InputError, match="mu must be a number"):
+        delta_of("one", 1.0)  # type: ignore[type-var]
+    with pytest.raises(InputError, match=r"false_alarm must lie in \[0, 1\], got false_alarm=1.5"):
+        attacker(1.0).miss_rate(1.5)

@@ -1,0 +1,400 @@
+"""The ledger: exact sums, refusals before the release, and real processes that race and die."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sottovoce.errors import BudgetError, InputError, PrivacyError
+from sottovoce.privacy.gaussian import delta_of, mu_of
+from sottovoce.privacy.ledger import Ledger
+
+BUDGET = mu_of(1.0, 1e-6)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+def exact_sum(ledger: Ledger, agent: str) -> Fraction:
+    """Return the sum of the squares in the history, without rounding."""
+    return sum((Fraction(s.mu) ** 2 for s in ledger.history() if s.agent == agent), Fraction(0))
+
+
+def assert_never_undercounts(ledger: Ledger) -> None:
+    for account in ledger.accounts():
+        assert Fraction(account.spent) ** 2 >= exact_sum(ledger, account.agent)
+        assert exact_sum(ledger, account.agent) <= Fraction(account.budget) ** 2
+
+
+def test_a_budget_is_stored_as_the_largest_gaussian_parameter(ledger: Ledger) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    account = ledger.account("pump")
+    assert (account.epsilon, account.delta, account.budget) == (1.0, 1e-6, BUDGET)
+    assert (ledger.spent("pump"), ledger.remaining("pump")) == (0.0, BUDGET)
+    assert delta_of(account.budget, 1.0) <= 1e-6
+
+
+def test_spends_compose_as_the_root_of_the_sum_of_squares(ledger: Ledger) -> None:
+    ledger.grant(["pump", "valve"], 5.0, 1e-6)
+    ledger.spend("monday", {"pump": 0.3, "valve": 0.1}, "first")
+    ledger.spend("tuesday", {"pump": 0.4}, "second")
+    assert ledger.spent("pump") == pytest.approx(0.5, rel=1e-15)
+    assert ledger.spent("valve") == 0.1
+    assert ledger.remaining("pump") == pytest.approx(
+        math.sqrt(mu_of(5.0, 1e-6) ** 2 - 0.25), rel=1e-14
+    )
+    assert [(s.run_id, s.agent, s.mu, s.note) for s in ledger.history()] == [
+        ("monday", "pump", 0.3, "first"),
+        ("monday", "valve", 0.1, "first"),
+        ("tuesday", "pump", 0.4, "second"),
+    ]
+    assert ledger.history()[0].at.endswith("Z")
+
+
+def test_the_last_bit_of_a_budget_can_be_spent_and_no_more(ledger: Ledger) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    ledger.spend("most", {"pump": BUDGET / 3})
+    ledger.spend("rest", {"pump": ledger.remaining("pump")})
+    with pytest.raises(BudgetError):
+        ledger.spend("more", {"pump": BUDGET * 1e-7})
+    ledger.grant("valve", 1.0, 1e-6)
+    ledger.spend("whole", {"valve": BUDGET})
+    assert ledger.remaining("valve") == 0.0
+    with pytest.raises(BudgetError):
+        ledger.spend("least", {"valve": math.ulp(0.0)})
+    ledger.spend("nothing", {"valve": 0.0})
+
+
+@settings(max_examples=25, deadline=None)
+@given(mus=st.lists(st.just(0.0) | st.floats(1e-12, 0.2), min_size=1, max_size=8))
+def test_sums_are_never_below_the_exact_ones_and_remaining_is_spendable(
+    tmp_path_factory: pytest.TempPathFactory, mus: list[float]
+) -> None:
+    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "file")
+    ledger.grant("pump", 1.0, 1e-6)
+    for number, mu in enumerate(mus):
+        allowed = exact_sum(ledger, "pump") + Fraction(mu) ** 2 <= Fraction(BUDGET) ** 2
+        if allowed:
+            ledger.spend(f"run {number}", {"pump": mu})
+        else:
+            with pytest.raises(BudgetError):
+                ledger.spend(f"run {number}", {"pump": mu})
+        assert_never_undercounts(ledger)
+        assert Fraction(ledger.spent("pump")) ** 2 <= exact_sum(ledger, "pump") * (1 + 2**-50)
+    ledger.spend("rest", {"pump": ledger.remaining("pump")})
+    assert_never_undercounts(ledger)
+
+
+def test_a_refusal_names_agent_spent_asked_and_remaining_and_records_nothing(
+    ledger: Ledger,
+) -> None:
+    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    ledger.spend("first", {"pump": 0.2})
+    before = ledger.history(), ledger.accounts()
+    with pytest.raises(BudgetError, match=r"agent 'pump' would exceed.*nothing") as refusal:
+        ledger.spend("second", {"valve": 0.1, "pump": 0.15})
+    for number in (0.2, 0.15, BUDGET, ledger.remaining("pump")):
+        assert repr(number) in str(refusal.value)
+    assert (ledger.history(), ledger.accounts()) == before
+
+
+def test_an_agent_without_a_grant_is_refused(ledger: Ledger) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    with pytest.raises(BudgetError, match="agent 'valve' has no budget granted"):
+        ledger.spend("first", {"pump": 0.1, "valve": 0.0})
+    with pytest.raises(BudgetError, match="agent 'valve' has no budget granted"):
+        ledger.spent("valve")
+    assert ledger.history() == ()
+
+
+def test_a_restarted_run_does_not_pay_twice(ledger: Ledger) -> None:
+    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    for _ in range(3):
+        Ledger(ledger.path).spend("run", {"pump": 0.1, "valve": 0.2})
+    assert ledger.spent("pump") == 0.1
+    assert len(ledger.history()) == 2
+
+
+@pytest.mark.parametrize("amounts", [{"pump": 0.1}, {"pump": 0.1, "valve": 0.05}, {"pump": 0.2}])
+def test_a_run_cannot_be_recorded_again_with_other_amounts(
+    ledger: Ledger, amounts: dict[str, float]
+) -> None:
+    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    ledger.spend("run", {"pump": 0.1, "valve": 0.1})
+    with pytest.raises(BudgetError, match="run 'run' is already recorded with other"):
+        ledger.spend("run", amounts)
+    assert len(ledger.history()) == 2
+
+
+def test_a_budget_below_what_is_spent_is_refused(ledger: Ledger) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    ledger.spend("run", {"pump": 0.2})
+    with pytest.raises(BudgetError, match="the budget of agent 'pump' must cover what is already"):
+        ledger.grant(["valve", "pump"], 0.1, 1e-6)
+    assert [a.agent for a in ledger.accounts()] == ["pump"]
+    assert ledger.account("pump").budget == BUDGET
+    ledger.grant("pump", 2.0, 1e-6)
+    assert ledger.spent("pump") == 0.2
+    assert ledger.account("pump").budget == mu_of(2.0, 1e-6)
+
+
+@pytest.mark.parametrize("mu", [-0.1, math.nan, math.inf])
+def test_a_bad_amount_is_refused(ledger: Ledger, mu: float) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    with pytest.raises(InputError, match="mu of agent 'pump' must lie in"):
+        ledger.spend("run", {"pump": mu})
+
+
+def test_bad_budgets_and_names_are_refused(ledger: Ledger, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="epsilon must be positive"):
+        ledger.grant("pump", 0.0, 1e-6)
+    with pytest.raises(InputError, match=r"delta must lie in \(0, 1\)"):
+        ledger.grant("pump", 1.0, 1.0)
+    with pytest.raises(InputError, match="name must be a non-empty string"):
+        ledger.grant("", 1.0, 1e-6)
+    with pytest.raises(InputError, match="at least one agent"):
+        ledger.spend("run", {})
+    with pytest.raises(InputError, match="cannot be created: No such file"):
+        Ledger(tmp_path / "missing" / "ledger")
+
+
+def test_a_fleet_is_charged_in_one_transaction(ledger: Ledger) -> None:
+    fleet = [f"charger {i}" for i in range(20_000)]
+    ledger.grant(fleet, 1.0, 1e-6)
+    ledger.spend("run", dict.fromkeys(fleet, 0.1))
+    assert {a.spent for a in ledger.accounts()} == {0.1}
+    costs = dict.fromkeys(fleet, 0.1) | {"charger 19999": 0.3}
+    with pytest.raises(BudgetError, match="agent 'charger 19999' would exceed"):
+        ledger.spend("next", costs)
+    assert len(ledger.history()) == 20_000
+
+
+def test_only_the_owner_can_read_the_files(ledger: Ledger) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    with ledger._transaction("DEFERRED"):  # keeps the files of the write-ahead log alive
+        ledger.spend("run", {"pump": 0.1})
+        files = list(ledger.path.parent.iterdir())
+        assert len(files) == 3
+        assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
+
+
+def test_the_file_waits_for_the_disk_at_every_commit(ledger: Ledger) -> None:
+    with ledger._transaction("DEFERRED") as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert database.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+    empty, text, other = tmp_path / "empty", tmp_path / "text", tmp_path / "other"
+    empty.touch()
+    text.write_text("monday: 0.3\n" * 1000)
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE t (x)")
+    database.close()
+    for path in (empty, text, other):
+        before = path.read_bytes()
+        with pytest.raises(PrivacyError, match=r"not a ledger|not a database"):
+            Ledger(path)
+        assert path.read_bytes() == before
+
+
+def test_another_schema_version_is_refused_and_left_alone(ledger: Ledger) -> None:
+    with sqlite3.connect(ledger.path) as database:
+        database.execute("PRAGMA user_version = 2")
+    database.close()
+    before = ledger.path.read_bytes()
+    with pytest.raises(PrivacyError, match="must have schema version 1, got 2"):
+        Ledger(ledger.path)
+    assert ledger.path.read_bytes() == before
+
+
+def test_a_damaged_ledger_is_refused_and_left_alone(ledger: Ledger) -> None:
+    agents = [f"agent {i}" for i in range(500)]
+    ledger.grant(agents, 1.0, 1e-6)
+    damaged = bytearray(ledger.path.read_bytes())
+    for start in range(4096, len(damaged), 4096):
+        damaged[start : start + 200] = bytes(200)
+    ledger.path.write_bytes(damaged)
+    with pytest.raises(PrivacyError, match=r"is damaged|cannot be used"):
+        Ledger(ledger.path)
+    assert ledger.path.read_bytes() == bytes(damaged)
+
+
+def test_a_ledger_that_vanished_does_not_come_back_empty(ledger: Ledger) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    ledger.path.unlink()
+    with pytest.raises(PrivacyError, match="unable to open"):
+        ledger.spend("run", {"pump": 0.1})
+    assert not ledger.path.exists()
+
+
+def python(script: str, *arguments: object) -> subprocess.Popen[str]:
+    # newer Pythons warn about forking a process that has threads
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    return subprocess.Popen(
+        [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+RACER = """
+import sys
+from sottovoce.errors import BudgetError
+from sottovoce.privacy.ledger import Ledger
+ledger, name, mu = Ledger(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+print("ready", flush=True)
+for agent in map(str.strip, sys.stdin):
+    try:
+        ledger.spend(f"{name} {agent}", {agent: mu, "everyone": mu / 100})
+        print("won", flush=True)
+    except BudgetError:
+        print("lost", flush=True)
+"""
+
+
+def test_of_two_processes_racing_for_the_last_budget_exactly_one_wins(ledger: Ledger) -> None:
+    prizes = [f"agent {i}" for i in range(25)]
+    ledger.grant([*prizes, "everyone"], 1.0, 1e-6)
+    racers = [python(RACER, ledger.path, name, 0.8 * BUDGET) for name in ("a", "b")]
+    assert [said(racer) for racer in racers] == ["ready", "ready"]
+    for prize in prizes:
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write(f"{prize}\n")
+            racer.stdin.flush()
+        assert sorted(said(racer) for racer in racers) == ["lost", "won"]
+    for racer in racers:
+        racer.communicate(timeout=60)
+        assert racer.returncode == 0
+    assert len(ledger.history()) == 2 * len(prizes)
+    assert_never_undercounts(ledger)
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
+    ledger.grant("pump", 1.0, 1e-6)
+    wins = []
+
+    def race(name: int) -> None:
+        try:
+            ledger.spend(f"run {name}", {"pump": 0.6 * BUDGET})
+        except BudgetError:
+            return
+        wins.append(name)
+
+    threads = [threading.Thread(target=race, args=(name,)) for name in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wins) == 2  # 2 * 0.6^2 <= 1 < 3 * 0.6^2
+    assert_never_undercounts(ledger)
+
+
+# Each child spends for two agents as often as it can and reports every spend that returned. The
+# driver kills it at some instant after its first report and prints all that it had reported.
+KILLED_AT_RANDOM = """
+import os, random, signal, sys, time
+from sottovoce.privacy.ledger import Ledger
+path, children = sys.argv[1], int(sys.argv[2])
+chance = random.Random(1)
+for child in range(children):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        ledger = Ledger(path)
+        for i in range(1000):
+            ledger.spend(f"{child} {i}", {"pump": 0.001, "valve": 0.002})
+            os.write(writer, f"{child} {i}\\n".encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as reports:
+        sys.stdout.write(reports.readline())
+        time.sleep(chance.uniform(0.0, 0.03))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        sys.stdout.write(reports.read())
+"""
+
+# SQLite calls the trace just before it runs a statement; child n dies before its n-th statement,
+# until one child reaches the end.
+KILLED_BEFORE_EACH_STATEMENT = """
+import itertools, os, signal, sqlite3, sys
+from sottovoce.privacy import ledger as module
+path = sys.argv[1]
+connect = sqlite3.connect
+
+def mortal(life):
+    def connecting(*arguments, **options):
+        database = connect(*arguments, **options)
+        count = itertools.count(1)
+        def trace(statement):
+            if next(count) == life:
+                os.kill(os.getpid(), signal.SIGKILL)
+        database.set_trace_callback(trace)
+        return database
+    return connecting
+
+for life in itertools.count(1):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        ledger = module.Ledger(path)
+        module.sqlite3.connect = mortal(life)
+        ledger.spend(f"life {life}", {"pump": 0.001, "valve": 0.002})
+        os.write(writer, f"life {life}\\n".encode())
+        os._exit(0)
+    os.close(writer)
+    _, status = os.waitpid(pid, 0)
+    with os.fdopen(reader) as reports:
+        sys.stdout.write(reports.read())
+    if not os.WIFSIGNALED(status):
+        print(life - 1, "deaths")
+        break
+"""
+
+
+def assert_whole(ledger: Ledger, reported: list[str]) -> None:
+    """Check that every reported spend is recorded, for both agents or for none, and summed up."""
+    runs = {
+        agent: [s.run_id for s in ledger.history() if s.agent == agent]
+        for agent in ("pump", "valve")
+    }
+    assert runs["pump"] == runs["valve"]
+    assert set(reported) <= set(runs["pump"])
+    assert_never_undercounts(ledger)
+
+
+def test_no_kill_at_a_random_instant_loses_a_reported_spend(ledger: Ledger) -> None:
+    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    children = 40
+    output, _ = python(KILLED_AT_RANDOM, ledger.path, children).communicate(timeout=60)
+    reported = output.splitlines()
+    assert len(reported) >= children
+    assert_whole(Ledger(ledger.path), reported)
+    # each child can have died at most once between commit and report
+    assert len(ledger.history()) / 2 <= len(reported) + children
+
+
+def test_no_kill_between_two_statements_loses_or_halves_a_spend(ledger: Ledger) -> None:
+    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    output, _ = python(KILLED_BEFORE_EACH_STATEMENT, ledger.path).communicate(timeout=60)
+    *reported, deaths = output.splitlines()
+    assert int(deaths.split()[0]) >= 10
+    assert reported
+    assert_whole(Ledger(ledger.path), reported)

@@ -1,0 +1,155 @@
+"""The paper's own noise: Theorems 2 and 3 to the letter, and held to what they promise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
+from sottovoce.privacy.paper_method import Constants
+from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.problem import gallery
+from sottovoce.problem.agents import fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.problem import Problem
+
+EPSILON, DELTA = math.log(3), 0.05
+PUBLISHED = Constants(k_g=472.567, k_prime=(0, 0, 2, 0, 2, 100.08, 100.08))
+
+
+@pytest.fixture(scope="module")
+def paper() -> Certificate:
+    return certify(gallery.paper())
+
+
+@pytest.fixture(scope="module")
+def coupled() -> Certificate:
+    """x2 moves dg/dx1 by 20, of which K_g'^1 = 2 knows nothing."""
+    x = states(2, lower=-1, upper=1)
+    g = [(x[0] + 10 * x[1]) ** 2 <= 200]
+    return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
+
+
+def made(certificate: Certificate, **change: Any) -> NoisePlan:
+    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "radius": 1.0, "method": "paper"}
+    return plan(certificate, **(asked | change))
+
+
+def test_sigma_never_falls_below_the_theorems(paper: Certificate) -> None:
+    found = made(paper, radius=0.3)
+    assert paper.paper is not None
+    factor = Fraction(kappa(EPSILON, DELTA)) * Fraction(0.3)
+    for sigma in found.sigma_g:
+        assert Fraction(float(sigma)) >= factor * Fraction(paper.paper.k_g.upper)
+    owners = found.gradient_columns
+    for agent, sigma in zip(owners, found.gradient_sigma, strict=True):
+        assert Fraction(float(sigma)) >= factor * Fraction(paper.paper.k_prime[agent].upper)
+
+
+def test_certified_constants_give_the_recomputed_noise(paper: Certificate) -> None:
+    found = made(paper)
+    factor = 1.7563398731
+    assert found.sigma_g == pytest.approx(np.full(4, factor * 472.674613), rel=6e-3)
+    assert sorted(set(found.gradient_columns.tolist())) == [2, 4, 5, 6]
+    each = dict(zip(found.gradient_columns.tolist(), found.gradient_sigma, strict=True))
+    assert [each[c] / factor for c in (2, 4)] == pytest.approx([2, 2], rel=6e-3)
+    assert [each[c] / factor for c in (5, 6)] == pytest.approx([100.019998] * 2, rel=6e-3)
+    assert found.domain == paper.cloud.groups
+
+
+def test_every_entry_is_noised_zero_entries_included(paper: Certificate) -> None:
+    found = made(paper)
+    pairs = list(zip(found.gradient_rows.tolist(), found.gradient_columns.tolist(), strict=True))
+    assert sorted(pairs) == [(row, column) for row in range(4) for column in (2, 4, 5, 6)]
+
+
+def test_published_constants_give_the_published_variances(paper: Certificate) -> None:
+    found = made(paper, constants=PUBLISHED)
+    assert np.square(found.sigma_g) == pytest.approx(np.full(4, 688971.6017), rel=3e-4)
+    variance = np.square(found.gradient_sigma)[np.argsort(found.gradient_columns, kind="stable")]
+    assert variance[::4] == pytest.approx([12.3406, 12.3406, 30900.758, 30900.758], rel=3e-4)
+
+
+def test_the_plan_says_what_all_mechanisms_give_together(paper: Certificate) -> None:
+    found = made(paper, constants=PUBLISHED)
+    alone = 333.934292 / found.sigma_g[0]
+    assert found.certified
+    slope = math.hypot(100.0, 2.0) / found.gradient_sigma[-1]
+    # g and dg/dx6 both speak of x6, and what they say adds up.
+    assert found.gdp_mu[5] == pytest.approx(math.hypot(alone, slope), rel=6e-3)
+    worst = found.guarantee(6)
+    assert worst.delta == delta_of(worst.gdp_mu, EPSILON)
+
+
+def test_coupled_constraints_break_the_formula_and_are_refused(coupled: Certificate) -> None:
+    with pytest.raises(PrivacyError) as caught:
+        made(coupled)
+    message = str(caught.value)
+    assert "the paper's sigma for dg/dx1 must be at least 25.1" in message
+    assert "to hide x2, got 3.51268" in message
+    assert "use method='joint'" in message
+
+
+def test_an_undernoised_plan_is_made_only_on_request_and_says_so(coupled: Certificate) -> None:
+    found = made(coupled, allow_undernoised=True)
+    assert not found.certified
+    assert "THIS IS LESS THAN WAS ASKED FOR" in str(found)
+    # x2 shifts dg/dx1, released with 3.5, by 20: the claim admits what that reveals.
+    assert found.gdp_mu[1] > 20 / found.gradient_sigma[0] > 7 * mu_of(EPSILON, DELTA)
+    assert found.guarantee(2).epsilon > 5 * EPSILON
+
+
+def test_each_mechanism_is_held_to_its_rounding_too() -> None:
+    x = states(1, lower=-1, upper=1)
+    alone = certify(Problem(states=x, objectives=[x[0] ** 2], constraints=[x[0] <= 0.5]).cloud)
+    just = exact_sigma(EPSILON, DELTA) / kappa(EPSILON, DELTA)
+    for k_g, enough in ((just, False), (just * 1.001, True)):
+        found = made(alone, constants=Constants(k_g=k_g, k_prime=(0.0,)), allow_undernoised=True)
+        assert found.certified is enough
+        assert (delta_of(float(found.gdp_mu[0]), EPSILON) <= DELTA) is enough
+
+
+def test_the_most_demanding_agent_sets_the_noise(paper: Certificate) -> None:
+    epsilon, radius = np.full(7, 2.0), np.full(7, 0.5)
+    epsilon[3], radius[1] = EPSILON, 1.0
+    assert made(paper, epsilon=epsilon, radius=radius).sigma == pytest.approx(made(paper).sigma)
+
+
+def test_a_moving_gradient_cannot_be_released_without_noise(paper: Certificate) -> None:
+    with pytest.raises(PrivacyError, match=r"K_g'\^6 must be positive, because states move dg/dx6"):
+        made(paper, constants=Constants(k_g=472.567, k_prime=(0, 0, 2, 0, 2, 0, 100.08)))
+
+
+@pytest.mark.parametrize(
+    ("k_g", "k_prime"),
+    [(0.0, (1.0,)), (-1.0, (1.0,)), (math.nan, (1.0,)), (math.inf, (1.0,)), (1.0, (-1.0,)),
+     (1.0, (math.nan,)), (1.0, (math.inf,))],
+)  # fmt: skip
+def test_constants_must_be_finite_and_positive(k_g: float, k_prime: tuple[float, ...]) -> None:
+    with pytest.raises(InputError, match="constants must be finite"):
+        Constants(k_g=k_g, k_prime=k_prime)
+
+
+def test_constants_must_come_one_per_agent(paper: Certificate) -> None:
+    with pytest.raises(InputError, match=r"one K_g'\^i per agent \(7\), got 2"):
+        made(paper, constants=Constants(k_g=1.0, k_prime=(1.0, 1.0)))
+
+
+def test_constants_whose_squares_vanish_are_refused(paper: Certificate) -> None:
+    tiny = Constants(k_g=1e-200, k_prime=PUBLISHED.k_prime)
+    with pytest.raises(PrivacyError, match="state the problem in other units"):
+        made(paper, constants=tiny, allow_undernoised=True)
+
+
+def test_fleets_are_not_for_the_paper() -> None:
+    ev = fleet(2, lower=0, upper=1, name="ev")
+    problem = Problem(states=ev, objectives=ev.state**2, constraints=[total(ev, ev.state) <= 1.0])
+    for constants in (None, Constants(k_g=1.0, k_prime=(0.0, 0.0))):
+        with pytest.raises(PrivacyError, match="method='paper' knows no fleets"):
+            made(certify(problem.cloud), constants=constants)

@@ -1,0 +1,471 @@
+"""The noise plan: no agent ever gets less than was asked for, however the problem is stated."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certify.sensitivity import Block, Sensitivity
+from sottovoce.errors import ConvexityError, InputError, PrivacyError, ProblemError
+from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.sampler import SecureSampler, reach_of
+from sottovoce.problem import gallery
+from sottovoce.problem.agents import Array, fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.problem import Problem
+
+ASKED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "radius": 1.0}
+
+
+def linear(
+    coefficients: Any, *, lower: Any = -1.0, upper: Any = 1.0, bound: float = 1.0
+) -> Certificate:
+    """One agent per column, one affine constraint per row."""
+    rows = np.atleast_2d(np.asarray(coefficients, dtype=float))
+    x = states(rows.shape[1], lower=lower, upper=upper)
+    g = [sp.Add(*(float(c) * s for c, s in zip(row, x, strict=True))) <= bound for row in rows]
+    return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
+
+
+@pytest.fixture(scope="module")
+def paper() -> Certificate:
+    return certify(gallery.paper())
+
+
+@pytest.fixture(scope="module")
+def three() -> Certificate:
+    """Three agents, two of them coupled through a released gradient."""
+    x = states(3, lower=-1, upper=2)
+    return certify(
+        Problem(
+            states=x,
+            objectives=[s**2 for s in x],
+            constraints=[x[0] + x[1] + x[2] <= 3, (x[0] + 2 * x[1]) ** 2 + x[2] <= 20],
+        ).cloud
+    )
+
+
+def reach_of_agents(made: NoisePlan) -> list[mpmath.mpf]:
+    root = mpmath.mpf(1) if made.adjacency == "trajectory" else mpmath.sqrt(made.rounds)
+    return [mpmath.mpf(float(b)) * root for b in made.radius]
+
+
+def exact_delta(mu: mpmath.mpf, epsilon: float) -> mpmath.mpf:
+    if mu == 0:
+        return mpmath.mpf(0)
+    e = mpmath.mpf(epsilon)
+    return mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)
+
+
+# --- every agent's promise is kept -------------------------------------------------------------
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[Array, dict[str, Any]]:
+    """A random S (5 outputs: 2 rows and 3 gradient entries) and what three agents ask for."""
+    sizes = st.floats(-4, 4).map(lambda e: 10.0**e)
+    entries = draw(st.lists(st.just(0.0) | sizes, min_size=15, max_size=15))
+    S = np.array(entries).reshape(5, 3)
+    S[S.max(axis=1) == 0, 0] = 1.0
+
+    def each(strategy: st.SearchStrategy[float]) -> Any:
+        return draw(strategy | st.lists(strategy, min_size=3, max_size=3))
+
+    asked: dict[str, Any] = {
+        "epsilon": each(st.floats(0.05, 10)),
+        "delta": each(st.floats(-12, -0.31).map(lambda e: 10.0**e)),
+        "adjacency": draw(st.sampled_from(["trajectory", "per-round", "everything"])),
+        "rounds": draw(st.integers(1, 3000)),
+    }
+    if asked["adjacency"] != "everything":
+        asked["radius"] = each(st.floats(1e-3, 1e3))
+    return S, asked
+
+
+@settings(max_examples=60, deadline=None)
+@given(requests())
+def test_every_agents_exact_delta_is_at_most_the_one_asked_for(
+    three: Certificate, request_: tuple[Array, dict[str, Any]]
+) -> None:
+    S, asked = request_
+    block = Block(rows=np.arange(5), first=0, upper=S, found=S)
+    certificate = replace(
+        three,
+        sensitivity=Sensitivity(outputs=5, agents=3, blocks=(block,)),
+        gradients=tuple(e for e in three.gradients if e.kind == "released") * 2,
+        evaluation_error=np.full(5, 1e-16),
+        magnitude=np.ones(5),
+    )
+    certificate = replace(certificate, gradients=certificate.gradients[:3])
+    made = plan(certificate, **asked)
+    with mpmath.workdps(50):
+        for agent, reach in enumerate(reach_of_agents(made)):
+            load = mpmath.fsum(
+                (mpmath.mpf(float(s)) / mpmath.mpf(float(sigma))) ** 2
+                for s, sigma in zip(S[:, agent], made.sigma, strict=True)
+            )
+            mu = reach * mpmath.sqrt(load)
+            assert mu <= mpmath.mpf(float(made.gdp_mu[agent]))
+            claimed = mpmath.mpf(float(made.gdp_mu[agent]))
+            delta = exact_delta(claimed, float(made.epsilon[agent]))
+            assert delta <= mpmath.mpf(float(made.delta[agent]))
+    assert np.max(made.gdp_mu / mu_of(made.epsilon, made.delta)) > 0.998
+
+
+KINDS: dict[str, Callable[[sp.Expr, list[sp.Symbol]], sp.Expr]] = {
+    "affine": lambda form, _: form,
+    "square": lambda form, _: form**2,
+    "separable": lambda _, x: sp.Add(*((i + 1) * s**2 / 2 for i, s in enumerate(x))),
+    "exp": lambda form, x: sp.exp(form / 8) + x[0],
+}
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """One to three agents of one or two dimensions under affine, coupled and separable rows."""
+    dims = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    x = states(len(dims), lower=-2, upper=[1.0 + i for i in range(len(dims))], dim=dims)
+    flat = [s for group in x.groups for s in group.symbols]
+    g = [sp.Add(*flat) <= 30]
+    for kind in draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2)):
+        tenths = draw(st.lists(st.integers(1, 20), min_size=len(flat), max_size=len(flat)))
+        form = sp.Add(*(sp.Rational(t, 10) * s for t, s in zip(tenths, flat, strict=True)))
+        g.append(KINDS[kind](form, flat) <= 50)
+    objectives = [sp.Add(*(s**2 for s in group.symbols)) for group in x.groups]
+    return Problem(states=x, objectives=objectives, constraints=g)
+
+
+@settings(max_examples=8, deadline=None)
+@given(problems(), st.sampled_from(["trajectory", "per-round", "everything"]), st.integers(0, 99))
+def test_no_adjacent_states_move_the_outputs_further_than_the_claim(
+    problem: Problem, adjacency: str, seed: int
+) -> None:
+    certificate = certify(problem.cloud, tolerance=0.1)
+    radius = None if adjacency == "everything" else 0.7
+    made = plan(certificate, epsilon=1, delta=1e-5, radius=radius, adjacency=adjacency, rounds=50)
+    symbols = [s for group in problem.groups for s in group.symbols]
+    g = [row for family in problem.constraints for row in family.rest]
+    entries = [
+        sp.diff(g[r], symbols[c])
+        for r, c in zip(made.gradient_rows, made.gradient_columns, strict=True)
+    ]
+    outputs: Any = sp.lambdify([symbols], [*g, *entries])
+    lower = np.concatenate([group.lower.ravel() for group in made.domain])
+    upper = np.concatenate([group.upper.ravel() for group in made.domain])
+    rng = np.random.default_rng(seed)
+    repeat = 1.0 if adjacency == "trajectory" else math.sqrt(made.rounds)
+    first = 0
+    for agent, group in enumerate(made.domain):
+        own = slice(first, first + group.dim)
+        first += group.dim
+        for _ in range(40):
+            corners = rng.random(lower.size) < 0.5
+            x = np.where(corners, np.where(rng.random(lower.size) < 0.5, lower, upper),
+                         rng.uniform(lower, upper))  # fmt: skip
+            moved = x.copy()
+            step = rng.standard_normal(group.dim)
+            moved[own] += made.radius[agent] * step / np.linalg.norm(step)
+            moved = np.clip(moved, lower, upper)
+            shift = (np.array(outputs(moved)) - np.array(outputs(x))) / made.sigma
+            assert np.linalg.norm(shift) * repeat <= made.gdp_mu[agent]
+
+
+def test_agents_may_ask_for_different_radii_epsilons_and_deltas(paper: Certificate) -> None:
+    epsilon, delta = np.linspace(0.5, 2.0, 7), np.logspace(-9, -2, 7)
+    made = plan(paper, epsilon=epsilon, delta=delta, radius=np.linspace(0.5, 3.0, 7))
+    for agent in range(1, 8):
+        promise = made.guarantee(agent)
+        assert promise.epsilon <= epsilon[agent - 1] * (1 + 1e-12)
+        assert promise.delta <= delta[agent - 1]
+        assert promise.radius == made.radius[agent - 1]
+    assert [promise.name for promise in map(made.guarantee, (1, 7))] == ["x1", "x7"]
+
+
+def test_the_papers_problem_needs_a_hundredth_of_its_noise(paper: Certificate) -> None:
+    made = plan(paper, epsilon=math.log(3), delta=0.05, radius=1)
+    assert made.gradient_sigma.size == 0
+    assert made.sigma_g == pytest.approx([2.752, 11.46, 10.48, 6.415], rel=2e-3)
+    assert made.gdp_mu.max() == pytest.approx(0.796227, abs=1e-6)
+
+
+def test_more_rounds_cost_the_root_of_their_number(paper: Certificate) -> None:
+    one, many = (
+        plan(paper, **ASKED, adjacency="per-round", rounds=rounds).sigma for rounds in (10, 1000)
+    )
+    assert many / one == pytest.approx(10, rel=1e-4)
+
+
+def test_everything_means_the_diameter_of_every_box() -> None:
+    x = states(2, lower=[[-1, 0], [0, 0]], upper=[[1, 1], [0, 3]], dim=2)
+    problem = Problem(
+        states=x,
+        objectives=[s[0] ** 2 + s[1] ** 2 for s in x],
+        constraints=[x[0][0] + x[0][1] + x[1][0] + x[1][1] <= 30],
+    )
+    made = plan(certify(problem.cloud), epsilon=1, delta=1e-5, adjacency="everything", rounds=10)
+    assert made.radius == pytest.approx([math.sqrt(5), 3])
+    assert np.all(np.square(made.radius) >= [5, 9])
+
+
+def test_heavier_weights_get_less_noise_and_the_promise_stays(three: Certificate) -> None:
+    plain = plan(three, **ASKED)
+    weights = np.ones(plain.sigma.size)
+    weights[0] = 1e4
+    assert plan(three, **ASKED, weights=weights).sigma[0] < 0.8 * plain.sigma[0]
+
+
+def test_a_plan_never_changes(three: Certificate) -> None:
+    made = plan(three, **ASKED)
+    for values in (made.sigma_g, made.gradient_sigma, made.gdp_mu, made.radius, made.epsilon):
+        with pytest.raises(ValueError, match="read-only"):
+            values[0] = 0.0
+
+
+# --- fleets ------------------------------------------------------------------------------------
+
+
+def named_twin(weights: Array, slopes: Array, curved: bool) -> Certificate:
+    n = slopes.size
+    x = states(n, lower=-1, upper=2)
+    h = [s**2 if curved else p * s for p, s in zip(slopes.tolist(), x, strict=True)]
+    g = [sp.Add(*(w * t for w, t in zip(row, h, strict=True))) <= 9 for row in weights.tolist()]
+    return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "dense", "sparse"])
+@pytest.mark.parametrize("curved", [False, True])
+def test_a_fleet_gets_the_noise_of_the_same_agents_stated_by_name(kind: str, curved: bool) -> None:
+    rng = np.random.default_rng(5)
+    n = 6
+    slopes = np.full(n, 1.5) if kind == "broadcast" else rng.uniform(0.5, 2.0, n)
+    weights = np.ones((1, n)) if kind == "broadcast" else rng.uniform(0.0, 2.0, (3, n))
+    weights[weights < 0.4] = 0.0
+    weights[0] += 0.1
+    ev = fleet(n, lower=-1, upper=2, name="ev", parameters={"p": slopes})
+    term = ev.state**2 if curved else (sp.Rational(3, 2) if kind == "broadcast" else
+                                       ev.parameter("p")) * ev.state  # fmt: skip
+    held = {"broadcast": None, "dense": weights, "sparse": sparse.csr_array(weights)}[kind]
+    used = weights if held is not None else np.ones((1, n))
+    problem = Problem(
+        states=ev,
+        objectives=ev.state**2,
+        constraints=[total(ev, term, weights=held) <= np.full(len(used), 9.0)],
+    )
+    asked: dict[str, Any] = {
+        "epsilon": np.linspace(0.5, 1.5, n),
+        "delta": 1e-6,
+        "radius": np.linspace(1, 2, n),
+    }
+    made = plan(certify(problem.cloud), **asked)
+    twin = plan(named_twin(used, slopes, curved), **asked)
+    assert made.sigma == pytest.approx(twin.sigma, rel=1e-5)
+    assert made.gdp_mu == pytest.approx(twin.gdp_mu, rel=1e-5)
+
+
+def test_a_hundred_thousand_chargers_are_planned_in_seconds() -> None:
+    certificate = certify(gallery.chargers(100_000).cloud)
+    begin = time.perf_counter()
+    made = plan(certificate, epsilon=1.0, delta=1e-6, adjacency="everything", rounds=100)
+    assert time.perf_counter() - begin < 10.0
+    assert made.gdp_mu.shape == (100_000,)
+    assert np.max(made.gdp_mu) <= mu_of(1.0, 1e-6)
+    # Noise does not grow with the fleet, only with its largest box.
+    small = plan(certify(gallery.chargers(100).cloud), epsilon=1.0, delta=1e-6,
+                 adjacency="everything", rounds=100)  # fmt: skip
+    assert made.sigma.max() < 2.0 * small.sigma.max()
+
+
+def test_a_row_nobody_moves_gets_no_noise() -> None:
+    ev = fleet(4, lower=0, upper=1, name="ev")
+    rows = np.array([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    for weights in (rows, sparse.csr_array(rows)):
+        problem = Problem(
+            states=ev,
+            objectives=ev.state**2,
+            constraints=[total(ev, ev.state, weights=weights) <= np.array([3.0, 1.0])],
+        )
+        made = plan(certify(problem.cloud), **ASKED)
+        assert made.sigma_g[0] > 0
+        assert made.sigma_g[1] == 0
+
+
+def test_an_agent_that_moves_nothing_spends_only_what_rounding_costs() -> None:
+    ev = fleet(3, lower=0, upper=1, name="ev", parameters={"p": [0.0, 1.0, 2.0]})
+    problem = Problem(
+        states=ev,
+        objectives=ev.state**2,
+        constraints=[total(ev, ev.parameter("p") * ev.state) <= 2.0],
+    )
+    made = plan(certify(problem.cloud), **ASKED)
+    assert made.gdp_mu[0] < 1e-3 * made.gdp_mu[2]
+
+
+def test_one_agent_alone_gets_exactly_its_gaussian_mechanism() -> None:
+    made = plan(linear([[3.0]]), **ASKED)
+    assert made.sigma_g[0] == pytest.approx(3.0 / mu_of(1.0, 1e-5), rel=1e-3)
+    assert made.sigma_g[0] > 3.0 / mu_of(1.0, 1e-5)
+
+
+def test_an_agent_whose_box_is_a_point_has_nothing_to_hide() -> None:
+    made = plan(linear([[1, 1]], lower=[-1, 0.5], upper=[1, 0.5]), epsilon=1, delta=1e-5,
+                adjacency="everything", rounds=10)  # fmt: skip
+    assert made.radius[1] == 0
+    assert made.gdp_mu[1] < 1e-6
+    assert made.gdp_mu[0] == pytest.approx(mu_of(1.0, 1e-5), rel=1e-6)
+
+
+# --- numbers at the edge of what a double holds ------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-170, 1e-120, 1e120, 1e170])
+def test_influences_whose_squares_vanish_or_overflow_are_refused(scale: float) -> None:
+    # S^2 = 0 once meant no noise at all, and a claim of perfect privacy.
+    with pytest.raises(PrivacyError, match="state the problem in other units"):
+        plan(linear([[scale, scale]], bound=scale), **ASKED)
+
+
+@pytest.mark.parametrize("radius", [1e-300, 1e-200, 1e-61, 1e61, 1e300])
+def test_radii_whose_squares_vanish_or_overflow_are_refused(radius: float) -> None:
+    with pytest.raises(PrivacyError, match="state the problem in other units"):
+        plan(linear([[1, 1]]), epsilon=1, delta=1e-5, radius=radius)
+
+
+@pytest.mark.parametrize("scale", [1e-50, 1e-20, 1e20, 1e50])
+def test_the_units_of_a_constraint_do_not_matter(scale: float) -> None:
+    plain = plan(linear([[1, 2]]), **ASKED)
+    scaled = plan(linear([[scale, 2 * scale]], bound=scale), **ASKED)
+    assert scaled.sigma / scale == pytest.approx(plain.sigma, rel=1e-6)
+    assert scaled.gdp_mu == pytest.approx(plain.gdp_mu, rel=1e-9)
+
+
+def test_rounds_whose_rounding_alone_reveals_too_much_are_refused() -> None:
+    with pytest.raises(PrivacyError, match="rounding of numbers alone"):
+        plan(linear([[1, 1]]), **ASKED, adjacency="per-round", rounds=10**15)
+
+
+def test_a_radius_below_the_rounding_error_of_the_outputs_is_refused() -> None:
+    with pytest.raises(PrivacyError, match="rounding of numbers alone"):
+        plan(linear([[1, 1]]), epsilon=1, delta=1e-5, radius=1e-16)
+
+
+def test_the_claim_pays_for_rounding() -> None:
+    certificate = linear([[1, 1]])
+    made = plan(certificate, **ASKED, rounds=10**9)
+    bare = float(np.max(1.0 / made.sigma_g))
+    assert made.gdp_mu.max() > bare + 2 * math.sqrt(10**9) * 2.0**-26
+
+
+def test_an_output_beyond_the_samplers_reach_is_refused() -> None:
+    # A fixed large summand that nobody moves: sigma stays small, the value does not.
+    certificate = linear([[1, 1]], bound=1e12)
+    with pytest.raises(PrivacyError, match="output 1 must stay below 2\\^25 sigma"):
+        plan(certificate, **ASKED)
+    made = plan(linear([[1, 1]], bound=1e6), **ASKED)
+    assert reach_of(float(made.sigma_g[0])) > 1e6
+
+
+@settings(max_examples=4, deadline=None)
+@given(problems(), st.integers(0, 99))
+def test_the_secure_sampler_releases_every_output_of_the_domain(
+    problem: Problem, seed: int
+) -> None:
+    certificate = certify(problem.cloud, tolerance=0.1)
+    made = plan(certificate, epsilon=1, delta=1e-5, radius=1e-5)
+    symbols = [s for group in problem.groups for s in group.symbols]
+    g = [row for family in problem.constraints for row in family.rest]
+    outputs: Any = sp.lambdify([symbols], [*g, *(e.formula for e in certificate.released)])
+    lower = np.concatenate([group.lower.ravel() for group in made.domain])
+    upper = np.concatenate([group.upper.ravel() for group in made.domain])
+    rng = np.random.default_rng(seed)
+    sampler = SecureSampler(made.sigma)
+    for _ in range(20):
+        values = np.array(outputs(np.where(rng.random(lower.size) < 0.5, lower, upper)))
+        assert np.all(np.abs(values) <= certificate.magnitude)
+        sampler.release(values)
+
+
+def test_a_released_entry_that_nobody_moves_is_refused(three: Certificate) -> None:
+    S = three.sensitivity.dense()
+    S[-1] = 0.0
+    block = Block(rows=np.arange(len(S)), first=0, upper=S, found=S)
+    still = Sensitivity(outputs=len(S), agents=3, blocks=(block,))
+    with pytest.raises(PrivacyError, match="every released gradient entry must be moved"):
+        plan(replace(three, sensitivity=still), **ASKED)
+
+
+# --- bad input ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"epsilon": -1.0}, "epsilon must be positive .* got epsilon=-1"),
+        ({"epsilon": math.nan}, "epsilon must be positive .* got epsilon=nan"),
+        ({"epsilon": math.inf}, "epsilon must be positive"),
+        ({"epsilon": "much"}, "epsilon must be one number or one per agent"),
+        ({"epsilon": [1.0, 2.0]}, r"epsilon must be one number or one per agent \(3\)"),
+        ({"epsilon": [1.0, 2.0, math.nan]}, "epsilon must be positive .* got epsilon=nan"),
+        ({"delta": 0.0}, r"delta must lie in \(0, 1\), got delta=0.0"),
+        ({"delta": 1.5}, r"delta must lie in \(0, 1\), got delta=1.5"),
+        ({"delta": 1.0}, r"delta must lie in \(0, 1\)"),
+        ({"delta": math.nan}, r"delta must lie in \(0, 1\), got delta=nan"),
+        ({"delta": [0.1, 0.1, -0.1]}, r"delta must lie in \(0, 1\), got delta=-0.1"),
+        ({"delta": np.full((3, 1), 0.1)}, "delta must be one number or one per agent"),
+        ({"radius": 0.0}, "radius must be positive and finite, got radius=0"),
+        ({"radius": -2.0}, "radius must be positive and finite, got radius=-2"),
+        ({"radius": math.nan}, "radius must be positive and finite, got radius=nan"),
+        ({"radius": math.inf}, "radius must be positive and finite, got radius=inf"),
+        ({"radius": [1.0, 1.0]}, r"radius must be one number or one per agent \(3\)"),
+        ({"radius": None}, "radius must be given with adjacency='trajectory'"),
+        ({"adjacency": "per-round"}, "rounds must be given with adjacency='per-round'"),
+        ({"adjacency": "everything"}, "radius must not be given with adjacency='everything'"),
+        ({"adjacency": "nothing"}, "adjacency must be one of trajectory, per-round, everything"),
+        ({"rounds": 0}, "rounds must be a whole number"),
+        ({"rounds": 2.5}, "rounds must be a whole number"),
+        ({"rounds": math.nan}, "rounds must be a whole number"),
+        ({"method": "guess"}, "method must be 'joint' or 'paper'"),
+        ({"weights": [1.0]}, r"weights must have one entry per output \(4\)"),
+        ({"weights": [1.0, 0.0, 1.0, 1.0]}, "weights must be positive and finite"),
+        ({"weights": [1.0, math.nan, 1.0, 1.0]}, "weights must be positive and finite"),
+        ({"weights": np.ones(4), "method": "paper"}, "weights belong to method='joint'"),
+        ({"allow_undernoised": True}, "belong to method='paper'"),
+    ],
+)
+def test_bad_input_has_its_own_message(
+    three: Certificate, change: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(three, **(ASKED | change))
+
+
+def test_everything_without_rounds_is_refused(three: Certificate) -> None:
+    with pytest.raises(InputError, match="rounds must be given with adjacency='everything'"):
+        plan(three, epsilon=1, delta=1e-5, adjacency="everything")
+
+
+def test_there_is_no_guarantee_for_an_agent_that_does_not_exist(three: Certificate) -> None:
+    made = plan(three, **ASKED)
+    for agent in (0, 4):
+        with pytest.raises(ProblemError, match=r"agent must lie in 1\.\.3"):
+            made.guarantee(agent)
+
+
+def test_a_problem_that_is_not_convex_gets_no_plan() -> None:
+    x = states(2, lower=-1, upper=1)
+    problem = Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] - x[1] ** 2 <= 0.5])
+    with pytest.raises(ConvexityError):
+        plan(certify(problem.cloud), **ASKED)

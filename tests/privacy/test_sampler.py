@@ -1,0 +1,332 @@
+"""The noise: its law, its support, and that no draw is ever used twice."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.privacy.sampler import (
+    DISCRETISATION,
+    REACH,
+    STEPS,
+    Released,
+    Sampler,
+    SecureSampler,
+    SimulatedSampler,
+    grid_of,
+    reach_of,
+    rounding_allowance,
+)
+
+Floats = NDArray[np.float64]
+
+SIGMA = np.array([0.01, 1.2559, 3.3, 830.0])
+DRAWS = 200_000
+FALSE_ALARM = 1e-6
+"""Of each statistical test here. With 200,000 draws both tests below miss noise that is 3% too
+small with probability under 1e-9: KS on |z| then sees a distance of 0.0145, which is 0.0085 beyond
+its threshold of 0.0060; chi-square on 40 bins has mean 390, deviation 39, and threshold 99.
+"""
+
+
+@pytest.fixture(scope="module", params=["secure", "simulated"])
+def draws(request: pytest.FixtureRequest) -> Floats:
+    """Noise of many releases, in units of sigma."""
+    sigma = np.tile(SIGMA, 250)
+    sampler = SecureSampler(sigma) if request.param == "secure" else SimulatedSampler(sigma, 7)
+    zero = np.zeros(sigma.size)
+    rounds = [sampler.release(zero).values / sigma for _ in range(DRAWS // sigma.size)]
+    return np.concatenate(rounds)
+
+
+def ks_p_value(z: Floats) -> float:
+    """Kolmogorov-Smirnov on |z|, where a wrong sigma shows twice as much as on z."""
+    return float(stats.kstest(np.abs(z), stats.halfnorm.cdf).pvalue)
+
+
+def chi_square_p_value(z: Floats) -> float:
+    """Goodness of fit over 40 bins of equal probability, signs included."""
+    edges = stats.norm.ppf(np.linspace(0, 1, 41))
+    return float(stats.chisquare(np.histogram(z, edges)[0]).pvalue)
+
+
+@pytest.mark.parametrize("p_value", [ks_p_value, chi_square_p_value])
+def test_noise_is_gaussian_with_the_stated_sigma_and_no_smaller(
+    draws: Floats, p_value: Callable[[Floats], float]
+) -> None:
+    assert p_value(draws) > FALSE_ALARM
+    assert p_value(0.97 * draws) < FALSE_ALARM
+
+
+def test_successive_draws_and_outputs_are_uncorrelated(draws: Floats) -> None:
+    limit = stats.norm.isf(FALSE_ALARM / 10) / math.sqrt(DRAWS)
+    for lag in range(1, 6):
+        assert abs(np.mean(draws[lag:] * draws[:-lag])) < limit
+    repeated = np.repeat(draws[::2], 2)
+    assert abs(np.mean(repeated[1:] * repeated[:-1])) > limit
+
+
+def could_be(y: Floats, value: float, sigma: float) -> NDArray[np.bool_]:
+    """Return whether a double z with value + sigma z == y exists, in float64 arithmetic.
+
+    The sum is monotone in z, so a solution lies next to (y - value)/sigma or nowhere.
+    """
+    z = (y - value) / sigma
+    for _ in range(4):
+        z = np.nextafter(z, -np.inf)
+    found = np.zeros(y.shape, dtype=bool)
+    for _ in range(9):
+        found |= value + sigma * z == y
+        z = np.nextafter(z, np.inf)
+    return found
+
+
+@pytest.mark.parametrize(("true", "wrong"), [(0.0, 1.0), (0.1, 1.1), (2.5, 3.5)])
+def test_float_noise_excludes_a_wrong_hypothesis_with_certainty(true: float, wrong: float) -> None:
+    sampler = SimulatedSampler(np.full(20_000, 3.3), 3)
+    y = sampler.release(np.full(20_000, true)).values
+    assert could_be(y, true, 3.3).all()
+    assert np.mean(could_be(y, wrong, 3.3)) < 0.95
+
+
+def could_be_secure(y: Floats, value: float, sigma: float) -> NDArray[np.bool_]:
+    """Return whether an integer z with (round(value/grid) + z) grid == y exists."""
+    grid = grid_of(sigma)
+    z = np.rint(y / grid) - np.rint(value / grid)
+    return np.asarray((np.rint(value / grid) + z) * grid == y)
+
+
+@pytest.mark.parametrize("hypothesis", [0.0, 0.1, 1.0, -7.3])
+def test_secure_noise_never_excludes_a_hypothesis(hypothesis: float) -> None:
+    released = SecureSampler(np.full(5_000, 3.3)).release(np.full(5_000, 0.1))
+    assert could_be_secure(released.values, hypothesis, 3.3).all()
+    # the same draws added to the unrounded value would give themselves away
+    leaky = 0.1 + (released.values - np.rint(0.1 / grid_of(3.3)) * grid_of(3.3))
+    assert not could_be_secure(leaky, hypothesis, 3.3).all()
+
+
+def test_low_bits_of_secure_outputs_say_nothing_about_the_value() -> None:
+    n = 20_000
+
+    def p_value(low_bits: NDArray[np.int64]) -> float:
+        return float(stats.chisquare(np.bincount(low_bits, minlength=16)).pvalue)
+
+    sampler = SecureSampler(np.full(n, 3.3))
+    for value in (0.0, 0.1):
+        multiples = sampler.release(np.full(n, value)).multiples
+        assert multiples is not None
+        assert p_value(multiples % 16) > FALSE_ALARM
+        assert p_value(multiples // 2 * 2 % 16) < FALSE_ALARM
+
+
+def test_the_discrete_gaussian_is_a_continuous_one_seen_through_a_channel() -> None:
+    """Check the constants of the discretisation argument to 50 digits."""
+    with mpmath.workdps(50):
+        r, big = mpmath.mpf(8), mpmath.mpf(STEPS)
+        assert big / mpmath.sqrt(big**2 - r**2) <= mpmath.mpf(DISCRETISATION)
+        # both normalisers: r = 8 for the channel, N for the discrete Gaussian itself
+        wobble = 3 * mpmath.exp(-2 * mpmath.pi**2 * r**2)
+        assert 4 * wobble < mpmath.mpf("1e-547")
+    with mpmath.workdps(700):
+        for y in ("0", "0.25", "0.5"):
+            terms = (mpmath.exp(-((j - mpmath.mpf(y)) ** 2) / 128) for j in range(-600, 601))
+            total = mpmath.fsum(terms) / (8 * mpmath.sqrt(2 * mpmath.pi))
+            assert abs(total - 1) <= wobble
+
+
+@given(
+    sigma=st.floats(1e-6, 1e6),
+    fraction=st.floats(-1.0, 1.0, allow_subnormal=False),
+)
+def test_rounding_stays_within_three_quarters_of_a_step(sigma: float, fraction: float) -> None:
+    value, grid = fraction * reach_of(sigma), grid_of(sigma)
+    step = np.rint(value / grid)
+    with mpmath.workdps(50):
+        assert abs(mpmath.mpf(float(step)) - mpmath.mpf(value) / grid) <= 0.75 + 2**-50
+        assert 2 * 0.75 * mpmath.mpf(grid) + 2 * mpmath.mpf(1e-9) <= rounding_allowance(sigma, 1e-9)
+
+
+def test_the_secure_sampler_adds_noise_to_the_rounded_value() -> None:
+    # near the reach, where a float32 or a saturating integer would be off by whole sigmas
+    value = 12_345_678.9
+    sampler = SecureSampler(np.full(10_000, 1.0))
+    mean = sampler.release(np.full(10_000, value)).values.mean()
+    assert abs(mean - value) < 5.2 / math.sqrt(10_000)  # false alarm below 1e-6
+
+
+def test_no_draw_of_the_pool_is_used_twice_by_many_threads() -> None:
+    sampler = SecureSampler(np.ones(8))
+    sampler.refill(100)
+
+    def multiples(_: int) -> list[tuple[int, int]]:
+        got = sampler.release(np.zeros(8)).multiples
+        assert got is not None
+        return list(zip(got[:-1].tolist(), got[1:].tolist(), strict=True))
+
+    with ThreadPoolExecutor(4) as threads:
+        rounds = list(threads.map(multiples, range(600)))
+    pairs = [pair for each in rounds for pair in each]
+    assert len(set(pairs)) == len(pairs)  # false alarm: 4,200^2/2 pairs of 54 random bits, 1e-9
+
+
+def test_copies_and_pickles_carry_no_noise() -> None:
+    sampler = SecureSampler(np.ones(8))
+    sampler.refill()
+    twins = [
+        sampler,
+        copy.copy(sampler),
+        copy.deepcopy(sampler),
+        pickle.loads(pickle.dumps(sampler)),  # noqa: S301
+    ]
+    seen = {tuple(twin.release(np.zeros(8)).values) for twin in twins}
+    assert len(seen) == len(twins)
+
+
+def run(script: str) -> list[list[int]]:
+    """Run a script in a new interpreter; each line it prints is one release's multiples."""
+    # newer Pythons warn about forking with threads, which is the very case under test
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def share(a: list[int], b: list[int]) -> int:
+    """Count common draws; by chance three among 40 x 40 have probability below 1e-14."""
+    return len(set(a) & set(b))
+
+
+FRESH = """
+import numpy as np
+from sottovoce.privacy.sampler import SecureSampler
+sampler = SecureSampler(np.ones(40))
+print(sampler.release(np.zeros(40)).multiples.tolist())
+"""
+
+FORKED = """
+import os, signal
+import numpy as np
+from sottovoce.privacy.sampler import SecureSampler
+{before}
+sampler = SecureSampler(np.ones(40))
+sampler.refill()
+for _ in range(2):
+    {hold}
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # a child that waits for a lost lock must not outlive the test
+        print(sampler.release(np.zeros(40)).multiples.tolist(), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    {free}
+print(sampler.release(np.zeros(40)).multiples.tolist(), flush=True)
+"""
+
+
+def test_noise_never_repeats_across_processes() -> None:
+    first, second = run(FRESH), run(FRESH)
+    assert share(first[0], second[0]) < 3
+
+
+@pytest.mark.parametrize(
+    ("before", "hold", "free"),
+    [
+        ("", "", ""),
+        ("", "sampler._pool._lock.acquire()", "sampler._pool._lock.release()"),
+        ("os.getpid = lambda: 1", "", ""),
+    ],
+    ids=["plain", "while another thread draws", "with a recycled pid"],
+)
+def test_parent_and_children_differ_after_a_fork(before: str, hold: str, free: str) -> None:
+    one, two, parent = run(FORKED.format(before=before, hold=hold, free=free))
+    assert share(one, two) < 3
+    assert share(one, parent) < 3
+    assert share(two, parent) < 3
+
+
+def test_a_seed_reproduces_a_simulation_and_only_a_simulation() -> None:
+    a, b, c = (SimulatedSampler(SIGMA, seed).release(np.ones(4)).values for seed in (1, 1, 2))
+    assert np.array_equal(a, b)
+    assert not np.array_equal(a, c)
+    with pytest.raises(TypeError):
+        SecureSampler(SIGMA, 1)  # type: ignore[call-arg]
+
+
+def test_a_simulation_says_that_it_is_not_private() -> None:
+    sampler = SimulatedSampler(SIGMA, 1)
+    released = sampler.release(np.ones(4))
+    assert not released.private
+    assert "simulated: not private" in repr(sampler)
+    assert "simulated: not private" in repr(released)
+    secure = SecureSampler(SIGMA).release(np.ones(4))
+    assert secure.private
+    assert "not private" not in repr(secure)
+
+
+@pytest.mark.parametrize("sampler", [SecureSampler(SIGMA), SimulatedSampler(SIGMA, 1)], ids=repr)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_refused(sampler: Sampler, bad: float) -> None:
+    with pytest.raises(PrivacyError, match="values must be finite, output 3 is not"):
+        sampler.release(np.array([0.0, 1.0, bad, 2.0]))
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 1.001 * reach_of(1.0)])
+def test_a_value_out_of_reach_is_refused_without_being_named(value: float) -> None:
+    with pytest.raises(PrivacyError, match=r"within 2\^25 sigma of zero, output 2") as refusal:
+        SecureSampler([1.0, 1.0]).release([0.0, value])
+    assert repr(value)[:4] not in str(refusal.value)
+    assert SecureSampler([1.0]).release([reach_of(1.0)]).private
+
+
+def test_refusals_never_quote_the_values() -> None:
+    for values in (["1.5", "secret"], [1.5, None, 3.0]):
+        with pytest.raises(InputError) as refusal:
+            SecureSampler([1.0, 1.0]).release(values)  # type: ignore[arg-type]
+        assert "secret" not in str(refusal.value)
+        assert refusal.value.__cause__ is None
+        assert refusal.value.__suppress_context__ or refusal.value.__context__ is None
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, 1e-300])
+def test_a_sigma_that_is_not_positive_and_moderate_is_refused(bad: float) -> None:
+    for make in (SecureSampler, lambda sigma: SimulatedSampler(sigma, 1)):
+        with pytest.raises(InputError, match=r"sigma must be positive.*for output 2"):
+            make([1.0, bad])
+    with pytest.raises(InputError, match="sigma must be positive"):
+        grid_of(bad)
+    with pytest.raises(InputError, match=r"sigma must be a non-empty list.*shape \(\)"):
+        SecureSampler(1.0)
+
+
+@pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf])
+def test_a_bad_evaluation_error_is_refused(bad: float) -> None:
+    with pytest.raises(InputError, match="evaluation_error must be finite and at least 0"):
+        rounding_allowance(1.0, bad)
+
+
+def test_a_released_value_is_immutable_and_consistent() -> None:
+    released = SecureSampler(SIGMA).release(np.ones(4))
+    with pytest.raises(ValueError, match="read-only"):
+        released.values[0] = 0.0
+    with pytest.raises(PrivacyError, match="values must equal multiples"):
+        Released(values=np.ones(1), multiples=np.array([3]), grid=np.array([0.5]))
+    with pytest.raises(InputError, match="given together"):
+        Released(values=np.ones(1), grid=np.ones(1))
+
+
+def test_released_integers_fit_exactly_into_doubles() -> None:
+    assert REACH + 100 * STEPS < 2.0**52
