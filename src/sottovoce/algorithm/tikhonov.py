@@ -1,0 +1,91 @@
+"""Algorithm 1 of the paper: projected gradient steps with Tikhonov regularisation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from sottovoce.algorithm.steps import positive, project
+from sottovoce.errors import InputError
+from sottovoce.problem.agents import Array
+
+
+def agent_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:
+    """Return ``x_i(k+1) = P_Xi[x_i - gamma(k) (df_i/dx_i + Y_i' mu + alpha(k) x_i)]``.
+
+    Args:
+        x: x_i(k).
+        slope: ``df_i/dx_i (x_i(k)) + Y_i(k)' mu(k)``, with Y_i as the agent received or worked it
+            out.
+        gamma: the step gamma(k).
+        alpha: the regularisation alpha(k).
+        lower: lower bounds of X_i.
+        upper: upper bounds of X_i.
+    """
+    return project(x - gamma * (slope + alpha * x), lower, upper)
+
+
+def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
+    """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``.
+
+    Args:
+        mu: mu(k).
+        y_g: ``g(x(k)) + w_g(k)``, the released values of the constraints.
+        gamma: the step gamma(k).
+        alpha: the regularisation alpha(k).
+    """
+    return positive(mu + gamma * (y_g - alpha * mu))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tikhonov:
+    """The paper's Algorithm 1, ``gamma(k) = gamma_bar k^-c1`` and ``alpha(k) = alpha_bar k^-c2``.
+
+    Departs from the paper in that k starts at 1: gamma(0) is not defined.
+
+    Attributes:
+        gamma_bar: the first step.
+        alpha_bar: the first weight of the regularisation.
+        c1: how fast steps shrink.
+        c2: how fast the regularisation fades, ``0 < c2 < c1`` and ``c1 + c2 < 1``.
+    """
+
+    gamma_bar: float = 5e-4
+    alpha_bar: float = 0.2
+    c1: float = 1 / 3
+    c2: float = 1 / 4
+
+    scalars: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
+    """What ``schedule`` gives per round; steps take them as arguments of the same name."""
+
+    def __post_init__(self) -> None:
+        for name in ("gamma_bar", "alpha_bar"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise InputError(f"{name} must be positive and finite, got {name}={value}")
+        if not 0 < self.c2 < self.c1:
+            raise InputError(f"0 < c2 < c1 must hold, got c1={self.c1}, c2={self.c2}")
+        if not self.c1 + self.c2 < 1:
+            raise InputError(f"c1 + c2 < 1 must hold, got c1={self.c1}, c2={self.c2}")
+
+    @property
+    def agent_step(self) -> Any:
+        """The step every agent takes."""
+        return agent_step
+
+    @property
+    def cloud_step(self) -> Any:
+        """The step the cloud takes."""
+        return cloud_step
+
+    def schedule(self, k: Any) -> Array:
+        """Return gamma(k) and alpha(k) for the rounds ``k >= 1``, one row per round."""
+        rounds = np.atleast_1d(np.asarray(k, dtype=np.float64))
+        steps = np.empty((rounds.size, 2))
+        np.multiply(self.gamma_bar, rounds**-self.c1, out=steps[:, 0])
+        np.multiply(self.alpha_bar, rounds**-self.c2, out=steps[:, 1])
+        return steps

@@ -1,0 +1,131 @@
+"""Compiled kernels, kept on disk under a name made from all that they depend on.
+
+A kernel's folder holds its text, Numba's compiled code and a manifest of hashes. Folders are built
+aside and renamed into place, so other processes see all of one or nothing; a folder that does not
+match its manifest is never loaded but built again. The folder is private to the user, as whoever
+can write there decides what the engine runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from threading import Lock
+from types import ModuleType
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+
+from sottovoce.engine import intrinsics, normals
+
+_TEXT, _MANIFEST = "kernel.py", "manifest.json"
+_loaded: dict[str, ModuleType] = {}
+_lock = Lock()
+
+
+def cache_folder() -> Path:
+    """Return where kernels are kept: ``$SOTTOVOCE_CACHE``, or the user's cache folder."""
+    given = os.environ.get("SOTTOVOCE_CACHE")
+    if given:
+        return Path(given)
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local"))
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return base / "sottovoce"
+
+
+def load_kernel(source: str, *steps: Any) -> Any:
+    """Return the module written in ``source``, compiled, from memory, from disk or anew.
+
+    Args:
+        source: the module's text; ``CACHE`` in it says whether Numba may keep the code.
+        steps: functions of other modules that the text compiles in.
+    """
+    key = _key(source, *steps)
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = _from_disk(source, key) or _build(source, key)
+        return _loaded[key]
+
+
+def _key(source: str, *steps: Any) -> str:
+    files = {intrinsics.__file__, normals.__file__, *(s.__code__.co_filename for s in steps)}
+    parts = [source, *(Path(str(f)).read_text("utf-8") for f in sorted(map(str, files)))]
+    parts += [version("sottovoce"), numba.__version__, platform.python_version(), sys.platform]
+    parts += [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _from_disk(source: str, key: str) -> ModuleType | None:
+    folder = cache_folder() / key
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text("utf-8"))
+        if manifest != _hashes(folder):
+            return None
+        return _execute(source, key, folder / _TEXT, cache=True)
+    except Exception:
+        # Whatever is wrong with a cache, the answer is the same: build the kernel again.
+        return None
+
+
+def _build(source: str, key: str) -> ModuleType:
+    try:
+        root = cache_folder()
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=root))
+    except OSError:
+        return _execute(source, key, Path(_TEXT), cache=False)
+    try:
+        (aside / _TEXT).write_text(source, "utf-8")
+        module = _execute(source, key, aside / _TEXT, cache=True)
+        (aside / _MANIFEST).write_text(json.dumps(_hashes(aside)), "utf-8")
+        _publish(aside, root / key)
+    except OSError:
+        module = _execute(source, key, Path(_TEXT), cache=False)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return module
+
+
+def _publish(aside: Path, folder: Path) -> None:
+    if folder.exists():
+        old = Path(tempfile.mkdtemp(prefix="old.", dir=folder.parent))
+        with suppress(FileNotFoundError):  # another process may have moved it first
+            folder.rename(old / "kernel")
+        shutil.rmtree(old, ignore_errors=True)
+    try:
+        aside.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        # Another process was first, with the same content.
+
+
+def _execute(source: str, key: str, path: Path, *, cache: bool) -> ModuleType:
+    # Numba asks for the module by name when it loads compiled code.
+    module = ModuleType(f"sottovoce_kernel_{key}")
+    module.__file__ = str(path)
+    module.__dict__["CACHE"] = cache
+    sys.modules[module.__name__] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - text of our own making
+    return module
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    return {
+        file.relative_to(folder).as_posix(): hashlib.blake2b(file.read_bytes()).hexdigest()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != _MANIFEST
+    }

@@ -1,0 +1,354 @@
+"""The functions of a kernel that pass over the agents of one fleet.
+
+Agents lie in blocks of ``WIDTH``, ``x[(block * d + component) * WIDTH + lane]``, and what differs
+between them (parameters, bounds that are not the same for all) likewise in ``data``, so that one
+loop over the lanes becomes vector code. Sums are kept per lane and per chunk of blocks and added
+in a fixed order: no number depends on how many threads there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, final
+
+import scipy.sparse as sparse
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.engine.emit import Emitter
+from sottovoce.engine.formulas import Fleet, Sum
+from sottovoce.engine.source import OPTIONS, block, call
+
+WIDTH = 16
+"""Agents per block: enough to fill vector registers, few enough to read memory in a row."""
+
+MEASURES = 3
+"""What a measuring pass adds up besides the rows of g: objective, squared error and residual."""
+
+Kind = Literal["plain", "dense", "sparse"]
+
+
+def kind_of(part: Sum) -> Kind:
+    """How the weights of a sum are kept."""
+    if part.weights is None:
+        return "plain"
+    return "sparse" if sparse.issparse(part.weights) else "dense"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetText:
+    """Writes the passes over one fleet.
+
+    Attributes:
+        index: the fleet's number, part of all names.
+        fleet: its formulas.
+        algorithm: whose steps to take.
+        size: how many states the named agents have; mu follows them in ``state``.
+        rows: how many rows g has.
+        noisy: whether any of its gradient entries is released.
+        known: whether the saddle point is known.
+        shared_lower: whether all agents have the same lower bounds.
+        shared_upper: whether all agents have the same upper bounds.
+    """
+
+    index: int
+    fleet: Fleet
+    algorithm: Algorithm
+    size: int
+    rows: int
+    noisy: bool
+    known: bool
+    shared_lower: bool
+    shared_upper: bool
+
+    @property
+    def dim(self) -> int:
+        """The dimension d of a state."""
+        return self.fleet.group.dim
+
+    @property
+    def data_rows(self) -> int:
+        """How many numbers per agent ``data`` holds."""
+        own = (not self.shared_lower) + (not self.shared_upper)
+        return len(self.fleet.group.parameters) + own * self.dim
+
+    def arguments(self) -> list[tuple[str, str]]:
+        """The fleet's arrays with their Numba types."""
+        names = [("x", "float64"), ("data", "float64"), ("bounds", "float64"), ("hat", "float64")]
+        for s, part in enumerate(self.fleet.sums):
+            if kind_of(part) == "dense":
+                names.append((f"w{s}", "float64"))
+            if kind_of(part) == "sparse":
+                names += [(f"ptr{s}", "int64"), (f"row{s}", "int32"), (f"w{s}", "float64")]
+        if self.noisy:
+            names += [("eptr", "int64"), ("erow", "int64"), ("eorder", "int64")]
+        return [(f"{name}_{self.index}", f"{kind}[::1]") for name, kind in names]
+
+    def layout(self) -> dict[str, int]:
+        """Where each part of the scratch array begins, in units of WIDTH."""
+        at: dict[str, int] = {}
+        end = 0
+        for s, part in enumerate(self.fleet.sums):
+            terms = len(part.terms)
+            weighted = kind_of(part) != "plain"
+            sums = {"plain": terms, "dense": terms * _weight_rows(part), "sparse": 0}
+            for name, length in (
+                ("m", terms if weighted else 0),
+                ("h", terms if weighted else 0),
+                ("sum", sums[kind_of(part)]),
+            ):
+                at[f"{name}{s}"], end = end, end + length
+        at["measure"], end = end, end + MEASURES
+        at["extra"], end = end, end + (self.dim if self.noisy else 0)
+        at["end"] = end
+        return at
+
+    def source(self) -> str:
+        """Both passes: ``pass<i>`` takes the step, ``measure<i>`` measures."""
+        shared = ", ".join(name for name, _ in self.arguments())
+        scalars = ", ".join(self.algorithm.scalars)
+        step = (
+            f"def pass{self.index}(first, last, state, part, work, z, sigma, {scalars}, {shared}):"
+        )
+        look = f"def measure{self.index}(first, last, state, part, work, {shared}):"
+        begin = f"\n\n@njit({OPTIONS})"
+        passes = (*self._pass(measuring=False), begin, look, *self._pass(measuring=True))
+        return "\n".join((begin, step, *passes))
+
+    def _pass(self, *, measuring: bool) -> list[str]:
+        group, at = self.fleet.group, self.layout()
+        i = self.index
+        lines = [f"    for s in range({at['end'] * WIDTH}):", "        work[s] = 0.0"]
+        lines.append(block(self._scalars(), 1))
+        lines += [
+            "    for b in range(first, last):",
+            f"        width = min({WIDTH}, {group.count} - b * {WIDTH})",
+        ]
+        for s, part in enumerate(self.fleet.sums):
+            lines.append(block(self._multipliers(s, part), 2))
+        if self.noisy and not measuring:
+            lines.append(block(self._extra(), 2))
+        lines += [
+            f"        at = b * {self.dim * WIDTH}",
+            f"        own = b * {max(1, self.data_rows) * WIDTH}",
+            "        for lane in range(width):",
+            block(self._lane(measuring=measuring), 3),
+        ]
+        for s, part in enumerate(self.fleet.sums):
+            lines.append(block(self._scatter(s, part), 2))
+        for s, part in enumerate(self.fleet.sums):
+            lines.append(block(self._gather(s, part), 1))
+        if measuring:
+            lines += [
+                f"    for s in range({MEASURES}):",
+                f"        for lane in range({WIDTH}):",
+                f"            value = work[{at['measure'] * WIDTH} + s * {WIDTH} + lane]",
+                f"            part[{self.rows} + s] += value",
+            ]
+        lines.append(f"    return x_{i}.size")
+        return [line for line in lines if line.strip()]
+
+    def _scalars(self) -> list[str]:
+        """What is the same for all agents, read once."""
+        lines = []
+        for s, part in enumerate(self.fleet.sums):
+            if kind_of(part) == "plain":
+                lines += [
+                    f"m{s}_{t} = state[{self.size + part.row + t}]" for t in range(len(part.terms))
+                ]
+        for side, shared in (("lower", self.shared_lower), ("upper", self.shared_upper)):
+            if shared:
+                first = 0 if side == "lower" else self.dim
+                lines += [f"{side}{c} = bounds_{self.index}[{first + c}]" for c in range(self.dim)]
+        return lines
+
+    def _multipliers(self, s: int, part: Sum) -> list[str]:
+        """``m_t = sum_r mu[r, t] W[r, i]`` of every agent of the block."""
+        i, terms, m = self.index, len(part.terms), self.layout()[f"m{s}"] * WIDTH
+        mu = self.size + part.row
+        if kind_of(part) == "dense":
+            rows = _weight_rows(part)
+            return [
+                f"for q in range({m}, {m + terms * WIDTH}):",
+                "    work[q] = 0.0",
+                f"for r in range({rows}):",
+                f"    at = (b * {rows} + r) * {WIDTH}",
+                f"    for t in range({terms}):",
+                f"        price = state[{mu} + r * {terms} + t]",
+                "        for lane in range(width):",
+                f"            to = {m} + t * {WIDTH} + lane",
+                f"            store(work, to, load(work, to) + price * load(w{s}_{i}, at + lane))",
+            ]
+        if kind_of(part) == "sparse":
+            return [
+                "for lane in range(width):",
+                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
+                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                f"    for t in range({terms}):",
+                "        price = 0.0",
+                "        for e in range(begin, end):",
+                f"            mu = load(state, {mu} + load(row{s}_{i}, e) * {terms} + t)",
+                f"            price += mu * load(w{s}_{i}, e)",
+                f"        store(work, {m} + t * {WIDTH} + lane, price)",
+            ]
+        return []
+
+    def _scatter(self, s: int, part: Sum) -> list[str]:
+        """Add ``W[r, i] h_t`` of the block's agents to the sums."""
+        i, terms, at = self.index, len(part.terms), self.layout()
+        h, total = at[f"h{s}"] * WIDTH, at[f"sum{s}"] * WIDTH
+        if kind_of(part) == "dense":
+            rows = _weight_rows(part)
+            return [
+                f"for r in range({rows}):",
+                f"    at = (b * {rows} + r) * {WIDTH}",
+                f"    for t in range({terms}):",
+                "        for lane in range(width):",
+                f"            to = {total} + (r * {terms} + t) * {WIDTH} + lane",
+                f"            value = load(work, {h} + t * {WIDTH} + lane)",
+                f"            value *= load(w{s}_{i}, at + lane)",
+                "            store(work, to, load(work, to) + value)",
+            ]
+        if kind_of(part) == "sparse":
+            return [
+                "for lane in range(width):",
+                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
+                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                f"    for t in range({terms}):",
+                f"        value = load(work, {h} + t * {WIDTH} + lane)",
+                "        for e in range(begin, end):",
+                f"            to = {part.row} + load(row{s}_{i}, e) * {terms} + t",
+                f"            store(part, to, load(part, to) + value * load(w{s}_{i}, e))",
+            ]
+        return []
+
+    def _gather(self, s: int, part: Sum) -> list[str]:
+        """Add up the lanes of the sums, in order."""
+        total = self.layout()[f"sum{s}"] * WIDTH
+        rows = {"plain": 1, "dense": _weight_rows(part), "sparse": 0}[kind_of(part)]
+        if rows == 0:
+            return []
+        return [
+            f"for r in range({rows * len(part.terms)}):",
+            f"    for lane in range({WIDTH}):",
+            f"        part[{part.row} + r] += work[{total} + r * {WIDTH} + lane]",
+        ]
+
+    def _extra(self) -> list[str]:
+        """``sum_j mu_j sigma_e z_e`` over the released entries of every agent of the block."""
+        i, extra = self.index, self.layout()["extra"] * WIDTH
+        return [
+            "for lane in range(width):",
+            f"    for c in range({self.dim}):",
+            "        value = 0.0",
+            f"        column = (b * {WIDTH} + lane) * {self.dim} + c",
+            f"        for e in range(eptr_{i}[column], eptr_{i}[column + 1]):",
+            f"            order = eorder_{i}[e]",
+            f"            value += state[{self.size} + erow_{i}[e]] * (sigma[order] * z[order])",
+            f"        work[{extra} + c * {WIDTH} + lane] = value",
+        ]
+
+    def _lane(self, *, measuring: bool) -> list[str]:
+        """One agent: read, evaluate, then step or measure, and add to the sums.
+
+        Bounds are read where they are used and results stored where they arise: an agent has more
+        numbers than the processor has registers.
+        """
+        page = self._page()
+        prices = self._prices(page)
+        self._sums(page)
+        error, residual = [], []
+        for c, slope in enumerate(self._slopes(page, prices, noisy=self.noisy and not measuring)):
+            lower, upper = self._bound("lower", c), self._bound("upper", c)
+            if measuring:
+                residual.append(
+                    page.assign(f"(x{c} - project(x{c} - {slope}, {lower}, {upper})) ** 2")
+                )
+                hat = (
+                    f"load(hat_{self.index}, at + {c * WIDTH} + lane)" if self.known else "math.nan"
+                )
+                error.append(page.assign(f"(x{c} - {hat}) ** 2"))
+                continue
+            values = {"x": f"x{c}", "slope": slope, "lower": lower, "upper": upper}
+            values |= {name: name for name in self.algorithm.scalars}
+            after = call("agent", self.algorithm.agent_step, values)
+            page.lines.append(f"store(x_{self.index}, at + {c * WIDTH} + lane, {after})")
+        if measuring:
+            values = {
+                "objective": page.value(self.fleet.objective),
+                "error": page.fold("+", error),
+                "residual": page.fold("+", residual),
+            }
+            first = self.layout()["measure"]
+            page.lines += [
+                _add(f"{(first + q) * WIDTH} + lane", value)
+                for q, value in enumerate(values.values())
+            ]
+        return page.lines
+
+    def _sums(self, page: Emitter) -> None:
+        at = self.layout()
+        for s, part in enumerate(self.fleet.sums):
+            for t, h in enumerate(part.terms):
+                value = page.value(h)
+                if kind_of(part) == "plain":
+                    page.lines.append(_add(f"{(at[f'sum{s}'] + t) * WIDTH} + lane", value))
+                else:
+                    to = f"{(at[f'h{s}'] + t) * WIDTH} + lane"
+                    page.lines.append(f"store(work, {to}, {value})")
+
+    def _bound(self, side: str, c: int) -> str:
+        """The text of a bound of component c: a scalar, or the agent's own."""
+        shared = self.shared_lower if side == "lower" else self.shared_upper
+        if shared:
+            return f"{side}{c}"
+        row = len(self.fleet.group.parameters) + c
+        row += self.dim if side == "upper" and not self.shared_lower else 0
+        return f"load(data_{self.index}, own + {row * WIDTH} + lane)"
+
+    def _page(self) -> Emitter:
+        """A page with the agent's state, parameters and bounds under their names."""
+        group, i = self.fleet.group, self.index
+        names = {symbol: f"x{c}" for c, symbol in enumerate(group.symbols)}
+        names |= {symbol: f"p{q}" for q, symbol in enumerate(group.parameters)}
+        page = Emitter(names)
+        for c in range(self.dim):
+            page.lines.append(f"x{c} = load(x_{i}, at + {c * WIDTH} + lane)")
+        for q in range(len(group.parameters)):
+            page.lines.append(f"p{q} = load(data_{i}, own + {q * WIDTH} + lane)")
+        return page
+
+    def _prices(self, page: Emitter) -> list[list[str]]:
+        """The multiplier of every term of every sum, for this agent."""
+        at = self.layout()
+        return [
+            [
+                f"m{s}_{t}"
+                if kind_of(part) == "plain"
+                else page.assign(f"load(work, {(at[f'm{s}'] + t) * WIDTH} + lane)")
+                for t in range(len(part.terms))
+            ]
+            for s, part in enumerate(self.fleet.sums)
+        ]
+
+    def _slopes(self, page: Emitter, prices: list[list[str]], *, noisy: bool) -> Iterator[str]:
+        """``df/dx_c + sum_t m_t dh_t/dx_c`` for every component c, and its noise if any."""
+        extra = self.layout()["extra"]
+        for c, symbol in enumerate(self.fleet.group.symbols):
+            terms = [page.value(self.fleet.objective.diff(symbol))]
+            for part, price in zip(self.fleet.sums, prices, strict=True):
+                for h, name in zip(part.terms, price, strict=True):
+                    if symbol in h.free_symbols:
+                        terms.append(page.times(name, h.diff(symbol)))
+            if noisy:
+                terms.append(page.assign(f"load(work, {(extra + c) * WIDTH} + lane)"))
+            yield page.fold("+", terms)
+
+
+def _add(to: str, value: str) -> str:
+    return f"store(work, {to}, load(work, {to}) + {value})"
+
+
+def _weight_rows(part: Sum) -> int:
+    return 1 if part.weights is None else int(part.weights.shape[0])

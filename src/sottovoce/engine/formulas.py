@@ -1,0 +1,127 @@
+"""A problem's formulas in the two shapes that kernels are written from: named agents and fleets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import sympy as sp
+
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.constraints import FleetSum, Weights
+from sottovoce.problem.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Named:
+    """All agents stated one by one, as one long vector.
+
+    Attributes:
+        symbols: their states.
+        columns: where these lie in the flat state vector.
+        objectives: f_i, one per agent.
+        constraints: what they contribute to each of the m rows of g, constants apart.
+        gradient: ``df_i/dx_i``, one per state.
+        jacobian: ``dg_j/dx_i`` per state, by the rows j in which it is not zero.
+    """
+
+    symbols: tuple[sp.Symbol, ...]
+    columns: tuple[int, ...]
+    objectives: tuple[sp.Expr, ...]
+    constraints: tuple[sp.Expr, ...]
+    gradient: tuple[sp.Expr, ...]
+    jacobian: tuple[Mapping[int, sp.Expr], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sum:
+    """Rows ``row, row + 1, ...`` of g that a fleet adds to, ``sum_i W[r, i] h_t(x_i; p_i)``."""
+
+    row: int
+    terms: tuple[sp.Expr, ...]
+    weights: Weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """One fleet: its agents, where their states begin, its formula and its sums."""
+
+    group: Group
+    column: int
+    objective: sp.Expr
+    sums: tuple[Sum, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Formulas:
+    """Everything a kernel computes with; ``offset`` holds the constants of the m rows."""
+
+    named: Named
+    fleets: tuple[Fleet, ...]
+    offset: Array
+
+
+def formulas(problem: Problem) -> Formulas:
+    """Return the problem's formulas; sums over a fleet of one become formulas of a named agent."""
+    begin = np.cumsum([0, *(g.count * g.dim for g in problem.groups)])
+    single = {g.name: g for g in problem.groups if g.count == 1}
+    rows: list[sp.Expr] = []
+    sums: dict[str, list[Sum]] = {g.name: [] for g in problem.groups}
+    for family in problem.constraints:
+        rest = list(family.rest) or [sp.S.Zero] * family.rows
+        for part in family.sums:
+            if part.group.name in single:
+                rest = [a + b for a, b in zip(rest, _written_out(part), strict=True)]
+            else:
+                sums[part.group.name].append(
+                    Sum(row=len(rows), terms=part.terms, weights=part.weights)
+                )
+        rows.extend(rest)
+    columns = (
+        int(first) + c
+        for first, g in zip(begin[:-1], problem.groups, strict=True)
+        if g.count == 1
+        for c in range(g.dim)
+    )
+    fleets = tuple(
+        Fleet(group=g, column=int(first), objective=f, sums=tuple(sums[g.name]))
+        for first, g, f in zip(begin[:-1], problem.groups, problem.objectives, strict=True)
+        if g.count > 1
+    )
+    offset = np.concatenate([family.offset for family in problem.constraints])
+    return Formulas(named=_named(problem, tuple(columns), rows), fleets=fleets, offset=offset)
+
+
+def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> Named:
+    pairs = zip(problem.groups, problem.objectives, strict=True)
+    own = [(g, _filled(f, g)) for g, f in pairs if g.count == 1]
+    symbols = tuple(s for g, _ in own for s in g.symbols)
+    free = [expr.free_symbols for expr in rows]
+    return Named(
+        symbols=symbols,
+        columns=columns,
+        objectives=tuple(f for _, f in own),
+        constraints=tuple(rows),
+        gradient=tuple(f.diff(s) for g, f in own for s in g.symbols),
+        jacobian=tuple(
+            {j: y for j, expr in enumerate(rows) if s in free[j] and (y := expr.diff(s)) != 0}
+            for s in symbols
+        ),
+    )
+
+
+def _written_out(part: FleetSum) -> list[sp.Expr]:
+    weights = np.ones(1) if part.weights is None else _column(part.weights)
+    terms = [_filled(h, part.group) for h in part.terms]
+    return [sp.Float(float(w)) * h for w in weights for h in terms]
+
+
+def _column(weights: Weights) -> Array:
+    dense = weights.toarray() if hasattr(weights, "toarray") else weights
+    column: Array = np.asarray(dense)[:, 0]
+    return column
+
+
+def _filled(expr: sp.Expr, group: Group) -> sp.Expr:
+    return expr.xreplace({s: sp.Float(float(a[0])) for s, a in group.parameters.items()})

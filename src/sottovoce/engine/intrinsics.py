@@ -1,0 +1,153 @@
+"""Machine operations that Numba does not offer under a name of its own.
+
+``fma`` is exact everywhere, so a result does not depend on what a compiler chose to fuse. ``load``
+and ``store`` index without Python's negative indices: the test for them would keep LLVM from
+turning loops over lanes into vector code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils as _cgutils
+from numba.extending import intrinsic as _intrinsic
+from numba.extending import overload
+
+from sottovoce.algorithm.steps import positive, project
+
+# Numba's types know neither the argument that it supplies itself nor its code builder.
+cgutils: Any = _cgutils
+intrinsic: Callable[[Callable[..., Any]], Any] = _intrinsic
+
+
+@intrinsic
+def fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a*b + c`` with one rounding."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), emit
+
+
+@intrinsic
+def as_float(typing: Any, bits: Any) -> Any:
+    """The float64 with these 64 bits."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.uint64), emit
+
+
+@intrinsic
+def as_bits(typing: Any, value: Any) -> Any:
+    """The 64 bits of a float64."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.uint64(types.float64), emit
+
+
+def _address(context: Any, builder: Any, array: Any, value: Any, index: Any) -> Any:
+    data = context.make_array(array)(context, builder, value).data
+    return cgutils.gep_inbounds(builder, data, index)
+
+
+@intrinsic
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """``array[index]`` of a flat array, for an index known to lie inside."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_address(context, builder, signature.args[0], *args))
+
+    return array.dtype(array, types.int64), emit
+
+
+@intrinsic
+def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[index] = value`` of a flat array, for an index known to lie inside."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        where = _address(context, builder, signature.args[0], args[0], args[1])
+        builder.store(args[2], where)
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, array.dtype), emit
+
+
+@overload(project, jit_options={"forceinline": True})
+def _project(x: Any, lower: Any, upper: Any) -> Any:
+    # Comparisons that are false for NaN let it through, and compile to one instruction each.
+    def compiled(x: Any, lower: Any, upper: Any) -> Any:
+        raised = lower if x < lower else x
+        return upper if raised > upper else raised
+
+    return compiled
+
+
+@overload(positive, jit_options={"forceinline": True})
+def _positive(mu: Any) -> Any:
+    def compiled(mu: Any) -> Any:
+        return 0.0 if mu < 0.0 else mu
+
+    return compiled
+
+
+_YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
+_SPINS = 300
+
+
+@intrinsic
+def _arrive(typing: Any, counter: Any) -> Any:
+    """Add 1 to ``counter[0]`` in one step, seen by all threads."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        where = context.make_array(signature.args[0])(context, builder, args[0]).data
+        builder.atomic_rmw("add", where, ir.Constant(ir.IntType(64), 1), "seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(counter), emit
+
+
+@intrinsic
+def _arrived(typing: Any, counter: Any) -> Any:
+    """``counter[0]`` as other threads left it."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        where = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.load_atomic(where, "seq_cst", 8)
+
+    return types.int64(counter), emit
+
+
+@intrinsic
+def _let_others_run(typing: Any) -> Any:
+    """Give the processor to another thread."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32), ())
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, _YIELD), ())
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@njit
+def meet(counter: Any, everybody: Any) -> None:
+    """Wait until ``counter[0]``, which every thread that comes here raises by 1, is ``everybody``.
+
+    Rounds of a fleet take microseconds, far less than waking a sleeping thread; after a while of
+    waiting the processor goes to others all the same.
+    """
+    _arrive(counter)
+    spins = 0
+    while _arrived(counter) < everybody:
+        spins += 1
+        if spins > _SPINS:
+            _let_others_run()

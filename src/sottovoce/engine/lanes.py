@@ -1,0 +1,102 @@
+"""Runs of a problem of named agents, side by side in the lanes of vector registers."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from typing import Any, final
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.engine.compile import load_kernel
+from sottovoce.engine.formulas import Formulas
+from sottovoce.engine.named_kernel import named_source
+from sottovoce.engine.named_text import NamedText
+from sottovoce.engine.normals import stream_seeds
+from sottovoce.engine.setting import Setting
+from sottovoce.engine.source import QUANTITIES
+from sottovoce.problem.agents import Array
+
+WIDE = 32
+"""Runs per block in an ensemble: enough for LLVM to fill its vector registers."""
+
+_FEW = 8  # up to this many runs, one by one is faster than a block with empty lanes
+
+
+@final
+class Lanes:
+    """Blocks of runs and the kernel that advances them; which block a run is in changes nothing."""
+
+    def __init__(self, formulas: Formulas, algorithm: Algorithm, setting: Setting) -> None:
+        s = setting
+        self._setting = s
+        self._lanes = 1 if s.runs <= _FEW else WIDE
+        text = NamedText(named=formulas.named, noise=s.noise, algorithm=algorithm)
+        source = named_source(
+            text, formulas.offset.tolist(), lanes=self._lanes, transcript=s.transcript
+        )
+        kernel = load_kernel(source, algorithm.agent_step, algorithm.cloud_step)
+        self._advance = kernel.advance
+        blocks = -(-s.runs // self._lanes)
+        lower = np.concatenate([g.lower.ravel() for g in s.domain])
+        upper = np.concatenate([g.upper.ravel() for g in s.domain])
+        self._bounds = np.concatenate([lower, upper])
+        x0 = np.clip(np.concatenate([part.ravel() for part in s.start]), lower, upper)
+        start = np.concatenate([x0, s.mu0, [0.0]])
+        self._state = np.empty((blocks, start.size, self._lanes))
+        self._state[:] = start[:, np.newaxis]
+        self._seeds = stream_seeds(s.seed, range(blocks * self._lanes)).reshape(blocks, -1)
+        self._trace = np.full((blocks, s.marks.size, len(QUANTITIES), self._lanes), np.nan)
+        kept = s.rounds if s.transcript else 0
+        self._transcript = np.zeros((blocks, kept, s.released, self._lanes))
+        unknown = np.full(start.size - 1, np.nan)
+        self._saddle = unknown if s.saddle is None else np.concatenate(s.saddle)
+
+    def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
+        """Start all blocks on rounds ``done + 1 .. until``."""
+        return [
+            pool.submit(self._run, block, done, until, steps)
+            for block in range(self._state.shape[0])
+        ]
+
+    def _run(self, block: int, done: int, until: int, steps: Array) -> None:
+        s = self._setting
+        first, last = s.records(done, until)
+        self._advance(
+            done,
+            until,
+            min(self._lanes, s.runs - block * self._lanes),
+            steps,
+            self._seeds[block],
+            self._state[block].ravel(),
+            self._bounds,
+            s.sigma,
+            self._saddle,
+            s.marks[first:last],
+            self._trace[block, first:last].reshape(-1),
+            self._transcript[block, done:until].reshape(-1),
+        )
+
+    def arrays(self) -> dict[str, Any]:
+        """Everything that rounds change, for a checkpoint; ``restore`` writes into them."""
+        return {"state": self._state, "trace": self._trace, "transcript": self._transcript}
+
+    def final(self) -> tuple[Array, Array, Any]:
+        """The last x and mu of every run, and the round in which it failed or 0."""
+        flat = self._by_run(self._state)
+        n = flat.shape[1] - 1 - self._setting.mu0.size
+        return flat[:, :n].copy(), flat[:, n:-1].copy(), flat[:, -1].astype(np.int64)
+
+    def trace(self, records: int) -> dict[str, Array]:
+        """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""
+        flat = self._by_run(self._trace[:, :records])
+        return {name: flat[:, :, q].copy() for q, name in enumerate(QUANTITIES)}
+
+    def released(self, rounds: int) -> Array:
+        """The released numbers, shape (runs, rounds, rows of g and gradient entries)."""
+        return self._by_run(self._transcript[:, :rounds])
+
+    def _by_run(self, blocks: Array) -> Array:
+        moved = np.moveaxis(blocks, -1, 1)
+        runs = moved.shape[0] * moved.shape[1]
+        return moved.reshape(runs, *moved.shape[2:])[: self._setting.runs]

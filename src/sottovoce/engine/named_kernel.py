@@ -1,0 +1,147 @@
+"""The kernel for agents stated one by one: all runs of a block side by side, one per lane.
+
+States, multipliers and the round of failure of a block of runs lie in one flat array,
+``state[row * LANES + lane]``: rows 0..N-1 are x, then m rows mu, then the failure. The text is
+written from the problem's formulas; data (bounds, sigmas, steps) come as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sottovoce.engine.emit import Emitter
+from sottovoce.engine.named_text import NamedText
+from sottovoce.engine.source import OPTIONS, QUANTITIES, block, call, head
+
+_SIGNATURE = (
+    "void(int64, int64, int64, float64[::1], uint64[::1], float64[::1], float64[::1], "
+    "float64[::1], float64[::1], int64[::1], float64[::1], float64[::1])"
+)
+_ARGUMENTS = (
+    "done, until, width, steps, seeds, state, bounds, sigma, saddle, marks, trace, transcript"
+)
+_BUFFER = 2560  # normals drawn ahead, few enough to stay in the first-level cache
+
+
+def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transcript: bool) -> str:
+    """Return the text of a module with ``advance``, the kernel that runs rounds.
+
+    Args:
+        text: writes the formulas.
+        offset: constants of the rows of g.
+        lanes: runs per block; 1 draws the noise of many rounds at once instead.
+        transcript: whether every released number is written down.
+    """
+    pairs, scalars = text.noise.pairs, text.algorithm.scalars
+    ahead = max(1, min(64, _BUFFER // max(1, 2 * pairs * lanes)))
+    z_round, z_normal = (1, ahead) if lanes == 1 else (2 * pairs * lanes, lanes)
+    drawn = f"k, min({ahead}, until - k), {pairs}"
+    if lanes == 1:
+        fill = f"normals.fill_rounds(seeds[0], {drawn}, {ahead}, z)"
+    else:
+        fill = f"normals.fill_lanes(seeds, {drawn}, {lanes}, z)"
+    measure = "measure(width, state, bounds, saddle, trace, "
+    released = text.rows + len(text.noise.entries)
+    return "\n".join(
+        [
+            *head(text.algorithm),
+            f"\n\n@njit({OPTIONS})",
+            "def measure(width, state, bounds, saddle, trace, at):",
+            block(text.bounds(), 1),
+            block([f"hat{i} = saddle[{i}]" for i in range(text.size + text.rows)], 1),
+            "    for lane in range(width):",
+            block(_measured(text, offset, lanes), 2),
+            f'\n\n@njit("{_SIGNATURE}", nogil=True, cache=CACHE, {OPTIONS})',
+            f"def advance({_ARGUMENTS}):",
+            block(text.bounds(), 1),
+            block([f"sigma{j} = sigma[{j}]" for j in range(text.noise.count)], 1),
+            f"    z = np.empty({max(1, 2 * pairs * lanes * ahead)})",
+            "    mark = 0",
+            "    if done == 0 and marks.size > 0 and marks[0] == 0:",
+            f"        {measure} 0)",
+            "        mark = 1",
+            "    for k in range(done, until):",
+            f"        b = (k - done) % {ahead}",
+            *([f"        if b == 0:\n            {fill}"] if pairs else []),
+            *[
+                f"        {name} = load(steps, (k - done) * {len(scalars)} + {s})"
+                for s, name in enumerate(scalars)
+            ],
+            "        number = np.float64(k + 1)",
+            f"        at_z = b * {z_round}",
+            f"        out = (k - done) * {released * lanes}",
+            "        for lane in range(width):",
+            block(_round(text, offset, lanes, z_normal, transcript=transcript), 3),
+            "        if mark < marks.size and marks[mark] == k + 1:",
+            f"            {measure} mark * {len(QUANTITIES) * lanes})",
+            "            mark += 1",
+            "",
+        ]
+    )
+
+
+def _evaluated(text: NamedText, offset: Sequence[float], lanes: int) -> tuple[Emitter, list[str]]:
+    """A page with one lane's x and mu, and the values of g on it."""
+    page = text.emitter()
+    names = [f"x{i}" for i in range(text.size)] + [f"mu{j}" for j in range(text.rows)]
+    for row, name in enumerate(names):
+        page.lines.append(f"{name} = load(state, {row * lanes} + lane)")
+    exprs = zip(text.named.constraints, offset, strict=True)
+    return page, [page.value(expr + constant) for expr, constant in exprs]
+
+
+def _round(
+    text: NamedText, offset: Sequence[float], lanes: int, z_normal: int, *, transcript: bool
+) -> list[str]:
+    """The lines that take one lane from x(k), mu(k) to x(k+1), mu(k+1)."""
+
+    def normal(order: int) -> str:
+        return f"sigma{order} * load(z, at_z + {order * z_normal} + lane)"
+
+    page, g = _evaluated(text, offset, lanes)
+    for order, j in enumerate(text.noise.rows):
+        g[j] = page.assign(f"{g[j]} + {normal(order)}")
+    slopes, released = text.slopes(page, normal)
+    after = text.agents(page, slopes)
+    scalars = {name: name for name in text.algorithm.scalars}
+    for j, y in enumerate(g):
+        values = {"mu": f"mu{j}", "y_g": y, **scalars}
+        after.append(page.assign(call("cloud", text.algorithm.cloud_step, values)))
+    total = page.fold("+", after)
+    failed = f"{len(after) * lanes} + lane"
+    lines = [*page.lines, f"failed = load(state, {failed})"]
+    lines += [f"store(state, {row * lanes} + lane, {name})" for row, name in enumerate(after)]
+    # A finite sum less itself is zero, any other is not; the first such round is kept.
+    fine = f"failed > 0.0 or {total} - {total} == 0.0"
+    lines.append(f"store(state, {failed}, failed if {fine} else number)")
+    if transcript:
+        outputs = [*g, *(released[e] for e in sorted(released))]
+        lines += [
+            f"store(transcript, out + {row * lanes} + lane, {name})"
+            for row, name in enumerate(outputs)
+        ]
+    return lines
+
+
+def _measured(text: NamedText, offset: Sequence[float], lanes: int) -> list[str]:
+    """The lines that measure one lane: errors, violation, residual and objective."""
+    page, g = _evaluated(text, offset, lanes)
+    residual = text.residuals(page)
+    residual += [page.assign(f"(mu{j} - positive(mu{j} + {y})) ** 2") for j, y in enumerate(g)]
+    x = [page.assign(f"(x{i} - hat{i}) ** 2") for i in range(text.size)]
+    mu = [page.assign(f"(mu{j} - hat{text.size + j}) ** 2") for j in range(text.rows)]
+    worst = "0.0"
+    for y in g:
+        worst = page.assign(f"max({worst}, {y})")
+    values = {
+        "error_x": f"math.sqrt({page.fold('+', x)})",
+        "error_mu": f"math.sqrt({page.fold('+', mu)})",
+        "violation": worst,
+        "residual": f"math.sqrt({page.fold('+', residual)})",
+        "objective": text.objective(page),
+    }
+    stores = [
+        f"store(trace, at + {q * lanes} + lane, {values[quantity]})"
+        for q, quantity in enumerate(QUANTITIES)
+    ]
+    return page.lines + stores

@@ -1,0 +1,216 @@
+"""The result of a solve: where every run ended, how it got there, and a file for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.errors import InputError
+
+FORMAT = 1
+"""The version of result files; a file with a higher one is refused."""
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """What was measured at the recorded rounds; arrays of shape (runs, records).
+
+    Attributes:
+        k: how many rounds had been done, one entry per record.
+        error_x: ``|x(k) - x_hat|``, NaN if the saddle point is not known.
+        error_mu: ``|mu(k) - mu_hat|``, likewise.
+        violation: ``max(0, max_j g_j(x(k)))``.
+        residual: ``|(x - P_X[x - dL/dx], mu - [mu + g]_+)|``, 0 exactly at saddle points.
+        objective: ``sum_i f_i(x_i(k))``.
+    """
+
+    k: NDArray[np.int64]
+    error_x: Array
+    error_mu: Array
+    violation: Array
+    residual: Array
+    objective: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Transcript:
+    """Every number released in every round, as an eavesdropper sees them.
+
+    Attributes:
+        y_g: ``g(x(k)) + w_g(k)``, shape (runs, rounds, m).
+        gradients: ``dg_row/dx_column (x(k)) + w(k)``, shape (runs, rounds, entries).
+        rows: the row of each gradient entry.
+        columns: the column of each gradient entry.
+    """
+
+    y_g: Array
+    gradients: Array
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Result:
+    """Where runs ended and how they got there.
+
+    Attributes:
+        x: the last states, shape (runs, N).
+        mu: the last multipliers, shape (runs, m).
+        rounds: rounds done; fewer than ``requested`` if interrupted.
+        requested: rounds asked for.
+        seed: the seed; run r depends on (seed, r) alone.
+        algorithm: the algorithm and its settings, as text.
+        noise: what noise there was, in words.
+        fingerprint: the problem's.
+        failed: per run the round after which a number was not finite, 0 if none.
+        interrupted: whether it was stopped early.
+        seconds: how long the rounds took.
+        saddle_x: x_hat, if known.
+        saddle_mu: mu_hat, if known.
+        trace: what was recorded on the way.
+        transcript: every released number, if asked for.
+    """
+
+    x: Array
+    mu: Array
+    rounds: int
+    requested: int
+    seed: int
+    algorithm: str
+    noise: str
+    fingerprint: str
+    failed: NDArray[np.int64]
+    interrupted: bool
+    seconds: float
+    saddle_x: Array | None
+    saddle_mu: Array | None
+    trace: Trace
+    transcript: Transcript | None = None
+
+    def __post_init__(self) -> None:
+        for value in _arrays(self).values():
+            value.flags.writeable = False
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return int(self.x.shape[0])
+
+    @property
+    def error_x(self) -> Array | None:
+        """``|x - x_hat|`` of every run at its end, if the saddle point is known."""
+        return None if self.saddle_x is None else np.linalg.norm(self.x - self.saddle_x, axis=1)
+
+    @property
+    def error_mu(self) -> Array | None:
+        """``|mu - mu_hat|`` of every run at its end, if the saddle point is known."""
+        return None if self.saddle_mu is None else np.linalg.norm(self.mu - self.saddle_mu, axis=1)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw convergence over the rounds, with the ensemble's band, into an image file."""
+        from sottovoce.engine.convergence import plot
+
+        plot(self, path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to ``path`` (.npz), all or nothing."""
+        write_npz(path, {**_scalars(self), "kind": "result"}, _arrays(self))
+
+    def __repr__(self) -> str:
+        state = ", interrupted" if self.interrupted else ""
+        failed = int(np.count_nonzero(self.failed))
+        state += f", failed={failed}" if failed else ""
+        return f"Result(runs={self.runs}, rounds={self.rounds}, noise={self.noise!r}{state})"
+
+
+def load(path: str | os.PathLike[str]) -> Result:
+    """Read a result that ``Result.save`` wrote.
+
+    Raises:
+        InputError: if the file is missing, cut short, something else, or of a newer version.
+    """
+    meta, arrays = read_npz(path, kind="result")
+    try:
+        trace = Trace(**{f.name: arrays[f"trace.{f.name}"] for f in fields(Trace)})
+        transcript = None
+        if "transcript.y_g" in arrays:
+            names = [f.name for f in fields(Transcript)]
+            transcript = Transcript(**{n: arrays[f"transcript.{n}"] for n in names})
+        own = {f.name: meta[f.name] for f in fields(Result) if f.name in meta}
+        own |= {f.name: arrays.get(f.name) for f in fields(Result) if f.name not in meta}
+        return Result(**{**own, "trace": trace, "transcript": transcript})
+    except (KeyError, TypeError) as error:
+        raise InputError(f"result file {path} must be complete, got no {error}") from error
+
+
+def write_npz(
+    path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> None:
+    """Write arrays and a few facts to one file, all or nothing: aside first, then renamed."""
+    target = Path(path)
+    text = json.dumps({**meta, "format": FORMAT})
+    try:
+        handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, meta=np.array(text), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).replace(target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what ``write_npz`` wrote, or say what is wrong with the file."""
+    try:
+        with Path(path).open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            meta = json.loads(str(file["meta"]))
+            if meta["format"] > FORMAT:
+                raise InputError(
+                    f"{path} must have format {FORMAT} or lower, got {meta['format']}: "
+                    "it was written by a newer sottovoce; upgrade to read it"
+                )
+            if meta["kind"] != kind:
+                raise InputError(f"{path} must be a {kind} file, got a {meta['kind']} file")
+            return meta, {name: file[name] for name in file.files if name != "meta"}
+    except FileNotFoundError as error:
+        raise InputError(f"{kind} file must exist, got {path}") from error
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{kind} file {path} is cut short or damaged: {error}") from error
+    except (ValueError, AttributeError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a {kind} file: {error}") from error
+
+
+def _arrays(result: Result) -> dict[str, NDArray[Any]]:
+    parts: list[tuple[str, Any]] = [("", result), ("trace.", result.trace)]
+    if result.transcript is not None:
+        parts.append(("transcript.", result.transcript))
+    return {
+        prefix + f.name: value
+        for prefix, part in parts
+        for f in fields(part)
+        if isinstance(value := getattr(part, f.name), np.ndarray)
+    }
+
+
+def _scalars(result: Result) -> dict[str, Any]:
+    values = {f.name: getattr(result, f.name) for f in fields(Result)}
+    return {k: v for k, v in values.items() if isinstance(v, str | int | float)}

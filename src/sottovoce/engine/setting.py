@@ -1,0 +1,166 @@
+"""What a solve was asked to do, checked and turned into arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sottovoce.engine.source import Noise
+from sottovoce.errors import InputError
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.plan import NoisePlan
+
+_RECORDS = 1000
+_TRANSCRIPT_LIMIT = 100_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setting:
+    """A checked request.
+
+    Attributes:
+        rounds: how many rounds to run.
+        runs: how many runs.
+        seed: run r depends on (seed, r) alone.
+        start: x at the start, per group (count, d), before projection onto the domain.
+        mu0: mu at the start.
+        domain: the groups with the boxes that states are projected on.
+        noise: which released numbers are noisy.
+        sigma: their standard deviations.
+        saddle: x_hat and mu_hat, if known.
+        marks: after how many rounds to measure, in order.
+        transcript: whether to keep every released number.
+    """
+
+    rounds: int
+    runs: int
+    seed: int
+    start: tuple[Array, ...]
+    mu0: Array
+    domain: tuple[Group, ...]
+    noise: Noise
+    sigma: Array
+    saddle: tuple[Array, Array] | None
+    marks: NDArray[np.int64]
+    transcript: bool
+
+    @property
+    def released(self) -> int:
+        """How many numbers a round releases."""
+        return int(self.mu0.size) + len(self.noise.entries)
+
+    def records(self, done: int, until: int) -> tuple[int, int]:
+        """Which marks belong to rounds ``done + 1 .. until``; the start belongs to the first."""
+        first, last = np.searchsorted(self.marks, [done, until], side="right")
+        return (0 if done == 0 else int(first)), int(last)
+
+
+def setting(
+    problem: Problem,
+    plan: NoisePlan | None,
+    *,
+    rounds: int,
+    runs: int,
+    seed: int,
+    x0: ArrayLike | None,
+    mu0: ArrayLike | None,
+    record: ArrayLike | None,
+    transcript: bool,
+    saddle: tuple[Array, Array] | None,
+) -> Setting:
+    """Check what ``solve`` was given; its docstring says what the arguments mean."""
+    for name, count, least in (("rounds", rounds, 1), ("runs", runs, 1), ("seed", seed, 0)):
+        if int(count) != count or count < least:
+            raise InputError(f"{name} must be an integer of at least {least}, got {name}={count}")
+    if plan is not None and plan.fingerprint != problem.cloud.fingerprint:
+        raise InputError(
+            "plan must be made for this problem's constraints and boxes, got one for another "
+            f"problem (fingerprints {plan.fingerprint} and {problem.cloud.fingerprint}): "
+            "certify this problem and plan again"
+        )
+    noise, sigma = _noise(plan)
+    request = Setting(
+        rounds=int(rounds),
+        runs=int(runs),
+        seed=int(seed),
+        start=_start(problem, x0),
+        mu0=_multipliers(problem, mu0),
+        domain=problem.groups if plan is None else plan.domain,
+        noise=noise,
+        sigma=sigma,
+        saddle=saddle,
+        marks=_marks(record, int(rounds)),
+        transcript=transcript,
+    )
+    if transcript and rounds * runs * request.released > _TRANSCRIPT_LIMIT:
+        raise InputError(
+            f"transcript must have at most {_TRANSCRIPT_LIMIT:,} numbers, got rounds x runs x "
+            f"outputs = {rounds} x {runs} x {request.released}: ask for fewer rounds or runs"
+        )
+    return request
+
+
+def _noise(plan: NoisePlan | None) -> tuple[Noise, Array]:
+    if plan is None:
+        return Noise(rows=(), entries={}), np.zeros(0)
+    rows = np.flatnonzero(plan.sigma_g > 0)
+    entries = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
+    noise = Noise(
+        rows=tuple(rows.tolist()),
+        entries={entry: rows.size + e for e, entry in enumerate(entries)},
+    )
+    return noise, np.concatenate([plan.sigma_g[rows], plan.gradient_sigma])
+
+
+def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
+    if x0 is None:
+        return problem.start
+    flat = np.array(x0, dtype=np.float64)
+    if flat.shape != (problem.size,):
+        raise InputError(
+            f"x0 must be one vector of all {problem.size} states, got shape {flat.shape}"
+        )
+    ends = np.cumsum([g.count * g.dim for g in problem.groups])
+    parts = np.split(flat, ends[:-1])
+    start = []
+    for group, part in zip(problem.groups, parts, strict=True):
+        own = part.reshape(group.count, group.dim)
+        inside = (own >= group.lower) & (own <= group.upper)
+        if not inside.all():
+            agent = int(np.argmin(inside.all(axis=1)))
+            raise InputError(
+                f"x0 must lie in X, got a state of {group.label(agent)} outside its bounds: "
+                "move it inside"
+            )
+        start.append(own)
+    return tuple(start)
+
+
+def _multipliers(problem: Problem, mu0: ArrayLike | None) -> Array:
+    try:
+        mu = np.zeros(problem.rows) if mu0 is None else np.array(mu0, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"mu0 must be plain numbers, got {mu0!r}") from error
+    if mu.shape != (problem.rows,):
+        raise InputError(
+            f"mu0 must be {problem.rows} numbers, one per constraint, got shape {mu.shape}"
+        )
+    if not np.all((mu >= 0) & np.isfinite(mu)):
+        raise InputError(f"mu0 must be finite and not negative, got {mu.min():g}")
+    return mu
+
+
+def _marks(record: Any, rounds: int) -> NDArray[np.int64]:
+    if record is None:
+        spaced = np.geomspace(1, rounds, _RECORDS)
+        return np.unique(np.concatenate([[0], np.round(spaced)]).astype(np.int64))
+    marks = np.unique(np.asarray(record, dtype=np.int64))
+    if marks.size and (marks[0] < 0 or marks[-1] > rounds):
+        raise InputError(f"record must list rounds in 0..{rounds}, got {marks[0]}..{marks[-1]}")
+    return marks

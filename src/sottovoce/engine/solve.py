@@ -1,0 +1,197 @@
+"""``solve``: rounds of an algorithm on a problem, in one process."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
+from sottovoce.engine.drive import Drive, Engine, drive
+from sottovoce.engine.fleets import Fleets
+from sottovoce.engine.formulas import formulas
+from sottovoce.engine.lanes import Lanes
+from sottovoce.engine.result import Result, Trace, Transcript
+from sottovoce.engine.setting import Setting, setting
+from sottovoce.errors import CertificateError, InputError
+from sottovoce.problem.agents import Array
+from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.problem import Problem
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.plan import NoisePlan
+
+_SADDLE_STATES = 3000
+
+
+def solve(
+    problem: Problem,
+    plan: NoisePlan | None = None,
+    *,
+    rounds: int,
+    runs: int = 1,
+    seed: int = 0,
+    algorithm: Algorithm | None = None,
+    x0: ArrayLike | None = None,
+    mu0: ArrayLike | None = None,
+    record: ArrayLike | None = None,
+    transcript: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+    saddle: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Result:
+    """Run rounds k = 1, 2, ... from x(1) = x0, mu(1) = mu0, agents and cloud at the same time.
+
+    ``x_i(k+1) = agent_step(x_i(k), df_i/dx_i + Y_i(k)' mu(k))`` and
+    ``mu(k+1) = cloud_step(mu(k), g(x(k)) + w_g(k))``, all from x(k) and mu(k). Noise is
+    pseudo-random and repeatable, so a simulation keeps nothing private.
+
+    Args:
+        problem: what to solve.
+        plan: the noise; without a plan there is none, and the result says so.
+        rounds: how many rounds.
+        runs: how many independent runs; run r depends on (seed, r) alone.
+        seed: any integer that is not negative.
+        algorithm: ``Tikhonov()`` by default.
+        x0: all states in one vector, projected onto the plan's domain; the problem's start by
+            default.
+        mu0: multipliers at the start, 0 by default. Plain numbers: they must not be worked out
+            from anybody's state, since nothing hides them.
+        record: after how many rounds to measure; by default about 1,000, log-spaced.
+        transcript: whether to keep every released number (small solves only).
+        checkpoint: a file to save to every few seconds and to go on from if it exists.
+        threads: at most so many; the processor's by default. Results do not depend on it.
+        progress: whether to show a bar; by default on a terminal, if it takes over two seconds.
+        saddle: x_hat and mu_hat if known; otherwise computed for problems that are not large.
+    """
+    steps = Tikhonov() if algorithm is None else algorithm
+    name = problem.fingerprint  # now: hashing a large fleet takes memory that states need later
+    request = setting(
+        problem,
+        plan,
+        rounds=rounds,
+        runs=runs,
+        seed=seed,
+        x0=x0,
+        mu0=mu0,
+        record=record,
+        transcript=transcript,
+        saddle=_saddle(problem, saddle),
+    )
+    written, team = formulas(problem), _threads(threads)
+    engine: Engine = (
+        Fleets(written, steps, request, team) if written.fleets else Lanes(written, steps, request)
+    )
+    keeper = None
+    if checkpoint is not None:
+        keeper = Checkpoint(
+            path=checkpoint_path(checkpoint),
+            identity=_identity(problem, steps, request),
+            arrays=engine.arrays(),
+        )
+    ended = drive(
+        engine,
+        steps,
+        done=0 if keeper is None else keeper.resume(),
+        rounds=request.rounds,
+        threads=team,
+        progress=progress,
+        save=(lambda done: None) if keeper is None else keeper.save,
+    )
+    if keeper is not None:
+        keeper.save(ended.done, now=True)
+    return _result(problem, name, plan, steps, request, engine, ended)
+
+
+def _saddle(
+    problem: Problem, given: tuple[ArrayLike, ArrayLike] | None
+) -> tuple[Array, Array] | None:
+    if given is None and problem.size > _SADDLE_STATES:
+        return None
+    if given is None:
+        from sottovoce.certify.saddle import saddle_point
+
+        try:
+            found = saddle_point(problem)
+        except CertificateError:
+            return None
+        return np.array(found.x), np.array(found.mu)
+    x, mu = (np.array(part, dtype=np.float64) for part in given)
+    if x.shape != (problem.size,) or mu.shape != (problem.rows,):
+        raise InputError(
+            f"saddle must be a pair of {problem.size} states and {problem.rows} multipliers, "
+            f"got shapes {x.shape} and {mu.shape}"
+        )
+    return x, mu
+
+
+def _threads(given: int | None) -> int:
+    if given is not None and given < 1:
+        raise InputError(f"threads must be at least 1, got threads={given}")
+    if given is not None:
+        return given
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _identity(problem: Problem, algorithm: Algorithm, s: Setting) -> str:
+    return fingerprint(
+        problem.fingerprint,
+        repr(algorithm),
+        (s.rounds, s.runs, s.seed, s.transcript, s.noise.rows),
+        np.array(list(s.noise.entries), dtype=np.int64),
+        (s.start, s.mu0, s.domain, s.sigma, s.saddle, s.marks),
+    )
+
+
+def _result(
+    problem: Problem,
+    name: str,
+    plan: Any,
+    algorithm: Algorithm,
+    s: Setting,
+    engine: Engine,
+    ended: Drive,
+) -> Result:
+    x, mu, failed = engine.final()
+    reached = int(np.searchsorted(s.marks, ended.done, side="right"))
+    hat_x, hat_mu = (None, None) if s.saddle is None else s.saddle
+    return Result(
+        x=x,
+        mu=mu,
+        rounds=ended.done,
+        requested=s.rounds,
+        seed=s.seed,
+        algorithm=repr(algorithm),
+        noise="none: nothing is private" if plan is None else _noise_words(s),
+        fingerprint=name,
+        failed=failed,
+        interrupted=ended.interrupted,
+        seconds=ended.seconds,
+        saddle_x=hat_x,
+        saddle_mu=hat_mu,
+        trace=Trace(k=s.marks[:reached].copy(), **engine.trace(reached)),
+        transcript=_transcript(problem, s, engine, ended.done) if s.transcript else None,
+    )
+
+
+def _noise_words(s: Setting) -> str:
+    return (
+        f"simulated: {len(s.noise.rows)} rows of g and {len(s.noise.entries)} gradient entries per "
+        "round, repeatable from the seed, hence not private"
+    )
+
+
+def _transcript(problem: Problem, s: Setting, engine: Engine, done: int) -> Transcript:
+    released = engine.released(done)
+    entries = np.array(list(s.noise.entries), dtype=np.int64).reshape(-1, 2)
+    return Transcript(
+        y_g=released[:, :, : problem.rows].copy(),
+        gradients=released[:, :, problem.rows :].copy(),
+        rows=entries[:, 0].copy(),
+        columns=entries[:, 1].copy(),
+    )

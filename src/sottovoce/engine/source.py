@@ -1,0 +1,66 @@
+"""What generated kernels have in common: their head, their names, and what a plan makes noisy."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import indent
+from typing import Any
+
+from sottovoce.algorithm.algorithm import Algorithm
+
+QUANTITIES = ("error_x", "error_mu", "violation", "residual", "objective")
+"""What is measured at every recorded round, in this order."""
+
+OPTIONS = 'error_model="numpy"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Noise:
+    """Which released numbers are noisy; the standard deviations come as data.
+
+    Attributes:
+        rows: the noisy rows of g, whose normals come first, in order.
+        entries: the released gradient entries by (row, column), with the number of their normal.
+    """
+
+    rows: tuple[int, ...]
+    entries: Mapping[tuple[int, int], int]
+
+    @property
+    def count(self) -> int:
+        """How many normals a round takes."""
+        return len(self.rows) + len(self.entries)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of normals a round takes."""
+        return (self.count + 1) // 2
+
+
+def head(algorithm: Algorithm) -> list[str]:
+    """The imports of a kernel and the algorithm's steps, compiled into it."""
+    lines = [
+        "import math",
+        "import numpy as np",
+        "from numba import njit",
+        "from sottovoce.algorithm.steps import positive, project",
+        "from sottovoce.engine.intrinsics import load, store",
+        "from sottovoce.engine import normals",
+    ]
+    for role, step in (("agent", algorithm.agent_step), ("cloud", algorithm.cloud_step)):
+        lines.append(f"from {step.__module__} import {step.__name__} as _{role}")
+        lines.append(f"{role} = njit(forceinline=True, {OPTIONS})(_{role})")
+    return lines
+
+
+def call(role: str, step: Any, values: Mapping[str, str]) -> str:
+    """The call of a step with each argument by its name."""
+    arguments = ", ".join(values[name] for name in inspect.signature(step).parameters)
+    return f"{role}({arguments})"
+
+
+def block(lines: Sequence[str], depth: int) -> str:
+    """The lines, indented."""
+    return indent("\n".join(lines), "    " * depth)

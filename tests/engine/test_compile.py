@@ -1,0 +1,121 @@
+"""The cache of compiled kernels: found again, safe for many writers, never trusted when damaged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sottovoce.engine import compile as compiling
+from sottovoce.engine.compile import cache_folder, load_kernel
+
+SOURCE = """
+from numba import njit
+@njit("float64(float64)", nogil=True, cache=CACHE)
+def advance(x):
+    return 2.0 * x + 1.0
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SOTTOVOCE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def fresh(source: str = SOURCE) -> Any:
+    """Load as a new process would, without what this one keeps in memory."""
+    compiling._loaded.clear()
+    return load_kernel(source)
+
+
+def loaded_from_disk(module: Any) -> bool:
+    return bool(module.advance.stats.cache_hits) and not module.advance.stats.cache_misses
+
+
+def test_a_kernel_is_compiled_once_and_then_found(cache: Path) -> None:
+    assert cache_folder() == cache
+    first = fresh()
+    assert not loaded_from_disk(first)
+    assert load_kernel(SOURCE) is first
+    second = fresh()
+    assert loaded_from_disk(second)
+    assert second.advance(3.0) == 7.0
+    assert len(list(cache.iterdir())) == 1
+    assert not loaded_from_disk(fresh(SOURCE.replace("1.0", "2.0")))
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_steps_of_another_module_are_part_of_the_key(cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "steps.py"
+    keys = []
+    for text in ("def step(x):\n    return x\n", "def step(x):\n    return 2 * x\n"):
+        file.write_text(text)
+        scope: dict[str, Any] = {}
+        exec(compile(text, str(file), "exec"), scope)  # noqa: S102
+        keys.append(compiling._key(SOURCE, scope["step"]))
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("kind", ["emptied", "flipped", "removed", "no manifest", "not JSON"])
+def test_a_damaged_cache_is_built_again(cache: Path, kind: str) -> None:
+    fresh()
+    (folder,) = cache.iterdir()
+    code = next(folder.rglob("*.nbc"))
+    if kind == "emptied":
+        for file in folder.rglob("*.nb*"):
+            file.write_bytes(b"")
+    elif kind == "flipped":
+        data = bytearray(code.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        code.write_bytes(data)
+    elif kind == "removed":
+        code.unlink()
+    elif kind == "no manifest":
+        (folder / "manifest.json").unlink()
+    else:
+        (folder / "manifest.json").write_text("{")
+    module = fresh()
+    assert not loaded_from_disk(module)
+    assert module.advance(3.0) == 7.0
+    assert loaded_from_disk(fresh())
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_without_a_writable_cache_kernels_still_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("not a folder")
+    monkeypatch.setenv("SOTTOVOCE_CACHE", str(file / "cache"))
+    assert fresh().advance(3.0) == 7.0
+
+
+def test_concurrent_writers_leave_one_whole_kernel(cache: Path) -> None:
+    script = (
+        "import sys\n"
+        "from sottovoce.engine.compile import load_kernel\n"
+        f"print(load_kernel({SOURCE!r}).advance(3.0))\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], env=os.environ, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(3)
+    ]
+    assert [p.communicate(timeout=120)[0].strip() for p in processes] == ["7.0"] * 3
+    assert len(list(cache.iterdir())) == 1
+    assert loaded_from_disk(fresh())
+
+
+def test_the_cache_lies_in_the_users_cache_folder_by_default(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("SOTTOVOCE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert cache_folder() == tmp_path / "sottovoce"

@@ -1,0 +1,390 @@
+"""The compiled engine against plain NumPy, and everything that must not change a bit."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from engine_reference import Reference, TwoSteps, everywhere, noise, published
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import sottovoce.engine.drive as drive_module
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.engine.normals import normals
+from sottovoce.engine.result import Result
+from sottovoce.engine.solve import solve
+from sottovoce.errors import InputError
+from sottovoce.problem.agents import fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.expressions import exp
+from sottovoce.problem.gallery.chargers import chargers
+from sottovoce.problem.gallery.coupled import coupled
+from sottovoce.problem.gallery.hock_schittkowski import NUMBERS, hock_schittkowski
+from sottovoce.problem.gallery.paper import paper
+from sottovoce.problem.problem import Problem
+
+PAPER = paper()
+PUBLISHED = published(PAPER)
+HAT = (
+    np.array([7.5916, -4.7685, 0.1769, -0.8214, -3.0, 1.7901, 1.3400]),
+    np.array([1.816799, 0.0, 0.642735, 2.731062]),
+)
+
+
+def mixed() -> Problem:
+    """Two named agents, a fleet with plain, dense and sparse sums, and one with its own boxes."""
+    rng = np.random.default_rng(1)
+    x = states(2, lower=-2, upper=2, dim=[1, 2], names=["a", "b"])
+    a, b = x
+    one = fleet(37, lower=-1, upper=1, dim=2, name="u", parameters={"p": rng.normal(size=37)})
+    two = fleet(
+        9, lower=rng.uniform(-2, -1, 9), upper=rng.uniform(1, 2, 9), name="v",
+        parameters={"q": rng.uniform(1, 2, (9, 2))},
+    )  # fmt: skip
+    u, v, p, q = one.state, two.state, one.parameter("p"), two.parameter("q")
+    dense = rng.uniform(0, 1, (2, 37))
+    thin = np.round(rng.uniform(0, 1, (3, 9)), 1) * (rng.uniform(size=(3, 9)) < 0.4) + np.eye(3, 9)
+    corners = np.arange(9) % 3 == np.arange(3)[:, np.newaxis]
+    return Problem(
+        states=[x, one, two],
+        objectives=[
+            (a - 1) ** 2,
+            b[0] ** 2 + b[1] ** 2 + b[0],
+            (u[0] - p) ** 2 + (u[1] + p * u[0]) ** 4 / 8,
+            q[0] * (v - q[1]) ** 2,
+        ],
+        constraints=[
+            total(one, [u[0], u[0] ** 2 + u[1] ** 2]) + a + b[0] ** 2 <= [3.0, 20.0],
+            total(one, u[1], weights=dense) <= 2.0,
+            total(two, [v, v**2], weights=sparse.csr_array(thin + corners)) <= 9.0,
+            a + b[1] <= 1,
+        ],
+    )
+
+
+GALLERY = {
+    "paper": (PAPER, 2e-3),
+    "coupled": (coupled(), 2e-3),
+    "chargers": (chargers(5, hours=3), 1e-3),
+    "mixed": (mixed(), 1e-3),
+    **{f"hs{n}": (hock_schittkowski(n), 1e-3) for n in NUMBERS},
+}
+
+
+def start_of(problem: Problem) -> Any:
+    return np.concatenate([part.ravel() for part in problem.start])
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_engine_agrees_with_the_numpy_reference_given_the_same_noise(name: str) -> None:
+    problem, gamma_bar = GALLERY[name]
+    plan = PUBLISHED if name == "paper" else everywhere(problem)
+    algorithm = Tikhonov(gamma_bar=gamma_bar)
+    mu0 = np.linspace(0.5, 1.0, problem.rows)
+    count = problem.rows + plan.gradient_sigma.size
+    z = normals(3, 1, rounds=70, count=count)
+    reference = Reference(problem, plan)
+    x, mu = reference.run(algorithm, start_of(problem), mu0, z)
+    result = solve(
+        problem, plan, rounds=70, runs=2, seed=3, algorithm=algorithm, mu0=mu0,
+        saddle=(np.zeros(problem.size), np.zeros(problem.rows)), record=[70],
+    )  # fmt: skip
+    scale_x, scale_mu = 1 + np.abs(x), 1 + np.abs(mu)
+    assert np.max(np.abs(result.x[1] - x) / scale_x) < 1e-12
+    assert np.max(np.abs(result.mu[1] - mu) / scale_mu) < 1e-12
+    got = result.trace
+    slope = np.array(reference.df(x)) + np.array(reference.dg(x), dtype=float).T @ mu
+    g = np.array(reference.g(x), dtype=float)
+    natural = np.concatenate(
+        [x - np.clip(x - slope, reference.lower, reference.upper), mu - np.maximum(mu + g, 0)]
+    )
+    expected = [
+        np.linalg.norm(x), np.linalg.norm(mu), max(0, g.max()), np.linalg.norm(natural),
+        reference.f(x),
+    ]  # fmt: skip
+    measured = [got.error_x, got.error_mu, got.violation, got.residual, got.objective]
+    np.testing.assert_allclose([m[1, 0] for m in measured], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> Result:
+    return solve(PAPER, PUBLISHED, rounds=400, runs=40, seed=11, saddle=HAT, threads=2)
+
+
+def test_a_run_is_the_same_alone_in_a_few_or_in_an_ensemble(ensemble: Result) -> None:
+    few = solve(PAPER, PUBLISHED, rounds=400, runs=3, seed=11, saddle=HAT)
+    np.testing.assert_array_equal(few.x, ensemble.x[:3])
+    np.testing.assert_array_equal(few.mu, ensemble.mu[:3])
+    np.testing.assert_array_equal(few.trace.k, ensemble.trace.k)
+    np.testing.assert_allclose(few.trace.error_x, ensemble.trace.error_x[:3], rtol=1e-14)
+
+
+def test_results_do_not_depend_on_the_number_of_threads(ensemble: Result) -> None:
+    one = solve(PAPER, PUBLISHED, rounds=400, runs=40, seed=11, saddle=HAT, threads=1)
+    np.testing.assert_array_equal(one.x, ensemble.x)
+    np.testing.assert_array_equal(one.trace.objective, ensemble.trace.objective)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_fleet_does_not_depend_on_the_number_of_threads(threads: int) -> None:
+    problem = big_fleet()
+    plan = noise(problem, 0.1, {})
+    alone = solve(problem, plan, rounds=50, seed=5, threads=threads, record=[50])
+    two = solve(problem, plan, rounds=50, runs=2, seed=5, threads=threads, record=[50])
+    np.testing.assert_array_equal(two.x[:1], alone.x)
+    np.testing.assert_array_equal(two.mu[:1], alone.mu)
+    if threads > 1:
+        one = solve(problem, plan, rounds=50, seed=5, threads=1, record=[50])
+        np.testing.assert_array_equal(one.x, alone.x)
+        np.testing.assert_array_equal(one.trace.residual, alone.trace.residual)
+
+
+def big_fleet(scale: float = 1.0, order: Any = slice(None), n: int = 5000) -> Problem:
+    """Enough agents for several chunks; the constraint and its bound times ``scale``."""
+    rng = np.random.default_rng(2)
+    target, weights = rng.uniform(0, 2, n)[order], rng.integers(1, 4, (1, n))[:, order]
+    group = fleet(n, lower=-1, upper=3, parameters={"target": target})
+    constraint = total(group, group.state, weights=scale * weights) <= scale * n
+    return Problem(
+        states=group,
+        objectives=(group.state - group.parameter("target")) ** 2,
+        constraints=[constraint],
+    )
+
+
+def test_runs_of_one_seed_differ_and_seeds_differ(ensemble: Result) -> None:
+    assert len(np.unique(ensemble.x[:, 0])) == 40
+    other = solve(PAPER, PUBLISHED, rounds=400, runs=3, seed=12, saddle=HAT)
+    assert not np.any(other.x[:, 0] == ensemble.x[:3, 0])
+
+
+def test_the_final_errors_have_the_distribution_of_the_reference() -> None:
+    """Welch's and Levene's tests at 1e-4 each: a false alarm in 5,000 seeds; halved noise fails."""
+    reference = Reference(PAPER, PUBLISHED)
+    rng = np.random.default_rng(1)
+    rounds, runs, algorithm = 300, 120, Tikhonov(gamma_bar=2e-3)
+    expected = []
+    for _ in range(runs):
+        x, mu = reference.run(algorithm, np.zeros(7), np.zeros(4), rng.normal(size=(rounds, 20)))
+        expected.append([np.linalg.norm(x - HAT[0]), np.linalg.norm(mu - HAT[1])])
+
+    def p_values(plan: Any) -> Any:
+        got = solve(PAPER, plan, rounds=rounds, runs=2000, seed=4, algorithm=algorithm, saddle=HAT)
+        errors = np.column_stack([got.error_x, got.error_mu])  # type: ignore[list-item]
+        return np.array(
+            [
+                [
+                    stats.ttest_ind(a, b, equal_var=False).pvalue,
+                    stats.levene(a, b).pvalue,
+                ]
+                for a, b in zip(np.array(expected).T, errors.T, strict=True)
+            ]
+        )
+
+    assert p_values(PUBLISHED).min() > 1e-4
+    halved = replace(
+        PUBLISHED, sigma_g=PUBLISHED.sigma_g / 2, gradient_sigma=PUBLISHED.gradient_sigma / 2
+    )
+    assert p_values(halved).min() < 1e-4
+
+
+def test_the_transcript_lets_the_clouds_step_reproduce_mu_to_the_bit() -> None:
+    algorithm = Tikhonov()
+    kept = solve(PAPER, PUBLISHED, rounds=200, runs=2, seed=1, saddle=HAT, transcript=True)
+    assert kept.transcript is not None
+    mu = np.zeros((2, 4))
+    for k in range(200):
+        gamma, alpha = algorithm.schedule(k + 1)[0]
+        mu = algorithm.cloud_step(mu, kept.transcript.y_g[:, k], gamma, alpha)
+    np.testing.assert_array_equal(mu, kept.mu)
+    reference = Reference(PAPER, PUBLISHED)
+    z = normals(1, 1, rounds=1, count=20)[0]
+    g = np.array(reference.g(np.zeros(7))) + PUBLISHED.sigma_g * z[:4]
+    entries = np.array(reference.dg(np.zeros(7)))[
+        PUBLISHED.gradient_rows, PUBLISHED.gradient_columns
+    ]
+    np.testing.assert_allclose(kept.transcript.y_g[1, 0], g, rtol=1e-14)
+    np.testing.assert_allclose(
+        kept.transcript.gradients[1, 0], entries + PUBLISHED.gradient_sigma * z[4:], rtol=1e-14
+    )
+    np.testing.assert_array_equal(kept.transcript.columns, PUBLISHED.gradient_columns)
+
+
+@given(scale=st.floats(0, 1e3), gamma_bar=st.floats(1e-6, 1e2), seed=st.integers(0, 2**70))
+@settings(max_examples=30, deadline=None)
+def test_iterates_never_leave_the_domain_and_mu_is_never_negative(
+    scale: float, gamma_bar: float, seed: int
+) -> None:
+    domain = tuple(
+        replace(g, lower=g.lower + 0.5 * i, upper=g.upper - i) for i, g in enumerate(PAPER.groups)
+    )
+    plan = replace(
+        PUBLISHED, domain=domain, gradient_sigma=PUBLISHED.gradient_sigma * max(scale, 1e-9)
+    )
+    result = solve(
+        PAPER,
+        plan,
+        rounds=20,
+        runs=3,
+        seed=seed,
+        saddle=HAT,
+        algorithm=Tikhonov(gamma_bar=gamma_bar),
+    )
+    lower = np.concatenate([g.lower.ravel() for g in domain])
+    upper = np.concatenate([g.upper.ravel() for g in domain])
+    assert np.all(result.x >= lower)
+    assert np.all(result.x <= upper)
+    assert np.all(result.mu >= 0)
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_permuting_agents_permutes_the_result(seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(300)
+    straight = solve(big_fleet(n=300), rounds=60, record=[], saddle=ZEROS_300)
+    permuted = solve(big_fleet(order=order, n=300), rounds=60, record=[], saddle=ZEROS_300)
+    np.testing.assert_allclose(permuted.x[0], straight.x[0][order], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(permuted.mu, straight.mu, rtol=1e-12)
+
+
+ZEROS_300 = (np.zeros(300), np.zeros(1))
+
+
+@given(power=st.integers(-20, 20))
+@settings(max_examples=20, deadline=None)
+def test_scaling_a_constraint_leaves_the_primal_path_if_the_dual_step_follows(power: int) -> None:
+    """With s = 2^p, steps (gamma, eta) on g and (gamma, eta / s^2) on s g, mu(1) divided by s,
+    no noise and no regularisation: x(k) is the same and mu(k) is divided by s, to the bit.
+
+    The paper's one step size for both sides has no such invariance; powers of two round exactly.
+    """
+    s = 2.0**power
+    plain = solve(
+        big_fleet(n=300), rounds=60, record=[], mu0=[0.25], saddle=ZEROS_300,
+        algorithm=TwoSteps(gamma=1e-2, eta=1e-3),
+    )  # fmt: skip
+    scaled = solve(
+        big_fleet(scale=s, n=300), rounds=60, record=[], mu0=[0.25 / s], saddle=ZEROS_300,
+        algorithm=TwoSteps(gamma=1e-2, eta=1e-3 / s**2),
+    )  # fmt: skip
+    np.testing.assert_array_equal(scaled.x, plain.x)
+    np.testing.assert_array_equal(scaled.mu * s, plain.mu)
+    assert np.any(plain.mu != 0.25)
+
+
+def stopped_after(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Press Ctrl-C after so many slices of at most 40 rounds."""
+    seen = []
+    original = drive_module._next_size
+
+    def next_size(size: int, seconds: float) -> int:
+        seen.append(size)
+        if len(seen) == slices:
+            signal.raise_signal(signal.SIGINT)
+        return min(40, original(size, seconds))
+
+    monkeypatch.setattr(drive_module, "_next_size", next_size)
+
+
+@pytest.mark.parametrize("kind", ["named", "fleet"])
+def test_an_interrupted_run_is_valid_and_resumes_to_the_same_bits(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = PAPER if kind == "named" else big_fleet()
+    plan = PUBLISHED if kind == "named" else noise(problem, 0.1, {})
+    asked: dict[str, Any] = {"rounds": 400, "runs": 2, "seed": 3}
+    if kind == "named":
+        asked["saddle"] = HAT
+    whole = solve(problem, plan, **asked)
+    file = tmp_path / "run.ckpt"
+    with monkeypatch.context() as patch:
+        stopped_after(3, patch)
+        part = solve(problem, plan, **asked, checkpoint=file)
+    assert part.interrupted
+    assert 0 < part.rounds < 400
+    assert part.trace.k[-1] <= part.rounds
+    np.testing.assert_array_equal(part.trace.residual, whole.trace.residual[:, : part.trace.k.size])
+    resumed = solve(problem, plan, **asked, checkpoint=file)
+    assert not resumed.interrupted
+    np.testing.assert_array_equal(resumed.x, whole.x)
+    np.testing.assert_array_equal(resumed.mu, whole.mu)
+    np.testing.assert_array_equal(resumed.trace.residual, whole.trace.residual)
+    with pytest.raises(InputError, match="another solve"):
+        solve(problem, plan, **(asked | {"seed": 4}), checkpoint=file)
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(InputError, match="cut short or damaged"):
+        solve(problem, plan, **asked, checkpoint=file)
+
+
+def test_a_run_that_blows_up_is_marked_with_its_round_and_the_others_go_on() -> None:
+    x = states(1, lower=-800, upper=800)
+    problem = Problem(states=x, objectives=[x[0] ** 2], constraints=[exp(x[0]) <= 10])
+    plan = noise(problem, 0.0, {(0, 0): 1e5})
+    result = solve(
+        problem, plan, rounds=50, runs=12, mu0=[1.0], saddle=([0.0], [0.0]),
+        algorithm=Tikhonov(gamma_bar=0.1),
+    )  # fmt: skip
+    failed = result.failed > 0
+    assert 0 < failed.sum() < 12
+    assert np.all(np.isfinite(result.mu[~failed]))
+    assert not np.any(np.isfinite(result.mu[failed]))
+    z = np.array([normals(0, r, rounds=1, count=1)[0, 0] for r in range(12)])
+    # A large negative normal throws x to 800 in round 1; exp(800) overflows g in round 2.
+    np.testing.assert_array_equal(result.failed[z < -1], 2)
+
+
+def test_without_a_plan_there_is_no_noise_and_the_result_says_so() -> None:
+    result = solve(big_fleet(n=300), rounds=5, runs=2, saddle=ZEROS_300)
+    assert result.noise.startswith("none")
+    np.testing.assert_array_equal(result.x[0], result.x[1])
+
+
+def test_recording_is_log_spaced_by_default_and_any_subset_on_request() -> None:
+    default = solve(PAPER, PUBLISHED, rounds=5000, saddle=HAT)
+    assert default.trace.k[0] == 0
+    assert default.trace.k[-1] == 5000
+    assert 500 < default.trace.k.size <= 1001
+    some = solve(PAPER, PUBLISHED, rounds=5000, saddle=HAT, record=[0, 7, 4999])
+    np.testing.assert_array_equal(some.trace.k, [0, 7, 4999])
+    place = np.searchsorted(default.trace.k, [0, 7])
+    np.testing.assert_array_equal(some.trace.error_mu[:, :2], default.trace.error_mu[:, place])
+    np.testing.assert_array_equal(default.error_x, default.trace.error_x[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rounds": 0}, "rounds must be an integer of at least 1, got rounds=0"),
+        ({"rounds": -5}, "rounds must be"),
+        ({"rounds": 2.5}, "rounds must be"),
+        ({"runs": 0}, "runs must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"threads": 0}, "threads must be"),
+        ({"x0": [0.0] * 6}, "x0 must be one vector of all 7 states"),
+        ({"x0": [0.0] * 6 + [10.5]}, "x0 must lie in X, got a state of x7"),
+        ({"x0": [0.0] * 6 + [np.nan]}, "x0 must lie in X"),
+        ({"mu0": [0.0] * 3}, "mu0 must be 4 numbers"),
+        ({"mu0": [0.0, 0.0, 0.0, -1.0]}, "mu0 must be finite and not negative"),
+        ({"mu0": lambda x: x}, "mu0 must be plain numbers"),
+        ({"record": [0, 11]}, "record must list rounds in 0..10"),
+        ({"transcript": True, "rounds": 10**8}, "transcript must have at most"),
+        ({"saddle": ([0.0], [0.0])}, "saddle must be a pair"),
+        ({"checkpoint": "nowhere/at/all.ckpt"}, "checkpoint must lie in a folder that exists"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    asked: dict[str, Any] = {"rounds": 10, "saddle": HAT}
+    with pytest.raises(InputError, match=message):
+        solve(PAPER, PUBLISHED, **(asked | change))
+
+
+def test_a_plan_for_another_problem_is_refused() -> None:
+    with pytest.raises(InputError, match="plan must be made for this problem"):
+        solve(coupled(), PUBLISHED, rounds=10)
