@@ -1,0 +1,1 @@
+"""Many rounds between processes: one cloud, n agents, each with its own secrets."""

@@ -1,0 +1,247 @@
+"""An agent as a process: connects, takes its steps at home, comes back after whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+import aiohttp
+from aiohttp import WSMsgType
+
+from sottovoce.errors import InputError
+from sottovoce.network.config import algorithm_of, read_config
+from sottovoce.network.errors import RefusedError
+from sottovoce.network.home import HomeStep, Household
+from sottovoce.network.logs import note
+from sottovoce.network.protocol.agent import (
+    Action,
+    AgentMachine,
+    Finish,
+    Hangup,
+    Join,
+    Memory,
+    Phase,
+    Save,
+    Send,
+    Stop,
+    Think,
+)
+from sottovoce.network.protocol.codec import (
+    MalformedError,
+    decode_from_cloud,
+    encode,
+    pack,
+    unpack,
+)
+from sottovoce.network.protocol.messages import Code, Welcome
+from sottovoce.network.saved import Saved
+from sottovoce.network.tls import client_context
+from sottovoce.problem.agents import Array
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 30.0
+CONNECT_SECONDS: Final = 10.0
+HEARTBEAT_SECONDS: Final = 20.0
+_HEAD: Final = 1 << 16
+
+OnState = Callable[[int, Array], Awaitable[None] | None]
+"""Called with k and x(k+1) after every step: drive the device here."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentResult:
+    """Where an agent ended.
+
+    Attributes:
+        x: its last state, of all agents one after the other for a gateway.
+        mu: the last multipliers.
+        rounds: the last round it saw.
+    """
+
+    x: Array
+    mu: Array
+    rounds: int
+
+
+@final
+class Agent:
+    """An agent, or a gateway that hosts several.
+
+    Args:
+        household: who lives here, with their objectives.
+        cloud: the cloud's address, ``wss://host:port``.
+        keys: folder with ca.pem, cert.pem and key.pem.
+        saved: file for its own state, from which it goes on after a restart.
+        on_state: called after every step.
+        allow_simulated: take part in a run whose noise is simulated, hence not private.
+        longest_pause: seconds between attempts to reconnect, at most.
+    """
+
+    def __init__(
+        self,
+        household: Household,
+        *,
+        cloud: str,
+        keys: str | os.PathLike[str],
+        saved: str | os.PathLike[str],
+        on_state: OnState | None = None,
+        allow_simulated: bool = False,
+        longest_pause: float = LONGEST_PAUSE,
+    ) -> None:
+        if not cloud.startswith("wss://"):
+            raise InputError(f"cloud must be an address wss://host:port, got {cloud!r}")
+        self._household = household
+        self._url = cloud
+        self._keys = Path(keys)
+        self._path = Path(saved)
+        self._on_state = on_state
+        self._allow_simulated = allow_simulated
+        self._longest_pause = longest_pause
+        self._failures = 0
+        self._step: HomeStep | None = None
+        self._mu: Array | None = None
+
+    async def run(self) -> AgentResult:
+        """Take part until the run is done.
+
+        Raises:
+            RefusedError: the cloud refuses this agent, or is not the cloud it used to be.
+        """
+        context = client_context(self._keys)
+        saved = Saved(self._path, Memory(x=pack(self._household.start)))
+        machine = AgentMachine(
+            self._household.agents, saved.memory, self._household.cloud.rows, self._objection
+        )
+        pause = FIRST_PAUSE
+        try:
+            connector = aiohttp.TCPConnector(ssl=context, limit=1)
+            async with aiohttp.ClientSession(connector=connector) as session:
+                while True:
+                    before = machine.memory.round
+                    await self._connect(session, machine, saved)
+                    if machine.phase is Phase.DONE:
+                        break
+                    # Jitter: a thousand agents must not all come back in the same instant.
+                    moved = machine.memory.round > before
+                    pause = FIRST_PAUSE if moved else min(2 * pause, self._longest_pause)
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+        finally:
+            saved.close()
+        mu = unpack(b"") if self._mu is None else self._mu
+        return AgentResult(x=unpack(machine.memory.x), mu=mu, rounds=machine.memory.round)
+
+    async def _connect(
+        self, session: aiohttp.ClientSession, machine: AgentMachine, saved: Saved
+    ) -> None:
+        size = self._household.start.size
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                socket = await session.ws_connect(
+                    self._url,
+                    heartbeat=HEARTBEAT_SECONDS,
+                    max_msg_size=_HEAD + 32 * (size + 1) * (self._household.cloud.rows + 1),
+                )
+        except aiohttp.WSServerHandshakeError as error:
+            if error.status == 403:
+                raise RefusedError(Code.REVOKED, "the cloud refuses this certificate") from None
+            self._unreachable(f"status {error.status}")
+            return
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            self._unreachable(type(error).__name__)
+            return
+        self._failures = 0
+        try:
+            await self._talk(socket, machine, saved)
+        except (aiohttp.ClientError, OSError) as error:
+            note("connection lost", level=logging.WARNING, error=type(error).__name__)
+        finally:
+            machine.lost()
+            await socket.close()
+
+    def _unreachable(self, reason: str) -> None:
+        self._failures += 1
+        level = logging.WARNING if self._failures == 1 else logging.DEBUG
+        note("cannot connect", level=level, error=reason, attempt=self._failures)
+
+    async def _talk(
+        self, socket: aiohttp.ClientWebSocketResponse, machine: AgentMachine, saved: Saved
+    ) -> None:
+        actions = machine.connected()
+        while await self._perform(actions, socket, machine, saved):
+            message = await socket.receive()
+            if message.type is not WSMsgType.BINARY:
+                return
+            try:
+                actions = machine.receive(decode_from_cloud(message.data))
+            except MalformedError:
+                note("the cloud sent nonsense", level=logging.WARNING)
+                return
+
+    async def _perform(
+        self,
+        actions: list[Action],
+        socket: aiohttp.ClientWebSocketResponse,
+        machine: AgentMachine,
+        saved: Saved,
+    ) -> bool:
+        """Do what the machine asks for; False once the connection has served its purpose."""
+        for action in actions:
+            match action:
+                case Send():
+                    await socket.send_bytes(encode(action.message))
+                case Join():
+                    self._step = self._join(action.welcome)
+                    note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
+                case Save():
+                    saved.write(action.memory)
+                case Think():
+                    after = machine.stepped(await self._think(action))
+                    return await self._perform(after, socket, machine, saved)
+                case Finish():
+                    self._mu = action.mu
+                    return False
+                case Stop():
+                    raise RefusedError(action.code, f"{action.detail} ({action.code})")
+                case Hangup():
+                    note("hung up", level=logging.WARNING, code=str(action.code))
+                    return False
+        return True
+
+    async def _think(self, action: Think) -> Array:
+        assert self._step is not None  # noqa: S101  a round only follows a welcome
+        x = self._step(action.k, action.x, action.mu, action.y)
+        if self._on_state is not None:
+            pending = self._on_state(action.k, x)
+            if inspect.isawaitable(pending):
+                await pending
+        return x
+
+    def _join(self, welcome: Welcome) -> HomeStep:
+        return HomeStep(
+            self._household,
+            algorithm_of(read_config(welcome.config).algorithm),
+            lower=unpack(welcome.lower),
+            upper=unpack(welcome.upper),
+            rows=welcome.rows,
+            columns=welcome.columns,
+        )
+
+    def _objection(self, text: str) -> str | None:
+        try:
+            config = read_config(text)
+            algorithm_of(config.algorithm)
+        except InputError as error:
+            return str(error)
+        if config.problem != self._household.cloud.fingerprint:
+            return "the cloud runs another problem than this agent's problem.toml"
+        if config.noise != "secure" and not self._allow_simulated:
+            return "the cloud's noise is simulated, so nothing would be private"
+        return None

@@ -1,0 +1,433 @@
+"""The cloud as a process: WebSocket over mutual TLS, a durable store, and the state machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, cast, final
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.errors import SottovoceError
+from sottovoce.network.connection import Connection
+from sottovoce.network.errors import HaltedError, NetworkError
+from sottovoce.network.gate import Gate
+from sottovoce.network.logs import note
+from sottovoce.network.metrics import Metrics
+from sottovoce.network.pages import Facts, Pages
+from sottovoce.network.protocol.actions import (
+    Action,
+    Close,
+    Commit,
+    Halt,
+    Incident,
+    Send,
+)
+from sottovoce.network.protocol.cloud import CloudMachine, Phase
+from sottovoce.network.protocol.codec import (
+    MalformedError,
+    decode_from_agent,
+    encode,
+    frame_limit,
+)
+from sottovoce.network.protocol.messages import Code, Done
+from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.reach import check_reach
+from sottovoce.network.rounds import Rounds, noisy_sigma
+from sottovoce.network.setup import check_request, make_config, round_key, setup_of
+from sottovoce.network.simulated import EngineSampler
+from sottovoce.network.store import Store
+from sottovoce.network.tls import server_context
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.sampler import SecureSampler
+from sottovoce.problem.agents import Array
+
+HELLO_SECONDS: Final = 10.0
+HANDSHAKE_SECONDS: Final = 10.0
+HEARTBEAT_SECONDS: Final = 20.0
+"""A connection that answers no ping for half as long again is closed."""
+
+TICK_SECONDS: Final = 1.0
+LINGER_SECONDS: Final = 30.0
+"""How long a finished cloud waits for agents that have not heard the end."""
+
+Straggler = Literal["wait", "hold"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CloudResult:
+    """How a run ended, without a single state: those stay with the agents.
+
+    Attributes:
+        mu: the last multipliers.
+        rounds: rounds released.
+        seconds: how long this process took.
+        held: agent-rounds held at the last state by this process.
+        refused: refusals by code in this process.
+    """
+
+    mu: Array
+    rounds: int
+    seconds: float
+    held: int
+    refused: dict[str, int]
+
+
+@final
+class Cloud:
+    """A cloud for one run of one plan.
+
+    Args:
+        plan: the noise, and with it the public problem.
+        rounds: T, at most what the plan covers.
+        keys: folder from ``identity.create``.
+        store: file of the run; an interrupted run goes on from it.
+        listen: address and port; port 0 takes a free one.
+        algorithm: ``Tikhonov()`` by default.
+        straggler: "wait" for every agent, or "hold" those that miss the deadline at their last
+            state.
+        deadline: seconds, for "hold".
+        ledger: accounts of the agents; the run takes its place there before round 1.
+        seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
+            refuse unless they were told to expect it.
+        keep_states: keep the raw states of every round in the store, for an audit.
+    """
+
+    def __init__(
+        self,
+        plan: NoisePlan,
+        *,
+        rounds: int,
+        keys: str | os.PathLike[str],
+        store: str | os.PathLike[str],
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        algorithm: Algorithm | None = None,
+        straggler: Straggler = "wait",
+        deadline: float | None = None,
+        ledger: Ledger | None = None,
+        seed: int | None = None,
+        keep_states: bool = False,
+    ) -> None:
+        check_request(plan, rounds, straggler, deadline)
+        self.plan = plan
+        self.rounds = rounds
+        self._keys = Path(keys)
+        self._path = Path(store)
+        self._listen = listen
+        self._algorithm = Tikhonov() if algorithm is None else algorithm
+        self._deadline = deadline if straggler == "hold" else None
+        self._ledger = ledger
+        self._seed = seed
+        self._keep_states = keep_states
+        self._limit = frame_limit(agents=plan.cloud.agents, size=plan.cloud.size)
+        self._metrics = Metrics()
+        self._connections: dict[int, Connection] = {}
+        self._peers = 0
+        self._told: set[int] = set()
+        self._ended = asyncio.Event()
+        self._everybody_told = asyncio.Event()
+        self._failure: SottovoceError | None = None
+        self._began = self._marked = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._gate: Gate
+        self._store: Store
+        self._machine: CloudMachine
+        self._rounds: Rounds
+        self._config_hash: bytes
+        self._runner: web.AppRunner
+        self._server: Any
+        self._ticker: asyncio.Task[None]
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def round(self) -> int:
+        """Rounds released so far."""
+        return self._machine.round - 1
+
+    async def run(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
+        """Serve until the run is done and every agent knows, or ``linger`` seconds after its end.
+
+        Raises:
+            HaltedError: the store was rolled back.
+            StoreError: the store cannot be written; start again to continue.
+            BudgetError: the ledger has no room for the run.
+        """
+        await self.start()
+        try:
+            return await self.finished(linger=linger)
+        finally:
+            await self.stop()
+
+    async def start(self) -> None:
+        """Open the store, take the run's place in the ledger, and listen."""
+        context = server_context(self._keys)
+        self._gate = Gate(self._keys)
+        self._store = Store(self._path, keep_states=self._keep_states)
+        try:
+            self._prepare()
+            app = web.Application()
+            app.router.add_get("/", self._talk)
+            Pages(self._gate, self._metrics, self._facts).add_to(app)
+            self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+            await self._runner.setup()
+            self._server = await asyncio.get_running_loop().create_server(
+                cast(Any, self._runner.server),
+                *self._listen,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                backlog=1024,
+            )
+        except BaseException:
+            self._store.close()
+            raise
+        self._began = self._marked = time.perf_counter()
+        self._ticker = asyncio.create_task(self._tick())
+        note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
+
+    async def finished(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
+        """Wait for the end of the run."""
+        await self._ended.wait()
+        if self._failure is not None:
+            raise self._failure
+        try:
+            async with asyncio.timeout(linger):
+                await self._everybody_told.wait()
+        except TimeoutError:
+            note("agents missed the end", agents=self._untold()[:16])
+        return CloudResult(
+            mu=self._machine.mu,
+            rounds=self.rounds,
+            seconds=time.perf_counter() - self._began,
+            held=self._metrics.held,
+            refused={str(code): count for code, count in self._metrics.refused.items()},
+        )
+
+    async def stop(self) -> None:
+        """Close every connection and give the store back."""
+        self._ticker.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.close()
+        for connection in self._connections.values():
+            connection.close()
+        await self._runner.cleanup()
+        self._store.close()
+
+    def _prepare(self) -> None:
+        store, plan = self._store, self.plan
+        check_reach(plan)
+        noise: Literal["secure", "simulated"] = "secure" if self._seed is None else "simulated"
+        config = make_config(
+            plan, self._algorithm, rounds=self.rounds, noise=noise, run_id=store.run_id
+        )
+        store.pin(config)
+        self._config_hash = config.hash
+        if self._ledger is not None:
+            amounts = zip(plan.cloud.agent_labels(), plan.gdp_mu.tolist(), strict=True)
+            self._ledger.spend(store.run_id, dict(amounts), note="sottovoce cloud")
+        last = store.last()
+        sigma = noisy_sigma(plan)
+        done = 0 if last is None else last.k
+        sampler = (
+            SecureSampler(sigma)
+            if self._seed is None
+            else EngineSampler(sigma, self._seed, done=done)
+        )
+        self._rounds = Rounds(plan, self._algorithm, sampler)
+        self._machine = CloudMachine(
+            setup_of(plan, config.text, config.hash, self.rounds),
+            Notary(round_key(self._keys), config.hash),
+            store.digest,
+            last=last,
+            done=store.status == "done",
+            hold=self._deadline is not None,
+        )
+        if self._machine.phase is Phase.DONE:
+            self._ended.set()
+
+    async def _talk(self, request: web.Request) -> web.StreamResponse:
+        try:
+            identity = self._gate.identify(request)
+        except web.HTTPForbidden:
+            self._metrics.refused[Code.REVOKED] += 1
+            raise
+        if not identity.agents:
+            raise web.HTTPForbidden(text="only agents may take part in a run")
+        socket = web.WebSocketResponse(
+            max_msg_size=self._limit, heartbeat=HEARTBEAT_SECONDS, compress=False
+        )
+        await socket.prepare(request)
+        self._peers += 1
+        peer, connection = self._peers, Connection(socket, identity)
+        self._connections[peer] = connection
+        self._machine.connect(peer, identity)
+        pump = asyncio.create_task(self._pump(peer, connection, request))
+        loop = asyncio.get_running_loop()
+        hello = loop.call_later(HELLO_SECONDS, self._expect_hello, peer)
+        try:
+            async for message in socket:
+                self._perform(self._heard(peer, message.type, message.data))
+        finally:
+            hello.cancel()
+            self._machine.disconnect(peer)
+            self._connections.pop(peer, None)
+            connection.close()
+            await pump
+            note("disconnected", level=logging.DEBUG, peer=peer)
+        return socket
+
+    def _heard(self, peer: int, kind: WSMsgType, data: Any) -> list[Action]:
+        if kind is WSMsgType.ERROR:
+            code = getattr(data, "code", None)
+            big = code == WSCloseCode.MESSAGE_TOO_BIG
+            return self._machine.refuse(peer, Code.OVERSIZE if big else Code.MALFORMED)
+        if kind is not WSMsgType.BINARY:
+            return self._machine.refuse(peer, Code.MALFORMED)
+        try:
+            message = decode_from_agent(data)
+        except MalformedError:
+            return self._machine.refuse(peer, Code.MALFORMED)
+        return self._machine.receive(peer, message)
+
+    async def _pump(self, peer: int, connection: Connection, request: web.Request) -> None:
+        if not await connection.pump():
+            self._perform(self._machine.refuse(peer, Code.SLOW))
+            if request.transport is not None:
+                request.transport.abort()
+
+    def _perform(self, actions: list[Action]) -> None:
+        """Do what the machine asks for; never waits, so that rounds cannot interleave."""
+        queue = deque(actions)
+        try:
+            while queue:
+                queue.extend(self._do(queue.popleft()))
+        except SottovoceError as error:
+            self._fail(error)
+        except Exception as error:
+            # Half a round must not linger: end here, and a restart continues from the store.
+            self._fail(NetworkError(f"the cloud failed with {type(error).__name__}"))
+            raise
+
+    def _do(self, action: Action) -> list[Action]:
+        match action:
+            case Send():
+                self._post(action)
+            case Close():
+                self._close(action.peer)
+            case Commit():
+                return self._commit(action)
+            case Incident():
+                self._metrics.refused[action.code] += 1
+                self._store.incident(action.code, action.agents, action.k)
+                named = list(action.agents[:16])
+                note("refused", code=action.code.value, agents=named, round=action.k)
+            case Halt():
+                self._halt(action)
+        return []
+
+    def _halt(self, action: Halt) -> None:
+        self._store.halt(
+            f"agent {action.agents[0]} holds a receipt of round {action.k} that the store does "
+            "not know, so the store was rolled back"
+        )
+        self._fail(HaltedError(f"the run is halted for good: {self._store.reason}"))
+
+    def _commit(self, action: Commit) -> list[Action]:
+        machine = self._machine
+        if action.k > self.rounds:
+            self._store.finish(action.x)
+            self._ended.set()
+            note("done", rounds=self.rounds)
+            return machine.finished()
+        previous = self._config_hash if machine.last is None else machine.last.digest
+        record, released = self._rounds.play(action.k, action.x, machine.mu, previous, action.held)
+        self._store.commit(record, released)
+        now = time.perf_counter()
+        self._metrics.round(now - self._marked, len(action.held))
+        self._marked = now
+        note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
+        if self._deadline is not None:
+            self._set_deadline(self._deadline, record.k + 1)
+        return machine.committed(record)
+
+    def _set_deadline(self, seconds: float, k: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up, seconds, k)
+
+    def _time_is_up(self, seconds: float, k: int) -> None:
+        self._perform(self._machine.deadline(k))
+        if self._machine.round == k and self._machine.phase is Phase.COLLECTING:
+            self._set_deadline(seconds, k)  # nobody has spoken yet
+
+    def _post(self, action: Send) -> None:
+        frame = encode(action.message)
+        for peer in action.peers:
+            connection = self._connections.get(peer)
+            if connection is None:
+                continue
+            if isinstance(action.message, Done):
+                self._told.update(self._machine.agents_of(peer))
+            if not connection.post(frame):
+                self._perform(self._machine.refuse(peer, Code.SLOW))
+        if len(self._told) == self.plan.cloud.agents:
+            self._everybody_told.set()
+
+    def _close(self, peer: int) -> None:
+        connection = self._connections.get(peer)
+        if connection is not None:
+            connection.close()
+
+    def _fail(self, error: SottovoceError) -> None:
+        if self._failure is None:
+            self._failure = error
+            note("failed", level=logging.ERROR, error=type(error).__name__)
+        self._ended.set()
+
+    def _expect_hello(self, peer: int) -> None:
+        if peer in self._connections and not self._machine.agents_of(peer):
+            self._perform(self._machine.refuse(peer, Code.SILENT))
+
+    async def _tick(self) -> None:
+        """Every second: write down incidents, and drop whoever is revoked or has expired."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                self._store.flush()
+                self._gate.reload()
+            except SottovoceError as error:
+                self._fail(error)
+                return
+            for peer, connection in list(self._connections.items()):
+                if not self._gate.valid(connection.identity):
+                    self._perform(self._machine.refuse(peer, Code.REVOKED))
+
+    def _facts(self) -> Facts:
+        machine = self._machine
+        return Facts(
+            run=self._store.run_id,
+            phase=machine.phase.name.lower(),
+            round=machine.round - 1,
+            rounds=self.rounds,
+            connected=machine.connected,
+            agents=self.plan.cloud.agents,
+            mu=tuple(machine.mu.tolist()),
+            gdp_mu=float(self.plan.gdp_mu.max()),
+            healthy=self._failure is None,
+        )
+
+    def _untold(self) -> list[int]:
+        return sorted(set(range(1, self.plan.cloud.agents + 1)) - self._told)

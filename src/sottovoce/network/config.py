@@ -1,0 +1,98 @@
+"""The configuration of a run, pinned by a hash that cloud, store and agents all check."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.errors import InputError
+
+Noise = Literal["secure", "simulated"]
+
+ALGORITHMS: Final[Mapping[str, Any]] = {cls.__name__: cls for cls in (Tikhonov,)}
+"""Algorithms that a configuration can name: frozen dataclasses of plain numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """What a run is, in one canonical text.
+
+    Attributes:
+        run_id: names the run for ever, also in the ledger.
+        problem: fingerprint of the public problem.
+        plan: fingerprint of every sigma, of the released entries and of the domain.
+        algorithm: its name and numbers.
+        rounds: T.
+        noise: "secure", or "simulated", which keeps nothing private.
+        promise: what the plan promises, for people: adjacency and the worst agent's figures.
+    """
+
+    run_id: str
+    problem: str
+    plan: str
+    algorithm: Mapping[str, Any]
+    rounds: int
+    noise: Noise
+    promise: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """Canonical JSON: sorted keys, no spaces."""
+        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @property
+    def hash(self) -> bytes:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).digest()
+
+
+def read_config(text: str) -> RunConfig:
+    """Read a configuration that another machine wrote.
+
+    Raises:
+        InputError: if it is not one.
+    """
+    try:
+        values = json.loads(text)
+        config = RunConfig(**values)
+    except (TypeError, ValueError, RecursionError):
+        raise InputError("the configuration of a run must be JSON with the known keys") from None
+    if config.noise not in ("secure", "simulated") or not isinstance(config.rounds, int):
+        raise InputError("the configuration of a run must state its noise and its rounds")
+    return config
+
+
+def describe(algorithm: Algorithm) -> dict[str, Any]:
+    """Return an algorithm as plain values."""
+    name = type(algorithm).__name__
+    if name not in ALGORITHMS:
+        known = ", ".join(ALGORITHMS)
+        raise InputError(f"algorithm must be one that agents know ({known}), got {name}")
+    values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(ALGORITHMS[name])}
+    return {"name": name} | {key: np.asarray(value).tolist() for key, value in values.items()}
+
+
+def algorithm_of(description: Mapping[str, Any]) -> Algorithm:
+    """Return the algorithm that ``describe`` described.
+
+    Raises:
+        InputError: if this version does not know it.
+    """
+    values = dict(description)
+    name = values.pop("name", None)
+    if name not in ALGORITHMS:
+        raise InputError(f"the run's algorithm must be one of {', '.join(ALGORITHMS)}: "
+                         "upgrade sottovoce")  # fmt: skip
+    try:
+        algorithm: Algorithm = ALGORITHMS[name](**values)
+    except TypeError:
+        raise InputError(f"{name} does not have these settings: upgrade sottovoce") from None
+    return algorithm

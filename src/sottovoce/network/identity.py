@@ -1,0 +1,294 @@
+"""Who is who: a private certificate authority for one cloud and its agents.
+
+    KEYS/ca.pem, ca.key           the authority; keep the key offline
+    KEYS/server.pem, server.key   the cloud
+    KEYS/round.key                signs receipts; outside the store, and never restored with it
+    KEYS/revoked.txt              serial numbers of certificates that no longer count
+    KEYS/agents/3/                what device 3 gets: ca.pem, cert.pem, key.pem
+    KEYS/operator/                likewise, for whoever may read /metrics and /status
+
+A certificate says whom it speaks for in a URI: ``sottovoce:agent:3``, for a gateway
+``sottovoce:agent:1-250``, and ``sottovoce:operator``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias, final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from sottovoce.network.errors import IdentityError
+
+AUTHORITY_DAYS: Final = 3650
+DAYS: Final = 397
+"""Default life of a certificate; renew with ``issue`` before it ends."""
+
+_URI = re.compile(r"sottovoce:agent:([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
+_OPERATOR: Final = "sottovoce:operator"
+_Key: TypeAlias = ec.EllipticCurvePrivateKey
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a certificate says.
+
+    Attributes:
+        agents: the ranges of agents it speaks for, from 1.
+        operator: whether it has the operator's role.
+        serial: its serial number in lower-case hexadecimal.
+        expires: when it ends, seconds since 1970.
+    """
+
+    agents: tuple[range, ...]
+    operator: bool
+    serial: str
+    expires: float
+
+    def __contains__(self, agent: object) -> bool:
+        return any(agent in part for part in self.agents)
+
+
+def create(
+    folder: str | os.PathLike[str],
+    *,
+    agents: int,
+    hosts: Sequence[str] = (),
+    gateways: Sequence[range] = (),
+    days: int = DAYS,
+) -> None:
+    """Make an authority and certificates for the cloud, its operator and every agent.
+
+    Args:
+        folder: a new folder, KEYS above.
+        agents: the number of agents; each gets a certificate unless a gateway speaks for it.
+        hosts: names and addresses of the cloud besides localhost, 127.0.0.1 and ::1.
+        gateways: ranges of agents that share a connection and a certificate.
+        days: how long certificates last; the authority lasts ten years.
+
+    Raises:
+        IdentityError: the folder already holds an authority.
+    """
+    root = Path(folder)
+    if (root / "ca.pem").exists():
+        raise IdentityError(f"{root} already holds an authority: choose a new folder, or use issue")
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sottovoce private authority")])
+    builder = _builder(name, name, key.public_key(), days=AUTHORITY_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(authority=True), critical=True)
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = builder.add_extension(own, critical=False).sign(key, hashes.SHA256())
+    _write(root / "ca.key", _private(key))
+    _write(root / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
+    _write(root / "round.key", secrets.token_bytes(32))
+    _write(root / "revoked.txt", b"# serial numbers, one per line\n", mode=0o644)
+    _issue_server(root, certificate, key, hosts, days)
+    _issue_client(root, root / "operator", certificate, key, [_OPERATOR], days)
+    hosted = {a for part in gateways for a in part}
+    for part in gateways:
+        _issue_agents(root, certificate, key, part, days)
+    for agent in range(1, agents + 1):
+        if agent not in hosted:
+            _issue_agents(root, certificate, key, range(agent, agent + 1), days)
+
+
+def issue(
+    folder: str | os.PathLike[str],
+    *,
+    agents: range | None = None,
+    hosts: Sequence[str] | None = None,
+    days: int = DAYS,
+) -> None:
+    """Issue certificates anew: for a range of agents, or for the cloud under ``hosts``.
+
+    An older certificate of the same agents stays good until it ends or is revoked.
+    """
+    root = Path(folder)
+    try:
+        certificate = x509.load_pem_x509_certificate((root / "ca.pem").read_bytes())
+        key = serialization.load_pem_private_key((root / "ca.key").read_bytes(), password=None)
+    except (OSError, ValueError):
+        raise IdentityError(f"{root} must hold ca.pem and ca.key of an authority") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise IdentityError(f"{root / 'ca.key'} must be an elliptic-curve key")
+    if agents is not None:
+        _issue_agents(root, certificate, key, agents, days)
+    if hosts is not None:
+        _issue_server(root, certificate, key, hosts, days)
+
+
+def revoke(folder: str | os.PathLike[str], certificate: str | os.PathLike[str]) -> str:
+    """Add a certificate's serial number to the cloud's revocation list and return it.
+
+    A running cloud reads the list again within seconds and drops the connection.
+    """
+    try:
+        loaded = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+        serial = f"{loaded.serial_number:x}"
+        with (Path(folder) / "revoked.txt").open("a", encoding="ascii") as file:
+            file.write(serial + "\n")
+    except (OSError, ValueError) as error:
+        raise IdentityError(f"cannot revoke {certificate}: {error}") from None
+    return serial
+
+
+def revoked(folder: str | os.PathLike[str]) -> frozenset[str]:
+    """Read the revocation list; a missing one is an error, never an empty list."""
+    try:
+        text = (Path(folder) / "revoked.txt").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        raise IdentityError(f"{Path(folder) / 'revoked.txt'} must be readable") from None
+    lines = (line.split("#")[0].strip().lower().lstrip("0") for line in text.splitlines())
+    return frozenset(line for line in lines if line)
+
+
+def identity_of(peer: dict[str, Any] | None) -> Identity | None:
+    """Read a verified peer's certificate, as ``ssl`` gives it; None if it has no role here."""
+    if not peer:
+        return None
+    uris = [value for kind, value in peer.get("subjectAltName", ()) if kind == "URI"]
+    matches = [match for uri in uris if (match := _URI.match(uri))]
+    ranges = tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches)
+    operator = _OPERATOR in uris
+    if not ranges and not operator:
+        return None
+    expires = dt.datetime.strptime(peer["notAfter"], "%b %d %H:%M:%S %Y %Z")
+    return Identity(
+        agents=ranges,
+        operator=operator,
+        serial=str(peer["serialNumber"]).lower().lstrip("0"),
+        expires=expires.replace(tzinfo=dt.UTC).timestamp(),
+    )
+
+
+def parse_range(text: str) -> range:
+    """Read ``3`` or ``1-250``."""
+    match = _URI.match(f"sottovoce:agent:{text}")
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise IdentityError(f"agents must be a number or a range such as 1-250, got {text!r}")
+    return range(int(match[1]), int(match[2] or match[1]) + 1)
+
+
+def _issue_server(
+    root: Path, authority: x509.Certificate, key: _Key, hosts: Iterable[str], days: int
+) -> None:
+    names: list[x509.GeneralName] = []
+    for host in dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts]):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    own = ec.generate_private_key(ec.SECP256R1())
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH
+    certificate = _sign(authority, key, own, "sottovoce cloud", names, purpose, days)
+    _write(root / "server.key", _private(own))
+    _write(root / "server.pem", certificate, mode=0o644)
+
+
+def _issue_agents(
+    root: Path, authority: x509.Certificate, key: _Key, agents: range, days: int
+) -> None:
+    text = str(agents[0]) if len(agents) == 1 else f"{agents[0]}-{agents[-1]}"
+    uri = f"sottovoce:agent:{text}"
+    _issue_client(root, root / "agents" / text, authority, key, [uri], days)
+
+
+def _issue_client(
+    root: Path,
+    folder: Path,
+    authority: x509.Certificate,
+    key: _Key,
+    uris: Sequence[str],
+    days: int,
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    own = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.UniformResourceIdentifier(uri) for uri in uris]
+    purpose = ExtendedKeyUsageOID.CLIENT_AUTH
+    certificate = _sign(authority, key, own, uris[0], names, purpose, days)
+    _write(folder / "key.pem", _private(own))
+    _write(folder / "cert.pem", certificate, mode=0o644)
+    _write(folder / "ca.pem", (root / "ca.pem").read_bytes(), mode=0o644)
+
+
+def _sign(
+    authority: x509.Certificate,
+    key: _Key,
+    own: _Key,
+    common_name: str,
+    names: Sequence[x509.GeneralName],
+    purpose: x509.ObjectIdentifier,
+    days: int,
+) -> bytes:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+    own_id = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
+    builder = _builder(subject, authority.subject, own.public_key(), days=days)
+    for extension, critical in (
+        (x509.BasicConstraints(ca=False, path_length=None), True),
+        (_usage(authority=False), True),
+        (x509.ExtendedKeyUsage([purpose]), False),
+        (x509.SubjectAlternativeName(names), False),
+        (own_id, False),
+        (issuer_id, False),
+    ):
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        # Devices with a clock some minutes behind must not refuse a new certificate.
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=days))
+    )
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _private(key: _Key) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
+    path.unlink(missing_ok=True)
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    with os.fdopen(file, "wb") as stream:
+        stream.write(data)

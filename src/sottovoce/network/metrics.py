@@ -1,0 +1,76 @@
+"""Figures for Prometheus in its text format, version 0.0.4; none of them depends on a state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, final
+
+from sottovoce.network.protocol.messages import Code
+
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper ends of the round latency histogram, seconds."""
+
+
+@final
+class Metrics:
+    """Counters of one cloud process."""
+
+    def __init__(self) -> None:
+        self.refused: Counter[Code] = Counter()
+        self.held = 0
+        self._rounds = 0
+        self._seconds = 0.0
+        self._buckets = [0] * len(BUCKETS)
+
+    def round(self, seconds: float, held: int) -> None:
+        """Count a round and how long it took from the one before."""
+        self._rounds += 1
+        self._seconds += seconds
+        self.held += held
+        for i, end in enumerate(BUCKETS):
+            self._buckets[i] += seconds <= end
+
+    def text(self, *, round_: int, rounds: int, connected: int, agents: int, mu: float) -> str:
+        """Return the page.
+
+        Args:
+            round_: rounds released so far in the run.
+            rounds: rounds of the whole run.
+            connected: agents connected now.
+            agents: agents of the problem.
+            mu: Gaussian-DP parameter of the run for its worst agent.
+        """
+        lines = [
+            *_gauge("round", "Rounds released so far in this run.", round_),
+            *_gauge("rounds", "Rounds of the whole run.", rounds),
+            *_gauge("agents_connected", "Agents connected now.", connected),
+            *_gauge("agents", "Agents of the problem.", agents),
+            *_gauge("budget_gdp_mu", "Gaussian-DP parameter spent by this run.", mu),
+            *_counter("held_total", "Agent-rounds held at the last state.", self.held),
+            "# HELP sottovoce_refused_total Messages and connections refused, by reason.",
+            "# TYPE sottovoce_refused_total counter",
+            *(f'sottovoce_refused_total{{code="{c}"}} {self.refused[c]}' for c in Code),
+            "# HELP sottovoce_round_seconds Time from one round to the next.",
+            "# TYPE sottovoce_round_seconds histogram",
+        ]
+        for end, count in zip(BUCKETS, self._buckets, strict=True):
+            lines.append(f'sottovoce_round_seconds_bucket{{le="{end}"}} {count}')
+        lines += [
+            f'sottovoce_round_seconds_bucket{{le="+Inf"}} {self._rounds}',
+            f"sottovoce_round_seconds_sum {self._seconds:.6f}",
+            f"sottovoce_round_seconds_count {self._rounds}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _gauge(name: str, text: str, value: float) -> list[str]:
+    return _figure(name, text, "gauge", value)
+
+
+def _counter(name: str, text: str, value: float) -> list[str]:
+    return _figure(name, text, "counter", value)
+
+
+def _figure(name: str, text: str, kind: str, value: float) -> list[str]:
+    full = f"sottovoce_{name}"
+    return [f"# HELP {full} {text}", f"# TYPE {full} {kind}", f"{full} {value}"]

@@ -1,0 +1,82 @@
+"""The pages beside the WebSocket: /healthz for any certificate, the rest for the operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import final
+
+from aiohttp import web
+
+from sottovoce.network.gate import Gate
+from sottovoce.network.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What an operator may see of a run: nothing here depends on a state except through noise.
+
+    Attributes:
+        run: its name.
+        phase: of the state machine.
+        round: rounds released so far.
+        rounds: rounds of the whole run.
+        connected: agents connected now.
+        agents: agents of the problem.
+        mu: the latest multipliers, which every agent gets.
+        gdp_mu: Gaussian-DP parameter of the run for its worst agent.
+        healthy: whether nothing has failed.
+    """
+
+    run: str
+    phase: str
+    round: int
+    rounds: int
+    connected: int
+    agents: int
+    mu: tuple[float, ...]
+    gdp_mu: float
+    healthy: bool
+
+
+@final
+class Pages:
+    """Answers to GET.
+
+    Args:
+        gate: says who asks.
+        metrics: the process's counters.
+        facts: the run as it is now.
+    """
+
+    def __init__(self, gate: Gate, metrics: Metrics, facts: Callable[[], Facts]) -> None:
+        self._gate = gate
+        self._metrics = metrics
+        self._facts = facts
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the pages to a server."""
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/metrics", self._metrics_page)
+        app.router.add_get("/status", self._status)
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        self._gate.identify(request)
+        healthy = self._facts().healthy
+        return web.Response(text="ok\n" if healthy else "failed\n", status=200 if healthy else 503)
+
+    async def _metrics_page(self, request: web.Request) -> web.Response:
+        self._gate.require_operator(request)
+        facts = self._facts()
+        text = self._metrics.text(
+            round_=facts.round,
+            rounds=facts.rounds,
+            connected=facts.connected,
+            agents=facts.agents,
+            mu=facts.gdp_mu,
+        )
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+
+    async def _status(self, request: web.Request) -> web.Response:
+        self._gate.require_operator(request)
+        return web.json_response(asdict(self._facts()))

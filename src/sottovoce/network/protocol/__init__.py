@@ -1,0 +1,1 @@
+"""The protocol without sockets: messages, their encoding, and a state machine for each role."""

@@ -1,0 +1,85 @@
+"""One round of the cloud: evaluate, release, step. The only place where raw values become noise."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.network.outputs import Outputs
+from sottovoce.network.protocol.actions import Record
+from sottovoce.network.protocol.codec import pack
+from sottovoce.network.protocol.receipt import next_digest
+from sottovoce.network.steps import Step
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.sampler import Released, Sampler
+from sottovoce.problem.agents import Array
+
+
+@final
+class Rounds:
+    """Turns the states of a round into the record that is committed and sent.
+
+    ``y = (g(x(k)), dg/dx (x(k))) + w(k)`` and ``mu(k+1) = cloud_step(mu(k), y_g)``.
+
+    Args:
+        plan: the noise.
+        algorithm: gives the cloud's step.
+        sampler: adds the noise; one output per noisy row of g, then one per gradient entry.
+    """
+
+    def __init__(self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler) -> None:
+        self._outputs = Outputs(plan)
+        self._sampler = sampler
+        self._step = Step(algorithm.cloud_step, algorithm)
+        self._noisy = np.flatnonzero(plan.sigma_g > 0)
+        # Rows that no agent moves are public: taken at a public point, they cannot leak a state.
+        corner = np.concatenate([g.lower.ravel() for g in plan.domain])
+        self._public, _ = self._outputs(corner)
+
+    def play(
+        self, k: int, x: Array, mu: Array, previous: bytes, held: frozenset[int]
+    ) -> tuple[Record, Released]:
+        """Return round k and what was released in it.
+
+        Args:
+            k: the round.
+            x: x(k), inside the domain.
+            mu: mu(k).
+            previous: digest(k-1).
+            held: agents held at their last state.
+
+        Raises:
+            PrivacyError: if an output is not finite; nothing is released then.
+        """
+        g, entries = self._outputs(x)
+        released = self._sampler.release(np.concatenate([g[self._noisy], entries]))
+        y_g = self._public.copy()
+        y_g[self._noisy] = released.values[: self._noisy.size]
+        y = released.values[self._noisy.size :]
+        mu_next = np.asarray(self._step(k, mu=mu, y_g=y_g), dtype=np.float64)
+        if not np.isfinite(mu_next).all():
+            raise PrivacyError("the multipliers are no longer finite: the steps are too long")
+        digest = next_digest(previous, k, pack(mu), release_bytes(released))
+        return Record(k=k, x=x, mu=mu, y=y, mu_next=mu_next, digest=digest, held=held), released
+
+
+def release_bytes(released: Released) -> bytes:
+    """Return a release as it is stored: integers on the grid, or floats of a simulation."""
+    if released.multiples is None:
+        return pack(released.values)
+    return np.ascontiguousarray(released.multiples, dtype="<i8").tobytes()
+
+
+def noisy_sigma(plan: NoisePlan) -> Any:
+    """Return the sigma of every output in the order of a release.
+
+    Raises:
+        InputError: if the plan releases nothing with noise.
+    """
+    sigma = np.concatenate([plan.sigma_g[plan.sigma_g > 0], plan.gradient_sigma])
+    if sigma.size == 0:
+        raise InputError("plan must add noise to at least one output, got a plan without any")
+    return sigma

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sottovoce.network import identity
+from sottovoce.problem import gallery
+from sottovoce.problem.problem import Problem
+
+AGENTS = 8
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority with agents 1..8, gateways for the first seven and for 1,000, an operator."""
+    folder = tmp_path_factory.mktemp("keys") / "cloud"
+    identity.create(folder, agents=AGENTS)
+    identity.issue(folder, agents=range(1, 8))
+    identity.issue(folder, agents=range(1, 1001))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def paper() -> Problem:
+    return gallery.paper()
+
+
+@pytest.fixture(scope="session")
+def coupled() -> Problem:
+    return gallery.coupled()

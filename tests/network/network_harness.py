@@ -1,0 +1,142 @@
+"""A cloud and agents in one event loop, and peers that speak the protocol by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgpack  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+
+from sottovoce.certify.gradients import gradient_entries
+from sottovoce.network.agent import Agent, AgentResult
+from sottovoce.network.cloud import Cloud, CloudResult
+from sottovoce.network.home import Household
+from sottovoce.network.tls import client_context
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.problem import Problem
+
+PATIENCE = 60.0
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a test's coroutine, for a minute at most."""
+
+    async def limited() -> Any:
+        async with asyncio.timeout(PATIENCE):
+            return await main
+
+    return asyncio.run(limited())
+
+
+def plan_for(
+    problem: Problem, *, sigma: float = 4.0, gradient_sigma: float = 2.0, rounds: int = 1_000_000
+) -> NoisePlan:
+    """A plan with sigmas of our choosing: what is tested here does not depend on how they came."""
+    cloud = problem.cloud
+    released = [e for e in gradient_entries(cloud) if e.kind == "released"]
+    per_agent = np.ones(cloud.agents)
+    return NoisePlan(
+        cloud=cloud,
+        method="joint",
+        adjacency="trajectory",
+        rounds=rounds,
+        epsilon=per_agent * np.log(3),
+        delta=per_agent * 0.05,
+        radius=per_agent,
+        sigma_g=np.full(cloud.rows, sigma),
+        gradient_rows=np.array([e.row for e in released], dtype=np.int64),
+        gradient_columns=np.array([e.column for e in released], dtype=np.int64),
+        gradient_sigma=np.full(len(released), gradient_sigma),
+        domain=cloud.groups,
+        gdp_mu=per_agent * 0.5,
+        certified=True,
+    )
+
+
+@asynccontextmanager
+async def serving(
+    plan: NoisePlan, keys: Path, store: Path, **settings: Any
+) -> AsyncIterator[Cloud]:
+    """A cloud that listens."""
+    cloud = Cloud(plan, keys=keys, store=store, **settings)
+    await cloud.start()
+    try:
+        yield cloud
+    finally:
+        await cloud.stop()
+
+
+def member(
+    problem: Problem,
+    numbers: list[int],
+    cloud: Cloud | int,
+    keys: Path,
+    folder: Path,
+    **settings: Any,
+) -> Agent:
+    """An agent or gateway; its certificate is found by its range."""
+    port = cloud if isinstance(cloud, int) else cloud.port
+    text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+    return Agent(
+        Household.of_problem(problem, numbers),
+        cloud=f"wss://127.0.0.1:{port}",
+        keys=keys / "agents" / text,
+        saved=folder / f"{text}.state",
+        longest_pause=0.2,
+        **settings,
+    )
+
+
+async def play(
+    problem: Problem, plan: NoisePlan, keys: Path, folder: Path, **settings: Any
+) -> tuple[CloudResult, npt.NDArray[np.float64]]:
+    """A whole run with one agent per connection; the result and the agents' last states."""
+    allow = settings.get("seed") is not None
+    async with serving(plan, keys, folder / "run.db", **settings) as cloud:
+        agents = [
+            member(problem, [i], cloud, keys, folder, allow_simulated=allow)
+            for i in range(1, problem.agents + 1)
+        ]
+        tasks: list[asyncio.Task[AgentResult]] = [asyncio.create_task(a.run()) for a in agents]
+        result = await cloud.finished(linger=10)
+        ended = await asyncio.gather(*tasks)
+    return result, np.concatenate([e.x for e in ended])
+
+
+class Peer:
+    """A connection that says whatever a test wants it to."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+
+    async def say(self, message: Any) -> None:
+        await self.socket.send_bytes(
+            message if isinstance(message, bytes) else msgpack.packb(message)
+        )
+
+    async def hear(self) -> Any:
+        """The next message, or None once the connection is closed."""
+        message = await self.socket.receive(timeout=15)
+        return msgpack.unpackb(message.data) if message.type is aiohttp.WSMsgType.BINARY else None
+
+    async def hello(self, numbers: list[int], **changes: Any) -> Any:
+        words = {"type": "hello", "version": 1, "agents": numbers, "config": b"", "round": 0}
+        await self.say(words | {"receipt": b""} | changes)
+        return await self.hear()
+
+
+@asynccontextmanager
+async def peer(
+    cloud: Cloud, keys: Path, who: str = "agents/8", **settings: Any
+) -> AsyncIterator[Peer]:
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        url = f"wss://127.0.0.1:{cloud.port}"
+        async with session.ws_connect(url, **settings) as socket:
+            yield Peer(socket)

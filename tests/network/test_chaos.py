@@ -1,0 +1,247 @@
+"""Kill, cut and delay a run; afterwards its store and all that agents received must tell one story.
+
+The three nevers: never two different releases for one round, never the same noise for two states,
+never a release that is not in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from network_harness import member, plan_for, play, run
+
+from sottovoce.engine.normals import normals
+from sottovoce.engine.solve import solve
+from sottovoce.network import agent as agent_module
+from sottovoce.network.errors import StoreError
+from sottovoce.network.outputs import Outputs
+from sottovoce.network.protocol.codec import decode_from_cloud, pack
+from sottovoce.network.protocol.messages import FromCloud, Round
+from sottovoce.network.store import summarise
+from sottovoce.problem.problem import Problem
+
+SCRIPT = str(Path(__file__).with_name("chaos_process.py"))
+SIGMA = 4.0
+
+
+def start(*words: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, SCRIPT, *map(str, words)])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def rounds_done(store: Path) -> int:
+    try:
+        return summarise(store).rounds
+    except StoreError:
+        return 0  # not made yet
+
+
+def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: int) -> None:
+    database = sqlite3.connect(folder / "run.db")
+    rows = database.execute("SELECT k, x, mu, release, digest FROM rounds ORDER BY k").fetchall()
+    database.close()
+    assert [row[0] for row in rows] == list(range(1, rounds + 1))
+    outputs = Outputs(plan_for(problem, sigma=SIGMA))
+    z = normals(seed, 0, rounds=rounds, count=problem.rows)
+    for k, x, _, release, _ in rows:
+        g, _ = outputs(np.frombuffer(x, dtype="<f8"))
+        noise = (np.frombuffer(release, dtype="<f8") - g) / SIGMA
+        # The noise of round k, on the one state the store has for it.
+        np.testing.assert_allclose(noise, z[k - 1], rtol=0, atol=1e-9)
+    stored = {row[0]: (bytes(row[2]), bytes(row[4])) for row in rows}
+    witnessed = 0
+    for path in folder.glob("*.frames"):
+        for line in path.read_text().splitlines():
+            message = decode_from_cloud(bytes.fromhex(line))
+            if isinstance(message, Round):
+                witnessed += 1
+                assert stored[message.round] == (message.mu, message.receipt[:32])
+    assert witnessed >= rounds
+    here = solve(problem, plan_for(problem, sigma=SIGMA), rounds=rounds, seed=seed)
+    database = sqlite3.connect(folder / "run.db")
+    (final,) = database.execute("SELECT x FROM run").fetchone()
+    (mu,) = database.execute("SELECT mu_next FROM rounds ORDER BY k DESC LIMIT 1").fetchone()
+    database.close()
+    np.testing.assert_allclose(np.frombuffer(final, "<f8"), here.x[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.frombuffer(mu, "<f8"), here.mu[0], rtol=0, atol=1e-12)
+
+
+def test_a_cloud_killed_at_any_instant_continues_the_same_run(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, seed, port = 150, 5, free_port()
+    words = ("cloud", port, keys, tmp_path, rounds, seed)
+    frames: list[str] = []
+
+    def witnessed(frame: bytes) -> FromCloud:
+        frames.append(frame.hex())
+        return decode_from_cloud(frame)
+
+    monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
+
+    async def main() -> None:
+        cloud = start(*words)
+        try:
+            async with asyncio.timeout(200):
+                tasks = [
+                    asyncio.create_task(
+                        member(paper, [i], port, keys, tmp_path, allow_simulated=True).run()
+                    )
+                    for i in range(1, 8)
+                ]
+                while rounds_done(tmp_path / "run.db") < 40:
+                    await asyncio.sleep(0.01)
+                cloud.kill()
+                cloud.wait()
+                cloud = start(*words)
+                await asyncio.gather(*tasks)
+                assert await asyncio.to_thread(cloud.wait) == 0
+        finally:
+            cloud.kill()
+            cloud.wait()
+
+    asyncio.run(main())
+    (tmp_path / "all.frames").write_text("\n".join(frames))
+    check_the_three_nevers(paper, tmp_path, rounds, seed)
+
+
+class Proxy:
+    """Passes bytes on between agents and the cloud; delays and cuts connections at random."""
+
+    def __init__(self, target: int, rng: random.Random) -> None:
+        self._target = target
+        self._rng = rng
+        self._server: asyncio.Server
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        self._server.close()
+        self.cut(1.0)
+        await self._server.wait_closed()
+
+    def cut(self, share: float) -> None:
+        for writer in list(self._writers):
+            if self._rng.random() < share:
+                writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, back}
+        await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
+        self._writers -= {writer, back}
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                if self._rng.random() < 0.002:
+                    await asyncio.sleep(self._rng.uniform(0.01, 0.5))
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+
+async def soak(
+    problem: Problem, keys: Path, folder: Path, *, rounds: int, seed: int, seconds: float
+) -> int:
+    """Run under random kills, cuts and delays for about ``seconds``; return the kills."""
+    rng = random.Random(seed)  # noqa: S311
+    direct = free_port()
+    proxy = Proxy(direct, rng)
+    port = await proxy.start()
+    cloud: Callable[[], subprocess.Popen[bytes]] = lambda: start(  # noqa: E731
+        "cloud", direct, keys, folder, rounds, seed
+    )
+    crew = {0: cloud()}
+    for i in range(1, problem.agents + 1):
+        crew[i] = start("agent", port, keys, folder, i)
+    began, kills = time.monotonic(), 0
+    try:
+        while not all(p.poll() == 0 for p in crew.values()):
+            await asyncio.sleep(rng.uniform(1.0, 12.0))
+            if time.monotonic() - began > seconds:
+                rng = random.Random(0)  # noqa: S311  quiet from here on: let the run finish
+            elif crew[0].poll() is None:
+                victim = rng.choice([0, 0, *range(1, problem.agents + 1)])
+                crew[victim].kill()
+                kills += 1
+                proxy.cut(0.1)
+            for who, process in list(crew.items()):
+                process.poll()
+                if process.returncode not in (None, 0):
+                    crew[who] = cloud() if who == 0 else start("agent", port, keys, folder, who)
+            assert time.monotonic() - began < 2 * seconds + 120, "the run does not finish"
+    finally:
+        for process in crew.values():
+            process.kill()
+            process.wait()
+        await proxy.close()
+    return kills
+
+
+def commits_per_second(path: Path) -> float:
+    database = sqlite3.connect(path, isolation_level=None)
+    database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE r(b);")
+    began = time.perf_counter()
+    for _ in range(200):
+        database.execute("INSERT INTO r VALUES (?)", (bytes(300),))
+    database.close()
+    return 200 / (time.perf_counter() - began)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_twenty_minutes_of_kills_cuts_and_delays_leave_one_undisturbed_run(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    seed, seconds = 17, 1_200.0
+    # As many rounds as fill the time on this disk, with the cloud down for a third of it.
+    rounds = int(0.25 * seconds * commits_per_second(tmp_path / "rate.db"))
+    kills = asyncio.run(soak(paper, keys, tmp_path, rounds=rounds, seed=seed, seconds=seconds))
+    assert kills >= 50
+    check_the_three_nevers(paper, tmp_path, rounds, seed)
+
+
+def test_the_check_itself_notices_a_forged_round(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+
+    run(
+        play(
+            paper, plan_for(paper, sigma=SIGMA), keys, tmp_path, rounds=8, seed=2, keep_states=True
+        )
+    )
+    (tmp_path / "1.frames").write_text("")
+    with pytest.raises(AssertionError):
+        check_the_three_nevers(paper, tmp_path, 8, 2)  # nobody witnessed anything
+    database = sqlite3.connect(tmp_path / "run.db")
+    database.execute("UPDATE rounds SET x = ? WHERE k = 5", (pack(np.full(7, 0.01)),))
+    database.commit()
+    database.close()
+    with pytest.raises(AssertionError, match="Not equal"):
+        check_the_three_nevers(paper, tmp_path, 8, 2)

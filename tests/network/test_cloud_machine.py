@@ -1,0 +1,398 @@
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.network.protocol.actions import (
+    Action,
+    Close,
+    Commit,
+    Halt,
+    Incident,
+    Record,
+    Send,
+    Setup,
+)
+from sottovoce.network.protocol.cloud import CREDIT, TRANSITIONS, CloudMachine, Phase
+from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode, pack
+from sottovoce.network.protocol.messages import Code, Done, Error, Hello, Round, State, Welcome
+from sottovoce.network.protocol.receipt import Notary, next_digest
+
+CONFIG = "{}"
+HASH = hashlib.sha256(CONFIG.encode()).digest()
+KEY = b"k" * 32
+ROUNDS = 5
+
+
+def setup() -> Setup:
+    """Three agents of dimensions 1, 2, 1 in [-1, 1]; agent 2 is sent d g_1 / d x_2[2]."""
+    return Setup(
+        config=CONFIG,
+        config_hash=HASH,
+        rounds=ROUNDS,
+        offsets=np.array([0, 1, 3, 4]),
+        lower=-np.ones(4),
+        upper=np.ones(4),
+        entry_rows=np.array([0]),
+        entry_columns=np.array([2]),
+        mu_start=np.zeros(2),
+    )
+
+
+class Table:
+    """A machine, the rounds committed for it, and everything it asked for."""
+
+    def __init__(self, *, hold: bool = False) -> None:
+        self.records: dict[int, Record] = {}
+        self.notary = Notary(KEY, HASH)
+        self.machine = CloudMachine(setup(), self.notary, self._digest, hold=hold)
+        self.actions: list[Action] = []
+
+    def _digest(self, k: int) -> bytes | None:
+        return self.records[k].digest if k in self.records else None
+
+    def do(self, actions: list[Action]) -> list[Action]:
+        """Collect actions; commit rounds with made-up noise as they are asked for."""
+        found: list[Action] = []
+        queue = list(actions)
+        while queue:
+            action = queue.pop(0)
+            found.append(action)
+            if isinstance(action, Commit) and action.k > ROUNDS:
+                queue += self.machine.finished()
+            elif isinstance(action, Commit):
+                queue += self.machine.committed(self.record(action))
+        self.actions += found
+        return found
+
+    def record(self, action: Commit) -> Record:
+        last = self.records.get(action.k - 1)
+        mu = np.zeros(2) if last is None else last.mu_next
+        digest = next_digest(HASH if last is None else last.digest, action.k, pack(mu), b"noise")
+        record = Record(
+            k=action.k,
+            x=action.x,
+            mu=mu,
+            y=np.array([0.25 * action.k]),
+            mu_next=mu + 1,
+            digest=digest,
+            held=action.held,
+        )
+        assert action.k not in self.records, "a round was released twice"
+        self.records[action.k] = record
+        return record
+
+    def join(self, peer: int, *agents: int, k: int = 0) -> list[Action]:
+        self.machine.connect(peer, set(agents))
+        receipt = self.notary.receipt(k, self.records[k].digest) if k else b""
+        return self.do(self.machine.receive(peer, hello(*agents, round=k, receipt=receipt)))
+
+    def send(self, peer: int, k: int, *x: float) -> list[Action]:
+        return self.do(self.machine.receive(peer, State(round=k, x=pack(np.array(x)))))
+
+    def seat_all(self) -> None:
+        self.join(1, 1)
+        self.join(2, 2)
+        self.join(3, 3)
+
+    def round(self, k: int) -> list[Action]:
+        self.send(1, k, 0.1)
+        self.send(2, k, 0.2, 0.3)
+        return self.send(3, k, 0.4)
+
+
+def hello(*agents: int, **changes: Any) -> Hello:
+    words: dict[str, Any] = {
+        "version": 1,
+        "agents": list(agents),
+        "config": b"",
+        "round": 0,
+        "receipt": b"",
+    }
+    return Hello(**(words | changes))
+
+
+def messages(actions: list[Action], peer: int) -> Iterator[Any]:
+    return (a.message for a in actions if isinstance(a, Send) and peer in a.peers)
+
+
+def codes(actions: list[Action]) -> list[Code]:
+    return [a.code for a in actions if isinstance(a, Incident)]
+
+
+@pytest.fixture
+def table() -> Table:
+    made = Table()
+    made.seat_all()
+    return made
+
+
+def test_every_round_waits_for_all_and_reaches_all(table: Table) -> None:
+    assert not [a for a in table.send(1, 1, 0.1) if isinstance(a, Commit)]
+    assert not [a for a in table.send(2, 1, 0.2, 0.3) if isinstance(a, Commit)]
+    last = table.send(3, 1, 0.4)
+    commit = next(a for a in last if isinstance(a, Commit))
+    assert commit.x.tolist() == [0.1, 0.2, 0.3, 0.4]
+    for peer in (1, 2, 3):
+        (message,) = messages(last, peer)
+        assert isinstance(message, Round)
+        assert message.round == 1
+
+
+def test_an_agent_is_sent_its_own_gradient_entries_only(table: Table) -> None:
+    actions = table.round(1)
+    assert [next(messages(actions, p)).y for p in (1, 2, 3)] == [b"", pack(np.array([0.25])), b""]
+    (welcome,) = messages(Table().join(2, 2), 2)
+    assert isinstance(welcome, Welcome)
+    assert (welcome.rows, welcome.columns) == ([0], [1])
+
+
+def test_nothing_is_sent_before_it_is_committed() -> None:
+    table = Table()
+    table.seat_all()
+    machine = table.machine
+    machine.receive(1, State(round=1, x=pack(np.array([0.1]))))
+    machine.receive(2, State(round=1, x=pack(np.array([0.2, 0.3]))))
+    actions = machine.receive(3, State(round=1, x=pack(np.array([0.4]))))
+    assert [type(a) for a in actions] == [Commit]
+
+
+def test_the_run_ends_with_done_after_the_last_states(table: Table) -> None:
+    for k in range(1, ROUNDS + 1):
+        table.round(k)
+    actions = table.round(ROUNDS + 1)
+    (message,) = messages(actions, 1)
+    assert isinstance(message, Done)
+    assert table.machine.phase is Phase.DONE
+    assert sorted(table.records) == list(range(1, ROUNDS + 1))
+
+
+def test_a_repeated_request_gets_the_same_bytes(table: Table) -> None:
+    first = encode(next(messages(table.round(1), 2)))
+    again = encode(next(messages(table.send(2, 1, 0.2, 0.3), 2)))
+    assert again == first
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_second_different_state_is_refused_and_recorded(table: Table, known: bool) -> None:
+    if known:
+        table.round(1)
+    else:
+        table.send(2, 1, 0.2, 0.3)
+    actions = table.send(2, 1, 0.2, 0.31)
+    assert codes(actions) == [Code.CONFLICT]
+    assert not [a for a in actions if isinstance(a, Commit)]
+    if not known:
+        table.send(1, 1, 0.1)
+        table.send(3, 1, 0.4)
+    assert table.records[1].x.tolist() == [0.1, 0.2, 0.3, 0.4]
+
+
+def test_old_and_future_rounds_are_errors(table: Table) -> None:
+    table.round(1)
+    table.round(2)
+    assert codes(table.send(1, 1, 0.1)) == [Code.OLD_ROUND]
+    assert codes(table.send(1, 4, 0.1)) == [Code.FUTURE_ROUND]
+
+
+@pytest.mark.parametrize(
+    "x", [(np.nan,), (np.inf,), (-np.inf,), (1.0 + 2**-52,), (-1.1,), (0.1, 0.2), ()]
+)
+def test_a_bad_state_is_refused_and_the_round_goes_on(table: Table, x: tuple[float, ...]) -> None:
+    assert codes(table.send(1, 1, *x)) == [Code.BAD_STATE]
+    table.round(1)
+    assert table.machine.round == 2
+
+
+def test_nobody_speaks_for_another(table: Table) -> None:
+    table.machine.connect(9, {1})
+    actions = table.do(table.machine.receive(9, hello(2)))
+    assert codes(actions) == [Code.NOT_YOURS]
+    assert Close(peer=9, code=Code.NOT_YOURS) in actions
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"version": 2}, Code.VERSION),
+        ({"config": b"x" * 32}, Code.OTHER_RUN),
+        ({"agents": [1, 1]}, Code.MALFORMED),
+        ({"agents": [4]}, Code.NOT_YOURS),
+        ({"round": 7}, Code.MALFORMED),
+        ({"round": 7, "receipt": b"r" * 64}, Code.FORGED_RECEIPT),
+        ({"round": 7, "receipt": b"r"}, Code.FORGED_RECEIPT),
+    ],
+)
+def test_a_wrong_hello_closes_the_connection(
+    table: Table, changes: dict[str, Any], code: Code
+) -> None:
+    table.machine.connect(9, {1, 4})
+    actions = table.do(table.machine.receive(9, hello(1, **changes)))
+    assert codes(actions) == [code]
+    assert isinstance(actions[-1], Close)
+    table.round(1)
+    assert table.machine.round == 2
+
+
+def test_a_liar_cannot_halt_the_run_but_a_genuine_receipt_does(table: Table) -> None:
+    table.round(1)
+    table.round(2)
+    receipt = table.notary.receipt(2, table.records[2].digest)
+    forged = receipt[:32] + bytes(32)
+    table.machine.connect(9, {1})
+    lie = table.do(table.machine.receive(9, hello(1, round=2, receipt=forged)))
+    assert codes(lie) == [Code.FORGED_RECEIPT]
+    del table.records[2]  # the store is rolled back to round 1
+    table.machine.connect(10, {1})
+    truth = table.do(table.machine.receive(10, hello(1, round=2, receipt=receipt)))
+    assert any(isinstance(a, Halt) for a in truth)
+    assert table.machine.phase is Phase.HALTED
+    assert {a.peer for a in truth if isinstance(a, Close)} >= {2, 3, 10}
+    assert codes(table.join(11, 2))[-1] is Code.HALTED
+
+
+def test_a_fork_of_the_history_halts_the_run(table: Table) -> None:
+    table.round(1)
+    other = Table().notary.receipt(1, hashlib.sha256(b"another round 1").digest())
+    table.machine.connect(9, {1})
+    actions = table.do(table.machine.receive(9, hello(1, round=1, receipt=other)))
+    assert any(isinstance(a, Halt) for a in actions)
+
+
+def test_the_newest_connection_of_an_agent_counts(table: Table) -> None:
+    actions = table.join(9, 1)
+    assert Close(peer=1, code=Code.REPLACED) in actions
+    table.send(9, 1, 0.1)
+    table.send(2, 1, 0.2, 0.3)
+    table.send(3, 1, 0.4)
+    assert table.machine.round == 2
+
+
+def test_an_agent_that_missed_a_round_is_sent_it_on_return(table: Table) -> None:
+    table.round(1)
+    sent = encode(next(messages(table.round(2), 2)))
+    actions = table.join(9, 2, k=1)
+    welcome, again = messages(actions, 9)
+    assert welcome.round == 3
+    assert encode(again) == sent
+
+
+def test_a_flood_is_cut_off(table: Table) -> None:
+    seen: list[Code] = []
+    for _ in range(CREDIT + 1):
+        seen += codes(table.send(1, 1, 0.1))
+    assert seen == [Code.FLOOD]
+    assert table.send(1, 1, 0.1) == []
+
+
+def test_messages_out_of_turn_close_the_connection(table: Table) -> None:
+    assert codes(table.do(table.machine.receive(1, hello(1)))) == [Code.UNEXPECTED]
+    table.machine.connect(9, {1})
+    assert codes(table.send(9, 1, 0.1)) == [Code.UNEXPECTED]
+
+
+def test_a_deadline_holds_the_silent_at_their_last_state() -> None:
+    table = Table(hold=True)
+    table.seat_all()
+    assert table.do(table.machine.deadline(1)) == []
+    table.round(1)
+    assert table.do(table.machine.deadline(2)) == []  # nobody has spoken yet
+    table.send(1, 2, 0.5)
+    table.send(3, 2, 0.6)
+    table.do(table.machine.deadline(2))
+    assert table.records[2].held == {1}
+    assert table.records[2].x.tolist() == [0.5, 0.2, 0.3, 0.6]
+    late = table.send(2, 2, 0.9, 0.9)
+    assert codes(late) == [Code.LATE]
+    assert [type(m) for m in messages(late, 2)] == [Error, Round]
+    table.send(2, 3, 0.7, 0.7)
+    table.send(1, 3, 0.5)
+    table.send(3, 3, 0.6)
+    assert table.records[3].held == frozenset()
+
+
+def test_without_hold_a_deadline_means_nothing(table: Table) -> None:
+    table.round(1)
+    table.send(1, 2, 0.5)
+    assert table.do(table.machine.deadline(2)) == []
+
+
+def test_resuming_from_a_record_continues_with_the_next_round(table: Table) -> None:
+    sent = encode(next(messages(table.round(1), 2)))
+    again = Table()
+    again.records = table.records
+    again.machine = CloudMachine(setup(), table.notary, again._digest, last=table.records[1])
+    assert again.machine.round == 2
+    welcome, message = messages(again.join(2, 2), 2)
+    assert welcome.round == 2
+    assert encode(message) == sent
+
+
+def test_the_table_never_leaves_a_final_phase() -> None:
+    for (phase, event), after in TRANSITIONS.items():
+        if phase in (Phase.DONE, Phase.HALTED):
+            assert after is Phase.HALTED
+            assert event == "rolled_back"
+
+
+def fuzz(table: Table, inputs: int, seed: int) -> dict[type, int]:
+    """Mutated and shuffled messages from several peers; returns how often each action came."""
+    rng = random.Random(seed)  # noqa: S311
+    counts: dict[type, int] = {}
+    for number in range(inputs):
+        peer = rng.randrange(6)
+        if not table.machine.agents_of(peer):
+            table.machine.connect(peer, {1 + peer % 3, 1 + (peer + 1) % 3})
+        frame = bytearray(encode(_random_message(rng, table, table.machine.agents_of(peer))))
+        for _ in range(rng.choice((0, 0, 0, 0, 0, 1, 3))):
+            frame[rng.randrange(len(frame))] = rng.randrange(256)
+        try:
+            actions = table.machine.receive(peer, decode_from_agent(bytes(frame)))
+        except MalformedError:
+            actions = table.machine.refuse(peer, Code.MALFORMED)
+        for action in table.do(actions):
+            counts[type(action)] = counts.get(type(action), 0) + 1
+        table.actions.clear()
+        if number % 97 == 0:
+            table.machine.disconnect(peer)
+    return counts
+
+
+def _random_message(rng: random.Random, table: Table, agents: tuple[int, ...]) -> Hello | State:
+    k = max(0, table.machine.round + rng.choice((-2, -1, 0, 0, 0, 0, 1)))
+    if rng.random() < (0.95 if agents else 0.1):
+        size = sum(2 if a == 2 else 1 for a in agents) + rng.choice((0, 0, 0, 0, 1))
+        values = (0.0,) * 16 + (0.5, -1.0, 1.5, float("nan"))
+        return State(round=max(1, k), x=pack(np.array([rng.choice(values) for _ in range(size)])))
+    known = table.records.get(k)
+    genuine = known is not None and rng.random() < 0.8
+    receipt = table.notary.receipt(k, known.digest) if genuine and known is not None else b""
+    chosen = sorted(rng.sample(range(1, 4), rng.randint(1, 2)))
+    return hello(*chosen, round=k if genuine else 0, receipt=receipt)
+
+
+def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round() -> None:
+    reached = 0
+    for seed in range(20):
+        table = Table(hold=True)
+        counts = fuzz(table, 1_000, seed)
+        assert Halt not in counts  # genuine receipts of known rounds prove nothing wrong
+        assert sorted(table.records) == list(range(1, len(table.records) + 1))
+        for record in table.records.values():
+            assert np.all(np.abs(record.x) <= 1)
+        reached += len(table.records)
+    assert reached > 20  # the fuzz gets through the door, not only to it
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_million_fuzzed_inputs_never_break_codec_or_machine() -> None:
+    for seed in range(1_000):
+        table = Table(hold=True)
+        assert Halt not in fuzz(table, 1_000, seed)
+        assert sorted(table.records) == list(range(1, len(table.records) + 1))

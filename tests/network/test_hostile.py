@@ -1,0 +1,316 @@
+"""Each thing a hostile or broken peer may do has one outcome, and the honest finish their run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import ssl
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from network_harness import Peer, member, peer, plan_for, run, serving
+
+from sottovoce.network import cloud as cloud_module
+from sottovoce.network import connection as connection_module
+from sottovoce.network import identity
+from sottovoce.network.cloud import Cloud
+from sottovoce.network.connection import WAITING, Connection
+from sottovoce.network.errors import RefusedError
+from sottovoce.network.identity import Identity
+from sottovoce.network.protocol.cloud import CREDIT
+from sottovoce.network.protocol.codec import frame_limit
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.store import summarise
+from sottovoce.network.tls import client_context
+from sottovoce.problem.problem import Problem
+
+ALL = list(range(1, 8))
+
+
+async def closing_code(one: Peer) -> str:
+    """The code in the error that closes a connection."""
+    last = ""
+    while (message := await one.hear()) is not None:
+        last = message.get("code", last)
+    return last
+
+
+async def honest_finish(problem: Problem, cloud: Cloud, keys: Path, folder: Path) -> None:
+    task = asyncio.create_task(member(problem, ALL, cloud, keys, folder).run())
+    await cloud.finished(linger=10)
+    await task
+
+
+async def _text(one: Peer, cloud: Cloud) -> None:
+    await one.socket.send_str("hello")
+
+
+async def _garbage(one: Peer, cloud: Cloud) -> None:
+    await one.say(b"\xc1\xff\x00")
+
+
+async def _not_yours(one: Peer, cloud: Cloud) -> None:
+    await one.say({"type": "hello", "version": 1, "agents": [2], "config": b"", "round": 0}
+                  | {"receipt": b""})  # fmt: skip
+
+
+async def _early_state(one: Peer, cloud: Cloud) -> None:
+    await one.say({"type": "state", "round": 1, "x": bytes(8)})
+
+
+async def _flood(one: Peer, cloud: Cloud) -> None:
+    await one.hello([1])
+    for _ in range(CREDIT + 2):
+        await one.say({"type": "state", "round": 1, "x": bytes(8)})
+
+
+async def _oversize(one: Peer, cloud: Cloud) -> None:
+    await one.say(bytes(frame_limit(agents=7, size=7) + 1))
+
+
+@pytest.mark.parametrize(
+    ("attack", "code"),
+    [
+        (_text, Code.MALFORMED),
+        (_garbage, Code.MALFORMED),
+        (_not_yours, Code.NOT_YOURS),
+        (_early_state, Code.UNEXPECTED),
+        (_flood, Code.FLOOD),
+        (_oversize, Code.OVERSIZE),
+    ],
+)
+def test_a_hostile_message_ends_its_connection_and_nothing_else(
+    attack: Callable[[Peer, Cloud], Awaitable[None]],
+    code: Code,
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+            async with peer(cloud, keys, "agents/1") as one:
+                await attack(one, cloud)
+                said = await closing_code(one)
+                assert said in (code, "")  # an oversize frame is answered by the close alone
+            await honest_finish(paper, cloud, keys, tmp_path)
+        assert summarise(tmp_path / "run.db").incidents == {code.value: 1}
+
+    run(main())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 11.0])
+def test_a_bad_state_is_recorded_and_the_agent_may_still_send_a_good_one(
+    value: float, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
+            peer(cloud, keys, "agents/1-7") as one,
+        ):
+            await one.hello(ALL)
+            bad = struct.pack("<7d", *[0.0] * 6, value)
+            await one.say({"type": "state", "round": 1, "x": bad})
+            assert (await one.hear())["code"] == "bad-state"
+            await one.say({"type": "state", "round": 1, "x": bytes(56)})
+            assert (await one.hear())["type"] == "round"
+        assert summarise(tmp_path / "run.db").incidents == {"bad-state": 1}
+
+    run(main())
+
+
+async def rejected(url: str, context: ssl.SSLContext | bool) -> bool:
+    """Whether a connection with this context fails before a word of the protocol is spoken."""
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        try:
+            async with session.ws_connect(url) as socket:
+                # In TLS 1.3 a client learns only now that its certificate was refused.
+                return (await socket.receive(timeout=5)).type is not aiohttp.WSMsgType.BINARY
+        except (aiohttp.ClientError, OSError):
+            return True
+
+
+def test_only_tls_1_3_with_a_valid_certificate_gets_in(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    identity.create(tmp_path / "stranger", agents=1)
+    shutil.copytree(keys, tmp_path / "k")
+    identity.issue(tmp_path / "k", agents=range(2, 3), days=0)
+    for folder in ("k/agents/2", "stranger/agents/1"):
+        (tmp_path / folder / "ca.pem").write_bytes((keys / "ca.pem").read_bytes())
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            url = f"wss://127.0.0.1:{cloud.port}"
+            nobody = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+            old = client_context(keys / "agents" / "1")
+            old.minimum_version = ssl.TLSVersion.TLSv1_2
+            old.maximum_version = ssl.TLSVersion.TLSv1_2
+            assert await rejected(url, nobody)
+            assert await rejected(url, old)
+            assert await rejected(url, client_context(tmp_path / "stranger" / "agents" / "1"))
+            assert await rejected(url, client_context(tmp_path / "k" / "agents" / "2"))
+            assert await rejected(url.replace("wss", "ws"), False)
+            async with peer(cloud, keys, "agents/1") as good:
+                assert (await good.hello([1]))["type"] == "welcome"
+            await honest_finish(paper, cloud, keys, tmp_path)
+
+    run(main())
+
+
+def test_an_agent_does_not_talk_to_a_cloud_of_another_authority(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    identity.create(tmp_path / "k", agents=1)
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            assert await rejected(
+                f"wss://127.0.0.1:{cloud.port}", client_context(tmp_path / "k" / "agents" / "1")
+            )
+
+    run(main())
+
+
+def test_a_revoked_agent_is_dropped_within_seconds_and_stays_out(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(keys, tmp_path / "k")
+
+    async def main() -> None:
+        mine = tmp_path / "k"
+        async with serving(plan_for(paper), mine, tmp_path / "run.db", rounds=3) as cloud:
+            async with peer(cloud, mine, "agents/1") as one:
+                await one.hello([1])
+                began = time.monotonic()
+                identity.revoke(mine, mine / "agents" / "1" / "cert.pem")
+                assert await closing_code(one) == "revoked"
+                assert time.monotonic() - began < 5
+            with pytest.raises(RefusedError) as caught:
+                await member(paper, [1], cloud, mine, tmp_path).run()
+            assert caught.value.code is Code.REVOKED
+            await honest_finish(paper, cloud, mine, tmp_path)
+
+    run(main())
+
+
+def test_silent_and_half_open_connections_end_and_delay_nobody(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cloud_module, "HELLO_SECONDS", 0.3)
+    monkeypatch.setattr(cloud_module, "HANDSHAKE_SECONDS", 0.3)
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+            raw = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]
+            async with peer(cloud, keys, "agents/1") as silent:
+                await honest_finish(paper, cloud, keys, tmp_path)
+                assert await closing_code(silent) == "silent"
+            for reader, writer in raw:
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+                writer.close()
+
+    run(main())
+
+
+class Stuck:
+    """A socket whose peer never reads."""
+
+    async def send_bytes(self, frame: bytes) -> None:
+        await asyncio.sleep(60)
+
+
+def test_a_slow_reader_is_given_up_and_never_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.1)
+
+    async def main() -> None:
+        who = Identity(agents=(range(1, 2),), operator=False, serial="1", expires=0.0)
+        stuck: Any = Stuck()
+        connection = Connection(stuck, who)
+        pump = asyncio.create_task(connection.pump())
+        began = time.monotonic()
+        accepted = [connection.post(b"frame") for _ in range(WAITING + 1)]
+        assert time.monotonic() - began < 0.05
+        assert accepted == [True] * WAITING + [False]
+        assert await pump is False
+
+    run(main())
+
+
+def test_operator_pages_need_the_operator(paper: Problem, keys: Path, tmp_path: Path) -> None:
+    async def get(cloud: Cloud, who: str, page: str) -> tuple[int, str]:
+        connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get(f"https://127.0.0.1:{cloud.port}{page}") as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+            assert await get(cloud, "agents/1", "/healthz") == (200, "ok\n")
+            for page in ("/metrics", "/status"):
+                assert (await get(cloud, "agents/1", page))[0] == 403
+            assert (await get(cloud, "operator", "/"))[0] == 403
+            await honest_finish(paper, cloud, keys, tmp_path)
+            status, text = await get(cloud, "operator", "/metrics")
+            assert status == 200
+            assert "sottovoce_round 5\n" in text
+            assert 'sottovoce_round_seconds_bucket{le="+Inf"} 5\n' in text
+            assert (await get(cloud, "operator", "/status"))[0] == 200
+
+    run(main())
+
+
+CANARY = 0.1234567890123
+
+
+def leaks(text: str | bytes) -> bool:
+    """Whether a planted state can be read off, as digits or as raw bytes."""
+    raw = text.encode() if isinstance(text, str) else text
+    return b"0.12345678" in raw or struct.pack("<d", CANARY)[1:] in raw
+
+
+def test_planted_states_never_show_in_anything_an_agent_or_observer_can_reach(
+    paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    seen: list[bytes] = []
+
+    async def observe(cloud: Cloud) -> None:
+        connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            for page in ("/healthz", "/metrics", "/status", "/nothing"):
+                async with session.get(f"https://127.0.0.1:{cloud.port}{page}") as answer:
+                    seen.append(await answer.read())
+
+    async def main() -> None:
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
+            peer(cloud, keys, "agents/1-7") as one,
+        ):
+            await one.hello(ALL)
+            good = struct.pack("<7d", *[CANARY] * 7)
+            for x in (struct.pack("<7d", *[CANARY] * 6, 99.0), good, good[:-8] + bytes(8)):
+                await one.say({"type": "state", "round": 1, "x": x})
+                seen.append((await one.socket.receive(timeout=5)).data)
+            await one.say({"type": "state", "round": 2, "x": good})
+            seen.append((await one.socket.receive(timeout=5)).data)
+            await observe(cloud)
+            await one.say({"type": "state", "round": 1, "x": good, "more": CANARY})
+            seen.append((await one.socket.receive(timeout=5)).data)
+
+    run(main())
+    seen += [repr(summarise(tmp_path / "run.db")).encode()]
+    seen += [repr(vars(record)).encode() for record in caplog.records]
+    assert len(seen) > 12
+    assert not [part for part in seen if leaks(part)]
+    assert leaks(f"x = {CANARY}")
+    assert leaks(struct.pack("<d", CANARY))

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from sottovoce.network import identity
+from sottovoce.network.errors import IdentityError
+from sottovoce.network.tls import client_context, server_context
+
+
+def test_private_keys_are_readable_by_their_owner_only(keys: Path) -> None:
+    secret = [*keys.rglob("*.key"), *keys.rglob("key.pem")]
+    assert len(secret) >= 5
+    for path in secret:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+
+
+def test_a_key_that_others_can_read_is_refused(keys: Path, tmp_path: Path) -> None:
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).write_bytes((keys / "agents" / "1" / name).read_bytes())
+    (tmp_path / "key.pem").chmod(0o644)
+    with pytest.raises(IdentityError, match="owner"):
+        client_context(tmp_path)
+    with pytest.raises(IdentityError, match="must exist"):
+        server_context(tmp_path)
+
+
+def test_a_folder_is_never_overwritten(keys: Path) -> None:
+    with pytest.raises(IdentityError, match="already"):
+        identity.create(keys, agents=1)
+
+
+@pytest.mark.parametrize(
+    ("uris", "agents", "operator"),
+    [
+        (["sottovoce:agent:3"], [3], False),
+        (["sottovoce:agent:1-4"], [1, 2, 3, 4], False),
+        (["sottovoce:operator"], [], True),
+        (["sottovoce:agent:2", "sottovoce:operator"], [2], True),
+    ],
+)
+def test_certificates_say_whom_they_speak_for(
+    uris: list[str], agents: list[int], operator: bool
+) -> None:
+    peer = {
+        "subjectAltName": [("URI", uri) for uri in uris],
+        "serialNumber": "0ABC",
+        "notAfter": "Jan  5 09:34:43 2030 GMT",
+    }
+    found = identity.identity_of(peer)
+    assert found is not None
+    assert [a for a in range(10) if a in found] == agents
+    assert (found.operator, found.serial) == (operator, "abc")
+
+
+@pytest.mark.parametrize(
+    "uri", ["sottovoce:agent:0", "sottovoce:agent:", "sottovoce:agent:1 ", "x:agent:1", "agent:1"]
+)
+def test_other_certificates_have_no_role(uri: str) -> None:
+    assert identity.identity_of({"subjectAltName": [("URI", uri)]}) is None
+    assert identity.identity_of(None) is None
+
+
+@pytest.mark.parametrize("text", ["0", "3-1", "1-", "a", "1-2-3", "-1"])
+def test_ranges_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(IdentityError):
+        identity.parse_range(text)
+
+
+def test_a_revoked_serial_is_on_the_list_and_a_missing_list_is_an_error(tmp_path: Path) -> None:
+    identity.create(tmp_path / "k", agents=1, gateways=[range(2, 4)], hosts=["cloud.example"])
+    assert (tmp_path / "k" / "agents" / "2-3" / "cert.pem").exists()
+    serial = identity.revoke(tmp_path / "k", tmp_path / "k" / "agents" / "1" / "cert.pem")
+    assert identity.revoked(tmp_path / "k") == {serial}
+    (tmp_path / "k" / "revoked.txt").unlink()
+    with pytest.raises(IdentityError):
+        identity.revoked(tmp_path / "k")

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import pytest
+import typer
+from network_harness import run
+from typer.testing import CliRunner
+
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.cli.agent import agent
+from sottovoce.cli.cloud import address, cloud, run_rounds
+from sottovoce.cli.demo import demo
+from sottovoce.cli.identity import identity
+from sottovoce.cli.options import algorithm_for
+from sottovoce.cli.status import status
+from sottovoce.errors import InputError
+from sottovoce.network import logs
+from sottovoce.network.agent import Agent
+from sottovoce.network.home import Household
+from sottovoce.network.store import Store
+from sottovoce.problem.folder import save_problem
+from sottovoce.problem.problem import Problem
+
+runner = CliRunner()
+status_app = typer.Typer()
+status_app.command()(status)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_cloud_and_agent_run_from_a_folder_and_status_tells(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "configure", lambda level: None)
+    save_problem(paper, tmp_path / "problem")
+    port = free_port()
+    store = tmp_path / "run.db"
+
+    async def main() -> None:
+        serving = asyncio.to_thread(
+            cloud, tmp_path / "problem", keys, store, f"127.0.0.1:{port}", 6, linger=10.0
+        )
+        last = asyncio.to_thread(
+            agent,
+            tmp_path / "problem" / "agents" / "7.toml",
+            keys / "agents" / "7",
+            f"wss://127.0.0.1:{port}",
+        )
+        others = [
+            Agent(
+                Household.of_file(tmp_path / "problem" / "agents" / f"{i}.toml"),
+                cloud=f"wss://127.0.0.1:{port}",
+                keys=keys / "agents" / str(i),
+                saved=tmp_path / f"{i}.state",
+                longest_pause=0.2,
+            ).run()
+            for i in range(1, 7)
+        ]
+        await asyncio.gather(serving, last, *others)
+
+    run(main())
+    assert (tmp_path / "problem" / "agents" / "7.state").exists()
+    told = runner.invoke(status_app, [str(store), "--json"])
+    assert told.exit_code == 0
+    facts = json.loads(told.stdout)
+    assert (facts["status"], facts["rounds"]) == ("done", 6)
+    assert facts["config"]["promise"]["epsilon"] <= 1.0987
+    shown = runner.invoke(status_app, [str(store)])
+    assert "6 of 6" in shown.stdout
+
+
+def test_status_of_a_halted_run_has_exit_code_1(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    store.halt("rolled back")
+    store.close()
+    assert runner.invoke(status_app, [str(tmp_path / "run.db")]).exit_code == 1
+
+
+def test_identities_are_made_renewed_and_revoked(tmp_path: Path) -> None:
+    folder = str(tmp_path / "keys")
+    made = runner.invoke(
+        identity, ["init", "--dir", folder, "--agents", "3", "--gateway", "2-3", "--host", "a.b"]
+    )
+    assert made.exit_code == 0, made.output
+    found = {p.name for p in (tmp_path / "keys" / "agents").iterdir()}
+    assert found == {"1", "2-3"}
+    certificate = tmp_path / "keys" / "agents" / "1" / "cert.pem"
+    before = certificate.read_bytes()
+    assert runner.invoke(identity, ["revoke", str(certificate), "--dir", folder]).exit_code == 0
+    assert runner.invoke(identity, ["issue", "--dir", folder, "--agents", "1"]).exit_code == 0
+    assert certificate.read_bytes() != before
+
+
+def test_settings_come_from_the_command_then_the_file_then_the_default(paper: Problem) -> None:
+    assert run_rounds(paper, 7) == 7
+    assert run_rounds(paper, None) == 2_000
+    assert algorithm_for(paper) == Tikhonov()
+    assert address("0.0.0.0:8443") == ("0.0.0.0", 8443)  # noqa: S104
+    assert address("[::1]:80") == ("::1", 80)
+    for text in ("8443", "host:", "host:99999", ":1"):
+        with pytest.raises(InputError, match="address:port"):
+            address(text)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_demo_runs_real_processes_and_draws(tmp_path: Path) -> None:
+    demo(folder=None, rounds=100, out=tmp_path)
+    assert (tmp_path / "demo.png").stat().st_size > 10_000

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from network_harness import plan_for
+
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.network.config import RunConfig
+from sottovoce.network.errors import HaltedError, StoreError
+from sottovoce.network.protocol.actions import Record
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.setup import make_config
+from sottovoce.network.store import Store, multipliers, summarise
+from sottovoce.privacy.sampler import Released
+from sottovoce.problem.problem import Problem
+
+
+def config(problem: Problem, store: Store, **changes: object) -> RunConfig:
+    settings = {"rounds": 10, "noise": "secure", "run_id": store.run_id} | changes
+    return make_config(plan_for(problem), Tikhonov(), **settings)  # type: ignore[arg-type]
+
+
+def record(k: int, x: float = 0.5) -> Record:
+    return Record(
+        k=k,
+        x=np.full(3, x),
+        mu=np.zeros(2),
+        y=np.zeros(1),
+        mu_next=np.ones(2) * k,
+        digest=bytes([k]) * 32,
+        held=frozenset({1}),
+    )
+
+
+def released() -> Released:
+    return Released(
+        values=np.array([2.0, 4.0]), multiples=np.array([1, 2]), grid=np.array([2.0, 2.0])
+    )
+
+
+def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    store.commit(record(1), released())
+    store.close()
+    again = Store(tmp_path / "run.db")
+    last = again.last()
+    assert last is not None
+    want = record(1)
+    for name in ("x", "mu", "y", "mu_next"):
+        assert getattr(last, name).tolist() == getattr(want, name).tolist()
+    assert (last.k, last.digest, last.held) == (1, want.digest, want.held)
+    assert again.digest(1) == want.digest
+    assert again.digest(2) is None
+    again.close()
+
+
+def test_releases_are_stored_as_integers_and_never_overwritten(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    store.commit(record(1), released())
+    with pytest.raises(StoreError):
+        store.commit(record(1, x=0.6), released())
+    store.close()
+    database = sqlite3.connect(tmp_path / "run.db")
+    (blob,) = database.execute("SELECT release FROM rounds WHERE k = 1").fetchone()
+    database.close()
+    assert np.frombuffer(blob, dtype="<i8").tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_states_of_earlier_rounds_are_erased_unless_asked_for(tmp_path: Path, keep: bool) -> None:
+    store = Store(tmp_path / "run.db", keep_states=keep)
+    canary = 0.123456789
+    store.commit(record(1, x=canary), released())
+    store.commit(record(2), released())
+    store.close()
+    kept = np.full(3, canary).tobytes() in (tmp_path / "run.db").read_bytes()
+    assert kept == keep
+
+
+def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    store.commit(record(1), released())
+    for path in tmp_path.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    store.close()
+
+
+def test_two_clouds_cannot_share_a_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    with pytest.raises(StoreError, match="another cloud"):
+        Store(tmp_path / "run.db")
+    code = "import sys; from sottovoce.network.store import Store; Store(sys.argv[1])"
+    other = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run.db")], capture_output=True, timeout=60
+    )
+    assert other.returncode == 1
+    assert b"another cloud" in other.stderr
+    store.close()
+    Store(tmp_path / "run.db").close()
+
+
+def test_a_store_is_pinned_to_one_configuration(tmp_path: Path, paper: Problem) -> None:
+    store = Store(tmp_path / "run.db")
+    store.pin(config(paper, store))
+    store.close()
+    store = Store(tmp_path / "run.db")
+    store.pin(config(paper, store))
+    for changes, word in (({"rounds": 11}, "rounds"), ({"noise": "simulated"}, "noise")):
+        with pytest.raises(StoreError, match=word):
+            store.pin(config(paper, store, **changes))
+    store.close()
+
+
+def test_a_halted_run_stays_halted(tmp_path: Path, paper: Problem) -> None:
+    store = Store(tmp_path / "run.db")
+    store.pin(config(paper, store))
+    store.halt("rolled back")
+    store.close()
+    store = Store(tmp_path / "run.db")
+    with pytest.raises(HaltedError, match="rolled back"):
+        store.pin(config(paper, store))
+    store.close()
+
+
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.db"
+    path.write_bytes(b"not a database at all, but somebody's notes")
+    with pytest.raises(StoreError):
+        Store(path)
+    assert path.read_bytes().startswith(b"not a database")
+    with pytest.raises(StoreError):
+        summarise(path)
+
+
+def test_a_summary_can_be_read_while_a_cloud_writes_and_has_no_states(
+    tmp_path: Path, paper: Problem
+) -> None:
+    store = Store(tmp_path / "run.db")
+    store.pin(config(paper, store))
+    store.incident(Code.CONFLICT, (3,), 1)
+    store.commit(record(1, x=0.987654321), released())
+    summary = summarise(tmp_path / "run.db")
+    assert (summary.status, summary.rounds, summary.held) == ("running", 1, 1)
+    assert summary.incidents == {"conflict": 1}
+    assert "0.98765" not in repr(summary)
+    assert multipliers(tmp_path / "run.db").tolist() == [[1.0, 1.0]]
+    store.close()
+
+
+def test_a_flood_of_incidents_costs_no_more_than_its_bound(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    for _ in range(5_000):
+        store.incident(Code.FLOOD, tuple(range(1, 500)), 1)
+    store.flush()
+    store.close()
+    assert summarise(tmp_path / "run.db").incidents == {"flood": 1_000}
