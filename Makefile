@@ -18,8 +18,8 @@ $(STAMP): pyproject.toml
 
 install: $(STAMP)  ## create .venv and install sottovoce with its development tools
 
-demo: $(STAMP)  ## run the main job: the paper, number by number
-	$(BIN)/sottovoce paper --out out
+demo: $(STAMP)  ## run the main job: a real cloud and seven agents solve the paper's problem privately
+	$(BIN)/sottovoce demo --out out
 
 test: check  ## format, lint, types, documentation and the whole test suite
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -31,14 +31,14 @@ check: $(STAMP)  ## formatting, lint, types, documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 
 format: $(STAMP)  ## format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 docs: $(STAMP)  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(STAMP)  ## benchmarks: ratios measured side by side in one run
 	$(BIN)/python -m benchmarks

@@ -25,7 +25,7 @@ def small(**changes: Any) -> sv.Problem:
 def test_constraints_become_g_at_most_zero_from_either_direction() -> None:
     x = sv.states(2, lower=-1, upper=1)
     below = small(constraints=[x[0] + x[1] <= 1]).constraints[0].rest[0]
-    above = small(constraints=[1 >= x[0] + x[1]]).constraints[0].rest[0]
+    above = small(constraints=[-x[0] - x[1] >= -1]).constraints[0].rest[0]
     text = small(constraints=["x1 + x2 <= 1"]).constraints[0].rest[0]
     assert below == above == text == x[0] + x[1] - 1
 
@@ -96,7 +96,8 @@ def test_at_least_is_the_negative_of_at_most() -> None:
     least = sv.total(ev, ev.state) >= 1
     assert least.sums[0].terms == (-ev.state,)
     np.testing.assert_array_equal(least.offset, [1.0])
-    reflected = np.array([3.0]) >= sv.total(ev, ev.state)
+    bound: Any = np.array([3.0])
+    reflected = bound >= sv.total(ev, ev.state)
     np.testing.assert_array_equal(reflected.offset, [-3.0])
 
 
@@ -114,7 +115,7 @@ def test_the_fingerprint_tells_public_from_private_changes() -> None:
 def test_a_problem_never_changes() -> None:
     problem = small()
     with pytest.raises(AttributeError, match="never changes"):
-        problem.groups = ()  # type: ignore[misc]
+        problem.groups = ()
     with pytest.raises(ValueError, match="read-only"):
         problem.groups[0].lower[0, 0] = 5.0
 

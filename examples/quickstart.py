@@ -1,0 +1,19 @@
+"""The example of the README."""
+
+import math
+
+import sottovoce as sv
+
+x = sv.states(3, lower=-10, upper=10)
+problem = sv.Problem(
+    states=x,
+    objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, (x[2] - 1) ** 2],
+    constraints=[x[0] + x[1] + x[2] <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
+)
+certificate = sv.certify(problem)
+plan = sv.plan(certificate, epsilon=math.log(3), delta=0.05, radius=1.0)
+print("assumptions hold:", certificate.holds)
+print("noise on g:", plan.sigma_g.round(2), "and on gradients:", plan.gradient_sigma)
+print("optimum:", sv.saddle_point(problem).x.round(3))
+print("accuracy that 2,000 rounds allow:", round(sv.limit(problem, plan, 2_000).x, 2))
+print(plan.guarantee(agent=2))

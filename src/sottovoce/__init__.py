@@ -1,0 +1,142 @@
+"""sottovoce: differentially private, cloud-based, constrained multi-agent optimization.
+
+Most names are imported when they are first used, so that an agent on a small device does not load
+what only a study needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Not lazily: the function shares its name with the package it comes from.
+from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certify.saddle import SaddlePoint, saddle_point
+
+if TYPE_CHECKING:
+    from sottovoce.algorithm.tikhonov import Tikhonov
+    from sottovoce.engine.result import Result, load
+    from sottovoce.engine.solve import solve
+    from sottovoce.errors import (
+        BudgetError,
+        CertificateError,
+        ConvexityError,
+        InputError,
+        PrivacyError,
+        ProblemError,
+        SottovoceError,
+    )
+    from sottovoce.network.agent import Agent
+    from sottovoce.network.cloud import Cloud
+    from sottovoce.network.errors import NetworkError
+    from sottovoce.network.home import Household
+    from sottovoce.privacy.ledger import Ledger
+    from sottovoce.privacy.limit import Limit, limit
+    from sottovoce.privacy.paper_method import Constants
+    from sottovoce.privacy.plan import Guarantee, NoisePlan, plan
+    from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
+    from sottovoce.problem import gallery
+    from sottovoce.problem.agents import fleet, states
+    from sottovoce.problem.constraints import total
+    from sottovoce.problem.expressions import exp, log, logsumexp, sqrt
+    from sottovoce.problem.folder import load_problem, save_problem
+    from sottovoce.problem.problem import Problem
+    from sottovoce.study.audit import Audit, audit
+    from sottovoce.study.tradeoff import tradeoff
+
+_HOME = {
+    "Agent": "sottovoce.network.agent",
+    "Audit": "sottovoce.study.audit",
+    "BudgetError": "sottovoce.errors",
+    "CertificateError": "sottovoce.errors",
+    "Cloud": "sottovoce.network.cloud",
+    "Constants": "sottovoce.privacy.paper_method",
+    "ConvexityError": "sottovoce.errors",
+    "Guarantee": "sottovoce.privacy.plan",
+    "Household": "sottovoce.network.home",
+    "InputError": "sottovoce.errors",
+    "Ledger": "sottovoce.privacy.ledger",
+    "Limit": "sottovoce.privacy.limit",
+    "NetworkError": "sottovoce.network.errors",
+    "NoisePlan": "sottovoce.privacy.plan",
+    "PrivacyError": "sottovoce.errors",
+    "Problem": "sottovoce.problem.problem",
+    "ProblemError": "sottovoce.errors",
+    "Result": "sottovoce.engine.result",
+    "SecureSampler": "sottovoce.privacy.sampler",
+    "SimulatedSampler": "sottovoce.privacy.sampler",
+    "SottovoceError": "sottovoce.errors",
+    "Tikhonov": "sottovoce.algorithm.tikhonov",
+    "audit": "sottovoce.study.audit",
+    "exp": "sottovoce.problem.expressions",
+    "fleet": "sottovoce.problem.agents",
+    "gallery": "sottovoce.problem.gallery",
+    "limit": "sottovoce.privacy.limit",
+    "load": "sottovoce.engine.result",
+    "load_problem": "sottovoce.problem.folder",
+    "log": "sottovoce.problem.expressions",
+    "logsumexp": "sottovoce.problem.expressions",
+    "plan": "sottovoce.privacy.plan",
+    "save_problem": "sottovoce.problem.folder",
+    "solve": "sottovoce.engine.solve",
+    "sqrt": "sottovoce.problem.expressions",
+    "states": "sottovoce.problem.agents",
+    "total": "sottovoce.problem.constraints",
+    "tradeoff": "sottovoce.study.tradeoff",
+}
+
+__all__ = [
+    "Agent",
+    "Audit",
+    "BudgetError",
+    "Certificate",
+    "CertificateError",
+    "Cloud",
+    "Constants",
+    "ConvexityError",
+    "Guarantee",
+    "Household",
+    "InputError",
+    "Ledger",
+    "Limit",
+    "NetworkError",
+    "NoisePlan",
+    "PrivacyError",
+    "Problem",
+    "ProblemError",
+    "Result",
+    "SaddlePoint",
+    "SecureSampler",
+    "SimulatedSampler",
+    "SottovoceError",
+    "Tikhonov",
+    "audit",
+    "certify",
+    "exp",
+    "fleet",
+    "gallery",
+    "limit",
+    "load",
+    "load_problem",
+    "log",
+    "logsumexp",
+    "plan",
+    "saddle_point",
+    "save_problem",
+    "solve",
+    "sqrt",
+    "states",
+    "total",
+    "tradeoff",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sottovoce' has no attribute {name!r}")
+    module = import_module(_HOME[name])
+    return module if name == "gallery" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

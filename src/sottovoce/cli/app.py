@@ -1,0 +1,66 @@
+"""The ``sottovoce`` command and how its errors look."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import typer
+
+from sottovoce.cli.console import errors
+from sottovoce.errors import SottovoceError
+
+COMMANDS = (
+    "check",
+    "plan",
+    "tradeoff",
+    "solve",
+    "plot",
+    "audit",
+    "cloud",
+    "agent",
+    "status",
+    "demo",
+    "paper",
+)
+GROUPS = ("identity", "ledger")
+
+
+def application(asked: str | None = None) -> typer.Typer:
+    """Return the command line with all commands, or with the one asked for alone.
+
+    An agent on a small device then loads what an agent needs and nothing else.
+    """
+    app = typer.Typer(
+        name="sottovoce",
+        help="Differentially private, cloud-based, constrained multi-agent optimization.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_several)
+    known = asked in (*COMMANDS, *GROUPS)
+    for name in (*COMMANDS, *GROUPS):
+        if known and name != asked:
+            continue
+        found = getattr(import_module(f"sottovoce.cli.{name}"), name)
+        if name in GROUPS:
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _several() -> None:
+    """Differentially private, cloud-based, constrained multi-agent optimization."""
+    # A callback makes Typer keep the command's name even where only one command is loaded.
+
+
+def main() -> None:
+    """Run the command line; an error made by the user becomes one line and exit code 2."""
+    try:
+        application(sys.argv[1] if len(sys.argv) > 1 else None)()
+    except SottovoceError as error:
+        errors.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
+        errors.print(str(error), markup=False, soft_wrap=True)
+        sys.exit(2)

@@ -1,0 +1,39 @@
+"""``sottovoce check``: certify a problem and say what holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.certify.certificate import certify
+from sottovoce.cli.console import console, print_json
+from sottovoce.cli.progress import working
+from sottovoce.problem.folder import load_problem
+from sottovoce.report.certificate import certificate_data, certificate_tables
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
+    original: Annotated[
+        bool, typer.Option("--original", help="keep the original boxes, do not tighten them")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
+) -> None:
+    """Certify a problem: its assumptions, domain, gradient kinds and sensitivities.
+
+    Exit code 1 if an assumption of the paper's Theorem 1 fails.
+
+    Example: sottovoce check examples/paper --json
+    """
+    problem = load_problem(folder)
+    with working("certifying"):
+        certificate = certify(problem, tighten=not original)
+    if json:
+        print_json(certificate_data(certificate))
+    else:
+        for table in certificate_tables(certificate):
+            console.print(table)
+    if not certificate.holds:
+        raise typer.Exit(1)

@@ -1,0 +1,128 @@
+"""``sottovoce cloud``: coordinate the agents of a problem, privately."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sottovoce.certify.certificate import certify
+from sottovoce.cli.console import errors
+from sottovoce.cli.options import (
+    AdjacencyOption,
+    Delta,
+    Epsilon,
+    Radius,
+    algorithm_for,
+    make_plan,
+)
+from sottovoce.cli.progress import working
+from sottovoce.errors import InputError
+from sottovoce.network import logs, loop
+from sottovoce.network.cloud import LINGER_SECONDS, Cloud, CloudResult, Straggler
+from sottovoce.network.files import read_public
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.problem import Problem
+
+ROUNDS = 2_000
+
+
+def cloud(
+    folder: Annotated[Path, typer.Argument(help="folder with problem.toml; no agents/ needed")],
+    keys: Annotated[Path, typer.Option(help="folder from sottovoce identity init")],
+    store: Annotated[Path, typer.Option(help="file of the run; go on from it if it exists")],
+    listen: Annotated[str, typer.Option(help="address:port")] = "127.0.0.1:8443",
+    rounds: Annotated[int | None, typer.Option(help="rounds to run; 2000 if nobody says")] = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    radius: Radius = None,
+    adjacency: AdjacencyOption = None,
+    straggler: Annotated[str, typer.Option(help="wait for lost agents, or hold them")] = "wait",
+    deadline: Annotated[
+        str | None, typer.Option(help="for hold: seconds per round, e.g. 2s or 0.5")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="accounts; the run is refused if they do not cover it")
+    ] = None,
+    keep_states: Annotated[
+        bool, typer.Option("--keep-states", help="keep raw states of all rounds, for an audit")
+    ] = False,
+    linger: Annotated[
+        float, typer.Option(help="seconds to wait for agents that missed the end")
+    ] = LINGER_SECONDS,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+) -> None:
+    """Run the cloud of a problem: collect states, add noise, send multipliers.
+
+    Killed at any moment, the same command continues the same run. What is not given is taken from
+    problem.toml.
+
+    Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
+    """
+    logs.configure(log_level)
+    problem = read_public(folder)
+    count = run_rounds(problem, rounds)
+    with working("certifying and planning"):
+        plan = make_plan(
+            problem,
+            certify(problem.cloud),
+            epsilon=epsilon,
+            delta=delta,
+            radius=radius,
+            adjacency=adjacency,
+            rounds=count,
+        )
+    result = loop.run(
+        _serve(
+            plan,
+            rounds=count,
+            keys=keys,
+            store=store,
+            listen=address(listen),
+            algorithm=algorithm_for(problem),
+            straggler=_straggler(straggler),
+            deadline=None if deadline is None else _seconds(deadline),
+            ledger=None if ledger is None else Ledger(ledger),
+            keep_states=keep_states,
+            linger=linger,
+        )
+    )
+    errors.print(f"done: {result.rounds:,} rounds in {result.seconds:.1f} s")
+
+
+async def _serve(plan: NoisePlan, *, linger: float, **settings: Any) -> CloudResult:
+    # The cloud makes asyncio objects, so it must be made inside the loop.
+    await asyncio.sleep(0)
+    return await Cloud(plan, **settings).run(linger=linger)
+
+
+def run_rounds(problem: Problem, asked: int | None) -> int:
+    """Return the rounds to run: as asked, else as the problem file says, else 2,000."""
+    said = problem.schedule.get("rounds", problem.privacy.get("rounds", ROUNDS))
+    return int(said) if asked is None else asked
+
+
+def address(text: str) -> tuple[str, int]:
+    """Read ``host:port``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InputError(f"listen must be address:port, got {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text.removesuffix("s"))
+    except ValueError:
+        raise InputError(f"deadline must be seconds such as 2s, got {text!r}") from None
+
+
+def _straggler(text: str) -> Straggler:
+    if text == "wait":
+        return "wait"
+    if text == "hold":
+        return "hold"
+    raise InputError(f"straggler must be wait or hold, got {text!r}")

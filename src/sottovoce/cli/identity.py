@@ -1,0 +1,72 @@
+"""``sottovoce identity``: keys and certificates for a cloud and its agents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli.console import console
+from sottovoce.network import identity as authority
+
+identity = typer.Typer(help="Keys and certificates for a cloud and its agents.")
+
+Folder = Annotated[Path, typer.Option("--dir", help="folder of the authority and the cloud")]
+Days = Annotated[int, typer.Option(min=0, help="how long certificates last")]
+
+
+@identity.command()
+def init(
+    folder: Folder,
+    agents: Annotated[int, typer.Option(min=1, help="number of agents")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="name or address of the cloud; may be repeated")
+    ] = None,
+    gateway: Annotated[
+        list[str] | None, typer.Option(help="agents on one connection, e.g. 1-250; repeatable")
+    ] = None,
+    days: Days = authority.DAYS,
+) -> None:
+    """Make a private authority and certificates for the cloud, its operator and every agent.
+
+    Example: sottovoce identity init --dir cloud-keys --agents 7
+    """
+    ranges = [authority.parse_range(text) for text in gateway or ()]
+    authority.create(folder, agents=agents, hosts=host or (), gateways=ranges, days=days)
+    console.print(
+        f"wrote {folder}: give each device its folder under {folder / 'agents'}, the operator "
+        f"{folder / 'operator'}, and move {folder / 'ca.key'} to a safe place",
+        soft_wrap=True,
+    )
+
+
+@identity.command()
+def issue(
+    folder: Folder,
+    agents: Annotated[str | None, typer.Option(help="a number, or a range for a gateway")] = None,
+    host: Annotated[
+        list[str] | None, typer.Option(help="renew the cloud's certificate under these names")
+    ] = None,
+    days: Days = authority.DAYS,
+) -> None:
+    """Issue certificates anew, before they end or after a key has leaked.
+
+    Example: sottovoce identity issue --dir cloud-keys --agents 3
+    """
+    wanted = None if agents is None else authority.parse_range(agents)
+    authority.issue(folder, agents=wanted, hosts=host, days=days)
+    console.print(f"issued in {folder}", soft_wrap=True)
+
+
+@identity.command()
+def revoke(
+    certificate: Annotated[Path, typer.Argument(help="the certificate, cert.pem")],
+    folder: Folder,
+) -> None:
+    """Revoke a certificate; a running cloud drops its owner within seconds.
+
+    Example: sottovoce identity revoke cloud-keys/agents/3/cert.pem --dir cloud-keys
+    """
+    serial = authority.revoke(folder, certificate)
+    console.print(f"revoked {serial}", soft_wrap=True)

@@ -1,0 +1,83 @@
+"""Options that several commands share, and how the problem file fills them in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.certify.certificate import Certificate
+from sottovoce.errors import InputError
+from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.problem.problem import Problem
+from sottovoce.problem.text import parse_number
+
+Epsilon = Annotated[
+    str | None, typer.Option(help="privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
+]
+Delta = Annotated[str | None, typer.Option(help="failure probability in (0, 1)")]
+Radius = Annotated[str | None, typer.Option(help="b, one number or one per agent '1,1,0.5'")]
+AdjacencyOption = Annotated[
+    str | None, typer.Option(help="trajectory (default), per-round or everything")
+]
+Rounds = Annotated[int | None, typer.Option(help="rounds the plan covers")]
+Method = Annotated[str, typer.Option(help="joint, or paper for Theorems 2 and 3")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
+
+
+def numbers(text: str, name: str) -> list[float]:
+    """Read a comma-separated list of numbers such as ``0.1,ln(3),1e-6``."""
+    return [parse_number(part, where=f"--{name}") for part in text.split(",")]
+
+
+def make_plan(
+    problem: Problem,
+    certificate: Certificate,
+    *,
+    epsilon: str | None,
+    delta: str | None,
+    radius: str | None,
+    adjacency: str | None,
+    rounds: int | None,
+    method: str = "joint",
+    allow_undernoised: bool = False,
+) -> NoisePlan:
+    """Plan with the options given, and those of the file's [privacy] table otherwise."""
+    kind = adjacency or str(problem.privacy.get("adjacency", "trajectory"))
+    chosen = {"epsilon": epsilon, "delta": delta, "radius": radius}
+    values = {name: _value(problem, name, text) for name, text in chosen.items()}
+    for name in ("epsilon", "delta"):
+        if values[name] is None:
+            raise InputError(
+                f"{name} must be given: use --{name}, or write it under [privacy] in problem.toml"
+            )
+    if kind == "everything" and radius is None:
+        values["radius"] = None
+    return plan(
+        certificate,
+        adjacency=kind,
+        rounds=rounds if rounds is not None else problem.privacy.get("rounds"),
+        method=method,
+        allow_undernoised=allow_undernoised,
+        **values,
+    )
+
+
+def algorithm_for(problem: Problem) -> Algorithm:
+    """Return the algorithm that the file's [schedule] table asks for."""
+    asked = {
+        name: parse_number(value, where=f"[schedule] {name}") if isinstance(value, str) else value
+        for name, value in problem.schedule.items()
+        if name in ("gamma_bar", "alpha_bar", "c1", "c2")
+    }
+    return Tikhonov(**asked)
+
+
+def _value(problem: Problem, name: str, text: str | None) -> Any:
+    given = problem.privacy.get(name) if text is None else text
+    if isinstance(given, str):
+        listed = numbers(given, name)
+        return listed[0] if len(listed) == 1 else listed
+    return given

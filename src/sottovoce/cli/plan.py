@@ -1,0 +1,62 @@
+"""``sottovoce plan``: the noise of every output and the promise it keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.certify.certificate import certify
+from sottovoce.cli.console import console, print_json
+from sottovoce.cli.options import (
+    AdjacencyOption,
+    Delta,
+    Epsilon,
+    Json,
+    Method,
+    Radius,
+    Rounds,
+    make_plan,
+)
+from sottovoce.cli.progress import working
+from sottovoce.problem.folder import load_problem
+from sottovoce.report.plan import plan_data
+
+
+def plan(
+    folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    radius: Radius = None,
+    adjacency: AdjacencyOption = None,
+    rounds: Rounds = None,
+    method: Method = "joint",
+    allow_undernoised: Annotated[
+        bool, typer.Option(help="with --method paper: plan even where the promise breaks")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Choose the noise of every released number so that every agent's promise is kept.
+
+    What is not given is taken from the privacy table of problem.toml.
+
+    Example: sottovoce plan examples/paper --epsilon 'ln(3)' --delta 0.05 --radius 1
+    """
+    problem = load_problem(folder)
+    with working("certifying and planning"):
+        made = make_plan(
+            problem,
+            certify(problem),
+            epsilon=epsilon,
+            delta=delta,
+            radius=radius,
+            adjacency=adjacency,
+            rounds=rounds,
+            method=method,
+            allow_undernoised=allow_undernoised,
+        )
+    if json:
+        print_json(plan_data(made))
+    else:
+        console.print(str(made), markup=False, soft_wrap=True)

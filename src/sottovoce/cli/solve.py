@@ -1,0 +1,135 @@
+"""``sottovoce solve``: run a problem in one process and keep the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from sottovoce.certify.certificate import certify
+from sottovoce.cli.console import console, print_json
+from sottovoce.cli.options import algorithm_for, make_plan
+from sottovoce.cli.progress import working
+from sottovoce.engine.result import Result
+from sottovoce.engine.solve import solve as run_rounds
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.folder import load_problem
+from sottovoce.problem.problem import Problem
+
+_QUANTILES = (5, 50, 95)
+_QUANTITIES = {
+    "error_x": "|x - x_hat|",
+    "error_mu": "|mu - mu_hat|",
+    "violation": "largest violation",
+    "residual": "optimality residual",
+    "objective": "objective",
+}
+
+
+def solve(
+    folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
+    rounds: Annotated[int, typer.Option("--rounds", help="how many rounds")],
+    runs: Annotated[int, typer.Option("--runs", help="how many independent runs")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="run r depends on (seed, r) alone")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for result.npz and convergence.png")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
+) -> None:
+    """Simulate a problem with the noise its privacy table asks for; without one, without noise.
+
+    Ctrl-C ends early with what has been computed. Noise comes from the seed: nothing is private.
+
+    Example: sottovoce solve examples/paper --rounds 20000 --runs 64 --out out
+    """
+    problem = load_problem(folder)
+    result = run_rounds(
+        problem,
+        _plan(problem, rounds),
+        rounds=rounds,
+        runs=runs,
+        seed=seed,
+        algorithm=algorithm_for(problem),
+    )
+    files = _write(result, out)
+    if json:
+        print_json({**_summary(result), "files": files})
+        return
+    console.print(_table(result))
+    console.print(f"noise: {result.noise}", soft_wrap=True)
+    for file in files:
+        console.print(f"wrote {file}", soft_wrap=True)
+
+
+def _plan(problem: Problem, rounds: int) -> NoisePlan | None:
+    if not problem.privacy:
+        return None
+    with working("certifying and planning"):
+        return make_plan(
+            problem,
+            certify(problem),
+            epsilon=None,
+            delta=None,
+            radius=None,
+            adjacency=None,
+            rounds=problem.privacy.get("rounds", max(rounds, 1)),
+        )
+
+
+def _write(result: Result, out: Path | None) -> list[str]:
+    if out is None:
+        return []
+    out.mkdir(parents=True, exist_ok=True)
+    files = [out / "result.npz", out / "convergence.png"]
+    result.save(files[0])
+    result.plot(files[1])
+    return [str(file) for file in files]
+
+
+def _finals(result: Result) -> dict[str, Any]:
+    """Quantiles over the runs of what was measured last; None where the saddle is not known."""
+    ends = {name: getattr(result.trace, name)[:, -1] for name in _QUANTITIES}
+    good = result.failed == 0
+    return {
+        name: np.percentile(values[good], _QUANTILES) if np.isfinite(values[good]).all() else None
+        for name, values in ends.items()
+        if good.any()
+    }
+
+
+def _summary(result: Result) -> dict[str, Any]:
+    finals = {
+        name: None if values is None else dict(zip(("p5", "median", "p95"), values, strict=True))
+        for name, values in _finals(result).items()
+    }
+    return {
+        "runs": result.runs,
+        "rounds": result.rounds,
+        "requested": result.requested,
+        "seed": result.seed,
+        "interrupted": result.interrupted,
+        "failed": {str(r + 1): int(k) for r, k in enumerate(result.failed) if k > 0},
+        "seconds": result.seconds,
+        "algorithm": result.algorithm,
+        "noise": result.noise,
+        "final": finals,
+    }
+
+
+def _table(result: Result) -> Table:
+    failed = int(np.count_nonzero(result.failed))
+    title = f"{result.rounds:,} rounds, {result.runs} run{'s' if result.runs > 1 else ''}, "
+    title += f"{result.seconds:.2f} s"
+    title += f", {failed} failed" if failed else ""
+    title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
+    table = Table(title=title)
+    table.add_column("after the last round")
+    for name in ("5%", "median", "95%"):
+        table.add_column(name, justify="right")
+    for name, values in _finals(result).items():
+        if values is not None:
+            table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))
+    return table

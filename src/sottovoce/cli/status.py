@@ -1,0 +1,56 @@
+"""``sottovoce status``: how far a run is, from its store, without a single state."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from sottovoce.cli.console import console, print_json
+from sottovoce.network.store import Summary, summarise
+
+
+def status(
+    store: Annotated[Path, typer.Argument(help="the store of a run, e.g. run.db")],
+    json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
+) -> None:
+    """Show a run: rounds, multipliers, promise and refusals; a cloud may be working on it.
+
+    Exit code 1 if the run was halted for good.
+
+    Example: sottovoce status run.db
+    """
+    summary = summarise(store)
+    if json:
+        print_json(asdict(summary))
+    else:
+        console.print(_table(summary))
+    if summary.status == "halted":
+        raise typer.Exit(1)
+
+
+def _table(summary: Summary) -> Table:
+    table = Table(show_header=False)
+    config = summary.config
+    table.add_row("status", summary.status + (f": {summary.reason}" if summary.reason else ""))
+    total = "" if config is None else f" of {config.rounds:,}"
+    table.add_row("rounds", f"{summary.rounds:,}{total}")
+    table.add_row("begun", summary.created)
+    if config is not None:
+        promise = config.promise
+        table.add_row("run", config.run_id)
+        table.add_row("noise", config.noise)
+        table.add_row(
+            "promise",
+            f"({promise['epsilon']:.4g}, {promise['delta']:g})-DP or better for every agent, "
+            f"{promise['adjacency']} adjacency with radius {promise['radius']:g}, "
+            f"mu = {promise['gdp_mu']:.4g}",
+        )
+    table.add_row("multipliers", ", ".join(f"{m:.4g}" for m in summary.mu[:16]))
+    table.add_row("held", f"{summary.held:,} agent-rounds")
+    refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
+    table.add_row("refused", refused or "none")
+    return table

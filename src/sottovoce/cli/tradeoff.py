@@ -1,0 +1,59 @@
+"""``sottovoce tradeoff``: what each epsilon buys, before anything is run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sottovoce.cli.console import console, errors, print_json
+from sottovoce.cli.options import AdjacencyOption, Delta, Json, Radius, numbers
+from sottovoce.cli.progress import working
+from sottovoce.errors import InputError
+from sottovoce.problem.folder import load_problem
+from sottovoce.report.tradeoff import tradeoff_figure, tradeoff_table
+from sottovoce.study.tradeoff import tradeoff as study
+
+
+def tradeoff(
+    folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
+    epsilon: Annotated[str, typer.Option(help="values of epsilon")] = "0.1,0.5,1,2",
+    delta: Delta = None,
+    radius: Radius = None,
+    adjacency: AdjacencyOption = None,
+    rounds: Annotated[str, typer.Option(help="numbers of rounds")] = "500,2000,10000",
+    out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
+    json: Json = False,
+) -> None:
+    """Show the noise, the offset that stays hidden and the accuracy to expect.
+
+    Example: sottovoce tradeoff examples/paper --epsilon 0.1,0.5,1,2 --out out
+    """
+    problem = load_problem(folder)
+    settings = problem.privacy
+    kind = adjacency or str(settings.get("adjacency", "trajectory"))
+    d = numbers(str(delta if delta is not None else settings.get("delta", "")) or "nan", "delta")
+    b = radius if radius is not None else settings.get("radius")
+    radii = None if kind == "everything" or b is None else numbers(str(b), "radius")
+    counts = numbers(rounds, "rounds")
+    if any(count != int(count) for count in counts):
+        raise InputError(f"rounds must be whole numbers, got {rounds}")
+    with working("certifying and planning"):
+        rows = study(
+            problem,
+            epsilons=numbers(epsilon, "epsilon"),
+            rounds=[int(count) for count in counts],
+            delta=d[0],
+            radius=radii[0] if radii is not None and len(radii) == 1 else radii,
+            adjacency=kind,
+        )
+    if json:
+        print_json([asdict(row) for row in rows])
+    else:
+        console.print(tradeoff_table(rows))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        tradeoff_figure(rows, out / "tradeoff.png")
+        errors.print(f"figure: {out / 'tradeoff.png'}")

@@ -1,0 +1,47 @@
+"""An audit as a table and as the trade-off curve: claimed, measured, perfect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from sottovoce.privacy.gaussian import attacker
+from sottovoce.study.audit import CONFIDENCE, Audit
+
+
+def audit_table(audit: Audit) -> Table:
+    """Return claim and measurement side by side."""
+    table = Table(
+        title=f"Agent {audit.agent}: {audit.runs:,} games of {audit.rounds} rounds per world, "
+        f"bounds at {CONFIDENCE:.1%} confidence",
+        title_justify="left",
+    )
+    for heading in ("", "Gaussian-DP mu", f"epsilon at delta = {audit.delta:g}"):
+        table.add_column(heading, justify="right")
+    table.add_row("claimed, at most", f"{audit.claimed_mu:.4f}", f"{audit.claimed_epsilon:.4f}")
+    table.add_row("behaviours played", f"{audit.played_mu:.4f}", "")
+    table.add_row("measured, at least", f"{audit.measured_mu:.4f}", f"{audit.measured_epsilon:.4f}")
+    table.add_row("Clopper-Pearson, at least", "", f"{audit.clopper_pearson_epsilon:.4f}")
+    verdict = "[green]holds[/]" if audit.passed else "[bold red]BROKEN[/]"
+    table.add_row("the claim", verdict, f"best attack: {audit.attack}")
+    return table
+
+
+def audit_figure(audit: Audit, path: Path) -> None:
+    """Draw misses against false alarms: claimed bound, measured attack, and blind guessing."""
+    figure = Figure(figsize=(6.0, 5.6), layout="constrained")
+    axes = figure.subplots()
+    alarm = np.linspace(0.0, 1.0, 400)
+    axes.plot(alarm, attacker(audit.claimed_mu).miss_rate(alarm), color="tab:blue",
+              label=f"claimed: no attack below (mu = {audit.claimed_mu:.3f})")  # fmt: skip
+    axes.plot(audit.false_alarms, audit.misses, color="tab:red", marker=".", markersize=4,
+              label=f"measured: {audit.attack}")  # fmt: skip
+    axes.plot(alarm, 1.0 - alarm, color="grey", linestyle=":", label="perfect privacy: guessing")
+    axes.set(xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1), aspect="equal",
+             title=f"Telling two behaviours of agent {audit.agent} apart")  # fmt: skip
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=9)
+    figure.savefig(path, dpi=150)

@@ -1,0 +1,133 @@
+"""The reproduction of the paper as tables, data and the paper's figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from sottovoce.engine.result import Result
+from sottovoce.problem.agents import Array
+from sottovoce.report.comparison import Comparison, compare, compare_each, comparison_table
+
+
+def paper_comparisons(
+    published: Mapping[str, Any], recomputed: Mapping[str, Any]
+) -> list[Comparison]:
+    """Compare every published figure but the errors with the recomputed one."""
+    return list(_comparisons(published, recomputed))
+
+
+def _comparisons(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Comparison]:
+    yield compare("kappa(0.05, ln 3)", before["kappa"], after["kappa"], 4, "K_delta was rounded")
+    yield compare("K_g", before["k_g"], after["k_g"], 3, "too small for Theorem 3")
+    yield from compare_each("K_g'^", before["k_prime"], after["k_prime"], 2, "arithmetic slip")
+    yield from compare_each(
+        "sigma_sq_", before["sigma_sq"], after["sigma_sq"], 4, "follows from kappa and K_g'"
+    )
+    yield compare(
+        "sigma_g_sq", before["sigma_g_sq"], after["sigma_g_sq"], 4, "follows from kappa and K_g"
+    )
+    yield from compare_each("x-hat_", before["x_hat"], after["x_hat"], 3, _stopped(before, after))
+    yield from compare_each("mu-hat_", before["mu_hat"], after["mu_hat"], 4, "stopped early")
+
+
+def _stopped(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Why components of x-hat differ: an early stop shows most where the objective is flat."""
+    gaps = np.abs(np.asarray(after["x_hat"]) - before["x_hat"])
+    return ["stopped early, and flat here" if gap > 0.01 else "stopped early" for gap in gaps]
+
+
+def ensemble_data(
+    ensemble: Mapping[int, Mapping[str, Array]], quantiles: Sequence[float]
+) -> dict[str, Any]:
+    """Return the quantiles of every error at every step, keyed by step, error and quantile."""
+    return {
+        str(step): {
+            name: {str(q): float(np.quantile(values, q)) for q in quantiles}
+            for name, values in errors.items()
+        }
+        for step, errors in ensemble.items()
+    }
+
+
+def error_table(
+    published: Mapping[int, Mapping[str, float]],
+    ensemble: Mapping[int, Mapping[str, Array]],
+    quantiles: Sequence[float],
+) -> Table:
+    """Return the errors of the simulation beside the published ones."""
+    runs = len(next(iter(next(iter(ensemble.values())).values())))
+    table = Table(
+        title=f"Errors of Algorithm 1 with the published noise, {runs} seeds", title_justify="left"
+    )
+    table.add_column("step", justify="right")
+    table.add_column("distance to")
+    table.add_column("published", justify="right")
+    for q in quantiles:
+        table.add_column(f"{q:.0%}", justify="right")
+    table.add_column("as near", justify="right")
+    for step, errors in ensemble.items():
+        for name, values in errors.items():
+            which, _, against = name.partition("_")
+            printed = published[step][which]
+            reached = int(np.sum(values <= printed))
+            table.add_row(
+                f"{step:,}",
+                f"{which}, published" if against else f"{which}, true",
+                f"{printed:.4f}",
+                *(f"{np.quantile(values, q):.4f}" for q in quantiles),
+                f"[{'green' if reached else 'yellow'}]{reached} of {runs}[/]",
+            )
+    return table
+
+
+def paper_tables(
+    published: Mapping[str, Any],
+    recomputed: Mapping[str, Any],
+    ensemble: Mapping[int, Mapping[str, Array]],
+    quantiles: Sequence[float],
+) -> list[Table]:
+    """Return all comparisons as tables for people."""
+    return [
+        comparison_table("The paper, number by number", paper_comparisons(published, recomputed)),
+        error_table(published["errors"], ensemble, quantiles),
+    ]
+
+
+def paper_figure(result: Result, published: Mapping[int, Mapping[str, float]], path: Path) -> None:
+    """Draw the paper's figure: both error norms against k, one run and the ensemble's band."""
+    with mpl.rc_context({"font.size": 11}):
+        figure = Figure(figsize=(9.0, 5.2), layout="constrained")
+        axes = figure.subplots()
+        k = result.trace.k
+        for values, colour, name in (
+            (result.trace.error_x, "tab:blue", "x"),
+            (result.trace.error_mu, "tab:red", r"\mu"),
+        ):
+            low, middle, high = np.quantile(values, (0.05, 0.5, 0.95), axis=0)
+            label = rf"$\|{name}(k) - \hat{{{name}}}\|$"
+            axes.fill_between(k, low, high, color=colour, alpha=0.18, linewidth=0,
+                              label=f"{label}, 5% to 95% of {result.runs} runs")  # fmt: skip
+            axes.plot(k, middle, color=colour, linewidth=1.0, linestyle="--")
+            axes.plot(k, values[0], color=colour, linewidth=1.2, label=f"{label}, one run")
+        for name, colour in (("x", "tab:blue"), ("mu", "tab:red")):
+            axes.plot(list(published), [printed[name] for printed in published.values()],
+                      marker="*", markersize=13, color=colour, markeredgecolor="black",
+                      linestyle="none", label=f"published, {name}")  # fmt: skip
+        axes.set(
+            xscale="log",
+            yscale="log",
+            xlim=(1, 1.2 * k[-1]),
+            xlabel="round k",
+            ylabel="distance to the true saddle point",
+            title="Algorithm 1 with the published noise",
+        )
+        axes.grid(which="both", alpha=0.25)
+        axes.legend(fontsize=9, loc="lower left")
+        figure.savefig(path, dpi=150)

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAPER = Path(__file__).parents[2] / "examples" / "paper"
+COUPLED = Path(__file__).parents[2] / "examples" / "coupled"
+
+
+def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", "from sottovoce.cli import main; main()", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def run_json(*arguments: str | Path, code: int = 0) -> Any:
+    return json.loads(run(*arguments, "--json", code=code).stdout)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check"],
+        ["plan"],
+        ["tradeoff"],
+        ["audit"],
+        ["paper"],
+        ["solve"],
+        ["plot"],
+        ["ledger", "show"],
+        ["ledger", "grant"],
+    ],
+)
+def test_help_shows_an_example(command: list[str]) -> None:
+    text = " ".join(run(*command, "--help").stdout.replace("│", " ").split())
+    assert f"Example: sottovoce {' '.join(command)}" in text
+
+
+def test_check_reports_every_part_of_the_certificate() -> None:
+    data = run_json("check", PAPER)
+    assert data["holds"] is True
+    assert {a["status"] for a in data["assumptions"]} <= {"proven", "numerical"}
+    assert data["paper"]["k_g"] == pytest.approx(472.674613, abs=5e-7)
+    assert data["paper"]["column_sensitivity_g"] == pytest.approx(333.934292, abs=5e-7)
+    assert data["sensitivity"]["upper"][0][:4] == [1.0, 1.0, 1.0, 0.0]
+    assert {e["kind"] for e in data["gradients"]} == {"public", "own"}
+    assert data["domain"][5]["upper"][0] == pytest.approx(2.28, abs=0.01)
+    text = run("check", PAPER).stdout
+    assert "Slater" in text
+    assert "proven" in text
+
+
+def test_check_fails_with_exit_code_1_where_an_assumption_fails(tmp_path: Path) -> None:
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "problem.toml").write_text(
+        "agents = [{lower = -1, upper = 1}, {lower = -1, upper = 1}]\n"
+        'constraints = ["x1*x2 <= 0.5"]\n'
+    )
+    for i in (1, 2):
+        (tmp_path / f"agents/{i}.toml").write_text(f'objective = "x{i}**2"\n')
+    data = run_json("check", tmp_path, code=1)
+    failing = next(a for a in data["assumptions"] if a["name"] == "convexity of g1")
+    assert failing["status"] == "fails"
+    assert failing["witness"] is not None
+    refused = run("plan", tmp_path, "--epsilon", "1", "--delta", "0.1", "--radius", "1", code=2)
+    assert "must be convex" in refused.stderr
+
+
+def test_plan_gives_the_promised_json() -> None:
+    data = run_json("plan", PAPER, "--epsilon", "ln(3)", "--delta", "0.05", "--radius", "1")
+    assert len(data["sigma_g"]) == 4
+    assert len(data["sigma_gradient"]) == 7
+    assert data["sigma_gradient"][5] == [[0.0]] * 4
+    assert data["adjacency"] == "trajectory"
+    assert data["radius"] == [1.0] * 7
+    for agent in data["agents"]:
+        assert agent["delta"] <= 0.05
+        assert agent["epsilon"] <= math.log(3) * (1 + 1e-9)
+
+
+def test_the_papers_method_gives_the_papers_sigmas() -> None:
+    data = run_json("plan", PAPER, "--method", "paper")
+    factor = 1.7563398731
+    assert data["sigma_g"] == pytest.approx([factor * 472.674613] * 4, rel=1e-8)
+    assert data["sigma_gradient"][2][0] == pytest.approx([2 * factor], rel=1e-8)
+    assert data["sigma_gradient"][0] == [[0.0]] * 4
+
+
+def test_plan_says_what_is_hidden_and_what_is_not() -> None:
+    text = run("plan", PAPER, "--rounds", "500000").stdout
+    assert "a constant offset of 0.0014 over 500,000 rounds is hidden" in text
+    assert "every other agent" in text
+    assert "the cloud itself" in text
+
+
+def test_tradeoff_shows_that_privacy_costs_accuracy(tmp_path: Path) -> None:
+    rows = run_json("tradeoff", PAPER, "--epsilon", "0.5,2", "--rounds", "1000", "--out", tmp_path)
+    assert rows[0]["x"] > rows[1]["x"]
+    assert rows[0]["hidden_offset"] == pytest.approx(1 / math.sqrt(1000))
+    assert (tmp_path / "tradeoff.png").stat().st_size > 10_000
+
+
+def test_audit_finds_no_more_than_claimed(tmp_path: Path) -> None:
+    data = run_json("audit", PAPER, "--agent", "6", "--runs", "4000", "--out", tmp_path)
+    assert data["passed"] is True
+    assert 0.0 < data["measured_mu"] <= data["claimed_mu"]
+    assert (tmp_path / "audit.png").stat().st_size > 10_000
+
+
+def test_ledger_grants_and_shows(tmp_path: Path) -> None:
+    file = tmp_path / "budget.db"
+    granted = run("ledger", "grant", file, "--agent", "x1", "--epsilon", "ln(3)", "--delta", "0.05")
+    assert "x1" in granted.stdout
+    accounts = run_json("ledger", "show", file)
+    assert accounts[0]["agent"] == "x1"
+    assert accounts[0]["spent"] == 0.0
+    assert "no such file" in run("ledger", "show", tmp_path / "none.db", code=2).stderr
+
+
+def test_paper_reports_published_and_recomputed_side_by_side(tmp_path: Path) -> None:
+    data = run_json("paper", "--runs", "4", "--out", tmp_path)
+    for key in ("kappa", "k_g", "k_prime", "sigma_sq", "sigma_g_sq", "x_hat", "mu_hat", "errors"):
+        assert key in data["published"]
+        assert key in data["recomputed"]
+    assert data["recomputed"]["kappa"] == pytest.approx(1.7563398731, abs=5e-11)
+    assert data["exact_sigma"] == pytest.approx(1.2559236655, abs=5e-11)
+    assert data["column_sensitivity_g"] == pytest.approx(333.934292, abs=5e-7)
+    assert data["recomputed"]["x_hat"][4] == pytest.approx(-3, abs=5e-3)
+    assert set(data["recomputed"]["errors"]) == {"200000", "500000"}
+    assert set(data["ensemble"]["500000"]["x"]) == {"0.05", "0.5", "0.95"}
+    assert data["limit"]["x"] == pytest.approx(1.43, abs=0.005)
+    assert data["limit"]["mu"] == pytest.approx(2.82, abs=0.005)
+    assert (tmp_path / "paper.png").stat().st_size > 20_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "nowhere"], "must exist"),
+        (["plan", PAPER, "--epsilon", "-1"], "epsilon must be positive"),
+        (["plan", PAPER, "--delta", "1.5"], "delta must lie in (0, 1)"),
+        (["plan", PAPER, "--radius", "0"], "radius must be positive"),
+        (["plan", PAPER, "--radius", "1,2"], "one per agent (7)"),
+        (["plan", PAPER, "--adjacency", "per-round"], "rounds must be given"),
+        (["plan", PAPER, "--adjacency", "nearby"], "adjacency must be one of"),
+        (["plan", PAPER, "--epsilon", "__import__('os')"], "--epsilon"),
+        (["plan", COUPLED], "epsilon must be given"),
+        (["audit", PAPER, "--agent", "8"], "agent must lie in 1..7"),
+    ],
+)
+def test_bad_input_is_one_clear_line_and_exit_code_2(
+    arguments: list[str | Path], message: str
+) -> None:
+    done = run(*arguments, code=2)
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

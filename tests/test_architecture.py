@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import sottovoce as sv
+
+SOURCE = Path(sv.__file__).parent
+
+# Imports point only towards the left.
+LAYERS = (
+    "errors",
+    "problem",
+    "certify",
+    "privacy",
+    "algorithm",
+    "engine",
+    "network",
+    "study",
+    "report",
+    "cli",
+)
+
+
+def layer_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.startswith("sottovoce.")}
+
+
+def test_imports_point_only_towards_the_left() -> None:
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue
+        for module in imports(path):
+            if LAYERS.index(layer_of(module)) > LAYERS.index(own):
+                wrong.append(f"{path.relative_to(SOURCE)} imports {module}")
+    assert wrong == []
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(sv.__all__) == [
+        "Agent",
+        "Audit",
+        "BudgetError",
+        "Certificate",
+        "CertificateError",
+        "Cloud",
+        "Constants",
+        "ConvexityError",
+        "Guarantee",
+        "Household",
+        "InputError",
+        "Ledger",
+        "Limit",
+        "NetworkError",
+        "NoisePlan",
+        "PrivacyError",
+        "Problem",
+        "ProblemError",
+        "Result",
+        "SaddlePoint",
+        "SecureSampler",
+        "SimulatedSampler",
+        "SottovoceError",
+        "Tikhonov",
+        "audit",
+        "certify",
+        "exp",
+        "fleet",
+        "gallery",
+        "limit",
+        "load",
+        "load_problem",
+        "log",
+        "logsumexp",
+        "plan",
+        "saddle_point",
+        "save_problem",
+        "solve",
+        "sqrt",
+        "states",
+        "total",
+        "tradeoff",
+    ]
+    assert all(hasattr(sv, name) for name in sv.__all__)
+
+
+def test_every_public_function_has_a_docstring() -> None:
+    without = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+                continue
+            if not node.name.startswith("_") and not ast.get_docstring(node):
+                without.append(f"{path.relative_to(SOURCE)}: {node.name}")
+    assert without == []
+
+
+def test_the_package_says_it_is_typed() -> None:
+    assert (SOURCE / "py.typed").exists()
