@@ -147,7 +147,7 @@ def _gradients(certificate: Certificate) -> Table:
 def _sensitivities(certificate: Certificate) -> Table:
     S = certificate.sensitivity
     table = Table(
-        title=f"Sensitivity S[o, l]: certified bound and largest value found "
+        title=f"Sensitivity S of outputs to agents: certified bound and largest value found "
         f"(largest gap {S.gap():.2%})",
         title_justify="left",
     )

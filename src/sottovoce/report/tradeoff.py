@@ -30,21 +30,16 @@ def tradeoff_table(rows: Sequence[TradeoffRow]) -> Table:
 
 
 def tradeoff_figure(rows: Sequence[TradeoffRow], path: Path) -> None:
-    """Draw the expected error of x against epsilon, one line per number of rounds."""
-    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
-    axes = figure.subplots()
-    for count in sorted({row.rounds for row in rows}):
-        own = sorted((row.epsilon, row.x, row.mu) for row in rows if row.rounds == count)
-        epsilon, x, mu = zip(*own, strict=True)
-        (line,) = axes.plot(epsilon, x, marker="o", label=f"x, {count:,} rounds")
-        axes.plot(epsilon, mu, marker="s", linestyle="--", color=line.get_color(),
-                  label=rf"$\mu$, {count:,} rounds")  # fmt: skip
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel=r"privacy loss $\varepsilon$",
-        ylabel="root-mean-square error at the statistical limit",
-    )
-    axes.grid(which="both", alpha=0.25)
-    axes.legend(fontsize=8)
+    """Draw the expected errors of x and mu against epsilon, one line per number of rounds."""
+    figure = Figure(figsize=(10.0, 4.6), layout="constrained")
+    for axes, name, symbol in zip(
+        figure.subplots(1, 2, sharey=True), ("x", "mu"), ("x", r"$\mu$"), strict=True
+    ):
+        for count in sorted({row.rounds for row in rows}):
+            own = sorted((row.epsilon, getattr(row, name)) for row in rows if row.rounds == count)
+            axes.plot(*zip(*own, strict=True), marker="o", label=f"{count:,} rounds")
+        axes.set(xscale="log", yscale="log", xlabel=r"privacy loss $\varepsilon$", title=symbol)
+        axes.grid(which="both", alpha=0.25)
+        axes.legend(fontsize=8)
+    figure.axes[0].set_ylabel("root-mean-square error at the statistical limit")
     figure.savefig(path, dpi=150)
