@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, patiently, precise
 
-from sottovoce.certify.forms import collected, equivalents, exact, gathered, squared_norm
+from sottovoce.certify.forms import collected, equivalents, exact, gathered, oriented, squared_norm
 
 X, Y, Z = SYMBOLS
 
@@ -30,7 +30,7 @@ def same(a: Any, b: Any) -> bool:
 def test_every_form_has_the_same_value(expr: Any, box: Any, shares: list[float]) -> None:
     point = inside(box, shares)
     value = precise(expr, point)
-    for form in (*equivalents(exact(expr)), collected(exact(expr))):
+    for form in (*equivalents(exact(expr)), collected(exact(expr)), oriented(exact(expr))):
         other = precise(form, point)
         # A form may be undefined by a rounding of 50 digits only where a denominator vanishes.
         assert value is None or other is None or abs(value) > 1e15 or same(value, other)
@@ -61,6 +61,23 @@ def test_exponentials_are_gathered_in_the_sum_below_them() -> None:
 def test_shared_factors_are_taken_out_of_sums() -> None:
     expr = X**2 * Y + X**2 * Z + sympy.exp(Y)
     assert collected(expr) == X**2 * (Y + Z) + sympy.exp(Y)
+
+
+def test_a_difference_has_one_form() -> None:
+    for expr in ((X - Y) ** 2 * Z, (Y - X) ** 2 * Z):
+        assert oriented(expr) == oriented((X - Y) ** 2) * Z
+    for factor in (X - Y, Y - X):
+        ratio = oriented(factor / sympy.sqrt(1 + (X - Y) ** 2))
+        assert (
+            len(
+                {
+                    node
+                    for node in ratio.atoms(sympy.Add)
+                    if node.free_symbols and 1 not in node.args
+                }
+            )
+            == 1
+        )
 
 
 def test_a_common_denominator_makes_repetitions_vanish() -> None:

@@ -24,6 +24,7 @@ from sottovoce.errors import CertificateError, InputError
 
 X = sympy.symbols("x1:8")
 TEN = dict.fromkeys(X, (-10.0, 10.0))
+DISTANCE = sympy.sqrt(1 + (X[0] - X[1]) ** 2 + (X[2] - X[3]) ** 2)
 entries = st.floats(-1e6, 1e6, allow_subnormal=False)
 
 
@@ -152,6 +153,16 @@ def test_the_papers_constants_come_out_as_recomputed() -> None:
         ([[sympy.exp(X[0]), 0], [0, X[1]]], math.exp(10), 0.005),
         (sympy.hessian(sympy.log(sympy.exp(X[0]) + sympy.exp(X[1])), X[:2]).tolist(), 0.5, 0.01),
         (sympy.hessian(sympy.sqrt(1 + X[0] ** 2 + X[1] ** 2), X[:2]).tolist(), 1.0, 0.01),
+        (
+            [[X[0], X[1]], [X[2] / 10, 0], [0, sympy.exp(X[3] / 10)]],
+            float(np.linalg.norm(np.array([[10, 10], [1, 0], [0, math.e]]), 2)),
+            0.01,
+        ),
+        (
+            [[(X[1] - X[0]) / DISTANCE, (X[2] - X[3]) / DISTANCE], [1 / (1 + sympy.exp(X[0])), 0]],
+            math.hypot(20 / math.sqrt(401), 1 / (1 + math.exp(-10))),
+            0.01,
+        ),
         ([[1 - X[0] ** 2 / 100, X[0]], [-X[0], 1 - X[0] ** 2 / 100]], 10.0, 0.01),
     ],
 )

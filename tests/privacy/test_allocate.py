@@ -120,6 +120,15 @@ def test_thousands_of_agents_cost_only_those_that_bind() -> None:
     )
 
 
+def test_agents_alike_in_load_but_not_in_outputs_are_told_apart() -> None:
+    # 300 agents with two outputs of their own each: the same load for all, and all of them bind.
+    pairs = sparse.csr_array(np.kron(np.eye(300), np.ones((2, 1))))
+    block = Block(rows=np.arange(600), first=0, upper=pairs, found=pairs)
+    S = Sensitivity(outputs=600, agents=300, blocks=(block,))
+    sigma = allocate(S, np.full(300, 0.5), np.ones(600))
+    assert sigma == pytest.approx(np.full(600, 2.0), rel=1e-4)
+
+
 def test_an_agent_without_a_cap_does_not_matter() -> None:
     S = np.array([[1.0, 9.0], [2.0, 9.0]])
     with_it = allocate(sensitivity(S), np.array([1.0, np.inf]), np.ones(2))
@@ -132,10 +141,9 @@ def test_nothing_to_hide_needs_no_noise() -> None:
     assert not allocate(sensitivity(np.zeros((3, 2))), np.ones(2), np.ones(3)).any()
 
 
-@pytest.mark.parametrize("answer", [[np.nan, 1.0], [-1.0, 1.0], [0.0, 1.0]])
-def test_a_solver_that_fails_gives_no_noise_plan(
-    monkeypatch: pytest.MonkeyPatch, answer: list[float]
-) -> None:
+def always(monkeypatch: pytest.MonkeyPatch, answer: list[float]) -> None:
+    """Let the solver give one answer whatever it is asked."""
+
     class Broken:
         def __init__(self, *_: object) -> None: ...
 
@@ -143,8 +151,23 @@ def test_a_solver_that_fails_gives_no_noise_plan(
             return SimpleNamespace(x=np.array(answer), status="Failed")
 
     monkeypatch.setattr(clarabel, "DefaultSolver", Broken)
+
+
+def test_a_solver_that_fails_gives_no_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    always(monkeypatch, [np.nan, 1.0])
     with pytest.raises(PrivacyError, match=r"could not be allocated: .* Failed"):
         allocate(sensitivity(np.ones((2, 1))), np.ones(1), np.ones(2))
+
+
+@pytest.mark.parametrize("answer", [[-1.0, 1.0], [0.0, 0.0], [1e9, 1e-9]])
+def test_a_solver_that_is_wrong_costs_noise_and_never_privacy(
+    monkeypatch: pytest.MonkeyPatch, answer: list[float]
+) -> None:
+    always(monkeypatch, answer)
+    S = np.array([[1.0, 2.0], [3.0, 1.0]])
+    sigma = allocate(sensitivity(S), np.ones(2), np.ones(2))
+    assert np.all(sigma > 0)
+    assert np.max(np.square(S.T) @ (1 / np.square(sigma))) <= 1.0
 
 
 def test_caps_hold_even_where_a_solver_is_lost() -> None:

@@ -23,8 +23,26 @@ def exact(expr: Expr) -> Expr:
 
 
 def simplified(expr: Expr) -> Expr:
-    """Bring an expression to a common denominator, where that is cheap."""
-    return sympy.together(expr) if sympy.count_ops(expr) <= _LARGE else expr
+    """Bring an expression to a common denominator and like signs, where that is cheap."""
+    return oriented(sympy.together(expr)) if sympy.count_ops(expr) <= _LARGE else expr
+
+
+def oriented(expr: Expr) -> Expr:
+    """Write b - a as -(a - b) in products and even powers, so that a difference has one form."""
+    if not expr.args:
+        return expr
+    expr = expr.func(*map(oriented, expr.args))
+    if expr.is_Mul:
+        turned = [factor for factor in expr.args if _is_turned(factor)]
+        sign = (-1) ** len(turned)
+        return sympy.Mul(sign, *(-f if f in turned else f for f in expr.args))
+    if expr.is_Pow and expr.exp.is_even and _is_turned(expr.base):
+        return sympy.Pow(-expr.base, expr.exp)
+    return expr
+
+
+def _is_turned(expr: Expr) -> bool:
+    return bool(expr.is_Add and expr.could_extract_minus_sign())
 
 
 def equivalents(expr: Expr) -> tuple[Expr, ...]:

@@ -7,6 +7,7 @@ a computed decomposition is a guess M ~ U S V', and what the guess misses is bou
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -26,6 +27,7 @@ from sottovoce.certify.supremum import (
     Task,
     absolute_sum,
     as_stated,
+    bound_each,
     mean_upper,
     rewritten,
     settle,
@@ -199,17 +201,11 @@ def spectral_supremum(
     if len(columns) in (1, len(exprs)):
         return supremum(exprs, box, tolerance=tolerance, budget=budget)
 
-    def by_sums(task: Task, _: float) -> tuple[float, list[Point]]:
-        """Use |J|_2^2 <= |J|_1 |J|_inf, the largest column sum times the largest row sum."""
-        lines = ([*zip(*columns, strict=True)], columns)
-        sums = [[absolute_sum(line, box) for line in group] for group in lines]
-        if any(total is None for group in sums for total in group):
-            return np.inf, []
-        bounds = {
-            e: supremum([e], box, tolerance=tolerance, budget=budget) for g in sums for e in g
-        }
-        row, column = (max(bounds[total].upper for total in group) for group in sums)
-        return mean_upper(row, column), [bound.at for bound in bounds.values()]
+    def row_by_row(task: Task, _: float) -> tuple[float, list[Point]]:
+        return _row_by_row(task, columns)
+
+    def one_by_one(task: Task, _: float) -> tuple[float, list[Point]]:
+        return _one_by_one(task, columns)
 
     def objectives(components: Sequence[Component], _: Interval) -> list[Objective]:
         return [SpectralNorm(components=tuple(components), columns=len(columns))]
@@ -219,4 +215,33 @@ def spectral_supremum(
 
     facts = (frozenset[Symbol](),) * len(exprs)
     task = Task(tuple(exprs), facts, box, tolerance, budget, objectives)
-    return settle(task, (as_stated, by_sums, rewritten), norm_at)
+    return settle(task, (as_stated, row_by_row, one_by_one, rewritten), norm_at)
+
+
+def _row_by_row(task: Task, columns: Sequence[Sequence[Expr]]) -> tuple[float, list[Point]]:
+    """Bound the rows of each set of variables by themselves: |(A; B)|_2^2 <= |A|_2^2 + |B|_2^2."""
+    groups: defaultdict[frozenset[Symbol], list[Sequence[Expr]]] = defaultdict(list)
+    for row in zip(*columns, strict=True):
+        groups[frozenset[Symbol]().union(*(entry.free_symbols for entry in row))].append(row)
+    if len(groups) == 1:
+        return np.inf, []
+    bounds = [
+        spectral_supremum(rows, task.box, tolerance=task.tolerance, budget=task.budget)
+        for rows in groups.values()
+    ]
+    return euclidean_norm_upper([bound.upper for bound in bounds]), [bound.at for bound in bounds]
+
+
+def _one_by_one(task: Task, columns: Sequence[Sequence[Expr]]) -> tuple[float, list[Point]]:
+    """Bound each entry by itself, and the absolute sums of rows and columns where signs are known.
+
+    |J|_2 <= | sup |J| |_2  and  |J|_2^2 <= |J|_1 |J|_inf, the largest column sum times row sum.
+    """
+    bounds = bound_each(task, task.exprs)
+    upper = spectral_norm_upper([[bounds[entry].upper for entry in line] for line in columns])
+    lines = (columns, [*zip(*columns, strict=True)])
+    sums = [[absolute_sum(line, task.box) for line in group] for group in lines]
+    if all(total is not None for group in sums for total in group):
+        bounds |= bound_each(task, [total for group in sums for total in group])
+        upper = min(upper, mean_upper(*(max(bounds[t].upper for t in group) for group in sums)))
+    return upper, [bound.at for bound in bounds.values()]

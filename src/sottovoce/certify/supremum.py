@@ -35,7 +35,7 @@ Point = Mapping[Symbol, float]
 
 _HALF = sympy.Rational(1, 2)
 _NOTHING = sympy.Symbol("nothing, the variable of constants")
-_GLANCE = 64  # boxes spent on an expression as it stands, before it is rewritten
+_GLANCE = 32  # boxes spent on an expression as it stands, before it is rewritten
 _EFFORT = 2e7  # operations on intervals, a few seconds, that a search may cost by default
 
 
@@ -84,7 +84,7 @@ def supremum(
         raise InputError("components must hold at least one expression, got none")
     facts = nondecreasing or [frozenset[Symbol]()] * len(exprs)
     task = Task(tuple(exprs), tuple(facts), box, tolerance, budget, _norms)
-    several = (_by_square, _by_hoelder) if len(exprs) > 1 else ()
+    several = (_by_square, _one_by_one) if len(exprs) > 1 else ()
     return settle(task, (as_stated, *several, rewritten), _norm_at)
 
 
@@ -178,17 +178,27 @@ def _by_square(task: Task, found: float) -> tuple[float, list[Point]]:
     return float(interval(0.0, upper).power(_HALF).upper), [square.restore(at)]
 
 
-def _by_hoelder(task: Task, found: float) -> tuple[float, list[Point]]:
-    """Use |c|_2^2 <= |c|_1 |c|_inf where no component changes its sign; tight for softmax."""
+def _one_by_one(task: Task, _: float) -> tuple[float, list[Point]]:
+    """Bound each component by itself, and their absolute sum where no component changes its sign.
+
+    |c|_2^2 <= |c|_1 |c|_inf, which is tight for softmax and its derivatives.
+    """
+    bounds = bound_each(task, task.exprs)
+    sizes = [bounds[expr].upper for expr in task.exprs]
+    upper = float(euclidean([interval(0.0, size) for size in sizes]).upper)
     total = absolute_sum(task.exprs, task.box)
-    if total is None:
-        return np.inf, []
-    total_bound, *bounds = (
-        supremum([expr], task.box, tolerance=task.tolerance, budget=task.budget)
-        for expr in (total, *task.exprs)
-    )
-    upper = mean_upper(total_bound.upper, max(bound.upper for bound in bounds))
-    return upper, [bound.at for bound in (total_bound, *bounds)]
+    if total is not None:
+        bounds |= bound_each(task, [total])
+        upper = min(upper, mean_upper(bounds[total].upper, max(sizes)))
+    return upper, [bound.at for bound in bounds.values()]
+
+
+def bound_each(task: Task, exprs: Iterable[Expr]) -> dict[Expr, Supremum]:
+    """Bound the modulus of single expressions as well and as long as a task asks."""
+    return {
+        expr: supremum([expr], task.box, tolerance=task.tolerance, budget=task.budget)
+        for expr in dict.fromkeys(exprs)
+    }
 
 
 def absolute_sum(exprs: Sequence[Expr], box: Box) -> Expr | None:

@@ -205,15 +205,7 @@ def _report(problem: Problem, rounds: int, run: Path) -> None:
     for name, got, true in zip([*names, *labels], reached, optimum, strict=True):
         table.add_row(name, f"{got:.4f}", f"{true:.4f}")
     console.print(table)
-    plan = make_plan(
-        problem,
-        certify(problem.cloud),
-        epsilon=None,
-        delta=None,
-        radius=None,
-        adjacency=None,
-        rounds=rounds,
-    )
+    plan = make_plan(problem, certify(problem.cloud), rounds=rounds)
     console.print(str(plan), markup=False, soft_wrap=True)
     figure = run.parent / "demo.png"
     _draw(history, best.mu, x, best.x, names, labels, figure)

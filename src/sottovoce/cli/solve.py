@@ -68,15 +68,8 @@ def _plan(problem: Problem, rounds: int) -> NoisePlan | None:
     if not problem.privacy:
         return None
     with working("certifying and planning"):
-        return make_plan(
-            problem,
-            certify(problem),
-            epsilon=None,
-            delta=None,
-            radius=None,
-            adjacency=None,
-            rounds=problem.privacy.get("rounds", max(rounds, 1)),
-        )
+        covered = problem.privacy.get("rounds", max(rounds, 1))
+        return make_plan(problem, certify(problem), rounds=covered)
 
 
 def _write(result: Result, out: Path | None) -> list[str]:

@@ -13,6 +13,7 @@ from sottovoce.problem.agents import Array
 
 _SLACK = 1e-7  # how far a cap may be exceeded before the final scaling mends it
 _GAIN = 1e-7  # a solve that lowers the total by less than this was the last
+_RESOLVED = 1e-6  # the least share of its last answer that a solve is trusted with
 _PER_STEP = 64
 
 
@@ -38,24 +39,27 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     sigma = np.zeros(sensitivity.outputs)
     if outputs.size == 0:
         return sigma
-    v, costs = 1.0 / moved[outputs], weights[outputs]
+    most, costs = 1.0 / moved[outputs], weights[outputs]
     precision = np.zeros(sensitivity.outputs)
+    precision[outputs] = most * np.random.default_rng(0).uniform(1.0, 2.0, outputs.size)
+    kind = sensitivity.loads(precision) / caps  # agents alike in S and cap are alike in this
     members: list[int] = []
-    loads: list[Array] = []
-    least = np.inf
+    loads = np.empty((0, outputs.size))
+    # Optimal if one agent had the largest load of all on every output: near enough to start from.
+    v, least = np.sqrt(costs * most) / np.sum(np.sqrt(costs / most)), np.inf
     while True:
         precision[outputs] = v
         ratio = sensitivity.loads(precision) / caps
         total = ratio.max() * np.sum(costs / v)
-        worst = _distinct_worst(ratio, members)
+        worst = _distinct_worst(ratio, kind, members)
         if worst.size == 0 and total >= least * (1.0 - _GAIN):
             break
         if worst.size == 0:
             least = total
-        for agent in worst:
-            members.append(int(agent))
-            loads.append(sensitivity.column(int(agent))[outputs] ** 2 / caps[agent])
-        v = v * _solve(np.array(loads) * v, costs / v)
+        members += worst.tolist()
+        fresh = [sensitivity.column(agent)[outputs] ** 2 / caps[agent] for agent in worst]
+        loads = np.vstack([loads, *fresh])
+        v = v * _solve(loads * v, costs / v, most / v)
     sigma[outputs] = np.sqrt(ratio.max() / v) * (1.0 + 2.0**-48)
     return sigma
 
@@ -101,21 +105,31 @@ def _largest_ratio(sensitivity: Sensitivity, caps: Array) -> Array:
     return largest
 
 
-def _distinct_worst(ratio: Array, members: list[int]) -> Array:
-    """The agents farthest above their caps, one of each group of equals, none known already."""
+def _distinct_worst(ratio: Array, kind: Array, members: list[int]) -> Array:
+    """The agents farthest above their caps, one of each kind, none known already."""
     fresh = ratio.copy()
     fresh[members] = -np.inf
     exceeding = np.flatnonzero(fresh > 1.0 + _SLACK if members else fresh > -np.inf)
-    if exceeding.size > _PER_STEP:
-        exceeding = exceeding[np.argpartition(-fresh[exceeding], _PER_STEP)[:_PER_STEP]]
-    _, first = np.unique(fresh[exceeding], return_index=True)
-    return np.asarray(exceeding[first])
+    _, first = np.unique(kind[exceeding], return_index=True)
+    distinct = exceeding[first]
+    if distinct.size > _PER_STEP:
+        distinct = distinct[np.argpartition(-fresh[distinct], _PER_STEP)[:_PER_STEP]]
+    return np.asarray(distinct)
 
 
-def _solve(loads: Array, costs: Array) -> Array:
-    """Minimise ``sum_o costs_o / v_o`` subject to ``loads @ v <= 1``; v near 1 is expected."""
+def _solve(loads: Array, costs: Array, most: Array) -> Array:
+    """Minimise ``sum_o costs_o / v_o`` subject to ``loads @ v <= 1`` and ``v <= most``.
+
+    The second follows from all agents' loads together, and keeps v bounded while some are missing.
+    """
     agents, outputs = loads.shape
-    eye, nothing = sparse.eye_array(outputs), sparse.csr_array((agents, outputs))
+    eye = sparse.eye_array(outputs)
+    linear = sparse.hstack(
+        [
+            sparse.vstack([sparse.csr_array(loads), eye]),
+            sparse.csr_array((agents + outputs, outputs)),
+        ]
+    )
     pairs = sparse.vstack(
         [
             sparse.hstack([-eye, -eye]),
@@ -124,11 +138,9 @@ def _solve(loads: Array, costs: Array) -> Array:
         ]
     )
     order = np.arange(3 * outputs).reshape(3, outputs).T.ravel()
-    matrix = sparse.vstack(
-        [sparse.hstack([sparse.csr_array(loads), nothing]), pairs.tocsr()[order]]
-    )
-    right = np.concatenate([np.ones(agents), np.tile([0.0, 0.0, 2.0], outputs)])
-    cones = [clarabel.NonnegativeConeT(agents)]
+    matrix = sparse.vstack([linear, pairs.tocsr()[order]])
+    right = np.concatenate([np.ones(agents), most, np.tile([0.0, 0.0, 2.0], outputs)])
+    cones = [clarabel.NonnegativeConeT(agents + outputs)]
     cones += [clarabel.SecondOrderConeT(3)] * outputs
     settings = clarabel.DefaultSettings()
     settings.verbose = False
@@ -142,6 +154,7 @@ def _solve(loads: Array, costs: Array) -> Array:
     )
     solution = solver.solve()
     v = np.asarray(solution.x[:outputs])
-    if not np.all(np.isfinite(v)) or not np.all(v > 0):
+    if not np.all(np.isfinite(v)):
         raise PrivacyError(f"the noise could not be allocated: the solver says {solution.status}")
-    return v
+    # What is too small for the solver to tell from 0 is for the next solve, which starts there.
+    return np.asarray(np.maximum(v, _RESOLVED))

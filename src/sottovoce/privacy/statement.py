@@ -26,7 +26,7 @@ NOT_COVERED = (
 
 def statement(plan: NoisePlan) -> str:
     """Return the plan as text: every sigma, what is hidden, from whom, and what is not covered."""
-    return "\n".join([*_noise(plan), "", *_promise(plan), "", *_readings(plan), "", *_limits(plan)])
+    return "\n".join([*_noise(plan), "", *_promise(plan), "", *_readings(plan), "", *_limits()])
 
 
 def readings(plan: NoisePlan) -> dict[str, str]:
@@ -105,8 +105,7 @@ def _readings(plan: NoisePlan) -> list[str]:
     return lines
 
 
-def _limits(plan: NoisePlan) -> list[str]:
-    del plan
+def _limits() -> list[str]:
     return ["Not covered:", *(f"  - {item}" for item in NOT_COVERED)]
 
 
