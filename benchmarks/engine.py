@@ -57,7 +57,7 @@ def published(problem: Problem) -> NoisePlan:
     """The paper's noise: 4 normals for g and 16 for gradients in every round."""
     ones = np.ones(problem.agents)
     return NoisePlan(
-        cloud=problem.cloud, method="paper", adjacency="trajectory", rounds=1, epsilon=ones,
+        cloud=problem.cloud, method="paper", adjacency="trajectory", rounds=10**7, epsilon=ones,
         delta=ones, radius=ones, sigma_g=np.full(4, 688971.6017**0.5),
         gradient_rows=np.tile(np.arange(4), 4), gradient_columns=np.repeat([2, 4, 5, 6], 4),
         gradient_sigma=np.sqrt(np.repeat([12.3406, 30900.7580], 8)), domain=problem.cloud.groups,

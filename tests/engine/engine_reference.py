@@ -22,7 +22,7 @@ def noise(problem: Problem, sigma_g: float, entries: dict[tuple[int, int], float
         cloud=problem.cloud,
         method="joint",
         adjacency="trajectory",
-        rounds=1,
+        rounds=10**9,
         epsilon=per_agent,
         delta=per_agent,
         radius=per_agent,

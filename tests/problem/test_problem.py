@@ -130,6 +130,7 @@ def test_the_default_start_is_the_point_of_the_box_nearest_zero() -> None:
 
 X = sv.states(2, lower=-1, upper=1)
 EV = sv.fleet(3, lower=0, upper=1, name="ev")
+ONE = sv.fleet(1, lower=0, upper=1, name="one")
 
 BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "zero agents": (lambda: sv.states(0, lower=0, upper=1), "at least one agent, got n=0"),
@@ -209,6 +210,14 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
             constraints=[sv.total(EV, EV.state) + sv.total(EV, EV.state**2) <= 1],
         ),
         "sum over each fleet once",
+    ),
+    "a fleet of one inside a total and beside it": (
+        lambda: sv.Problem(
+            states=ONE,
+            objectives=ONE.state,
+            constraints=[sv.total(ONE, ONE.state) + ONE.state <= 1],
+        ),
+        "must name one once",
     ),
     "a term without the state": (
         lambda: sv.Problem(

@@ -13,7 +13,7 @@ import scipy.sparse as sparse
 import sympy as sp
 
 from sottovoce.certify.gradients import GradientEntry
-from sottovoce.certify.interval import Interval, evaluate, exponent_of, operands
+from sottovoce.certify.interval import Interval, evaluate, exponent_of, operands, raised
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.problem import CloudView
@@ -66,10 +66,12 @@ def _node_error(
     wide = Interval(lower=base.lower - error, upper=base.upper + error)
     if node.is_Pow:
         exponent = exponent_of(node)
-        slope = abs(float(exponent)) * wide.power(exponent - 1).magnitude if exponent != 1 else 1.0
-        steps = 2.0 * abs(float(exponent)) if exponent.q == 1 else 0.0
+        slope = (
+            abs(float(exponent)) * raised(wide, exponent - 1).magnitude if exponent != 1 else 1.0
+        )
+        steps = 2.0 * abs(float(exponent)) if exponent.is_Integer else 0.0
         return np.asarray(
-            slope * error + (_LIBRARY + steps) * _UNIT * wide.power(exponent).magnitude
+            slope * error + (_LIBRARY + steps) * _UNIT * raised(wide, exponent).magnitude
         )
     if isinstance(node, sp.exp):
         top = wide.exp().magnitude

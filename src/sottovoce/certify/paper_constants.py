@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import sympy as sp
 
+from sottovoce.certify.forms import exact
 from sottovoce.certify.supremum import Supremum
 from sottovoce.certify.symmetry import matrix_supremum
 from sottovoce.errors import CertificateError
@@ -39,9 +40,9 @@ def paper_constants(cloud: CloudView, *, tolerance: float) -> PaperConstants | N
 
     None if there is a fleet, which the paper does not know, or if they have no finite bound.
     """
-    if any(group.count != 1 for group in cloud.groups):
+    if any(family.sums for family in cloud.constraints):
         return None
-    g = [row for family in cloud.constraints for row in family.rest]
+    g = [exact(row) for family in cloud.constraints for row in family.rest]
     box = {
         s: (float(low), float(high))
         for group in cloud.groups
@@ -50,7 +51,7 @@ def paper_constants(cloud: CloudView, *, tolerance: float) -> PaperConstants | N
 
     blocks = [[[sp.diff(row, s) for s in group.symbols] for row in g] for group in cloud.groups]
     curvatures = [
-        [[sp.signsimp(sp.diff(d, s)) for s in group.symbols] for row in block for d in row]
+        [[sp.diff(d, s) for s in group.symbols] for row in block for d in row]
         for group, block in zip(cloud.groups, blocks, strict=True)
     ]
     whole = [[sp.diff(row, s) for s in box] for row in g]

@@ -14,7 +14,9 @@ import numpy as np
 import scipy.sparse as sparse
 import sympy as sp
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
+from sottovoce.certify.forms import exact
 from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.interval import Interval, enclose
 from sottovoce.certify.supremum import Supremum
@@ -37,12 +39,34 @@ class Block:
         upper: certified upper bounds, one row per output and one column per agent; a dense array,
             possibly a broadcast view, or a sparse array.
         found: the largest values actually found, of the same shape.
+        parts: which part of an agent's state moves each output, one number for all outputs or one
+            per output. No output is moved by two parts of one agent, so that components which no
+            output mixes count apart.
     """
 
     rows: NDArray[np.int64]
     first: int
     upper: Any
     found: Any
+    parts: Any = 0
+
+    @property
+    def agents(self) -> int:
+        """How many agents it speaks of."""
+        return int(self.upper.shape[1])
+
+    def load(self, part: int, precision: Array) -> Array | float:
+        """``sum_o S[o, l]^2 precision_o`` for every agent l, over the outputs that a part moves."""
+        chosen = np.broadcast_to(self.parts, self.rows.shape) == part
+        if not np.any(chosen):
+            return 0.0
+        weights = precision[self.rows[chosen]]
+        upper = self.upper if np.all(chosen) else self.upper[np.flatnonzero(chosen)]
+        if sparse.issparse(upper):
+            return np.asarray(upper.power(2).T @ weights)
+        if upper.strides[1] == 0:
+            return float(np.square(upper[:, 0]) @ weights)
+        return np.asarray(np.einsum("ol,ol,o->l", upper, upper, weights))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,24 +84,43 @@ class Sensitivity:
     blocks: tuple[Block, ...]
 
     def loads(self, precision: Array) -> Array:
-        """Return ``sum_o S[o, l]^2 precision_o`` for every agent l, rounded up.
+        """Return ``max_p sum_{o in p} S[o, l]^2 precision_o`` for every agent l, rounded up.
 
-        With ``precision_o = 1/sigma_o^2`` and radius b_l the Gaussian-DP parameter of agent l is
-        ``mu_l = b_l sqrt(loads_l)``.
+        p runs over the parts of the agent's state that no output mixes: a difference v of two
+        states moves the outputs of part p by at most ``S |v_p|``, and the ``|v_p|^2`` add up to
+        ``|v|^2``. With ``precision_o = 1/sigma_o^2`` and radius b_l the Gaussian-DP parameter of
+        agent l is ``mu_l = b_l sqrt(loads_l)``.
         """
         total = np.zeros(self.agents)
-        for block in self.blocks:
-            weights = precision[block.rows]
-            count = block.upper.shape[1]
-            if sparse.issparse(block.upper):
-                load = block.upper.power(2).T @ weights
-            elif block.upper.strides[1] == 0:
-                load = np.full(count, np.square(block.upper[:, 0]) @ weights)
-            else:
-                load = np.einsum("ol,ol,o->l", block.upper, block.upper, weights)
-            total[block.first : block.first + count] += load
-        # n terms of nonnegative numbers err by less than n + 3 roundings.
+        for part in {int(part) for block in self.blocks for part in np.unique(block.parts)}:
+            load = np.zeros(self.agents)
+            for block in self.blocks:
+                load[block.first : block.first + block.agents] += block.load(part, precision)
+            np.maximum(total, load, out=total)
+        # A sum of n nonnegative numbers errs by less than n + 3 roundings.
         return np.asarray(total * (1.0 + (self.outputs + 8) * 2.0**-52))
+
+    def signature(self, precision: Array) -> Array:
+        """One number per agent that tells agents with different influences apart."""
+        total = np.zeros(self.agents)
+        for block in self.blocks:
+            own = total[block.first : block.first + block.agents]
+            for part in np.unique(block.parts):
+                own += block.load(part, precision)
+        return total
+
+    def columns(self, agent: int) -> Array:
+        """The influence of agent ``agent`` (from 0) on every output, one row per part of it."""
+        mine = [b for b in self.blocks if 0 <= agent - b.first < b.agents]
+        found = [np.ravel(block.parts) for block in mine]
+        parts = np.unique(np.concatenate([*found, np.zeros(0, dtype=np.int64)]))
+        values = np.zeros((parts.size, self.outputs))
+        for block in mine:
+            column = block.upper[:, [agent - block.first]]
+            column = column.toarray() if sparse.issparse(column) else column
+            row = np.searchsorted(parts, np.broadcast_to(block.parts, block.rows.shape))
+            values[row, block.rows] = column[:, 0]
+        return values
 
     def largest(self) -> Array:
         """The largest influence of any agent on each output, ``max_l S[o, l]``."""
@@ -94,8 +137,9 @@ class Sensitivity:
         for block in self.blocks:
             upper = block.upper
             if sparse.issparse(upper):
-                np.add.at(logs, block.rows[upper.nonzero()[0]], np.log(upper.data))
-                np.add.at(counts, block.rows, np.diff(upper.indptr))
+                rows, _, values = sparse.find(upper)
+                np.add.at(logs, block.rows[rows], np.log(values))
+                np.add.at(counts, block.rows[rows], 1.0)
                 continue
             repeat = 1
             if upper.strides[1] == 0:
@@ -104,16 +148,6 @@ class Sensitivity:
             np.add.at(logs, block.rows, repeat * np.log(np.where(moved, upper, 1.0)).sum(axis=1))
             np.add.at(counts, block.rows, repeat * moved.sum(axis=1))
         return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), 0.0)
-
-    def column(self, agent: int) -> Array:
-        """The influence of agent ``agent`` (from 0) on every output."""
-        values = np.zeros(self.outputs)
-        for block in self.blocks:
-            if 0 <= agent - block.first < block.upper.shape[1]:
-                column = block.upper[:, [agent - block.first]]
-                column = column.toarray() if sparse.issparse(column) else column
-                values[block.rows] = column[:, 0]
-        return values
 
     def dense(self) -> Array:
         """The whole matrix S as an array (outputs, agents); for problems of moderate size."""
@@ -164,8 +198,9 @@ def sensitivity(
             decreases in x_l, which saves most of the subdivision.
         tolerance: relative gap at which subdivision stops.
     """
-    blocks = [*_named_blocks(cloud, domain, released, convex, tolerance)]
-    blocks += _fleet_blocks(cloud, domain, convex)
+    parts = _parts(cloud, released)
+    blocks = [*_named_blocks(cloud, domain, released, convex, tolerance, parts)]
+    blocks += _fleet_blocks(cloud, domain, convex, parts)
     return Sensitivity(
         outputs=cloud.rows + len(released), agents=cloud.agents, blocks=tuple(blocks)
     )
@@ -177,8 +212,11 @@ def _named_blocks(
     released: Sequence[GradientEntry],
     convex: Mapping[int, bool],
     tolerance: float,
+    parts: Mapping[sp.Symbol, int],
 ) -> Iterator[Block]:
-    outputs = [*_named_rows(cloud), *((cloud.rows + e, r.formula) for e, r in enumerate(released))]
+    # Rational coefficients, so that differentiation does not round them.
+    outputs = [(row, exact(g)) for row, g in _named_rows(cloud)]
+    outputs += [(cloud.rows + e, exact(r.formula)) for e, r in enumerate(released)]
     box = {
         s: (float(lo), float(hi))
         for group in domain
@@ -189,19 +227,20 @@ def _named_blocks(
     for group in domain:
         moved: list[tuple[int, Supremum]] = []
         for output, expr in outputs if group.count == 1 else ():
-            # (a - b)(b - a) is a square to intervals only if it is written as one.
-            components = [sp.signsimp(sp.diff(expr, s)) for s in group.symbols]
+            components = [sp.diff(expr, s) for s in group.symbols]
             if any(components):
                 facts = (
                     [frozenset({s}) for s in group.symbols] if convex.get(output, False) else None
                 )
                 moved.append((output, _supremum(components, box, facts, tolerance, group, output)))
         if moved:
+            formulas = dict(outputs)
             yield Block(
                 rows=np.array([output for output, _ in moved]),
                 first=first,
                 upper=np.array([[bound.upper] for _, bound in moved]),
                 found=np.array([[bound.found] for _, bound in moved]),
+                parts=_part_of([formulas[output] for output, _ in moved], group, parts),
             )
         first += group.count
 
@@ -236,7 +275,10 @@ def _supremum(
 
 
 def _fleet_blocks(
-    cloud: CloudView, domain: Sequence[Group], convex: Mapping[int, bool]
+    cloud: CloudView,
+    domain: Sequence[Group],
+    convex: Mapping[int, bool],
+    parts: Mapping[sp.Symbol, int],
 ) -> Iterator[Block]:
     boxes = {group.name: group for group in domain}
     offsets, agents = {}, 0
@@ -246,15 +288,41 @@ def _fleet_blocks(
     for family in cloud.constraints:
         for part in family.sums:
             group = boxes[part.group.name]
+            terms = [exact(h) for h in part.terms]
             per_term = [_slope(h, group, convex.get(first + t, False))
-                        for t, h in enumerate(part.terms)]  # fmt: skip
+                        for t, h in enumerate(terms)]  # fmt: skip
+            repeats = part.rows // len(terms)
             yield Block(
                 rows=np.arange(first, first + part.rows),
                 first=offsets[group.name],
                 upper=_weighted(part, [upper for upper, _ in per_term]),
                 found=_weighted(part, [found for _, found in per_term], up=1.0),
+                parts=np.tile(_part_of(terms, group, parts), repeats),
             )
         first += family.rows
+
+
+def _parts(cloud: CloudView, released: Sequence[GradientEntry]) -> dict[sp.Symbol, int]:
+    """Number the parts of every agent's state: components that some output mixes share a part."""
+    formulas = [g for _, g in _named_rows(cloud)] + [entry.formula for entry in released]
+    formulas += [h for family in cloud.constraints for part in family.sums for h in part.terms]
+    parts: dict[sp.Symbol, int] = {}
+    for group in cloud.groups:
+        links = np.zeros((group.dim, group.dim))
+        for formula in formulas:
+            mixed = [c for c, s in enumerate(group.symbols) if s in formula.free_symbols]
+            links[np.ix_(mixed, mixed)] = 1.0
+        _, label = connected_components(links, directed=False)
+        parts |= {s: int(label[c]) for c, s in enumerate(group.symbols)}
+    return parts
+
+
+def _part_of(
+    formulas: Sequence[sp.Expr], group: Group, parts: Mapping[sp.Symbol, int]
+) -> NDArray[np.int64]:
+    """The part of the group's state that moves each formula."""
+    movers = [next(s for s in group.symbols if s in f.free_symbols) for f in formulas]
+    return np.array([parts[s] for s in movers], dtype=np.int64)
 
 
 def _slope(h: sp.Expr, group: Group, convex: bool) -> tuple[Array, Array]:
@@ -283,7 +351,7 @@ def _norm(derivatives: Sequence[sp.Expr], box: Mapping[sp.Symbol, Interval], cou
     for derivative in derivatives:
         bound = enclose(derivative, box)
         squares = squares + np.square(np.maximum(np.abs(bound.lower), np.abs(bound.upper))) * _UP
-    norm = np.sqrt(squares) * _UP
+    norm = np.sqrt(squares) * (1.0 + (len(derivatives) + 8) * 2.0**-52)
     if not np.all(np.isfinite(norm)):
         raise CertificateError(
             f"the slope of {derivatives[0]} has no finite bound on the fleet's boxes: tighten the "

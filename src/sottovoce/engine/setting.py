@@ -84,6 +84,11 @@ def setting(
             f"problem (fingerprints {plan.fingerprint} and {problem.cloud.fingerprint}): "
             "certify this problem and plan again"
         )
+    if plan is not None and rounds > plan.rounds:
+        raise InputError(
+            f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "
+            "again with rounds="
+        )
     noise, sigma = _noise(plan)
     request = Setting(
         rounds=int(rounds),

@@ -20,7 +20,8 @@ _PER_STEP = 64
 def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     """Return sigma_o that minimises ``sum_o w_o sigma_o^2`` while every agent keeps its cap.
 
-    ``sum_o S[o, l]^2 / sigma_o^2 <= caps_l`` for every agent l. Convex in ``v_o = 1/sigma_o^2``:
+    ``sum_o S[o, l]^2 / sigma_o^2 <= caps_l`` for every agent l, and every part of its state that
+    outputs do not mix with others (see ``Sensitivity.loads``). Convex in ``v_o = 1/sigma_o^2``:
     minimise ``sum_o w_o / v_o`` over linear constraints, a second-order cone program. At most as
     many agents as outputs bind, so a fleet of millions is solved by adding the agents whose caps
     are exceeded until none is. Every solve is stated relative to the last one's answer, so that
@@ -42,7 +43,7 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     most, costs = 1.0 / moved[outputs], weights[outputs]
     precision = np.zeros(sensitivity.outputs)
     precision[outputs] = most * np.random.default_rng(0).uniform(1.0, 2.0, outputs.size)
-    kind = sensitivity.loads(precision) / caps  # agents alike in S and cap are alike in this
+    kind = sensitivity.signature(precision) / caps  # agents alike in S and cap are alike in this
     members: list[int] = []
     loads = np.empty((0, outputs.size))
     # Optimal if one agent had the largest load of all on every output: near enough to start from.
@@ -57,7 +58,7 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
         if worst.size == 0:
             least = total
         members += worst.tolist()
-        fresh = [sensitivity.column(agent)[outputs] ** 2 / caps[agent] for agent in worst]
+        fresh = [sensitivity.columns(agent)[:, outputs] ** 2 / caps[agent] for agent in worst]
         loads = np.vstack([loads, *fresh])
         v = v * _solve(loads * v, costs / v, most / v)
     sigma[outputs] = np.sqrt(ratio.max() / v) * (1.0 + 2.0**-48)

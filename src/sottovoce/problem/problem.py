@@ -300,6 +300,12 @@ def _fleet_constraint(
                     f"{where} must depend on the state of {part.group.name}, got the term {h}"
                 )
     rest = tuple(check_expression(e, symbols.values(), where) for e in given.rest)
+    for part in given.sums:
+        if any(e.free_symbols & set(part.group.symbols) for e in rest):
+            raise ProblemError(
+                f"{where} must name {part.group.name} once, got it inside a total and beside it: "
+                "put everything about it into the total"
+            )
     return replace(given, name=name, rest=rest)
 
 
