@@ -72,39 +72,6 @@ def contract(
     return {symbol: image.get(symbol, side) for symbol, side in box.items()}
 
 
-def propagate(
-    constraints: Sequence[Expr],
-    box: Mapping[Symbol, Interval],
-    *,
-    progress: float = 1e-3,
-    sweeps: int = 100,
-) -> dict[Symbol, Interval]:
-    """Shrink a box by all constraints g_j(x) <= 0 in turn, to a fixed point.
-
-    Args:
-        constraints: The left-hand sides g_j.
-        box: An interval for each symbol.
-        progress: Stop when a sweep shortens no side by more than this fraction.
-        sweeps: Stop after this many sweeps; every intermediate box is valid, only less tight.
-
-    Raises:
-        EmptyDomainError: The constraints are proven to have no common point in the box.
-    """
-    current = dict(box)
-    for _ in range(sweeps):
-        before = current
-        for constraint in constraints:
-            current = contract(constraint, current)
-        if not any(_shortened(before[s], current[s], progress) for s in current):
-            break
-    return current
-
-
-def _shortened(before: Interval, after: Interval, progress: float) -> bool:
-    width, rest = before.upper - before.lower, after.upper - after.lower
-    return bool(np.any(rest < (1 - progress) * width))
-
-
 def _meet(value: Interval, allowed: Interval, constraint: Expr) -> Interval:
     lower = np.maximum(value.lower, allowed.lower)
     upper = np.minimum(value.upper, allowed.upper)
