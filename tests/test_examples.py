@@ -12,3 +12,15 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(path), run_name="__main__")
     assert len(capsys.readouterr().out) > 50
+
+
+def test_the_readme_shows_the_quickstart_and_what_it_prints(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    root = Path(__file__).parents[1]
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    script = root / "examples" / "quickstart.py"
+    runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out in readme
+    assert script.read_text(encoding="utf-8").partition('"""\n\n')[2] in readme
+    assert len(readme.splitlines()) < 200
