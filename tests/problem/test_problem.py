@@ -151,6 +151,10 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         "names must differ, got a twice",
     ),
     "bad name": (lambda: sv.states(1, lower=0, upper=1, names=["a b"]), "got 'a b'"),
+    "a name that means something else": (
+        lambda: sv.states(1, lower=0, upper=1, names=["exp"]),
+        "the name exp has a meaning in expressions",
+    ),
     "an agent in no constraint": (
         lambda: small(constraints=[X[0] <= 0.5]),
         "every agent must take part in a constraint, got none that names x2",

@@ -355,6 +355,7 @@ class Cloud:
         previous = self._config_hash if machine.last is None else machine.last.digest
         record, released = self._rounds.play(action.k, action.x, machine.mu, previous, action.held)
         self._store.commit(record, released)
+        asyncio.get_running_loop().call_soon(self._rounds.prepare)
         now = time.perf_counter()
         self._metrics.round(now - self._marked, len(action.held))
         self._marked = now

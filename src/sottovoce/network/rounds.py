@@ -14,7 +14,7 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.steps import Step
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.privacy.sampler import Released, Sampler
+from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
 from sottovoce.problem.agents import Array
 
 
@@ -38,6 +38,12 @@ class Rounds:
         # Rows that no agent moves are public: taken at a public point, they cannot leak a state.
         corner = np.concatenate([g.lower.ravel() for g in plan.domain])
         self._public, _ = self._outputs(corner)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Draw the next round's noise while nobody knows its states yet."""
+        if isinstance(self._sampler, SecureSampler):
+            self._sampler.refill(releases=1)
 
     def play(
         self, k: int, x: Array, mu: Array, previous: bytes, held: frozenset[int]

@@ -195,11 +195,6 @@ class Store:
         held = frozenset(np.frombuffer(row[6], dtype="<i8").tolist())
         return Record(k=row[0], x=x, mu=mu, y=y, mu_next=mu_next, digest=bytes(row[5]), held=held)
 
-    def final_states(self) -> Floats | None:
-        """The states after the last round, once the run is done."""
-        row = self._one("SELECT x FROM run")
-        return None if row[0] is None else unpack(row[0])
-
     def close(self) -> None:
         """Give the store back."""
         self.flush()

@@ -18,11 +18,10 @@ import sympy as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.errors import ProblemError
+from sottovoce.problem.text import check_name
 
 Array: TypeAlias = NDArray[np.float64]
 State: TypeAlias = Any  # a SymPy symbol, or a NumPy array of symbols for a vector state
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
 
 def read_only(values: ArrayLike) -> Array:
@@ -171,10 +170,7 @@ def _group(
     upper: Any,
     parameters: Mapping[sp.Symbol, Array] | None = None,
 ) -> Group:
-    if not _NAME.match(name):
-        raise ProblemError(
-            f"an agent's name must be letters, digits and _ beginning with a letter, got {name!r}"
-        )
+    check_name(name, where="agent")
     if dim < 1:
         raise ProblemError(f"dim must be at least 1, got dim={dim} for {name}")
     names = [name] if dim == 1 else [f"{name}[{c + 1}]" for c in range(dim)]
@@ -229,8 +225,7 @@ def _per_agent(values: Any, n: int, what: str) -> list[Any]:
 
 def _parameter(name: str, values: ArrayLike, n: int) -> dict[sp.Symbol, Array]:
     array = read_only(values)
-    if not _NAME.match(name):
-        raise ProblemError(f"a parameter's name must be a plain word, got {name!r}")
+    check_name(name, where="parameter")
     if array.ndim not in (1, 2) or array.shape[0] != n:
         raise ProblemError(f"parameter {name} must have one row per agent ({n}), "
                            f"got shape {array.shape}")  # fmt: skip

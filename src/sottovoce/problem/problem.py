@@ -56,11 +56,6 @@ class CloudView:
         """The number of scalar states, ``sum_i d_i``."""
         return sum(group.count * group.dim for group in self.groups)
 
-    @property
-    def separable(self) -> bool:
-        """Whether there are only sums over fleets, and no formula over named agents."""
-        return not any(constraint.rest for constraint in self.constraints)
-
     def agent_labels(self) -> list[str]:
         """What people call the agents, in order."""
         return [g.label(i) for g in self.groups for i in range(g.count)]
