@@ -54,6 +54,7 @@ def test_the_public_names_are_these() -> None:
     assert sorted(sv.__all__) == [
         "Agent",
         "Audit",
+        "Averaging",
         "BudgetError",
         "Certificate",
         "CertificateError",

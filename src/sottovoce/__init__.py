@@ -14,6 +14,7 @@ from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
 
 if TYPE_CHECKING:
+    from sottovoce.algorithm.averaging import Averaging
     from sottovoce.algorithm.tikhonov import Tikhonov
     from sottovoce.engine.result import Result, load
     from sottovoce.engine.solve import solve
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Agent": "sottovoce.network.agent",
     "Audit": "sottovoce.study.audit",
+    "Averaging": "sottovoce.algorithm.averaging",
     "BudgetError": "sottovoce.errors",
     "CertificateError": "sottovoce.errors",
     "Cloud": "sottovoce.network.cloud",
@@ -88,6 +90,7 @@ _HOME = {
 __all__ = [
     "Agent",
     "Audit",
+    "Averaging",
     "BudgetError",
     "Certificate",
     "CertificateError",

@@ -35,6 +35,7 @@ def run_json(*arguments: str | Path, code: int = 0) -> Any:
         ["check"],
         ["plan"],
         ["tradeoff"],
+        ["compare"],
         ["audit"],
         ["paper"],
         ["solve"],
@@ -112,6 +113,43 @@ def test_tradeoff_shows_that_privacy_costs_accuracy(tmp_path: Path) -> None:
     assert (tmp_path / "tradeoff.png").stat().st_size > 10_000
 
 
+def line_folder(folder: Path) -> Path:
+    """The problem of tests/study/test_compare.py, so that it is compiled once."""
+    (folder / "agents").mkdir(parents=True)
+    (folder / "problem.toml").write_text(
+        f"agents = [{', '.join(['{lower = -2, upper = 2}'] * 3)}]\n"
+        'constraints = ["x1 + x2 <= 1", "x2 + x3 <= 3"]\n'
+        "privacy = {epsilon = 1, delta = 0.05, radius = 0.1}\n"
+        "schedule = {gamma_bar = 0.05}\n"
+    )
+    for i, objective in enumerate(("(x1 - 1)**2", "(x2 - 1)**2", "(x3 + 0.5)**4")):
+        (folder / f"agents/{i + 1}.toml").write_text(f'objective = "{objective}"\n')
+    return folder
+
+
+def test_compare_holds_algorithms_and_plans_against_the_limit(tmp_path: Path) -> None:
+    folder, out = line_folder(tmp_path / "line"), tmp_path / "out"
+    data = run_json("compare", folder, "--rounds", "30,120", "--runs", "10", "--out", out)
+    assert [(row["plan"], row["rounds"], row["algorithm"]) for row in data["rows"]] == [
+        (name, count, algorithm)
+        for name in ("paper's method, certified", "joint")
+        for count in (30, 120)
+        for algorithm in ("Averaging", "Tikhonov")
+    ]
+    for row in data["rows"]:
+        assert row["efficiency_x"] == pytest.approx(row["x"] / row["limit_x"])
+        assert row["failed"] == 0
+    assert {row["rounds"] for row in data["grid"]} == {45, 55, 67, 81}
+    assert data["refusals"] == []
+    assert json.loads((out / "compare.json").read_text()) == data
+    assert (out / "compare.png").stat().st_size > 20_000
+    text = run("compare", folder, "--rounds", "120", "--runs", "10").stdout
+    last = data["rows"][-2]
+    # The longest plan covers the same rounds, so the same numbers come out.
+    assert f"{last['efficiency_x']:.2f}" in text
+    assert f"{last['mu']:#.3g}" in text
+
+
 def test_audit_finds_no_more_than_claimed(tmp_path: Path) -> None:
     data = run_json("audit", PAPER, "--agent", "6", "--runs", "4000", "--out", tmp_path)
     assert data["passed"] is True
@@ -158,6 +196,9 @@ def test_paper_reports_published_and_recomputed_side_by_side(tmp_path: Path) -> 
         (["plan", PAPER, "--epsilon", "__import__('os')"], "--epsilon"),
         (["plan", COUPLED], "epsilon must be given"),
         (["audit", PAPER, "--agent", "8"], "agent must lie in 1..7"),
+        (["compare", PAPER, "--rounds", "0,abc"], "whole numbers of at least 1, separated by"),
+        (["compare", PAPER, "--rounds", "5,0"], "got --rounds '5,0'"),
+        (["compare", PAPER, "--out", PAPER / "problem.toml"], "--out must be a folder"),
     ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_2(

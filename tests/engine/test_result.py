@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 from sottovoce.engine.result import Result, Trace, Transcript, load, write_npz
+from sottovoce.engine.source import QUANTITIES
 from sottovoce.errors import InputError
 
 
 def result(*, known: bool = True, kept: bool = True) -> Result:
     rng = np.random.default_rng(0)
     k = np.array([0, 1, 10])
-    traces = {
-        name: rng.uniform(0.1, 1, (2, 3))
-        for name in ("error_x", "error_mu", "violation", "residual", "objective")
-    }
+    traces = {name: rng.uniform(0.1, 1, (2, 3)) for name in QUANTITIES}
     return Result(
         x=rng.normal(size=(2, 3)),
         mu=rng.uniform(size=(2, 1)),
+        last_x=rng.normal(size=(2, 3)),
+        last_mu=rng.uniform(size=(2, 1)),
         rounds=10,
         requested=20,
         seed=2**80,
@@ -107,7 +107,7 @@ def rewritten(file: Path, **change: Any) -> None:
 def test_a_newer_version_is_refused_with_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "r.npz"
     result().save(file)
-    rewritten(file, format=2)
+    rewritten(file, format=3)
     with pytest.raises(InputError, match="newer sottovoce; upgrade"):
         load(file)
 

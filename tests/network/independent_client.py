@@ -23,7 +23,7 @@ def main(port: str, keys: str) -> None:
         def say(**message: object) -> None:
             socket.send(msgpack.packb(message))
 
-        say(type="hello", version=1, agents=[4], config=b"", round=k, receipt=receipt)
+        say(type="hello", version=2, agents=[4], config=b"", round=k, receipt=receipt)
         for frame in socket:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":

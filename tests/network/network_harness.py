@@ -17,6 +17,7 @@ from sottovoce.certify.gradients import gradient_entries
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.home import Household
+from sottovoce.network.protocol.messages import VERSION
 from sottovoce.network.tls import client_context
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.problem import Problem
@@ -53,6 +54,7 @@ def plan_for(
         gradient_rows=np.array([e.row for e in released], dtype=np.int64),
         gradient_columns=np.array([e.column for e in released], dtype=np.int64),
         gradient_sigma=np.full(len(released), gradient_sigma),
+        gradient_slope=np.ones(len(released)),
         domain=cloud.groups,
         gdp_mu=per_agent * 0.5,
         certified=True,
@@ -126,7 +128,7 @@ class Peer:
         return msgpack.unpackb(message.data) if message.type is aiohttp.WSMsgType.BINARY else None
 
     async def hello(self, numbers: list[int], **changes: Any) -> Any:
-        words = {"type": "hello", "version": 1, "agents": numbers, "config": b"", "round": 0}
+        words = {"type": "hello", "version": VERSION, "agents": numbers, "config": b"", "round": 0}
         await self.say(words | {"receipt": b""} | changes)
         return await self.hear()
 

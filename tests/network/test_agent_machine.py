@@ -22,6 +22,7 @@ from sottovoce.network.protocol.agent import (
 from sottovoce.network.protocol.codec import MalformedError, decode_from_cloud, encode, pack
 from sottovoce.network.protocol.messages import (
     LASTING,
+    VERSION,
     Code,
     Done,
     Error,
@@ -32,18 +33,19 @@ from sottovoce.network.protocol.messages import (
 )
 
 CONFIG = hashlib.sha256(b"{}").digest()
-START = Memory(x=pack(np.array([5.0])))
+START = Memory(x=pack(np.array([5.0])), answer=pack(np.array([5.0])))
 
 
 def welcome(**changes: Any) -> Welcome:
     words: dict[str, Any] = {
-        "version": 1,
+        "version": VERSION,
         "config": "{}",
         "round": 1,
         "lower": pack(np.array([-2.0])),
         "upper": pack(np.array([2.0])),
         "rows": [],
         "columns": [],
+        "slopes": b"",
     }
     return Welcome(**(words | changes))
 
@@ -77,18 +79,20 @@ def stop(actions: list[Any]) -> Code:
 
 
 def test_hello_shows_how_far_the_agent_got() -> None:
-    memory = Memory(config=CONFIG, round=7, receipt=b"r" * 64, x=START.x)
+    memory = Memory(config=CONFIG, round=7, receipt=b"r" * 64, x=START.x, answer=START.x)
     machine = AgentMachine((3,), memory, 2, lambda config: None)
     (action,) = machine.connected()
     assert action == Send(
-        message=Hello(version=1, agents=[3], config=CONFIG, round=7, receipt=b"r" * 64)
+        message=Hello(version=VERSION, agents=[3], config=CONFIG, round=7, receipt=b"r" * 64)
     )
 
 
 def test_the_start_is_projected_and_saved_before_it_is_sent() -> None:
     join, save, send = agent().receive(welcome())
     assert isinstance(join, Join)
-    assert save == Save(memory=Memory(config=CONFIG, x=pack(np.array([2.0]))))
+    assert save == Save(
+        memory=Memory(config=CONFIG, x=pack(np.array([2.0])), answer=pack(np.array([2.0])))
+    )
     assert send == Send(message=State(round=1, x=pack(np.array([2.0]))))
 
 
@@ -97,34 +101,35 @@ def test_a_round_makes_it_think_save_and_send_in_this_order() -> None:
     (think,) = machine.receive(round_(1))
     assert isinstance(think, Think)
     assert (think.k, think.mu.tolist()) == (1, [0.5, 0.0])
-    save, send = machine.stepped(np.array([1.0]))
+    save, send = machine.stepped(np.array([1.0]), np.array([1.5]))
     assert isinstance(save, Save)
     assert (save.memory.round, save.memory.receipt) == (1, bytes([1]) * 64)
+    assert save.memory.answer == pack(np.array([1.5]))
     assert send == Send(message=State(round=2, x=pack(np.array([1.0]))))
 
 
 def test_a_round_seen_before_is_ignored_and_another_of_its_number_stops_the_agent() -> None:
     machine = joined()
     machine.receive(round_(1))
-    machine.stepped(np.array([1.0]))
+    machine.stepped(np.array([1.0]), np.array([1.5]))
     assert machine.receive(round_(1)) == []
     assert stop(machine.receive(round_(1, receipt=b"z" * 64))) is Code.HALTED
 
 
 def test_a_cloud_that_forgot_a_round_is_not_served() -> None:
-    machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x))
+    machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
     assert stop(machine.receive(welcome(round=4))) is Code.HALTED
 
 
 def test_a_run_with_another_configuration_is_refused() -> None:
-    machine = agent(Memory(config=b"c" * 32, round=1, receipt=b"r" * 64, x=START.x))
+    machine = agent(Memory(config=b"c" * 32, round=1, receipt=b"r" * 64, x=START.x, answer=START.x))
     assert stop(machine.receive(welcome(round=2))) is Code.OTHER_RUN
     assert stop(agent(wrong="not mine").receive(welcome())) is Code.OTHER_RUN
     assert stop(agent().receive(welcome(version=9))) is Code.VERSION
 
 
 def test_it_waits_when_the_cloud_is_ahead_and_then_catches_up() -> None:
-    machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x))
+    machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
     assert [type(a) for a in machine.receive(welcome(round=6))] == [Join, Save]
     assert isinstance(machine.receive(round_(5))[0], Think)
 
@@ -177,5 +182,5 @@ def test_fuzzed_clouds_never_break_the_agent() -> None:
                 continue
             if any(isinstance(a, Think) for a in actions):
                 thought += 1
-                machine.stepped(np.array([0.0]))
+                machine.stepped(np.array([0.0]), np.array([0.0]))
     assert thought > 100

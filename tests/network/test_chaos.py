@@ -75,10 +75,12 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
     here = solve(problem, plan_for(problem, sigma=SIGMA), rounds=rounds, seed=seed)
     database = sqlite3.connect(folder / "run.db")
     (final,) = database.execute("SELECT x FROM run").fetchone()
-    (mu,) = database.execute("SELECT mu_next FROM rounds ORDER BY k DESC LIMIT 1").fetchone()
+    (carried,) = database.execute("SELECT carried FROM rounds ORDER BY k DESC LIMIT 1").fetchone()
     database.close()
-    np.testing.assert_allclose(np.frombuffer(final, "<f8"), here.x[0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.frombuffer(mu, "<f8"), here.mu[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.frombuffer(final, "<f8"), here.last_x[0], rtol=0, atol=1e-12)
+    kept = np.frombuffer(carried, "<f8").reshape(-1, problem.rows)
+    np.testing.assert_allclose(kept[0], here.last_mu[0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(kept[-1], here.mu[0], rtol=0, atol=1e-12)
 
 
 def test_a_cloud_killed_at_any_instant_continues_the_same_run(

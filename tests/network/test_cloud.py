@@ -6,11 +6,13 @@ import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from network_harness import member, peer, plan_for, play, run, serving
 
+from sottovoce.algorithm.averaging import Averaging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.engine.solve import solve
 from sottovoce.errors import BudgetError, InputError, PrivacyError
@@ -29,14 +31,15 @@ ALL = list(range(1, 8))
 FAST = Tikhonov(gamma_bar=0.02)
 
 
+@pytest.mark.parametrize("algorithm", [FAST, Averaging()], ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize("name", ["paper", "coupled"])
 def test_with_the_same_seed_the_iterates_equal_those_of_solve(
-    name: str, request: pytest.FixtureRequest, keys: Path, tmp_path: Path
+    name: str, algorithm: Any, request: pytest.FixtureRequest, keys: Path, tmp_path: Path
 ) -> None:
     problem: Problem = request.getfixturevalue(name)
     plan = plan_for(problem)
-    result, x = run(play(problem, plan, keys, tmp_path, rounds=40, seed=3, algorithm=FAST))
-    here = solve(problem, plan, rounds=40, seed=3, algorithm=FAST)
+    result, x = run(play(problem, plan, keys, tmp_path, rounds=40, seed=3, algorithm=algorithm))
+    here = solve(problem, plan, rounds=40, seed=3, algorithm=algorithm)
     np.testing.assert_allclose(x, here.x[0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(result.mu, here.mu[0], rtol=0, atol=1e-12)
     assert np.any(result.mu > 0)  # the noise took part
@@ -84,7 +87,9 @@ def test_the_independent_client_takes_part(paper: Problem, keys: Path, tmp_path:
     async def main() -> None:
         plan = plan_for(paper)
         script = str(Path(__file__).with_name("independent_client.py"))
-        async with serving(plan, keys, tmp_path / "run.db", rounds=30, seed=9) as cloud:
+        async with serving(
+            plan, keys, tmp_path / "run.db", rounds=30, seed=9, algorithm=Tikhonov()
+        ) as cloud:
             others = [
                 asyncio.create_task(
                     member(paper, [i], cloud, keys, tmp_path, allow_simulated=True).run()
@@ -102,7 +107,7 @@ def test_the_independent_client_takes_part(paper: Problem, keys: Path, tmp_path:
             await asyncio.gather(*others)
             output, _ = await client.communicate()
         assert client.returncode == 0
-        here = solve(paper, plan, rounds=30, seed=9)
+        here = solve(paper, plan, rounds=30, seed=9, algorithm=Tikhonov())
         said = json.loads(output)
         assert said["rounds"] == 30
         assert said["x"] == pytest.approx(here.x[0][3], abs=1e-12)
@@ -156,14 +161,15 @@ def test_a_restarted_cloud_and_restarted_agents_continue_the_same_run(
 def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def part(until: int) -> None:
+    async def five_rounds_more() -> None:
         plan = plan_for(paper)
-        async with serving(plan, keys, tmp_path / "run.db", rounds=30) as cloud:
+        async with serving(plan, keys, tmp_path / "run.db", rounds=1_000) as cloud:
             tasks = [
                 asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
                 for i in range(1, 8)
             ]
             ended = asyncio.create_task(cloud.finished())
+            until = cloud.round + 5
             while cloud.round < until and not ended.done():
                 await asyncio.sleep(0.005)
             for task in tasks:
@@ -173,15 +179,15 @@ def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
                 ended.result()
             ended.cancel()
 
-    run(part(5))
+    run(five_rounds_more())
     backup = (tmp_path / "run.db").read_bytes()
-    run(part(10))
+    run(five_rounds_more())
     (tmp_path / "run.db").write_bytes(backup)
     with pytest.raises(HaltedError, match="rolled back"):
-        run(part(20))
+        run(five_rounds_more())
     assert summarise(tmp_path / "run.db").status == "halted"
     with pytest.raises(HaltedError):
-        run(part(20))
+        run(five_rounds_more())
 
 
 def test_a_held_agent_does_not_stop_the_others(paper: Problem, keys: Path, tmp_path: Path) -> None:

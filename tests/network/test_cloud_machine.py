@@ -20,7 +20,16 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.cloud import CREDIT, TRANSITIONS, CloudMachine, Phase
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode, pack
-from sottovoce.network.protocol.messages import Code, Done, Error, Hello, Round, State, Welcome
+from sottovoce.network.protocol.messages import (
+    VERSION,
+    Code,
+    Done,
+    Error,
+    Hello,
+    Round,
+    State,
+    Welcome,
+)
 from sottovoce.network.protocol.receipt import Notary, next_digest
 
 CONFIG = "{}"
@@ -40,7 +49,9 @@ def setup() -> Setup:
         upper=np.ones(4),
         entry_rows=np.array([0]),
         entry_columns=np.array([2]),
-        mu_start=np.zeros(2),
+        entry_slopes=np.array([1.5]),
+        rows=2,
+        carried=np.zeros(2),
     )
 
 
@@ -72,14 +83,14 @@ class Table:
 
     def record(self, action: Commit) -> Record:
         last = self.records.get(action.k - 1)
-        mu = np.zeros(2) if last is None else last.mu_next
+        mu = np.zeros(2) if last is None else last.carried
         digest = next_digest(HASH if last is None else last.digest, action.k, pack(mu), b"noise")
         record = Record(
             k=action.k,
             x=action.x,
             mu=mu,
             y=np.array([0.25 * action.k]),
-            mu_next=mu + 1,
+            carried=mu + 1,
             digest=digest,
             held=action.held,
         )
@@ -108,7 +119,7 @@ class Table:
 
 def hello(*agents: int, **changes: Any) -> Hello:
     words: dict[str, Any] = {
-        "version": 1,
+        "version": VERSION,
         "agents": list(agents),
         "config": b"",
         "round": 0,
@@ -219,7 +230,7 @@ def test_nobody_speaks_for_another(table: Table) -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"version": 2}, Code.VERSION),
+        ({"version": VERSION + 1}, Code.VERSION),
         ({"config": b"x" * 32}, Code.OTHER_RUN),
         ({"agents": [1, 1]}, Code.MALFORMED),
         ({"agents": [4]}, Code.NOT_YOURS),

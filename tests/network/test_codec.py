@@ -17,14 +17,23 @@ from sottovoce.network.protocol.codec import (
     pack,
     unpack,
 )
-from sottovoce.network.protocol.messages import Done, Error, Hello, Round, State, Welcome
+from sottovoce.network.protocol.messages import VERSION, Done, Error, Hello, Round, State, Welcome
 
 MESSAGES: list[Hello | State] = [
-    Hello(version=1, agents=[1, 5], config=b"", round=0, receipt=b""),
+    Hello(version=VERSION, agents=[1, 5], config=b"", round=0, receipt=b""),
     State(round=3, x=b"\0" * 8),
 ]
 ANSWERS: list[Welcome | Round | Done | Error] = [
-    Welcome(version=1, config="{}", round=1, lower=b"", upper=b"", rows=[0], columns=[1]),
+    Welcome(
+        version=VERSION,
+        config="{}",
+        round=1,
+        lower=b"",
+        upper=b"",
+        rows=[0],
+        columns=[1],
+        slopes=b"",
+    ),
     Round(round=2, mu=b"\0" * 8, y=b"", receipt=b"r" * 64),
     Done(rounds=2, mu=b""),
     Error(code="late", round=4),
@@ -73,7 +82,14 @@ def test_neither_side_accepts_the_other_sides_messages() -> None:
         msgpack.packb({"type": "nobody", "round": 1, "x": b""}),
         msgpack.packb({"round": 1, "x": b"", "type": ["state"]}),
         msgpack.packb(
-            {"type": "hello", "version": 1, "agents": [], "config": b"", "round": 0, "receipt": b""}
+            {
+                "type": "hello",
+                "version": VERSION,
+                "agents": [],
+                "config": b"",
+                "round": 0,
+                "receipt": b"",
+            }
         ),
         msgpack.packb({"type": "state", "round": 1, "x": b""}) + b"\0",
     ],
@@ -120,6 +136,6 @@ def test_vectors_are_little_endian_float64() -> None:
 def test_the_largest_honest_frames_fit_the_limit(agents: int, dim: int) -> None:
     limit = frame_limit(agents=agents, size=agents * dim)
     numbers = [2**52 + a for a in range(agents)]
-    hello = Hello(version=1, agents=numbers, config=b"c" * 32, round=2**52, receipt=b"r" * 64)
+    hello = Hello(version=VERSION, agents=numbers, config=b"c" * 32, round=2**52, receipt=b"r" * 64)
     state = State(round=2**52, x=bytes(8 * agents * dim))
     assert max(len(encode(hello)), len(encode(state))) <= limit

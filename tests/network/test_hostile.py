@@ -19,14 +19,17 @@ from network_harness import Peer, member, peer, plan_for, run, serving
 
 from sottovoce.network import cloud as cloud_module
 from sottovoce.network import connection as connection_module
+from sottovoce.network import heartbeat as heartbeat_module
 from sottovoce.network import identity
+from sottovoce.network import peers as peers_module
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.connection import WAITING, Connection
+from sottovoce.network.connection import WAITING, Connection, framed
 from sottovoce.network.errors import RefusedError
+from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.identity import Identity
 from sottovoce.network.protocol.cloud import CREDIT
 from sottovoce.network.protocol.codec import frame_limit
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import VERSION, Code
 from sottovoce.network.store import summarise
 from sottovoce.network.tls import client_context
 from sottovoce.problem.problem import Problem
@@ -57,7 +60,7 @@ async def _garbage(one: Peer, cloud: Cloud) -> None:
 
 
 async def _not_yours(one: Peer, cloud: Cloud) -> None:
-    await one.say({"type": "hello", "version": 1, "agents": [2], "config": b"", "round": 0}
+    await one.say({"type": "hello", "version": VERSION, "agents": [2], "config": b"", "round": 0}
                   | {"receipt": b""})  # fmt: skip
 
 
@@ -204,7 +207,7 @@ def test_a_revoked_agent_is_dropped_within_seconds_and_stays_out(
 def test_silent_and_half_open_connections_end_and_delay_nobody(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cloud_module, "HELLO_SECONDS", 0.3)
+    monkeypatch.setattr(peers_module, "HELLO_SECONDS", 0.3)
     monkeypatch.setattr(cloud_module, "HANDSHAKE_SECONDS", 0.3)
 
     async def main() -> None:
@@ -221,25 +224,124 @@ def test_silent_and_half_open_connections_end_and_delay_nobody(
 
 
 class Stuck:
-    """A socket whose peer never reads."""
+    """A transport, and a socket, whose peer never reads."""
 
-    async def send_bytes(self, frame: bytes) -> None:
+    closed = False
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.aborted = asyncio.Event()
+
+    def write(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    def get_write_buffer_size(self) -> int:
+        return sum(map(len, self.frames))
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+    async def close(self) -> None:
         await asyncio.sleep(60)
+
+
+def stuck_connection(calls: list[str]) -> tuple[Connection, Stuck]:
+    who = Identity(agents=(range(1, 2),), operator=False, serial="1", expires=0.0)
+    stuck: Any = Stuck()
+    return Connection(stuck, stuck, who, lambda: calls.append("slow")), stuck
 
 
 def test_a_slow_reader_is_given_up_and_never_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.1)
 
     async def main() -> None:
-        who = Identity(agents=(range(1, 2),), operator=False, serial="1", expires=0.0)
-        stuck: Any = Stuck()
-        connection = Connection(stuck, who)
-        pump = asyncio.create_task(connection.pump())
+        calls: list[str] = []
+        connection, stuck = stuck_connection(calls)
         began = time.monotonic()
         accepted = [connection.post(b"frame") for _ in range(WAITING + 1)]
         assert time.monotonic() - began < 0.05
         assert accepted == [True] * WAITING + [False]
-        assert await pump is False
+        assert len(stuck.frames) == WAITING
+        await asyncio.wait_for(stuck.aborted.wait(), 5)
+        assert calls == ["slow"]
+
+    run(main())
+
+
+def test_a_reader_that_catches_up_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.1)
+
+    async def main() -> None:
+        calls: list[str] = []
+        connection, stuck = stuck_connection(calls)
+        for _ in range(3):
+            assert all(connection.post(b"frame") for _ in range(WAITING))
+            stuck.frames.clear()
+        await asyncio.sleep(0.3)
+        assert calls == []
+        assert not stuck.aborted.is_set()
+
+    run(main())
+
+
+def test_a_peer_that_does_not_say_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.1)
+
+    async def main() -> None:
+        connection, stuck = stuck_connection([])
+        connection.close()
+        assert connection.post(b"frame")
+        assert stuck.frames == []
+        await asyncio.wait_for(connection.closed(), 5)
+        assert stuck.aborted.is_set()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("size", "head"),
+    [
+        (0, "82 00"),
+        (125, "82 7d"),
+        (126, "82 7e 00 7e"),
+        (65535, "82 7e ff ff"),
+        (65536, "82 7f 00 00 00 00 00 01 00 00"),
+    ],
+)
+def test_frames_begin_as_the_websocket_standard_says(size: int, head: str) -> None:
+    payload = b"x" * size
+    assert framed(payload) == bytes.fromhex(head) + payload
+
+
+class Quiet:
+    """A socket whose peer says nothing."""
+
+    def __init__(self) -> None:
+        self.pings = 0
+
+    async def ping(self) -> None:
+        self.pings += 1
+
+
+def test_a_silent_peer_gets_a_ping_and_then_a_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat_module, "SECONDS", 0.2)
+
+    async def main() -> None:
+        quiet: Any = Quiet()
+        over = asyncio.Event()
+
+        async def hang_up() -> None:
+            over.set()
+
+        heartbeat = Heartbeat(quiet, hang_up)
+        watch = asyncio.create_task(heartbeat.watch())
+        for _ in range(10):  # nobody pings a peer that talks
+            heartbeat.heard += 1
+            await asyncio.sleep(0.04)
+        assert (quiet.pings, over.is_set()) == (0, False)
+        await asyncio.wait_for(over.wait(), 5)
+        await watch
+        assert quiet.pings == 1
 
     run(main())
 

@@ -10,6 +10,7 @@ import typer
 from network_harness import run
 from typer.testing import CliRunner
 
+from sottovoce.algorithm.averaging import Averaging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.cli.agent import agent
 from sottovoce.cli.cloud import address, cloud, run_rounds
@@ -102,7 +103,10 @@ def test_identities_are_made_renewed_and_revoked(tmp_path: Path) -> None:
 def test_settings_come_from_the_command_then_the_file_then_the_default(paper: Problem) -> None:
     assert run_rounds(paper, 7) == 7
     assert run_rounds(paper, None) == 2_000
-    assert algorithm_for(paper) == Tikhonov()
+    assert algorithm_for(paper) == Averaging()
+    assert algorithm_for(paper, "tikhonov") == Tikhonov()
+    with pytest.raises(InputError, match="averaging or tikhonov"):
+        algorithm_for(paper, "newton")
     assert address("0.0.0.0:8443") == ("0.0.0.0", 8443)  # noqa: S104
     assert address("[::1]:80") == ("::1", 80)
     for text in ("8443", "host:", "host:99999", ":1"):

@@ -9,11 +9,17 @@ from sottovoce.network.errors import NetworkError
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.saved import Saved
 
-START = Memory(x=b"\0" * 8)
+START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 
 
 def memory(k: int) -> Memory:
-    return Memory(config=b"c" * 32, round=k, receipt=bytes([k]) * 64, x=bytes([k]) * 8)
+    return Memory(
+        config=b"c" * 32,
+        round=k,
+        receipt=bytes([k]) * 64,
+        x=bytes([k]) * 8,
+        answer=bytes([k + 1]) * 8,
+    )
 
 
 def test_an_agent_goes_on_from_its_last_round(tmp_path: Path) -> None:
@@ -54,4 +60,4 @@ def test_a_file_of_other_agents_is_refused(tmp_path: Path) -> None:
     saved.write(memory(1))
     saved.close()
     with pytest.raises(NetworkError):
-        Saved(tmp_path / "s", Memory(x=b"\0" * 16))
+        Saved(tmp_path / "s", Memory(x=b"\0" * 16, answer=b"\0" * 16))

@@ -32,7 +32,7 @@ def record(k: int, x: float = 0.5) -> Record:
         x=np.full(3, x),
         mu=np.zeros(2),
         y=np.zeros(1),
-        mu_next=np.ones(2) * k,
+        carried=np.ones(6) * k,
         digest=bytes([k]) * 32,
         held=frozenset({1}),
     )
@@ -52,7 +52,7 @@ def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
     last = again.last()
     assert last is not None
     want = record(1)
-    for name in ("x", "mu", "y", "mu_next"):
+    for name in ("x", "mu", "y", "carried"):
         assert getattr(last, name).tolist() == getattr(want, name).tolist()
     assert (last.k, last.digest, last.held) == (1, want.digest, want.held)
     assert again.digest(1) == want.digest

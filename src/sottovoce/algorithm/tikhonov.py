@@ -29,7 +29,7 @@ def agent_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: An
 
 
 def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
-    """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``.
+    """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``, in a tuple.
 
     Args:
         mu: mu(k).
@@ -37,7 +37,7 @@ def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
         gamma: the step gamma(k).
         alpha: the regularisation alpha(k).
     """
-    return positive(mu + gamma * (y_g - alpha * mu))
+    return (positive(mu + gamma * (y_g - alpha * mu)),)
 
 
 @final
@@ -62,6 +62,9 @@ class Tikhonov:
     scalars: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
     """What ``schedule`` gives per round; steps take them as arguments of the same name."""
 
+    memory: ClassVar[tuple[str, ...]] = ()
+    thinks: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         for name in ("gamma_bar", "alpha_bar"):
             value = getattr(self, name)
@@ -78,14 +81,23 @@ class Tikhonov:
         return agent_step
 
     @property
+    def vector_step(self) -> Any:
+        """The step every agent takes: components do not mix."""
+        return agent_step
+
+    @property
     def cloud_step(self) -> Any:
         """The step the cloud takes."""
         return cloud_step
 
-    def schedule(self, k: Any) -> Array:
+    def start(self, mu: Any) -> tuple[Any, ...]:
+        """Return nothing: the cloud remembers mu alone."""
+        return ()
+
+    def schedule(self, k: Any, rounds: int) -> Array:
         """Return gamma(k) and alpha(k) for the rounds ``k >= 1``, one row per round."""
-        rounds = np.atleast_1d(np.asarray(k, dtype=np.float64))
-        steps = np.empty((rounds.size, 2))
-        np.multiply(self.gamma_bar, rounds**-self.c1, out=steps[:, 0])
-        np.multiply(self.alpha_bar, rounds**-self.c2, out=steps[:, 1])
+        at = np.atleast_1d(np.asarray(k, dtype=np.float64))
+        steps = np.empty((at.size, 2))
+        np.multiply(self.gamma_bar, at**-self.c1, out=steps[:, 0])
+        np.multiply(self.alpha_bar, at**-self.c2, out=steps[:, 1])
         return steps

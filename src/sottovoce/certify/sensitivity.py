@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -131,23 +132,28 @@ class Sensitivity:
             values[block.rows] = np.maximum(values[block.rows], peak)
         return values
 
-    def typical(self) -> Array:
-        """The geometric mean of ``S[o, l]`` over the agents l that move o; 0 if none does."""
-        logs, counts = np.zeros(self.outputs), np.zeros(self.outputs)
+    def totals(self) -> Array:
+        """What all agents together move each output by, ``sum_l S[o, l]``."""
+        values = np.zeros(self.outputs)
         for block in self.blocks:
-            upper = block.upper
+            values[block.rows] += np.asarray(block.upper.sum(axis=1)).ravel()
+        return values
+
+    def typical(self) -> Array:
+        """The median of ``S[o, l]`` over the agents l that move o; 0 if none does."""
+        found: list[list[tuple[Array, int]]] = [[] for _ in range(self.outputs)]
+        for block in self.blocks:
+            upper, repeat = block.upper, 1
             if sparse.issparse(upper):
-                rows, _, values = sparse.find(upper)
-                np.add.at(logs, block.rows[rows], np.log(values))
-                np.add.at(counts, block.rows[rows], 1.0)
-                continue
-            repeat = 1
-            if upper.strides[1] == 0:
-                repeat, upper = upper.shape[1], upper[:, :1]
-            moved = upper > 0
-            np.add.at(logs, block.rows, repeat * np.log(np.where(moved, upper, 1.0)).sum(axis=1))
-            np.add.at(counts, block.rows, repeat * moved.sum(axis=1))
-        return np.where(counts > 0, np.exp(logs / np.maximum(counts, 1)), 0.0)
+                upper = upper.tocsr()
+                rows: Any = (upper.data[a:b] for a, b in pairwise(upper.indptr))
+            else:
+                if upper.strides[1] == 0:
+                    repeat, upper = upper.shape[1], upper[:, :1]
+                rows = upper
+            for output, values in zip(block.rows, rows, strict=True):
+                found[output].append((values[values > 0], repeat))
+        return np.array([_median(values) for values in found])
 
     def dense(self) -> Array:
         """The whole matrix S as an array (outputs, agents); for problems of moderate size."""
@@ -373,3 +379,17 @@ def _weighted(part: FleetSum, slopes: Sequence[Array], up: float = _UP) -> Any:
         return sparse.csr_array(sparse.vstack(parts, format="csr")[order])
     product = np.abs(part.weights)[:, np.newaxis, :] * np.stack(slopes)[np.newaxis] * up
     return product.reshape(part.rows, part.group.count)
+
+
+def _median(parts: Sequence[tuple[Array, int]]) -> float:
+    """The median of values that count so many times each; 0 if there is none."""
+    values = np.concatenate([np.zeros(0), *(part for part, _ in parts)])
+    if not values.size:
+        return 0.0
+    if len({repeat for _, repeat in parts}) == 1:
+        return float(np.median(values))
+    order = np.argsort(values)
+    counts = np.concatenate([np.full(part.size, repeat) for part, repeat in parts])[order]
+    upto = np.cumsum(counts)
+    middle = [np.searchsorted(upto, upto[-1] / 2, side=side) for side in ("left", "right")]
+    return float(np.mean(values[order][middle]))

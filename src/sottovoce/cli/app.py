@@ -14,6 +14,7 @@ COMMANDS = (
     "check",
     "plan",
     "tradeoff",
+    "compare",
     "solve",
     "plot",
     "audit",

@@ -13,11 +13,13 @@ from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, errors, print_json
 from sottovoce.cli.options import (
     AdjacencyOption,
+    AlgorithmName,
     Delta,
     Epsilon,
     Json,
     Method,
     Radius,
+    algorithm_for,
     make_plan,
 )
 from sottovoce.cli.progress import working
@@ -39,6 +41,7 @@ def audit(
     radius: Radius = None,
     adjacency: AdjacencyOption = None,
     method: Method = "joint",
+    algorithm: AlgorithmName = None,
     out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
     json: Json = False,
 ) -> None:
@@ -61,7 +64,15 @@ def audit(
             method=method,
         )
         whom = agent if agent is not None else int(np.argmax(made.gdp_mu)) + 1
-        found = study(problem, made, agent=whom, runs=runs, rounds=rounds, seed=seed)
+        found = study(
+            problem,
+            made,
+            agent=whom,
+            runs=runs,
+            rounds=rounds,
+            seed=seed,
+            algorithm=algorithm_for(problem, algorithm),
+        )
     if json:
         print_json(asdict(found) | {"passed": found.passed})
     else:

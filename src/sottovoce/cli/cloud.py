@@ -12,6 +12,7 @@ from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import errors
 from sottovoce.cli.options import (
     AdjacencyOption,
+    AlgorithmName,
     Delta,
     Epsilon,
     Radius,
@@ -40,6 +41,7 @@ def cloud(
     delta: Delta = None,
     radius: Radius = None,
     adjacency: AdjacencyOption = None,
+    algorithm: AlgorithmName = None,
     straggler: Annotated[str, typer.Option(help="wait for lost agents, or hold them")] = "wait",
     deadline: Annotated[
         str | None, typer.Option(help="for hold: seconds per round, e.g. 2s or 0.5")
@@ -82,7 +84,7 @@ def cloud(
             keys=keys,
             store=store,
             listen=address(listen),
-            algorithm=algorithm_for(problem),
+            algorithm=algorithm_for(problem, algorithm),
             straggler=_straggler(straggler),
             deadline=None if deadline is None else _seconds(deadline),
             ledger=None if ledger is None else Ledger(ledger),

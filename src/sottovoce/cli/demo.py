@@ -61,7 +61,7 @@ def demo(
     root.mkdir(parents=True, exist_ok=True)
     where = root / "problem" if folder is None else folder
     if folder is None:
-        save_problem(_paper_with_larger_steps(), where)
+        save_problem(gallery.paper(), where)
     problem = load_problem(where)
     count = run_rounds(problem, rounds)
     run = Path(tempfile.mkdtemp(prefix="run-", dir=root))
@@ -72,18 +72,6 @@ def demo(
         for process in crew:
             process.wait(60)
     _report(problem, count, run)
-
-
-def _paper_with_larger_steps() -> Problem:
-    """The paper's problem with steps for our noise; the paper's are for noise 80 times as large."""
-    base = gallery.paper()
-    return Problem(
-        states=base.groups,
-        objectives=list(base.objectives),
-        constraints={constraint.name: constraint for constraint in base.constraints},
-        privacy=base.privacy,
-        schedule={**base.schedule, "gamma_bar": 0.02, "alpha_bar": 0.02},
-    )
 
 
 @contextmanager
@@ -214,9 +202,9 @@ def _report(problem: Problem, rounds: int, run: Path) -> None:
 
 def _own_state(problem: Problem, number: int, run: Path) -> Array:
     start = Household.of_problem(problem, [number]).start
-    saved = Saved(run / f"{number}.state", Memory(x=pack(start)))
+    saved = Saved(run / f"{number}.state", Memory(x=pack(start), answer=pack(start)))
     saved.close()
-    return unpack(saved.memory.x)
+    return unpack(saved.memory.answer)
 
 
 def _draw(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.averaging import Averaging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate
 from sottovoce.errors import InputError
@@ -24,6 +25,9 @@ AdjacencyOption = Annotated[
 ]
 Rounds = Annotated[int | None, typer.Option(help="rounds the plan covers")]
 Method = Annotated[str, typer.Option(help="joint, or paper for Theorems 2 and 3")]
+AlgorithmName = Annotated[
+    str | None, typer.Option("--algorithm", help="averaging (default), or tikhonov: the paper's")
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
 
@@ -65,14 +69,22 @@ def make_plan(
     )
 
 
-def algorithm_for(problem: Problem) -> Algorithm:
-    """Return the algorithm that the file's [schedule] table asks for."""
-    asked = {
+def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:
+    """Return the algorithm asked for, by the command or in the file's [schedule] table.
+
+    gamma_bar, alpha_bar, c1 and c2 of the table are the paper's algorithm's.
+    """
+    name = asked or str(problem.schedule.get("algorithm", "averaging"))
+    if name == "averaging":
+        return Averaging()
+    if name != "tikhonov":
+        raise InputError(f"algorithm must be averaging or tikhonov, got {name!r}")
+    settings = {
         name: parse_number(value, where=f"[schedule] {name}") if isinstance(value, str) else value
         for name, value in problem.schedule.items()
         if name in ("gamma_bar", "alpha_bar", "c1", "c2")
     }
-    return Tikhonov(**asked)
+    return Tikhonov(**settings)
 
 
 def _value(problem: Problem, name: str, text: str | None) -> Any:

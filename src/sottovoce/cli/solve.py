@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, print_json
-from sottovoce.cli.options import algorithm_for, make_plan
+from sottovoce.cli.options import AlgorithmName, algorithm_for, make_plan
 from sottovoce.cli.progress import working
 from sottovoce.engine.result import Result
 from sottovoce.engine.solve import solve as run_rounds
@@ -26,6 +26,8 @@ _QUANTITIES = {
     "violation": "largest violation",
     "residual": "optimality residual",
     "objective": "objective",
+    "last_error_x": "|x - x_hat| of the last iterate",
+    "last_error_mu": "|mu - mu_hat| of the last iterate",
 }
 
 
@@ -37,6 +39,7 @@ def solve(
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for result.npz and convergence.png")
     ] = None,
+    algorithm: AlgorithmName = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
 ) -> None:
     """Simulate a problem with the noise its privacy table asks for; without one, without noise.
@@ -52,7 +55,7 @@ def solve(
         rounds=rounds,
         runs=runs,
         seed=seed,
-        algorithm=algorithm_for(problem),
+        algorithm=algorithm_for(problem, algorithm),
     )
     files = _write(result, out)
     if json:

@@ -25,6 +25,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 
+from sottovoce.algorithm import newton, search
 from sottovoce.engine import intrinsics, normals
 
 _TEXT, _MANIFEST = "kernel.py", "manifest.json"
@@ -61,7 +62,8 @@ def load_kernel(source: str, *steps: Any) -> Any:
 
 
 def _key(source: str, *steps: Any) -> str:
-    files = {intrinsics.__file__, normals.__file__, *(s.__code__.co_filename for s in steps)}
+    files = {module.__file__ for module in (intrinsics, normals, newton, search)}
+    files |= {s.__code__.co_filename for s in steps}
     parts = [source, *(Path(str(f)).read_text("utf-8") for f in sorted(map(str, files)))]
     parts += [version("sottovoce"), numba.__version__, platform.python_version(), sys.platform]
     parts += [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]

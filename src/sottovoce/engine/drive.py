@@ -23,6 +23,20 @@ _FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in
 _PATIENCE_SECONDS = 2.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Final:
+    """Where runs ended, one row per run: the answer, the last iterate, the round of failure or 0.
+
+    The answer is the average of the iterates if the algorithm makes one.
+    """
+
+    x: Array
+    mu: Array
+    last_x: Array
+    last_mu: Array
+    failed: Any
+
+
 class Engine(Protocol):
     """Runs in the making, whatever the shape of the problem."""
 
@@ -34,8 +48,8 @@ class Engine(Protocol):
         """Everything that rounds change."""
         ...
 
-    def final(self) -> tuple[Array, Array, Any]:
-        """The last x and mu of every run, and the round in which it failed or 0."""
+    def final(self) -> Final:
+        """Where every run ended."""
         ...
 
     def trace(self, records: int) -> dict[str, Array]:
@@ -80,7 +94,7 @@ def drive(
         while done < rounds and not stopped.is_set():
             until = min(rounds, done + size)
             began = perf_counter()
-            steps = algorithm.schedule(np.arange(done + 1, until + 1)).ravel()
+            steps = algorithm.schedule(np.arange(done + 1, until + 1), rounds).ravel()
             for future in engine.advance(pool, done, until, steps):
                 future.result()
             done = until

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 import scipy.sparse as sparse
+import sympy as sp
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import Algorithm, averages
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet, Sum
 from sottovoce.engine.source import OPTIONS, block, call
@@ -22,10 +23,11 @@ from sottovoce.engine.source import OPTIONS, block, call
 WIDTH = 16
 """Agents per block: enough to fill vector registers, few enough to read memory in a row."""
 
-MEASURES = 3
-"""What a measuring pass adds up besides the rows of g: objective, squared error and residual."""
+MEASURES = 4
+"""What a measuring pass adds up besides g: objective, residual, squared errors of answer and x."""
 
 Kind = Literal["plain", "dense", "sparse"]
+Pass = Literal["step", "think", "look", "measure"]
 
 
 def kind_of(part: Sum) -> Kind:
@@ -76,6 +78,8 @@ class FleetText:
     def arguments(self) -> list[tuple[str, str]]:
         """The fleet's arrays with their Numba types."""
         names = [("x", "float64"), ("data", "float64"), ("bounds", "float64"), ("hat", "float64")]
+        if averages(self.algorithm):
+            names.append(("mean", "float64"))
         for s, part in enumerate(self.fleet.sums):
             if kind_of(part) == "dense":
                 names.append((f"w{s}", "float64"))
@@ -105,18 +109,26 @@ class FleetText:
         return at
 
     def source(self) -> str:
-        """Both passes: ``pass<i>`` takes the step, ``measure<i>`` measures."""
+        """Both passes: ``pass<i>`` takes the step, ``measure<i>`` measures.
+
+        Where agents think, a pass steps first and adds up g at the new states, for the next round;
+        ``look<i>`` adds up g at the states as they are, to begin with.
+        """
         shared = ", ".join(name for name, _ in self.arguments())
         scalars = ", ".join(self.algorithm.scalars)
         step = (
             f"def pass{self.index}(first, last, state, part, work, z, sigma, {scalars}, {shared}):"
         )
-        look = f"def measure{self.index}(first, last, state, part, work, {shared}):"
         begin = f"\n\n@njit({OPTIONS})"
-        passes = (*self._pass(measuring=False), begin, look, *self._pass(measuring=True))
-        return "\n".join((begin, step, *passes))
+        arguments = f"(first, last, state, part, work, {shared}):"
+        lines = [begin, step, *self._pass("think" if self.algorithm.thinks else "step")]
+        lines += [begin, f"def measure{self.index}{arguments}", *self._pass("measure")]
+        if self.algorithm.thinks:
+            lines = [*self._own_slope(), *lines]
+            lines += [begin, f"def look{self.index}{arguments}", *self._pass("look")]
+        return "\n".join(lines)
 
-    def _pass(self, *, measuring: bool) -> list[str]:
+    def _pass(self, what: Pass) -> list[str]:
         group, at = self.fleet.group, self.layout()
         i = self.index
         lines = [f"    for s in range({at['end'] * WIDTH}):", "        work[s] = 0.0"]
@@ -127,19 +139,19 @@ class FleetText:
         ]
         for s, part in enumerate(self.fleet.sums):
             lines.append(block(self._multipliers(s, part), 2))
-        if self.noisy and not measuring:
+        if self.noisy and what == "step":
             lines.append(block(self._extra(), 2))
         lines += [
             f"        at = b * {self.dim * WIDTH}",
             f"        own = b * {max(1, self.data_rows) * WIDTH}",
             "        for lane in range(width):",
-            block(self._lane(measuring=measuring), 3),
+            block(self._lane(what), 3),
         ]
         for s, part in enumerate(self.fleet.sums):
             lines.append(block(self._scatter(s, part), 2))
         for s, part in enumerate(self.fleet.sums):
             lines.append(block(self._gather(s, part), 1))
-        if measuring:
+        if what == "measure":
             lines += [
                 f"    for s in range({MEASURES}):",
                 f"        for lane in range({WIDTH}):",
@@ -151,17 +163,20 @@ class FleetText:
 
     def _scalars(self) -> list[str]:
         """What is the same for all agents, read once."""
-        lines = []
-        for s, part in enumerate(self.fleet.sums):
-            if kind_of(part) == "plain":
-                lines += [
-                    f"m{s}_{t} = state[{self.size + part.row + t}]" for t in range(len(part.terms))
-                ]
+        lines = self._plain_prices()
         for side, shared in (("lower", self.shared_lower), ("upper", self.shared_upper)):
             if shared:
                 first = 0 if side == "lower" else self.dim
                 lines += [f"{side}{c} = bounds_{self.index}[{first + c}]" for c in range(self.dim)]
         return lines
+
+    def _plain_prices(self) -> list[str]:
+        return [
+            f"m{s}_{t} = state[{self.size + part.row + t}]"
+            for s, part in enumerate(self.fleet.sums)
+            if kind_of(part) == "plain"
+            for t in range(len(part.terms))
+        ]
 
     def _multipliers(self, s: int, part: Sum) -> list[str]:
         """``m_t = sum_r mu[r, t] W[r, i]`` of every agent of the block."""
@@ -249,43 +264,85 @@ class FleetText:
             f"        work[{extra} + c * {WIDTH} + lane] = value",
         ]
 
-    def _lane(self, *, measuring: bool) -> list[str]:
+    def _lane(self, what: Pass) -> list[str]:
         """One agent: read, evaluate, then step or measure, and add to the sums.
 
         Bounds are read where they are used and results stored where they arise: an agent has more
         numbers than the processor has registers.
         """
-        page = self._page()
-        prices = self._prices(page)
+        averaging = averages(self.algorithm)
+        before = self._thinking() if what == "think" else []
+        page = self._page("mean" if what == "measure" and averaging else "x")
+        if what == "think" and averaging:
+            page.lines += [self._mean(c) for c in range(self.dim)]
         self._sums(page)
-        error, residual = [], []
-        for c, slope in enumerate(self._slopes(page, prices, noisy=self.noisy and not measuring)):
-            lower, upper = self._bound("lower", c), self._bound("upper", c)
-            if measuring:
-                residual.append(
-                    page.assign(f"(x{c} - project(x{c} - {slope}, {lower}, {upper})) ** 2")
-                )
-                hat = (
-                    f"load(hat_{self.index}, at + {c * WIDTH} + lane)" if self.known else "math.nan"
-                )
-                error.append(page.assign(f"(x{c} - {hat}) ** 2"))
-                continue
-            values = {"x": f"x{c}", "slope": slope, "lower": lower, "upper": upper}
+        if what == "step":
+            self._stepping(page)
+        if what == "measure":
+            self._measuring(page)
+        return before + page.lines
+
+    def _stepping(self, page: Emitter) -> None:
+        prices = self._prices(page)
+        for c, slope in enumerate(self._slopes(page, prices, noisy=self.noisy)):
+            values = {"x": f"x{c}", "slope": slope}
+            values |= {side: self._bound(side, c) for side in ("lower", "upper")}
             values |= {name: name for name in self.algorithm.scalars}
             after = call("agent", self.algorithm.agent_step, values)
             page.lines.append(f"store(x_{self.index}, at + {c * WIDTH} + lane, {after})")
-        if measuring:
-            values = {
-                "objective": page.value(self.fleet.objective),
-                "error": page.fold("+", error),
-                "residual": page.fold("+", residual),
-            }
-            first = self.layout()["measure"]
-            page.lines += [
-                _add(f"{(first + q) * WIDTH} + lane", value)
-                for q, value in enumerate(values.values())
-            ]
-        return page.lines
+
+    def _measuring(self, page: Emitter) -> None:
+        i, prices = self.index, self._prices(page)
+        error, residual, last = [], [], []
+        for c, slope in enumerate(self._slopes(page, prices, noisy=False)):
+            lower, upper = self._bound("lower", c), self._bound("upper", c)
+            residual.append(page.assign(f"(x{c} - project(x{c} - {slope}, {lower}, {upper})) ** 2"))
+            at = f"at + {c * WIDTH} + lane"
+            hat = f"load(hat_{i}, {at})" if self.known else "math.nan"
+            error.append(page.assign(f"(x{c} - {hat}) ** 2"))
+            last.append(page.assign(f"(load(x_{i}, {at}) - {hat}) ** 2"))
+        first = self.layout()["measure"]
+        sums = [page.value(self.fleet.objective)]
+        sums += [page.fold("+", terms) for terms in (residual, error, last)]
+        page.lines += [_add(f"{(first + q) * WIDTH} + lane", v) for q, v in enumerate(sums)]
+
+    def _thinking(self) -> list[str]:
+        """The agent's minimisation; its slope reads what differs between agents from ``data``."""
+        i, d = self.index, self.dim
+        context = f"context = (own, lane, state, work, data_{i})"
+        values = {"slope": f"slope{i}", "context": "context", "x": "x", "coupling": "0.0"}
+        values |= {name: name for name in self.algorithm.scalars}
+        if d == 1:
+            values |= {side: self._bound(side, 0) for side in ("lower", "upper")}
+            values["x"] = f"load(x_{i}, at + lane)"
+            step = call("agent", self.algorithm.agent_step, values)
+            return [context, f"store(x_{i}, at + lane, {step})"]
+        values |= {"lower": "lower", "upper": "upper", "coupling": "np.zeros(x.size)"}
+        lines = [context, *(f"{name} = np.empty({d})" for name in ("x", "lower", "upper"))]
+        for c in range(d):
+            lines.append(f"x[{c}] = load(x_{i}, at + {c * WIDTH} + lane)")
+            lines += [f"{side}[{c}] = {self._bound(side, c)}" for side in ("lower", "upper")]
+        lines.append(f"x = {call('vector', self.algorithm.vector_step, values)}")
+        return lines + [f"store(x_{i}, at + {c * WIDTH} + lane, x[{c}])" for c in range(d)]
+
+    def _own_slope(self) -> list[str]:
+        """``slope<i>(context, x)``, the derivative of an agent's own part of the Lagrangian."""
+        i, vector = self.index, self.dim > 1
+        page = Emitter(self._names())
+        page.lines.append(f"own, lane, state, work, data_{i} = context")
+        page.lines += [f"x{c} = x[{c}]" if vector else "x0 = x" for c in range(self.dim)]
+        page.lines += self._parameters()
+        page.lines += self._plain_prices()
+        slopes = list(self._slopes(page, self._prices(page), noisy=False))
+        if vector:
+            page.lines.append(f"out = np.empty({self.dim})")
+            page.lines += [f"out[{c}] = {slope}" for c, slope in enumerate(slopes)]
+        page.lines.append("return out" if vector else f"return {slopes[0]}")
+        return [f"\n\n@njit({OPTIONS})", f"def slope{i}(context, x):", block(page.lines, 1)]
+
+    def _mean(self, c: int) -> str:
+        to = f"mean_{self.index}, at + {c * WIDTH} + lane"
+        return f"store({to}, load({to}) + share * (x{c} - load({to})))"
 
     def _sums(self, page: Emitter) -> None:
         at = self.layout()
@@ -307,16 +364,23 @@ class FleetText:
         row += self.dim if side == "upper" and not self.shared_lower else 0
         return f"load(data_{self.index}, own + {row * WIDTH} + lane)"
 
-    def _page(self) -> Emitter:
-        """A page with the agent's state, parameters and bounds under their names."""
-        group, i = self.fleet.group, self.index
+    def _names(self) -> dict[sp.Symbol, str]:
+        group = self.fleet.group
         names = {symbol: f"x{c}" for c, symbol in enumerate(group.symbols)}
-        names |= {symbol: f"p{q}" for q, symbol in enumerate(group.parameters)}
-        page = Emitter(names)
+        return names | {symbol: f"p{q}" for q, symbol in enumerate(group.parameters)}
+
+    def _parameters(self) -> list[str]:
+        return [
+            f"p{q} = load(data_{self.index}, own + {q * WIDTH} + lane)"
+            for q in range(len(self.fleet.group.parameters))
+        ]
+
+    def _page(self, source: str) -> Emitter:
+        """A page with the agent's state, from array ``source``, and parameters by their names."""
+        page = Emitter(self._names())
         for c in range(self.dim):
-            page.lines.append(f"x{c} = load(x_{i}, at + {c * WIDTH} + lane)")
-        for q in range(len(group.parameters)):
-            page.lines.append(f"p{q} = load(data_{i}, own + {q * WIDTH} + lane)")
+            page.lines.append(f"x{c} = load({source}_{self.index}, at + {c * WIDTH} + lane)")
+        page.lines += self._parameters()
         return page
 
     def _prices(self, page: Emitter) -> list[list[str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import sympy as sp
+from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import FleetSum, Weights
@@ -24,6 +25,7 @@ class Named:
         constraints: what they contribute to each of the m rows of g, constants apart.
         gradient: ``df_i/dx_i``, one per state.
         jacobian: ``dg_j/dx_i`` per state, by the rows j in which it is not zero.
+        dims: how many states each agent has.
     """
 
     symbols: tuple[sp.Symbol, ...]
@@ -32,6 +34,7 @@ class Named:
     constraints: tuple[sp.Expr, ...]
     gradient: tuple[sp.Expr, ...]
     jacobian: tuple[Mapping[int, sp.Expr], ...]
+    dims: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,6 +96,28 @@ def formulas(problem: Problem) -> Formulas:
     return Formulas(named=_named(problem, tuple(columns), rows), fleets=fleets, offset=offset)
 
 
+def part_of(fleet: Fleet, places: NDArray[np.int64]) -> Fleet:
+    """Return the fleet's agents ``places`` (from 0) as a fleet of their own."""
+    group = fleet.group
+    chosen = Group(
+        name=group.name,
+        count=len(places),
+        symbols=group.symbols,
+        lower=group.lower[places],
+        upper=group.upper[places],
+        parameters={s: values[places] for s, values in group.parameters.items()},
+    )
+    sums = tuple(
+        Sum(
+            row=part.row,
+            terms=part.terms,
+            weights=None if part.weights is None else part.weights[:, places],
+        )
+        for part in fleet.sums
+    )
+    return Fleet(group=chosen, column=0, objective=fleet.objective, sums=sums)
+
+
 def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> Named:
     pairs = zip(problem.groups, problem.objectives, strict=True)
     own = [(g, _filled(f, g)) for g, f in pairs if g.count == 1]
@@ -108,6 +133,7 @@ def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> N
             {j: y for j, expr in enumerate(rows) if s in free[j] and (y := expr.diff(s)) != 0}
             for s in symbols
         ),
+        dims=tuple(g.dim for g, _ in own),
     )
 
 

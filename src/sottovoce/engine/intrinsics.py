@@ -17,6 +17,7 @@ from numba.core import cgutils as _cgutils
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
+from sottovoce.algorithm import newton, search
 from sottovoce.algorithm.steps import positive, project
 
 # Numba's types know neither the argument that it supplies itself nor its code builder.
@@ -98,6 +99,20 @@ def _positive(mu: Any) -> Any:
 
     return compiled
 
+
+def _teach(function: Callable[..., Any]) -> None:
+    """Let compiled code call a plain function, which is compiled as it stands."""
+    overload(function, strict=False)(lambda *args: function)
+
+
+for _function in (
+    search.minimise,
+    search.close_in,
+    newton.minimise_vector,
+    newton.newton_step,
+    newton.nearness,
+):
+    _teach(_function)
 
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 _SPINS = 300

@@ -9,12 +9,13 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.engine.compile import load_kernel
+from sottovoce.engine.drive import Final
 from sottovoce.engine.formulas import Formulas
 from sottovoce.engine.named_kernel import named_source
-from sottovoce.engine.named_text import NamedText
+from sottovoce.engine.named_text import NamedText, first_state
 from sottovoce.engine.normals import stream_seeds
 from sottovoce.engine.setting import Setting
-from sottovoce.engine.source import QUANTITIES
+from sottovoce.engine.source import QUANTITIES, steps_of
 from sottovoce.problem.agents import Array
 
 WIDE = 32
@@ -31,25 +32,28 @@ class Lanes:
         s = setting
         self._setting = s
         self._lanes = 1 if s.runs <= _FEW else WIDE
-        text = NamedText(named=formulas.named, noise=s.noise, algorithm=algorithm)
+        text = NamedText(
+            named=formulas.named, noise=s.noise, algorithm=algorithm, coupled=s.coupled
+        )
         source = named_source(
             text, formulas.offset.tolist(), lanes=self._lanes, transcript=s.transcript
         )
-        kernel = load_kernel(source, algorithm.agent_step, algorithm.cloud_step)
+        kernel = load_kernel(source, *steps_of(algorithm))
         self._advance = kernel.advance
         blocks = -(-s.runs // self._lanes)
         lower = np.concatenate([g.lower.ravel() for g in s.domain])
         upper = np.concatenate([g.upper.ravel() for g in s.domain])
         self._bounds = np.concatenate([lower, upper])
         x0 = np.clip(np.concatenate([part.ravel() for part in s.start]), lower, upper)
-        start = np.concatenate([x0, s.mu0, [0.0]])
+        start = first_state(text, x0, s.mu0)
+        self._at = text.layout()
         self._state = np.empty((blocks, start.size, self._lanes))
         self._state[:] = start[:, np.newaxis]
         self._seeds = stream_seeds(s.seed, range(blocks * self._lanes)).reshape(blocks, -1)
         self._trace = np.full((blocks, s.marks.size, len(QUANTITIES), self._lanes), np.nan)
         kept = s.rounds if s.transcript else 0
         self._transcript = np.zeros((blocks, kept, s.released, self._lanes))
-        unknown = np.full(start.size - 1, np.nan)
+        unknown = np.full(x0.size + s.mu0.size, np.nan)
         self._saddle = unknown if s.saddle is None else np.concatenate(s.saddle)
 
     def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
@@ -71,6 +75,7 @@ class Lanes:
             self._state[block].ravel(),
             self._bounds,
             s.sigma,
+            s.slopes,
             self._saddle,
             s.marks[first:last],
             self._trace[block, first:last].reshape(-1),
@@ -81,11 +86,20 @@ class Lanes:
         """Everything that rounds change, for a checkpoint; ``restore`` writes into them."""
         return {"state": self._state, "trace": self._trace, "transcript": self._transcript}
 
-    def final(self) -> tuple[Array, Array, Any]:
-        """The last x and mu of every run, and the round in which it failed or 0."""
+    def final(self) -> Final:
+        """Where every run ended."""
         flat = self._by_run(self._state)
-        n = flat.shape[1] - 1 - self._setting.mu0.size
-        return flat[:, :n].copy(), flat[:, n:-1].copy(), flat[:, -1].astype(np.int64)
+        n = self._at["mu"]
+        last, answer = (
+            flat[:, self._at[name] :][:, : n + self._setting.mu0.size] for name in ("x", "mean")
+        )
+        return Final(
+            x=answer[:, :n].copy(),
+            mu=answer[:, n:].copy(),
+            last_x=last[:, :n].copy(),
+            last_mu=last[:, n:].copy(),
+            failed=flat[:, -1].astype(np.int64),
+        )
 
     def trace(self, records: int) -> dict[str, Array]:
         """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""

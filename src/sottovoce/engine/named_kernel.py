@@ -1,24 +1,27 @@
 """The kernel for agents stated one by one: all runs of a block side by side, one per lane.
 
-States, multipliers and the round of failure of a block of runs lie in one flat array,
-``state[row * LANES + lane]``: rows 0..N-1 are x, then m rows mu, then the failure. The text is
-written from the problem's formulas; data (bounds, sigmas, steps) come as arguments.
+Everything that rounds change in a block of runs lies in one flat array, ``state[row * LANES +
+lane]``: x, mu, the cloud's memory, averages and the round of failure (see ``NamedText.layout``).
+The text is written from the problem's formulas; data (bounds, sigmas, steps) come as arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sottovoce.algorithm.algorithm import averages
 from sottovoce.engine.emit import Emitter
+from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import OPTIONS, QUANTITIES, block, call, head
+from sottovoce.engine.source import OPTIONS, QUANTITIES, block, head
 
 _SIGNATURE = (
     "void(int64, int64, int64, float64[::1], uint64[::1], float64[::1], float64[::1], "
-    "float64[::1], float64[::1], int64[::1], float64[::1], float64[::1])"
+    "float64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64[::1])"
 )
 _ARGUMENTS = (
-    "done, until, width, steps, seeds, state, bounds, sigma, saddle, marks, trace, transcript"
+    "done, until, width, steps, seeds, state, bounds, sigma, slopes, saddle, marks, trace, "
+    "transcript"
 )
 _BUFFER = 2560  # normals drawn ahead, few enough to stay in the first-level cache
 
@@ -42,9 +45,11 @@ def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transc
         fill = f"normals.fill_lanes(seeds, {drawn}, {lanes}, z)"
     measure = "measure(width, state, bounds, saddle, trace, "
     released = text.rows + len(text.noise.entries)
+    home = HomeText(text=text, lanes=lanes)
     return "\n".join(
         [
             *head(text.algorithm),
+            *([home.source()] if text.algorithm.thinks else []),
             f"\n\n@njit({OPTIONS})",
             "def measure(width, state, bounds, saddle, trace, at):",
             block(text.bounds(), 1),
@@ -56,6 +61,7 @@ def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transc
             block(text.bounds(), 1),
             block([f"sigma{j} = sigma[{j}]" for j in range(text.noise.count)], 1),
             f"    z = np.empty({max(1, 2 * pairs * lanes * ahead)})",
+            f"    linear, coupling = np.zeros({text.size}), np.zeros({text.size})",
             "    mark = 0",
             "    if done == 0 and marks.size > 0 and marks[0] == 0:",
             f"        {measure} 0)",
@@ -71,7 +77,7 @@ def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transc
             f"        at_z = b * {z_round}",
             f"        out = (k - done) * {released * lanes}",
             "        for lane in range(width):",
-            block(_round(text, offset, lanes, z_normal, transcript=transcript), 3),
+            block(_round(home, offset, z_normal, transcript=transcript), 3),
             "        if mark < marks.size and marks[mark] == k + 1:",
             f"            {measure} mark * {len(QUANTITIES) * lanes})",
             "            mark += 1",
@@ -80,65 +86,115 @@ def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transc
     )
 
 
-def _evaluated(text: NamedText, offset: Sequence[float], lanes: int) -> tuple[Emitter, list[str]]:
-    """A page with one lane's x and mu, and the values of g on it."""
+def _evaluated(
+    text: NamedText, offset: Sequence[float], lanes: int, first: int = 0
+) -> tuple[Emitter, list[str]]:
+    """A page with one lane's x and mu, from row ``first`` of the state, and the values of g."""
     page = text.emitter()
     names = [f"x{i}" for i in range(text.size)] + [f"mu{j}" for j in range(text.rows)]
-    for row, name in enumerate(names):
+    for row, name in enumerate(names, start=first):
         page.lines.append(f"{name} = load(state, {row * lanes} + lane)")
     exprs = zip(text.named.constraints, offset, strict=True)
     return page, [page.value(expr + constant) for expr, constant in exprs]
 
 
 def _round(
-    text: NamedText, offset: Sequence[float], lanes: int, z_normal: int, *, transcript: bool
+    home: HomeText, offset: Sequence[float], z_normal: int, *, transcript: bool
 ) -> list[str]:
     """The lines that take one lane from x(k), mu(k) to x(k+1), mu(k+1)."""
+    text, lanes = home.text, home.lanes
 
     def normal(order: int) -> str:
         return f"sigma{order} * load(z, at_z + {order * z_normal} + lane)"
 
-    page, g = _evaluated(text, offset, lanes)
+    page, y = _evaluated(text, offset, lanes)
     for order, j in enumerate(text.noise.rows):
-        g[j] = page.assign(f"{g[j]} + {normal(order)}")
-    slopes, released = text.slopes(page, normal)
-    after = text.agents(page, slopes)
-    scalars = {name: name for name in text.algorithm.scalars}
-    for j, y in enumerate(g):
-        values = {"mu": f"mu{j}", "y_g": y, **scalars}
-        after.append(page.assign(call("cloud", text.algorithm.cloud_step, values)))
-    total = page.fold("+", after)
-    failed = f"{len(after) * lanes} + lane"
-    lines = [*page.lines, f"failed = load(state, {failed})"]
-    lines += [f"store(state, {row * lanes} + lane, {name})" for row, name in enumerate(after)]
-    # A finite sum less itself is zero, any other is not; the first such round is kept.
-    fine = f"failed > 0.0 or {total} - {total} == 0.0"
-    lines.append(f"store(state, {failed}, failed if {fine} else number)")
+        y[j] = page.assign(f"{y[j]} + {normal(order)}")
+    released = text.released(page, normal)
     if transcript:
-        outputs = [*g, *(released[e] for e in sorted(released))]
-        lines += [
+        outputs = [*y, *(released[entry] for entry in text.noise.entries)]
+        page.lines += [
             f"store(transcript, out + {row * lanes} + lane, {name})"
             for row, name in enumerate(outputs)
         ]
+    if text.algorithm.thinks:
+        exact = text.exact(page)
+        after = [f"load(state, {i * lanes} + lane)" for i in range(text.size)]
+        page.lines += _cloud(text, y, lanes)
+        page.lines += home.priced({**exact, **released})
+        page.lines.append(
+            f"think(lane, state, bounds, linear, coupling, {', '.join(text.algorithm.scalars)})"
+        )
+    else:
+        after = text.agents(page, text.slopes(page, released))
+        page.lines += _cloud(text, y, lanes)
+        page.lines += [f"store(state, {i * lanes} + lane, {x})" for i, x in enumerate(after)]
+    return page.lines + _ended(text, page, after, lanes)
+
+
+def _cloud(text: NamedText, y: Sequence[str], lanes: int) -> list[str]:
+    """The cloud's step, row by row: mu and memory get their new values, and are stored."""
+    at, memory = text.layout(), text.algorithm.memory
+    held = {name: [(at[name] + j) * lanes for j in range(text.rows)] for name in ("mu", *memory)}
+    sigma = dict.fromkeys(range(text.rows), "0.0")
+    sigma |= {j: f"sigma{order}" for order, j in enumerate(text.noise.rows)}
+    lines = []
+    if "worth" in memory:
+        lines.append("largest = 0.0")
+        lines += [f"largest = max(largest, load(state, {w} + lane))" for w in held["worth"]]
+    for j, value in enumerate(y):
+        values = {name: f"load(state, {held[name][j]} + lane)" for name in memory}
+        values |= {"mu": f"mu{j}", "y_g": value, "sigma": sigma[j]}
+        values["coupled"] = "1.0" if text.is_coupled(j) else "0.0"
+        targets = "".join(f"{name}{j}, " for name in held)
+        lines.append(f"{targets}= {text.cloud(values)}")
+        lines += [f"store(state, {rows[j]} + lane, {name}{j})" for name, rows in held.items()]
+    return lines
+
+
+def _ended(text: NamedText, page: Emitter, after: Sequence[str], lanes: int) -> list[str]:
+    """Keep the first round whose numbers are not finite, and the averages if there are any."""
+    at, numbers = text.layout(), [*after, *(f"mu{j}" for j in range(text.rows))]
+    before = len(page.lines)
+    total = page.fold("+", numbers)
+    lines, page.lines[before:] = page.lines[before:], []
+    lines.append(f"failed = load(state, {at['failed'] * lanes} + lane)")
+    # A finite sum less itself is zero, any other is not.
+    fine = f"failed > 0.0 or {total} - {total} == 0.0"
+    lines.append(f"store(state, {at['failed'] * lanes} + lane, failed if {fine} else number)")
+    if averages(text.algorithm):
+        for row in range(text.size):
+            to = f"{(at['mean'] + row) * lanes} + lane"
+            lines.append(f"mean = load(state, {to})")
+            new = f"load(state, {row * lanes} + lane)"
+            lines.append(f"store(state, {to}, mean + share * ({new} - mean))")
     return lines
 
 
 def _measured(text: NamedText, offset: Sequence[float], lanes: int) -> list[str]:
-    """The lines that measure one lane: errors, violation, residual and objective."""
-    page, g = _evaluated(text, offset, lanes)
+    """The lines that measure one lane: the answer's quality, and the last iterate's errors."""
+    page, g = _evaluated(text, offset, lanes, text.layout()["mean"])
     residual = text.residuals(page)
     residual += [page.assign(f"(mu{j} - positive(mu{j} + {y})) ** 2") for j, y in enumerate(g)]
-    x = [page.assign(f"(x{i} - hat{i}) ** 2") for i in range(text.size)]
-    mu = [page.assign(f"(mu{j} - hat{text.size + j}) ** 2") for j in range(text.rows)]
     worst = "0.0"
     for y in g:
         worst = page.assign(f"max({worst}, {y})")
+    x, mu = range(text.size), range(text.size, text.size + text.rows)
+    last = [f"load(state, {row * lanes} + lane)" for row in (*x, *mu)]
+    answer = [f"x{i}" for i in x] + [f"mu{j}" for j in range(text.rows)]
+
+    def distance(names: Sequence[str], rows: range) -> str:
+        squares = [page.assign(f"({names[row]} - hat{row}) ** 2") for row in rows]
+        return f"math.sqrt({page.fold('+', squares)})"
+
     values = {
-        "error_x": f"math.sqrt({page.fold('+', x)})",
-        "error_mu": f"math.sqrt({page.fold('+', mu)})",
+        "error_x": distance(answer, x),
+        "error_mu": distance(answer, mu),
         "violation": worst,
         "residual": f"math.sqrt({page.fold('+', residual)})",
         "objective": text.objective(page),
+        "last_error_x": distance(last, x),
+        "last_error_mu": distance(last, mu),
     }
     stores = [
         f"store(trace, at + {q * lanes} + lane, {values[quantity]})"

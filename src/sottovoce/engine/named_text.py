@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import sympy as sp
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Named
 from sottovoce.engine.source import Noise, call
+from sottovoce.problem.agents import Array
 
 Normal = Callable[[int], str]
 """The text that reads normal number ``order`` of the round, times its sigma."""
@@ -26,11 +28,14 @@ class NamedText:
         named: the formulas.
         noise: which numbers get noise.
         algorithm: whose steps to take.
+        coupled: the gradient entries (row, column) that agents cannot work out at home, each with
+            its place in the array of their slopes; empty unless agents think.
     """
 
     named: Named
     noise: Noise
     algorithm: Algorithm
+    coupled: Mapping[tuple[int, int], int]
 
     @property
     def size(self) -> int:
@@ -41,6 +46,20 @@ class NamedText:
     def rows(self) -> int:
         """How many rows g has."""
         return len(self.named.constraints)
+
+    def layout(self) -> dict[str, int]:
+        """Where each part of a run's state begins: x, mu, the cloud's memory, means, failure.
+
+        The answer begins at ``mean``: averaged x and, right behind, the memory's ``answer``;
+        without averages it is x and mu themselves.
+        """
+        at, end = {"x": 0, "mu": self.size, "mean": 0}, self.size + self.rows
+        for name in self.algorithm.memory:
+            if name == "answer":
+                at["mean"], end = end, end + self.size
+            at[name], end = end, end + self.rows
+        at["failed"] = end
+        return at
 
     def emitter(self) -> Emitter:
         """A fresh page on which the states go by the names x0, x1, ..."""
@@ -54,59 +73,80 @@ class NamedText:
             for side, name in enumerate(("lower", "upper"))
         ]
 
-    def slopes(
-        self, page: Emitter, normal: Normal | None = None
-    ) -> tuple[list[str], dict[int, str]]:
-        """``df_i/dx_i + sum_j mu_j Y_ji`` per state, and the released Y by number of the normal.
+    def released(self, page: Emitter, normal: Normal) -> dict[tuple[int, int], str]:
+        """``dg_j/dx_i`` with its noise, for all entries that the plan releases."""
+        found = {}
+        for dg, column in zip(self.named.jacobian, self.named.columns, strict=True):
+            for j in range(self.rows):
+                order = self.noise.entries.get((j, column))
+                if order is not None:
+                    exact = page.value(dg.get(j, sp.S.Zero))
+                    found[j, column] = page.assign(f"{exact} + {normal(order)}")
+        return found
 
-        Without ``normal`` all Y are exact.
-        """
-        released: dict[int, str] = {}
+    def exact(self, page: Emitter) -> dict[tuple[int, int], str]:
+        """``dg_j/dx_i`` without noise, for the coupled entries."""
+        place = {column: i for i, column in enumerate(self.named.columns)}
+        return {
+            (j, column): page.value(self.named.jacobian[place[column]][j])
+            for j, column in self.coupled
+        }
+
+    def slopes(
+        self, page: Emitter, released: Mapping[tuple[int, int], str] | None = None
+    ) -> list[str]:
+        """``df_i/dx_i + sum_j mu_j Y_ji`` per state; Y is exact where it is not among released."""
+        known = released or {}
         slopes = []
         for df, dg, column in zip(
             self.named.gradient, self.named.jacobian, self.named.columns, strict=True
         ):
             terms = [page.value(df)]
             for j in range(self.rows):
-                order = None if normal is None else self.noise.entries.get((j, column))
-                if normal is not None and order is not None:
-                    exact = page.value(dg.get(j, sp.S.Zero))
-                    released[order] = page.assign(f"{exact} + {normal(order)}")
-                    terms.append(page.assign(f"mu{j} * {released[order]}"))
+                if (j, column) in known:
+                    terms.append(page.assign(f"mu{j} * {known[j, column]}"))
                 elif j in dg:
                     terms.append(page.times(f"mu{j}", dg[j]))
             slopes.append(page.fold("+", terms))
-        return slopes, released
+        return slopes
 
     def agents(self, page: Emitter, slopes: Sequence[str]) -> list[str]:
-        """x(k+1), one name per state."""
-        scalars = {name: name for name in self.algorithm.scalars}
+        """x(k+1) of agents that do not think, one name per state."""
         step = self.algorithm.agent_step
-        return [
-            page.assign(
-                call(
-                    "agent",
-                    step,
-                    {
-                        "x": f"x{i}",
-                        "slope": slope,
-                        "lower": f"lower{i}",
-                        "upper": f"upper{i}",
-                        **scalars,
-                    },
-                )
-            )
+        shared = {name: name for name in self.algorithm.scalars}
+        own = [
+            {"x": f"x{i}", "slope": slope, "lower": f"lower{i}", "upper": f"upper{i}"}
             for i, slope in enumerate(slopes)
         ]
+        return [page.assign(call("agent", step, values | shared)) for values in own]
+
+    def cloud(self, values: Mapping[str, str]) -> str:
+        """The call of the cloud's step for one row, given the names of what differs by row."""
+        shared = {name: name for name in (*self.algorithm.scalars, "largest")}
+        return call("cloud", self.algorithm.cloud_step, {**shared, **values})
+
+    def is_coupled(self, row: int) -> bool:
+        """Whether a gradient entry of the row is released to an agent that needs it."""
+        return any(row == j for j, _ in self.coupled)
 
     def residuals(self, page: Emitter) -> list[str]:
         """``(x - P_X[x - dL/dx])^2`` per state."""
-        slopes, _ = self.slopes(page)
         return [
             page.assign(f"(x{i} - project(x{i} - {slope}, lower{i}, upper{i})) ** 2")
-            for i, slope in enumerate(slopes)
+            for i, slope in enumerate(self.slopes(page))
         ]
 
     def objective(self, page: Emitter) -> str:
         """``sum_i f_i``."""
         return page.value(sp.Add(*self.named.objectives))
+
+
+def first_state(text: NamedText, x: Array, mu: Array) -> Array:
+    """A run's state before round 1, laid out as ``NamedText.layout`` says."""
+    at = text.layout()
+    state = np.zeros(at["failed"] + 1)
+    state[: x.size], state[x.size : x.size + mu.size] = x, mu
+    state[at["mean"] : at["mean"] + x.size] = x
+    for name, values in zip(text.algorithm.memory, text.algorithm.start(mu), strict=True):
+        state[at[name] : at[name] + mu.size] = values
+    return state

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sottovoce.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 """The version of result files; a file with a higher one is refused."""
 
 Array: TypeAlias = NDArray[np.float64]
@@ -28,11 +28,15 @@ class Trace:
 
     Attributes:
         k: how many rounds had been done, one entry per record.
-        error_x: ``|x(k) - x_hat|``, NaN if the saddle point is not known.
+        error_x: ``|x(k) - x_hat|`` of the answer at that time, NaN if the saddle point is not
+            known.
         error_mu: ``|mu(k) - mu_hat|``, likewise.
-        violation: ``max(0, max_j g_j(x(k)))``.
-        residual: ``|(x - P_X[x - dL/dx], mu - [mu + g]_+)|``, 0 exactly at saddle points.
-        objective: ``sum_i f_i(x_i(k))``.
+        violation: ``max(0, max_j g_j(x(k)))`` of the answer.
+        residual: ``|(x - P_X[x - dL/dx], mu - [mu + g]_+)|`` of the answer, 0 exactly at saddle
+            points.
+        objective: ``sum_i f_i(x_i(k))`` of the answer.
+        last_error_x: ``|x(k) - x_hat|`` of the iterate itself.
+        last_error_mu: ``|mu(k) - mu_hat|`` of the iterate itself.
     """
 
     k: NDArray[np.int64]
@@ -41,6 +45,8 @@ class Trace:
     violation: Array
     residual: Array
     objective: Array
+    last_error_x: Array
+    last_error_mu: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,8 +71,10 @@ class Result:
     """Where runs ended and how they got there.
 
     Attributes:
-        x: the last states, shape (runs, N).
-        mu: the last multipliers, shape (runs, m).
+        x: the answer, shape (runs, N): averaged states if the algorithm averages, else the last.
+        mu: its multipliers, shape (runs, m).
+        last_x: the states after the last round.
+        last_mu: the multipliers after the last round.
         rounds: rounds done; fewer than ``requested`` if interrupted.
         requested: rounds asked for.
         seed: the seed; run r depends on (seed, r) alone.
@@ -84,6 +92,8 @@ class Result:
 
     x: Array
     mu: Array
+    last_x: Array
+    last_mu: Array
     rounds: int
     requested: int
     seed: int

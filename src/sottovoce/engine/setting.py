@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sottovoce.certify.certificate import certify
+from sottovoce.certify.gradients import gradient_entries
 from sottovoce.engine.source import Noise
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, Group
@@ -33,6 +36,9 @@ class Setting:
         domain: the groups with the boxes that states are projected on.
         noise: which released numbers are noisy.
         sigma: their standard deviations.
+        coupled: the gradient entries (row, column) that agents who think need from the cloud, each
+            with its place in ``slopes``.
+        slopes: how fast those entries can change when all agents move.
         saddle: x_hat and mu_hat, if known.
         marks: after how many rounds to measure, in order.
         transcript: whether to keep every released number.
@@ -46,6 +52,8 @@ class Setting:
     domain: tuple[Group, ...]
     noise: Noise
     sigma: Array
+    coupled: Mapping[tuple[int, int], int]
+    slopes: Array
     saddle: tuple[Array, Array] | None
     marks: NDArray[np.int64]
     transcript: bool
@@ -65,6 +73,7 @@ def setting(
     problem: Problem,
     plan: NoisePlan | None,
     *,
+    thinks: bool,
     rounds: int,
     runs: int,
     seed: int,
@@ -74,7 +83,10 @@ def setting(
     transcript: bool,
     saddle: tuple[Array, Array] | None,
 ) -> Setting:
-    """Check what ``solve`` was given; its docstring says what the arguments mean."""
+    """Check what ``solve`` was given; its docstring says what the arguments mean.
+
+    ``thinks`` says whether the algorithm's agents minimise at home.
+    """
     for name, count, least in (("rounds", rounds, 1), ("runs", runs, 1), ("seed", seed, 0)):
         if int(count) != count or count < least:
             raise InputError(f"{name} must be an integer of at least {least}, got {name}={count}")
@@ -90,6 +102,7 @@ def setting(
             "again with rounds="
         )
     noise, sigma = _noise(plan)
+    slopes = coupled_slopes(problem, plan) if thinks else {}
     request = Setting(
         rounds=int(rounds),
         runs=int(runs),
@@ -99,6 +112,8 @@ def setting(
         domain=problem.groups if plan is None else plan.domain,
         noise=noise,
         sigma=sigma,
+        coupled={entry: e for e, entry in enumerate(slopes)},
+        slopes=np.array(list(slopes.values()), dtype=np.float64),
         saddle=saddle,
         marks=_marks(record, int(rounds)),
         transcript=transcript,
@@ -121,6 +136,20 @@ def _noise(plan: NoisePlan | None) -> tuple[Noise, Array]:
         entries={entry: rows.size + e for e, entry in enumerate(entries)},
     )
     return noise, np.concatenate([plan.sigma_g[rows], plan.gradient_sigma])
+
+
+def coupled_slopes(problem: Problem, plan: NoisePlan | None) -> dict[tuple[int, int], float]:
+    """Return ``sum_l S[entry, l]`` of the entries that no agent can work out at home."""
+    needed = [(e.row, e.column) for e in gradient_entries(problem.cloud) if e.kind == "released"]
+    known: dict[tuple[int, int], float] = {}
+    if plan is not None:
+        entries = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
+        known = dict(zip(entries, plan.gradient_slope.tolist(), strict=True))
+    if not known.keys() >= set(needed):
+        certificate = certify(problem.cloud)
+        totals = certificate.sensitivity.totals()[problem.rows :].tolist()
+        known |= dict(zip(((e.row, e.column) for e in certificate.released), totals, strict=True))
+    return {entry: known[entry] for entry in needed}
 
 
 def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.algorithm.averaging import Averaging
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.drive import Drive, Engine, drive
 from sottovoce.engine.fleets import Fleets
@@ -45,10 +45,10 @@ def solve(
     progress: bool | None = None,
     saddle: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Result:
-    """Run rounds k = 1, 2, ... from x(1) = x0, mu(1) = mu0, agents and cloud at the same time.
+    """Run rounds k = 1, 2, ... from x(1) = x0, mu(1) = mu0.
 
-    ``x_i(k+1) = agent_step(x_i(k), df_i/dx_i + Y_i(k)' mu(k))`` and
-    ``mu(k+1) = cloud_step(mu(k), g(x(k)) + w_g(k))``, all from x(k) and mu(k). Noise is
+    ``mu(k+1) = cloud_step(mu(k), g(x(k)) + w_g(k))`` and ``x_i(k+1) = agent_step(x_i(k), ...)``,
+    with mu(k+1) where agents think and with mu(k) where they take gradient steps. Noise is
     pseudo-random and repeatable, so a simulation keeps nothing private.
 
     Args:
@@ -57,7 +57,7 @@ def solve(
         rounds: how many rounds.
         runs: how many independent runs; run r depends on (seed, r) alone.
         seed: any integer that is not negative.
-        algorithm: ``Tikhonov()`` by default.
+        algorithm: ``Averaging()`` by default; ``Tikhonov()`` is the paper's.
         x0: all states in one vector, projected onto the plan's domain; the problem's start by
             default.
         mu0: multipliers at the start, 0 by default. Plain numbers: they must not be worked out
@@ -69,11 +69,12 @@ def solve(
         progress: whether to show a bar; by default on a terminal, if it takes over two seconds.
         saddle: x_hat and mu_hat if known; otherwise computed for problems that are not large.
     """
-    steps = Tikhonov() if algorithm is None else algorithm
+    steps = Averaging() if algorithm is None else algorithm
     name = problem.fingerprint  # now: hashing a large fleet takes memory that states need later
     request = setting(
         problem,
         plan,
+        thinks=steps.thinks,
         rounds=rounds,
         runs=runs,
         seed=seed,
@@ -144,7 +145,7 @@ def _identity(problem: Problem, algorithm: Algorithm, s: Setting) -> str:
         repr(algorithm),
         (s.rounds, s.runs, s.seed, s.transcript, s.noise.rows),
         np.array(list(s.noise.entries), dtype=np.int64),
-        (s.start, s.mu0, s.domain, s.sigma, s.saddle, s.marks),
+        (s.start, s.mu0, s.domain, s.sigma, s.slopes, s.saddle, s.marks),
     )
 
 
@@ -157,19 +158,21 @@ def _result(
     engine: Engine,
     ended: Drive,
 ) -> Result:
-    x, mu, failed = engine.final()
+    final = engine.final()
     reached = int(np.searchsorted(s.marks, ended.done, side="right"))
     hat_x, hat_mu = (None, None) if s.saddle is None else s.saddle
     return Result(
-        x=x,
-        mu=mu,
+        x=final.x,
+        mu=final.mu,
+        last_x=final.last_x,
+        last_mu=final.last_mu,
         rounds=ended.done,
         requested=s.rounds,
         seed=s.seed,
         algorithm=repr(algorithm),
         noise="none: nothing is private" if plan is None else _noise_words(s),
         fingerprint=name,
-        failed=failed,
+        failed=final.failed,
         interrupted=ended.interrupted,
         seconds=ended.seconds,
         saddle_x=hat_x,

@@ -10,7 +10,9 @@ from typing import Any
 
 from sottovoce.algorithm.algorithm import Algorithm
 
-QUANTITIES = ("error_x", "error_mu", "violation", "residual", "objective")
+QUANTITIES = (
+    "error_x", "error_mu", "violation", "residual", "objective", "last_error_x", "last_error_mu",
+)  # fmt: skip
 """What is measured at every recorded round, in this order."""
 
 OPTIONS = 'error_model="numpy"'
@@ -49,10 +51,18 @@ def head(algorithm: Algorithm) -> list[str]:
         "from sottovoce.engine.intrinsics import load, store",
         "from sottovoce.engine import normals",
     ]
-    for role, step in (("agent", algorithm.agent_step), ("cloud", algorithm.cloud_step)):
+    roles = {"agent": algorithm.agent_step, "cloud": algorithm.cloud_step}
+    if algorithm.thinks:
+        roles["vector"] = algorithm.vector_step
+    for role, step in roles.items():
         lines.append(f"from {step.__module__} import {step.__name__} as _{role}")
         lines.append(f"{role} = njit(forceinline=True, {OPTIONS})(_{role})")
     return lines
+
+
+def steps_of(algorithm: Algorithm) -> tuple[Any, ...]:
+    """The functions that a kernel compiles in."""
+    return algorithm.agent_step, algorithm.vector_step, algorithm.cloud_step
 
 
 def call(role: str, step: Any, values: Mapping[str, str]) -> str:

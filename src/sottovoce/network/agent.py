@@ -18,7 +18,9 @@ from aiohttp import WSMsgType
 from sottovoce.errors import InputError
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.errors import RefusedError
-from sottovoce.network.home import HomeStep, Household
+from sottovoce.network.heartbeat import Heartbeat
+from sottovoce.network.home import Household
+from sottovoce.network.home_step import HomeStep
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.agent import (
     Action,
@@ -48,11 +50,14 @@ from sottovoce.problem.agents import Array
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
 CONNECT_SECONDS: Final = 10.0
-HEARTBEAT_SECONDS: Final = 20.0
 _HEAD: Final = 1 << 16
 
 OnState = Callable[[int, Array], Awaitable[None] | None]
-"""Called with k and x(k+1) after every step: drive the device here."""
+"""Called with k and the setpoint after every step: drive the device here.
+
+The setpoint is the averaged state if the algorithm averages: what an agent sends while it searches
+is several times farther from the optimum.
+"""
 
 
 @final
@@ -61,12 +66,15 @@ class AgentResult:
     """Where an agent ended.
 
     Attributes:
-        x: its last state, of all agents one after the other for a gateway.
-        mu: the last multipliers.
+        x: its answer, of all agents one after the other for a gateway: averaged states if the
+            algorithm averages, else the last.
+        last_x: its last state.
+        mu: the multipliers: averaged, or the last.
         rounds: the last round it saw.
     """
 
     x: Array
+    last_x: Array
     mu: Array
     rounds: int
 
@@ -116,7 +124,8 @@ class Agent:
             RefusedError: the cloud refuses this agent, or is not the cloud it used to be.
         """
         context = client_context(self._keys)
-        saved = Saved(self._path, Memory(x=pack(self._household.start)))
+        start = pack(self._household.start)
+        saved = Saved(self._path, Memory(x=start, answer=start))
         machine = AgentMachine(
             self._household.agents, saved.memory, self._household.cloud.rows, self._objection
         )
@@ -136,7 +145,10 @@ class Agent:
         finally:
             saved.close()
         mu = unpack(b"") if self._mu is None else self._mu
-        return AgentResult(x=unpack(machine.memory.x), mu=mu, rounds=machine.memory.round)
+        memory = machine.memory
+        return AgentResult(
+            x=unpack(memory.answer), last_x=unpack(memory.x), mu=mu, rounds=memory.round
+        )
 
     async def _connect(
         self, session: aiohttp.ClientSession, machine: AgentMachine, saved: Saved
@@ -146,7 +158,7 @@ class Agent:
             async with asyncio.timeout(CONNECT_SECONDS):
                 socket = await session.ws_connect(
                     self._url,
-                    heartbeat=HEARTBEAT_SECONDS,
+                    autoping=False,
                     max_msg_size=_HEAD + 32 * (size + 1) * (self._household.cloud.rows + 1),
                 )
         except aiohttp.WSServerHandshakeError as error:
@@ -174,16 +186,22 @@ class Agent:
     async def _talk(
         self, socket: aiohttp.ClientWebSocketResponse, machine: AgentMachine, saved: Saved
     ) -> None:
-        actions = machine.connected()
-        while await self._perform(actions, socket, machine, saved):
-            message = await socket.receive()
-            if message.type is not WSMsgType.BINARY:
-                return
-            try:
-                actions = machine.receive(decode_from_cloud(message.data))
-            except MalformedError:
-                note("the cloud sent nonsense", level=logging.WARNING)
-                return
+        heartbeat = Heartbeat(socket, socket.close)
+        watch = asyncio.create_task(heartbeat.watch())
+        try:
+            going = await self._perform(machine.connected(), socket, machine, saved)
+            while going:
+                message = await socket.receive()
+                heartbeat.heard += 1
+                if message.type is WSMsgType.BINARY:
+                    actions = machine.receive(decode_from_cloud(message.data))
+                    going = await self._perform(actions, socket, machine, saved)
+                else:
+                    going = await heartbeat.answer(message)
+        except MalformedError:
+            note("the cloud sent nonsense", level=logging.WARNING)
+        finally:
+            watch.cancel()
 
     async def _perform(
         self,
@@ -195,16 +213,21 @@ class Agent:
         """Do what the machine asks for; False once the connection has served its purpose."""
         for action in actions:
             match action:
+                case Think():
+                    x, answer = self._think(action)
+                    if self._on_state is not None:
+                        pending = self._on_state(action.k, answer)
+                        if inspect.isawaitable(pending):
+                            await pending
+                    after = machine.stepped(x, answer)
+                    return await self._perform(after, socket, machine, saved)
+                case Save():
+                    saved.write(action.memory)
                 case Send():
                     await socket.send_bytes(encode(action.message))
                 case Join():
                     self._step = self._join(action.welcome)
                     note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
-                case Save():
-                    saved.write(action.memory)
-                case Think():
-                    after = machine.stepped(await self._think(action))
-                    return await self._perform(after, socket, machine, saved)
                 case Finish():
                     self._mu = action.mu
                     return False
@@ -215,23 +238,22 @@ class Agent:
                     return False
         return True
 
-    async def _think(self, action: Think) -> Array:
+    def _think(self, action: Think) -> tuple[Array, Array]:
         assert self._step is not None  # noqa: S101  a round only follows a welcome
         x = self._step(action.k, action.x, action.mu, action.y)
-        if self._on_state is not None:
-            pending = self._on_state(action.k, x)
-            if inspect.isawaitable(pending):
-                await pending
-        return x
+        return x, self._step.averaged(action.k, action.answer, x)
 
     def _join(self, welcome: Welcome) -> HomeStep:
+        config = read_config(welcome.config)
         return HomeStep(
             self._household,
-            algorithm_of(read_config(welcome.config).algorithm),
+            algorithm_of(config.algorithm),
+            rounds=config.rounds,
             lower=unpack(welcome.lower),
             upper=unpack(welcome.upper),
             rows=welcome.rows,
             columns=welcome.columns,
+            slopes=unpack(welcome.slopes).tolist(),
         )
 
     def _objection(self, text: str) -> str | None:

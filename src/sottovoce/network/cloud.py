@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast, final
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import web
 
 from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.algorithm.averaging import Averaging
 from sottovoce.errors import SottovoceError
-from sottovoce.network.connection import Connection
 from sottovoce.network.errors import HaltedError, NetworkError
 from sottovoce.network.gate import Gate
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.pages import Facts, Pages
+from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.actions import (
     Action,
     Close,
@@ -31,13 +31,8 @@ from sottovoce.network.protocol.actions import (
     Send,
 )
 from sottovoce.network.protocol.cloud import CloudMachine, Phase
-from sottovoce.network.protocol.codec import (
-    MalformedError,
-    decode_from_agent,
-    encode,
-    frame_limit,
-)
-from sottovoce.network.protocol.messages import Code, Done
+from sottovoce.network.protocol.codec import frame_limit
+from sottovoce.network.protocol.messages import Done
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.reach import check_reach
 from sottovoce.network.rounds import Rounds, noisy_sigma
@@ -50,11 +45,7 @@ from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.agents import Array
 
-HELLO_SECONDS: Final = 10.0
 HANDSHAKE_SECONDS: Final = 10.0
-HEARTBEAT_SECONDS: Final = 20.0
-"""A connection that answers no ping for half as long again is closed."""
-
 TICK_SECONDS: Final = 1.0
 LINGER_SECONDS: Final = 30.0
 """How long a finished cloud waits for agents that have not heard the end."""
@@ -68,7 +59,7 @@ class CloudResult:
     """How a run ended, without a single state: those stay with the agents.
 
     Attributes:
-        mu: the last multipliers.
+        mu: the multipliers: averaged if the algorithm averages, else the last.
         rounds: rounds released.
         seconds: how long this process took.
         held: agent-rounds held at the last state by this process.
@@ -92,7 +83,7 @@ class Cloud:
         keys: folder from ``identity.create``.
         store: file of the run; an interrupted run goes on from it.
         listen: address and port; port 0 takes a free one.
-        algorithm: ``Tikhonov()`` by default.
+        algorithm: ``Averaging()`` by default; ``Tikhonov()`` is the paper's.
         straggler: "wait" for every agent, or "hold" those that miss the deadline at their last
             state.
         deadline: seconds, for "hold".
@@ -123,15 +114,12 @@ class Cloud:
         self._keys = Path(keys)
         self._path = Path(store)
         self._listen = listen
-        self._algorithm = Tikhonov() if algorithm is None else algorithm
+        self._algorithm = Averaging() if algorithm is None else algorithm
         self._deadline = deadline if straggler == "hold" else None
         self._ledger = ledger
         self._seed = seed
         self._keep_states = keep_states
-        self._limit = frame_limit(agents=plan.cloud.agents, size=plan.cloud.size)
         self._metrics = Metrics()
-        self._connections: dict[int, Connection] = {}
-        self._peers = 0
         self._told: set[int] = set()
         self._ended = asyncio.Event()
         self._everybody_told = asyncio.Event()
@@ -141,6 +129,7 @@ class Cloud:
         self._gate: Gate
         self._store: Store
         self._machine: CloudMachine
+        self._peers: Peers
         self._rounds: Rounds
         self._config_hash: bytes
         self._runner: web.AppRunner
@@ -179,7 +168,7 @@ class Cloud:
         try:
             self._prepare()
             app = web.Application()
-            app.router.add_get("/", self._talk)
+            app.router.add_get("/", self._peers.talk)
             Pages(self._gate, self._metrics, self._facts).add_to(app)
             self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
             await self._runner.setup()
@@ -208,7 +197,7 @@ class Cloud:
         except TimeoutError:
             note("agents missed the end", agents=self._untold()[:16])
         return CloudResult(
-            mu=self._machine.mu,
+            mu=self._machine.answer,
             rounds=self.rounds,
             seconds=time.perf_counter() - self._began,
             held=self._metrics.held,
@@ -221,8 +210,7 @@ class Cloud:
         if self._timer is not None:
             self._timer.cancel()
         self._server.close()
-        for connection in self._connections.values():
-            connection.close()
+        self._peers.close_all()
         await self._runner.cleanup()
         self._store.close()
 
@@ -246,70 +234,29 @@ class Cloud:
             if self._seed is None
             else EngineSampler(sigma, self._seed, done=done)
         )
-        self._rounds = Rounds(plan, self._algorithm, sampler)
+        self._rounds = Rounds(plan, self._algorithm, sampler, self.rounds)
         self._machine = CloudMachine(
-            setup_of(plan, config.text, config.hash, self.rounds),
+            setup_of(plan, self._algorithm, config.text, config.hash, self.rounds),
             Notary(round_key(self._keys), config.hash),
             store.digest,
             last=last,
             done=store.status == "done",
             hold=self._deadline is not None,
         )
+        self._peers = Peers(
+            self._gate,
+            self._machine,
+            self._metrics,
+            self._perform,
+            limit=frame_limit(agents=plan.cloud.agents, size=plan.cloud.size),
+        )
         if self._machine.phase is Phase.DONE:
             self._ended.set()
 
-    async def _talk(self, request: web.Request) -> web.StreamResponse:
-        try:
-            identity = self._gate.identify(request)
-        except web.HTTPForbidden:
-            self._metrics.refused[Code.REVOKED] += 1
-            raise
-        if not identity.agents:
-            raise web.HTTPForbidden(text="only agents may take part in a run")
-        socket = web.WebSocketResponse(
-            max_msg_size=self._limit, heartbeat=HEARTBEAT_SECONDS, compress=False
-        )
-        await socket.prepare(request)
-        self._peers += 1
-        peer, connection = self._peers, Connection(socket, identity)
-        self._connections[peer] = connection
-        self._machine.connect(peer, identity)
-        pump = asyncio.create_task(self._pump(peer, connection, request))
-        loop = asyncio.get_running_loop()
-        hello = loop.call_later(HELLO_SECONDS, self._expect_hello, peer)
-        try:
-            async for message in socket:
-                self._perform(self._heard(peer, message.type, message.data))
-        finally:
-            hello.cancel()
-            self._machine.disconnect(peer)
-            self._connections.pop(peer, None)
-            connection.close()
-            await pump
-            note("disconnected", level=logging.DEBUG, peer=peer)
-        return socket
-
-    def _heard(self, peer: int, kind: WSMsgType, data: Any) -> list[Action]:
-        if kind is WSMsgType.ERROR:
-            code = getattr(data, "code", None)
-            big = code == WSCloseCode.MESSAGE_TOO_BIG
-            return self._machine.refuse(peer, Code.OVERSIZE if big else Code.MALFORMED)
-        if kind is not WSMsgType.BINARY:
-            return self._machine.refuse(peer, Code.MALFORMED)
-        try:
-            message = decode_from_agent(data)
-        except MalformedError:
-            return self._machine.refuse(peer, Code.MALFORMED)
-        return self._machine.receive(peer, message)
-
-    async def _pump(self, peer: int, connection: Connection, request: web.Request) -> None:
-        if not await connection.pump():
-            self._perform(self._machine.refuse(peer, Code.SLOW))
-            if request.transport is not None:
-                request.transport.abort()
-
     def _perform(self, actions: list[Action]) -> None:
         """Do what the machine asks for; never waits, so that rounds cannot interleave."""
+        if not actions:
+            return  # as for every state of a round but the last
         queue = deque(actions)
         try:
             while queue:
@@ -326,7 +273,7 @@ class Cloud:
             case Send():
                 self._post(action)
             case Close():
-                self._close(action.peer)
+                self._peers.close(action.peer)
             case Commit():
                 return self._commit(action)
             case Incident():
@@ -353,7 +300,9 @@ class Cloud:
             note("done", rounds=self.rounds)
             return machine.finished()
         previous = self._config_hash if machine.last is None else machine.last.digest
-        record, released = self._rounds.play(action.k, action.x, machine.mu, previous, action.held)
+        record, released = self._rounds.play(
+            action.k, action.x, machine.carried, previous, action.held
+        )
         self._store.commit(record, released)
         asyncio.get_running_loop().call_soon(self._rounds.prepare)
         now = time.perf_counter()
@@ -375,32 +324,17 @@ class Cloud:
             self._set_deadline(seconds, k)  # nobody has spoken yet
 
     def _post(self, action: Send) -> None:
-        frame = encode(action.message)
-        for peer in action.peers:
-            connection = self._connections.get(peer)
-            if connection is None:
-                continue
-            if isinstance(action.message, Done):
-                self._told.update(self._machine.agents_of(peer))
-            if not connection.post(frame):
-                self._perform(self._machine.refuse(peer, Code.SLOW))
-        if len(self._told) == self.plan.cloud.agents:
-            self._everybody_told.set()
-
-    def _close(self, peer: int) -> None:
-        connection = self._connections.get(peer)
-        if connection is not None:
-            connection.close()
+        self._peers.post(action)
+        if isinstance(action.message, Done):
+            self._told.update(a for peer in action.peers for a in self._machine.agents_of(peer))
+            if len(self._told) == self.plan.cloud.agents:
+                self._everybody_told.set()
 
     def _fail(self, error: SottovoceError) -> None:
         if self._failure is None:
             self._failure = error
             note("failed", level=logging.ERROR, error=type(error).__name__)
         self._ended.set()
-
-    def _expect_hello(self, peer: int) -> None:
-        if peer in self._connections and not self._machine.agents_of(peer):
-            self._perform(self._machine.refuse(peer, Code.SILENT))
 
     async def _tick(self) -> None:
         """Every second: write down incidents, and drop whoever is revoked or has expired."""
@@ -412,9 +346,7 @@ class Cloud:
             except SottovoceError as error:
                 self._fail(error)
                 return
-            for peer, connection in list(self._connections.items()):
-                if not self._gate.valid(connection.identity):
-                    self._perform(self._machine.refuse(peer, Code.REVOKED))
+            self._peers.check()
 
     def _facts(self) -> Facts:
         machine = self._machine
@@ -425,7 +357,7 @@ class Cloud:
             rounds=self.rounds,
             connected=machine.connected,
             agents=self.plan.cloud.agents,
-            mu=tuple(machine.mu.tolist()),
+            mu=tuple(machine.answer.tolist()),
             gdp_mu=float(self.plan.gdp_mu.max()),
             healthy=self._failure is None,
         )

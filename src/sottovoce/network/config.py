@@ -12,12 +12,13 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.averaging import Averaging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.errors import InputError
 
 Noise = Literal["secure", "simulated"]
 
-ALGORITHMS: Final[Mapping[str, Any]] = {cls.__name__: cls for cls in (Tikhonov,)}
+ALGORITHMS: Final[Mapping[str, Any]] = {cls.__name__: cls for cls in (Averaging, Tikhonov)}
 """Algorithms that a configuration can name: frozen dataclasses of plain numbers."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from itertools import accumulate
 from typing import Final, final
 
 from sottovoce.network.protocol.messages import Code
@@ -20,15 +22,14 @@ class Metrics:
         self.held = 0
         self._rounds = 0
         self._seconds = 0.0
-        self._buckets = [0] * len(BUCKETS)
+        self._buckets = [0] * (len(BUCKETS) + 1)
 
     def round(self, seconds: float, held: int) -> None:
         """Count a round and how long it took from the one before."""
         self._rounds += 1
         self._seconds += seconds
         self.held += held
-        for i, end in enumerate(BUCKETS):
-            self._buckets[i] += seconds <= end
+        self._buckets[bisect_left(BUCKETS, seconds)] += 1
 
     def text(self, *, round_: int, rounds: int, connected: int, agents: int, mu: float) -> str:
         """Return the page.
@@ -53,7 +54,7 @@ class Metrics:
             "# HELP sottovoce_round_seconds Time from one round to the next.",
             "# TYPE sottovoce_round_seconds histogram",
         ]
-        for end, count in zip(BUCKETS, self._buckets, strict=True):
+        for end, count in zip(BUCKETS, accumulate(self._buckets), strict=False):
             lines.append(f'sottovoce_round_seconds_bucket{{le="{end}"}} {count}')
         lines += [
             f'sottovoce_round_seconds_bucket{{le="+Inf"}} {self._rounds}',

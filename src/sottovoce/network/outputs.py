@@ -47,7 +47,7 @@ class Outputs:
         g = self._offset.copy()
         entries = np.zeros(0)
         if self._scalars is not None:
-            values = self._scalars(*x[self._named])
+            values = self._scalars(*x[self._named].tolist())
             split = self._named_rows.size
             g[self._named_rows] += values[:split]
             entries = values[split:]

@@ -7,12 +7,13 @@ from typing import Any, final
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.certify.gradients import coupled_rows
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.outputs import Outputs
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.steps import Step
+from sottovoce.network.steps import Schedule, Step
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
 from sottovoce.problem.agents import Array
@@ -28,13 +29,19 @@ class Rounds:
         plan: the noise.
         algorithm: gives the cloud's step.
         sampler: adds the noise; one output per noisy row of g, then one per gradient entry.
+        rounds: T.
     """
 
-    def __init__(self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler) -> None:
+    def __init__(
+        self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler, rounds: int
+    ) -> None:
         self._outputs = Outputs(plan)
         self._sampler = sampler
-        self._step = Step(algorithm.cloud_step, algorithm)
+        self._algorithm = algorithm
+        self._schedule = Schedule(algorithm, rounds)
+        self._step = Step(algorithm.cloud_step, algorithm.scalars)
         self._noisy = np.flatnonzero(plan.sigma_g > 0)
+        self._row_facts = {"sigma": plan.sigma_g, "coupled": coupled_rows(plan.cloud)}
         # Rows that no agent moves are public: taken at a public point, they cannot leak a state.
         corner = np.concatenate([g.lower.ravel() for g in plan.domain])
         self._public, _ = self._outputs(corner)
@@ -46,14 +53,14 @@ class Rounds:
             self._sampler.refill(releases=1)
 
     def play(
-        self, k: int, x: Array, mu: Array, previous: bytes, held: frozenset[int]
+        self, k: int, x: Array, carried: Array, previous: bytes, held: frozenset[int]
     ) -> tuple[Record, Released]:
         """Return round k and what was released in it.
 
         Args:
             k: the round.
             x: x(k), inside the domain.
-            mu: mu(k).
+            carried: what the round before left, see ``first_carried``.
             previous: digest(k-1).
             held: agents held at their last state.
 
@@ -64,12 +71,39 @@ class Rounds:
         released = self._sampler.release(np.concatenate([g[self._noisy], entries]))
         y_g = self._public.copy()
         y_g[self._noisy] = released.values[: self._noisy.size]
-        y = released.values[self._noisy.size :]
-        mu_next = np.asarray(self._step(k, mu=mu, y_g=y_g), dtype=np.float64)
-        if not np.isfinite(mu_next).all():
+        after = self._stepped(k, y_g, carried.reshape(-1, y_g.size))
+        mu = after[: y_g.size] if self._algorithm.thinks else carried[: y_g.size]
+        record = Record(
+            k=k,
+            x=x,
+            mu=mu,
+            y=released.values[self._noisy.size :],
+            carried=after,
+            digest=next_digest(previous, k, pack(mu), release_bytes(released)),
+            held=held,
+        )
+        return record, released
+
+    def _stepped(self, k: int, y_g: Array, before: Array) -> Array:
+        numbers, memory = self._schedule[k], self._algorithm.memory
+        values = dict(zip(memory, before[1:], strict=True))
+        if "worth" in values:
+            values["largest"] = values["worth"].max()
+        parts = self._step(numbers, mu=before[0], y_g=y_g, **self._row_facts, **values)
+        after = np.concatenate(parts)
+        if not np.isfinite(after[: y_g.size]).all():
             raise PrivacyError("the multipliers are no longer finite: the steps are too long")
-        digest = next_digest(previous, k, pack(mu), release_bytes(released))
-        return Record(k=k, x=x, mu=mu, y=y, mu_next=mu_next, digest=digest, held=held), released
+        return after
+
+
+def first_carried(algorithm: Algorithm, rows: int) -> Array:
+    """Return what the cloud carries into round 1, m numbers at a time.
+
+    mu comes first, then the algorithm's memory, whose last part is the answer if it has one: so
+    the first m numbers are the multipliers and the last m the answer.
+    """
+    mu = np.zeros(rows)
+    return np.concatenate([mu, *algorithm.start(mu)])
 
 
 def release_bytes(released: Released) -> bytes:

@@ -7,6 +7,7 @@ the round before; a slot of a hundred bytes costs microseconds, not a file per r
 from __future__ import annotations
 
 import os
+import struct
 import zlib
 from pathlib import Path
 from typing import Final, final
@@ -16,9 +17,11 @@ import msgspec
 from sottovoce.network.errors import NetworkError
 from sottovoce.network.protocol.agent import Memory
 
-_MAGIC: Final = b"svagent1"
-_HEAD: Final = len(_MAGIC) + 8
-_decoder = msgspec.msgpack.Decoder(tuple[bytes, int, bytes, bytes])
+_MAGIC: Final = b"svagent2"
+_HEAD: Final = struct.Struct("<8sII")
+"""The magic, the body's checksum and its length."""
+
+_decoder = msgspec.msgpack.Decoder(tuple[bytes, int, bytes, bytes, bytes])
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -37,10 +40,9 @@ class Saved:
     def __init__(self, path: str | os.PathLike[str], start: Memory) -> None:
         self.path = Path(path)
         # Room for everything in a memory that is not yet known to the first one.
-        self._slot = _HEAD + 256 + len(start.x)
+        self._slot = _HEAD.size + 256 + 2 * len(start.x)
         try:
-            handle = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-            self._file = os.fdopen(handle, "r+b", buffering=0)
+            self._file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise NetworkError(f"{self.path} cannot be opened: {error.strerror}") from None
         found = [m for m in (self._read(0), self._read(1)) if m is not None]
@@ -54,24 +56,24 @@ class Saved:
 
     def write(self, memory: Memory) -> None:
         """Keep a memory, in the slot that the previous round did not use."""
-        values = (memory.config, memory.round, memory.receipt, memory.x)
+        values = (memory.config, memory.round, memory.receipt, memory.x, memory.answer)
         body = _encoder.encode(values)
-        head = _MAGIC + zlib.crc32(body).to_bytes(4, "little") + len(body).to_bytes(4, "little")
-        self._file.seek(self._slot * (memory.round % 2))
-        self._file.write((head + body).ljust(self._slot, b"\0"))
+        slot = _HEAD.pack(_MAGIC, zlib.crc32(body), len(body)) + body
+        # What a longer body left behind the end of this one is never read.
+        os.pwrite(self._file, slot, self._slot * (memory.round % 2))
         self.memory = memory
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        os.close(self._file)
 
     def _read(self, slot: int) -> Memory | None:
-        self._file.seek(self._slot * slot)
-        data = self._file.read(self._slot) or b""
-        length = int.from_bytes(data[_HEAD - 4 : _HEAD], "little")
-        body = data[_HEAD : _HEAD + length]
-        mark = int.from_bytes(data[_HEAD - 8 : _HEAD - 4], "little")
-        if data[: len(_MAGIC)] != _MAGIC or zlib.crc32(body) != mark:
+        data = os.pread(self._file, self._slot, self._slot * slot)
+        if len(data) < _HEAD.size:
             return None
-        config, k, receipt, x = _decoder.decode(body)
-        return Memory(config=config, round=k, receipt=receipt, x=x)
+        magic, mark, length = _HEAD.unpack_from(data)
+        body = data[_HEAD.size : _HEAD.size + length]
+        if magic != _MAGIC or zlib.crc32(body) != mark:
+            return None
+        config, k, receipt, x, answer = _decoder.decode(body)
+        return Memory(config=config, round=k, receipt=receipt, x=x, answer=answer)

@@ -16,7 +16,8 @@ from sottovoce.problem.numeric import Block, Formulas
 class Scalars:
     """``(a_1, ..., a_n) -> (h_1, ..., h_T)`` with NumPy's rules: NaN and infinity, no exceptions.
 
-    Arrays of one element cost ten times as much as scalars, and a round is full of them.
+    Arrays of one element cost ten times as much as scalars, and NumPy's scalars twice as much as
+    Python's numbers; a round is full of them.
 
     Args:
         exprs: the formulas.
@@ -25,10 +26,33 @@ class Scalars:
 
     def __init__(self, exprs: Iterable[sp.Expr], symbols: Sequence[sp.Symbol]) -> None:
         block = Block(index=slice(0), count=1, symbols=tuple(symbols), parameters={})
-        exact = Formulas(exprs, block).exprs
-        self._function = sp.lambdify(list(symbols), list(exact), modules="numpy", cse=True)
+        exact = list(Formulas(exprs, block).exprs)
+        self._safe: Any = sp.lambdify(list(symbols), exact, modules="numpy", cse=True)
+        self._fast: Any = None
+        if all(_is_plain(e) for e in exact):
+            self._fast = sp.lambdify(list(symbols), exact, modules="math", cse=True)
 
     def __call__(self, *arguments: Any) -> Array:
-        """Evaluate at NumPy scalars."""
+        """Evaluate at real numbers."""
+        return np.array(self.values(*map(float, arguments)), dtype=np.float64)
+
+    def values(self, *arguments: float) -> Sequence[Any]:
+        """Evaluate at Python's numbers, without an array for the result."""
+        if self._fast is not None:
+            try:
+                return self._fast(*arguments)  # type: ignore[no-any-return]
+            except (ArithmeticError, ValueError):
+                pass  # Python refuses a division by zero; NumPy knows what it gives
         with np.errstate(all="ignore"):
-            return np.array(self._function(*arguments), dtype=np.float64)
+            return self._safe(*map(np.float64, arguments))  # type: ignore[no-any-return]
+
+
+def _is_plain(expr: sp.Expr) -> bool:
+    """Whether Python's numbers give what NumPy's would, or an exception.
+
+    A power that is neither whole nor a square root would give a complex number instead of NaN.
+    """
+    if expr.is_Pow and not (expr.exp.is_Integer or abs(expr.exp) == sp.S.Half):
+        return False
+    known = isinstance(expr, sp.exp | sp.log) or expr.is_Add or expr.is_Mul or expr.is_Pow
+    return (known or expr.is_Symbol or expr.is_Number) and all(map(_is_plain, expr.args))

@@ -12,6 +12,7 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.config import Noise, RunConfig, describe
 from sottovoce.network.errors import IdentityError
 from sottovoce.network.protocol.actions import Setup
+from sottovoce.network.rounds import first_carried
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.fingerprint import fingerprint
 
@@ -21,7 +22,8 @@ def make_config(
 ) -> RunConfig:
     """Return the configuration of a run under a plan."""
     worst = plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
-    parts = (plan.sigma_g, plan.gradient_rows, plan.gradient_columns, plan.gradient_sigma)
+    parts = (plan.sigma_g, plan.gradient_rows, plan.gradient_columns, plan.gradient_sigma,
+             plan.gradient_slope)  # fmt: skip
     return RunConfig(
         run_id=run_id,
         problem=plan.fingerprint,
@@ -41,8 +43,10 @@ def make_config(
     )
 
 
-def setup_of(plan: NoisePlan, config: str, config_hash: bytes, rounds: int) -> Setup:
-    """Return what the state machine needs to know of a plan."""
+def setup_of(
+    plan: NoisePlan, algorithm: Algorithm, config: str, config_hash: bytes, rounds: int
+) -> Setup:
+    """Return what the state machine needs to know of a plan and an algorithm."""
     dims = np.concatenate([np.full(g.count, g.dim) for g in plan.domain])
     return Setup(
         config=config,
@@ -53,7 +57,9 @@ def setup_of(plan: NoisePlan, config: str, config_hash: bytes, rounds: int) -> S
         upper=np.concatenate([g.upper.ravel() for g in plan.domain]),
         entry_rows=plan.gradient_rows,
         entry_columns=plan.gradient_columns,
-        mu_start=np.zeros(plan.cloud.rows),
+        entry_slopes=plan.gradient_slope,
+        rows=plan.cloud.rows,
+        carried=first_carried(algorithm, plan.cloud.rows),
     )
 
 

@@ -1,8 +1,9 @@
-"""An algorithm's step for one round, called by the names of its arguments."""
+"""An algorithm's numbers for one round, and its steps called by the names of their arguments."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -13,25 +14,43 @@ _AHEAD: Final = 256
 
 
 @final
+class Schedule:
+    """``k -> algorithm.schedule(k, rounds)``, worked out ahead: many cost hardly more than one."""
+
+    def __init__(self, algorithm: Algorithm, rounds: int) -> None:
+        self._algorithm, self._rounds = algorithm, rounds
+        self._first = 0
+        self._rows: list[list[float]] = []
+        self._share = algorithm.scalars.index("share") if "share" in algorithm.scalars else None
+
+    def __getitem__(self, k: int) -> list[float]:
+        """The numbers of round k, in the order of ``algorithm.scalars``."""
+        if not self._first <= k < self._first + len(self._rows):
+            rows = self._algorithm.schedule(np.arange(k, k + _AHEAD), self._rounds)
+            # As Python's numbers, which NumPy multiplies by faster than by its own.
+            self._first, self._rows = k, rows.tolist()
+        return self._rows[k - self._first]
+
+    def share(self, k: int) -> float:
+        """The weight of round k in the answer's average; 1 if the answer is the last iterate."""
+        return 1.0 if self._share is None else self[k][self._share]
+
+
+@final
 class Step:
-    """The agent's or the cloud's step with the round's own numbers filled in.
+    """An agent's or the cloud's step.
 
     Args:
-        function: ``algorithm.agent_step`` or ``algorithm.cloud_step``.
-        algorithm: whose schedule gives gamma(k) and the like.
+        function: such as ``algorithm.cloud_step``.
+        scalars: ``algorithm.scalars``.
     """
 
-    def __init__(self, function: Any, algorithm: Algorithm) -> None:
+    def __init__(self, function: Any, scalars: Sequence[str]) -> None:
         self._function = function
-        self._algorithm = algorithm
         self._names = tuple(inspect.signature(function).parameters)
-        self._first = 0
-        self._rows: Any = ()
+        self._scalars = tuple(scalars)
 
-    def __call__(self, k: int, **values: Any) -> Any:
-        """Take the step of round k."""
-        if not self._first <= k < self._first + len(self._rows):
-            # Many rounds cost hardly more than one.
-            self._first, self._rows = k, self._algorithm.schedule(np.arange(k, k + _AHEAD))
-        values.update(zip(self._algorithm.scalars, self._rows[k - self._first], strict=True))
-        return self._function(*(values[name] for name in self._names))
+    def __call__(self, numbers: Sequence[float], **values: Any) -> Any:
+        """Take the step with the numbers of the round."""
+        values.update(zip(self._scalars, numbers, strict=True))
+        return self._function(*[values[name] for name in self._names])

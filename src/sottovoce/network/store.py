@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from sottovoce.network.rounds import release_bytes
 from sottovoce.privacy.sampler import Released
 
 APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 Status = Literal["running", "done", "halted"]
 
@@ -48,7 +49,7 @@ CREATE TABLE rounds (
     mu BLOB NOT NULL,
     y BLOB NOT NULL,
     release BLOB NOT NULL,
-    mu_next BLOB NOT NULL,
+    carried BLOB NOT NULL,
     digest BLOB NOT NULL,
     held BLOB NOT NULL
 );
@@ -60,6 +61,14 @@ CREATE TABLE incidents (
     k INTEGER NOT NULL
 );
 """
+
+ERASE: Final = """
+CREATE TEMP TRIGGER erase AFTER INSERT ON main.rounds
+BEGIN UPDATE rounds SET x = NULL WHERE k = NEW.k - 1; END
+"""
+"""Makes erasing part of the statement that commits. TEMP: it is this process that asks for it."""
+
+INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 INCIDENTS: Final = 100_000
 """Incidents kept; a flood must not fill the disk."""
@@ -82,11 +91,10 @@ class Store:
 
     def __init__(self, path: str | os.PathLike[str], *, keep_states: bool = False) -> None:
         self.path = Path(path)
-        self._keep = keep_states
         self._incidents: list[tuple[str, str, int, int]] = []
         self._lock = _own(self.path)
         try:
-            self._database = _open(self.path)
+            self._database = _open(self.path, keep_states=keep_states)
         except BaseException:
             self._lock.close()
             raise
@@ -120,27 +128,25 @@ class Store:
 
     def commit(self, record: Record, released: Released) -> None:
         """Write a round durably; returns only when it is on disk."""
-        held = np.array(sorted(record.held), dtype="<i8").tobytes()
-        cursor = self._database.cursor()
+        values = (
+            record.k,
+            pack(record.x),
+            pack(record.mu),
+            pack(record.y),
+            release_bytes(released),
+            pack(record.carried),
+            record.digest,
+            struct.pack(f"<{len(record.held)}q", *sorted(record.held)),
+        )
         try:
-            cursor.execute("BEGIN IMMEDIATE")
-            cursor.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    record.k,
-                    pack(record.x),
-                    pack(record.mu),
-                    pack(record.y),
-                    release_bytes(released),
-                    pack(record.mu_next),
-                    record.digest,
-                    held,
-                ),
-            )
-            if not self._keep:
-                cursor.execute("UPDATE rounds SET x = NULL WHERE k = ?", (record.k - 1,))
-            self._write_incidents()
-            cursor.execute("COMMIT")
+            if not self._incidents:
+                # One statement is a transaction by itself, and the cheapest there is.
+                self._database.execute(INSERT, values)
+                return
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._database.execute(INSERT, values)
+                self._write_incidents()
         except sqlite3.Error as error:
             raise StoreError(f"{self.path} cannot be written ({error}); nothing was sent") from None
 
@@ -164,9 +170,9 @@ class Store:
         if not self._incidents:
             return
         try:
-            self._database.execute("BEGIN IMMEDIATE")
-            self._write_incidents()
-            self._database.execute("COMMIT")
+            with self._database:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._write_incidents()
         except sqlite3.Error as error:
             raise StoreError(f"{self.path} cannot be written ({error})") from None
 
@@ -187,13 +193,13 @@ class Store:
     def last(self) -> Record | None:
         """The last committed round, with its states."""
         row = self._database.execute(
-            "SELECT k, x, mu, y, mu_next, digest, held FROM rounds ORDER BY k DESC LIMIT 1"
+            "SELECT k, x, mu, y, carried, digest, held FROM rounds ORDER BY k DESC LIMIT 1"
         ).fetchone()
         if row is None:
             return None
-        x, mu, y, mu_next = (unpack(row[c]) for c in (1, 2, 3, 4))
+        x, mu, y, carried = (unpack(row[c]) for c in (1, 2, 3, 4))
         held = frozenset(np.frombuffer(row[6], dtype="<i8").tolist())
-        return Record(k=row[0], x=x, mu=mu, y=y, mu_next=mu_next, digest=bytes(row[5]), held=held)
+        return Record(k=row[0], x=x, mu=mu, y=y, carried=carried, digest=bytes(row[5]), held=held)
 
     def close(self) -> None:
         """Give the store back."""
@@ -220,7 +226,7 @@ class Summary:
         status: "running" (or interrupted), "done" or "halted".
         reason: why it was halted.
         rounds: rounds released so far.
-        mu: the latest multipliers.
+        mu: the answer so far: averaged multipliers, or the latest.
         held: agent-rounds in which an agent was held at its last state.
         incidents: how many refusals per code.
         created: when the run began, UTC.
@@ -252,7 +258,9 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
         rounds, held = database.execute(
             "SELECT count(*), coalesce(sum(length(held)), 0) / 8 FROM rounds"
         ).fetchone()
-        mu = database.execute("SELECT mu_next FROM rounds ORDER BY k DESC LIMIT 1").fetchone()
+        mu = database.execute(
+            "SELECT carried, length(mu) FROM rounds ORDER BY k DESC LIMIT 1"
+        ).fetchone()
         counts = database.execute("SELECT code, count(*) FROM incidents GROUP BY code").fetchall()
     except sqlite3.Error as error:
         raise StoreError(f"{file} cannot be read ({error})") from None
@@ -263,7 +271,7 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
         status=run[1],
         reason=run[2],
         rounds=rounds,
-        mu=() if mu is None else tuple(unpack(mu[0]).tolist()),
+        mu=() if mu is None else tuple(unpack(mu[0][-mu[1] :]).tolist()),
         held=held,
         incidents=dict(counts),
         created=run[3],
@@ -271,15 +279,15 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
 
 
 def multipliers(path: str | os.PathLike[str]) -> Floats:
-    """Return mu(2), mu(3), ... as the rounds of a store made them, one row per round."""
+    """Return the answer's multipliers after each round of a store, one row per round."""
     file = Path(path)
     database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     try:
         _check(database, file)
-        rows = database.execute("SELECT mu_next FROM rounds ORDER BY k").fetchall()
+        rows = database.execute("SELECT carried, length(mu) FROM rounds ORDER BY k").fetchall()
     finally:
         database.close()
-    return np.array([unpack(row[0]) for row in rows])
+    return np.array([unpack(carried[-size:]) for carried, size in rows])
 
 
 def _own(path: Path) -> sqlite3.Connection:
@@ -295,7 +303,7 @@ def _own(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _open(path: Path, *, keep_states: bool) -> sqlite3.Connection:
     _touch(path)
     database = sqlite3.connect(path, timeout=10, isolation_level=None)
     try:
@@ -305,8 +313,10 @@ def _open(path: Path) -> sqlite3.Connection:
             row = f"INSERT INTO run (only, run_id) VALUES (1, '{uuid.uuid4().hex}');"  # noqa: S608
             database.executescript(f"BEGIN; {TABLES} {row} COMMIT;")
         _check(database, path)
-        for pragma in ("synchronous = FULL", "secure_delete = ON"):
+        for pragma in ("temp_store = MEMORY", "synchronous = FULL", "secure_delete = ON"):
             database.execute(f"PRAGMA {pragma}")
+        if not keep_states:
+            database.execute(ERASE)
     except sqlite3.Error as error:
         database.close()
         raise StoreError(f"{path} cannot be used as a store ({error})") from None

@@ -63,6 +63,7 @@ class NoisePlan:
         gradient_rows: the constraint of each released gradient entry, from 0.
         gradient_columns: the component of the state vector it is a derivative by, from 0.
         gradient_sigma: its sigma.
+        gradient_slope: how fast it can change when all agents move, ``sum_l S[entry, l]``.
         domain: the agents with the boxes their states are kept in.
         gdp_mu: the Gaussian-DP parameter of each agent for the whole transcript.
         certified: whether every promise asked for is kept; False only if an undernoised plan was
@@ -80,6 +81,7 @@ class NoisePlan:
     gradient_rows: Any
     gradient_columns: Any
     gradient_sigma: Array
+    gradient_slope: Array
     domain: tuple[Group, ...]
     gdp_mu: Array
     certified: bool
@@ -140,7 +142,7 @@ def plan(
         method: "joint" minimises ``sum_o w_o sigma_o^2``; "paper" follows Theorems 2 and 3, each
             mechanism by itself, over the original X.
         weights: w_o per output (rows of g, then released gradient entries). By default one over
-            the squared geometric mean of ``S[o, l]`` over the agents that move o: noise on a
+            the squared median of ``S[o, l]`` over the agents that move o: noise on a
             constraint displaces the optimum by about sigma over the constraint's slope, of which
             this is a public estimate that does not depend on the constraint's units.
         constants: for "paper", K_g and K_g'^i instead of the certified ones.
@@ -192,6 +194,7 @@ def plan(
             gradient_rows=np.array([e.row for e in entries], dtype=np.int64),
             gradient_columns=np.array([e.column for e in entries], dtype=np.int64),
             gradient_sigma=read_only(sigma[cloud.rows :]),
+            gradient_slope=read_only(S.totals()[cloud.rows :]),
             domain=domain,
             gdp_mu=read_only(spends(sigma)),
             certified=certified,

@@ -8,7 +8,7 @@ parameter is set against the claim.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -18,8 +18,10 @@ import sympy as sp
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.algorithm.algorithm import Algorithm, by_name
+from sottovoce.algorithm.averaging import Averaging
+from sottovoce.certify.gradients import coupled_rows
+from sottovoce.engine.minds import Minds
 from sottovoce.errors import InputError
 from sottovoce.privacy.gaussian import epsilon_of
 from sottovoce.privacy.plan import NoisePlan
@@ -107,7 +109,7 @@ def audit(
         runs: games per world.
         rounds: rounds per game.
         seed: of the simulation.
-        algorithm: what agents and cloud run; the paper's by default.
+        algorithm: what agents and cloud run; ``Averaging()`` by default.
         noise: where standard normals come from; a broken source must be found.
     """
     if runs < 100 or rounds < 2:
@@ -120,7 +122,7 @@ def audit(
         raise InputError(
             f"rounds must be at most {plan.rounds:,}, which the plan covers, got rounds={rounds}"
         )
-    game = _Game(problem, plan, agent, rounds, algorithm or Tikhonov())
+    game = _Game(problem, plan, agent, rounds, algorithm or Averaging())
     draw = noise or (lambda generator, shape: generator.standard_normal(shape))
     streams = np.random.SeedSequence(seed).spawn(2)
     scores = [game.play(world, runs, streams[world], draw) for world in (0, 1)]
@@ -176,6 +178,7 @@ class _Game:
         self.sent = self._worst_pair(float(plan.radius[agent - 1]))
         once = plan.adjacency == "trajectory"
         self.acted = {rounds // 2} if once else set(range(rounds))
+        self.minds = Minds(problem, plan, algorithm) if algorithm.thinks else None
         self.played_mu = self._shift(*self.sent) * float(np.sqrt(len(self.acted)))
 
     def play(
@@ -194,32 +197,47 @@ class _Game:
         runs = normals.shape[1]
         x = np.tile(self.start, (runs, 1))
         mu = np.zeros((runs, self.rows))
-        schedule = self.algorithm.schedule(np.arange(1, self.rounds + 1))
+        memory: Sequence[Array] = self.algorithm.start(mu)
+        schedule = self.algorithm.schedule(np.arange(1, self.rounds + 1), self.rounds)
         residuals = np.empty((2, *normals.shape))
         for k in range(self.rounds):
             means = [self.outputs(self._sent(x, k, w)) for w in (0, 1)]
             released = means[world] + self.plan.sigma * normals[k]
             for w in (0, 1):
                 residuals[w, k] = (released - means[w]) / self.sigma
-            x, mu = self._round(x, mu, released, schedule[k])
+            x, mu, memory = self._round(x, mu, memory, released, schedule[k])
         ratio = (np.square(residuals[0]) - np.square(residuals[1])).sum(axis=(0, 2)) / 2.0
         return {
             "log-likelihood ratio": ratio,
             "repeated noise": _repeats(residuals[1]) - _repeats(residuals[0]),
         }
 
-    def _round(self, x: Array, mu: Array, released: Array, scalars: Array) -> tuple[Array, Array]:
-        runs = x.shape[0]
-        jacobian = self.jacobian(x).reshape(runs, self.rows, -1)
+    def _round(
+        self, x: Array, mu: Array, memory: Sequence[Array], released: Array, numbers: Array
+    ) -> tuple[Array, Array, Sequence[Array]]:
+        named = dict(zip(self.algorithm.scalars, numbers, strict=True))
+        values = named | dict(zip(self.algorithm.memory, memory, strict=True))
+        if "worth" in values:
+            values["largest"] = values["worth"].max(axis=1, keepdims=True)
+        values |= {"mu": mu, "y_g": released[:, : self.rows], "sigma": self.plan.sigma_g}
+        values["coupled"] = coupled_rows(self.plan.cloud)
+        after, *kept = by_name(self.algorithm.cloud_step, values)
+        if self.minds is not None:
+            return self._thought(x, after, released, numbers), after, kept
+        jacobian = self.jacobian(x).reshape(x.shape[0], self.rows, -1)
         jacobian[:, self.plan.gradient_rows, self.plan.gradient_columns] = released[:, self.rows :]
         slope = self.gradient(x) + np.einsum("rjc,rj->rc", jacobian, mu)
-        named = dict(zip(self.algorithm.scalars, scalars, strict=True))
-        return (
-            self.algorithm.agent_step(
-                x=x, slope=slope, lower=self.lower, upper=self.upper, **named
-            ),
-            self.algorithm.cloud_step(mu=mu, y_g=released[:, : self.rows], **named),
-        )
+        own = {"x": x, "slope": slope, "lower": self.lower, "upper": self.upper, **named}
+        return by_name(self.algorithm.agent_step, own), after, kept
+
+    def _thought(self, x: Array, mu: Array, released: Array, numbers: Array) -> Array:
+        """Agents minimise at home, with the new multipliers and the entries they need."""
+        assert self.minds is not None  # noqa: S101  the caller has asked
+        pairs = zip(self.plan.gradient_rows.tolist(), self.plan.gradient_columns.tolist(),
+                    strict=True)  # fmt: skip
+        place = {pair: self.rows + e for e, pair in enumerate(pairs)}
+        wanted = [place[entry] for entry in self.minds.entries]
+        return self.minds(x, mu, released[:, wanted], numbers)
 
     def _sent(self, x: Array, k: int, world: int) -> Array:
         """What the cloud receives: the agent's own choice of state in the rounds it acts in."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from sottovoce.network.protocol.codec import Floats
 from sottovoce.network.protocol.messages import Code, FromCloud
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Record:
+class Record(Struct, frozen=True, kw_only=True, eq=False):
     """One round as it was committed.
 
     Attributes:
         k: the round.
         x: x(k), the states of all agents; never sent to anybody.
-        mu: mu(k), sent with the round.
+        mu: the multipliers sent with the round: mu(k+1) to agents that think, mu(k) to others.
         y: the released gradient entries, in the plan's order.
-        mu_next: mu(k+1).
+        carried: what the cloud carries to the next round, m numbers at a time: mu(k+1) first, the
+            answer so far last.
         digest: names the history up to here.
         held: which agents were held at their last state, from 0.
     """
@@ -27,13 +28,12 @@ class Record:
     x: Floats
     mu: Floats
     y: Floats
-    mu_next: Floats
+    carried: Floats
     digest: bytes
     held: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setup:
+class Setup(Struct, frozen=True, kw_only=True, eq=False):
     """What does not change during a run.
 
     Attributes:
@@ -45,7 +45,9 @@ class Setup:
         upper: upper bounds.
         entry_rows: the constraint of each released gradient entry.
         entry_columns: its component of the state vector.
-        mu_start: mu(1).
+        entry_slopes: how fast it can change when all agents move.
+        rows: the number of constraints m.
+        carried: what the cloud carries into round 1.
     """
 
     config: str
@@ -56,27 +58,26 @@ class Setup:
     upper: Floats
     entry_rows: Any
     entry_columns: Any
-    mu_start: Floats
+    entry_slopes: Floats
+    rows: int
+    carried: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class Send(Struct, frozen=True, kw_only=True):
     """Send one message to each of the peers."""
 
     peers: tuple[int, ...]
     message: FromCloud
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Close:
+class Close(Struct, frozen=True, kw_only=True):
     """Close a connection, for a reason."""
 
     peer: int
     code: Code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Commit:
+class Commit(Struct, frozen=True, kw_only=True, eq=False):
     """All states of round k are in: release, commit, and answer with ``committed``.
 
     After the last round there is nothing to release: commit the states and call ``finished``.
@@ -87,8 +88,7 @@ class Commit:
     held: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
+class Incident(Struct, frozen=True, kw_only=True):
     """Something was refused; agents from 1, never a value."""
 
     code: Code
@@ -96,8 +96,7 @@ class Incident:
     k: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Halt:
+class Halt(Struct, frozen=True, kw_only=True):
     """Stop for good: the store has been rolled back."""
 
     k: int

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
+from sottovoce.network.protocol.box import finite, nonnegative
 from sottovoce.network.protocol.codec import Floats, MalformedError, pack, unpack
 from sottovoce.network.protocol.messages import (
     LASTING,
@@ -39,7 +41,7 @@ from sottovoce.network.protocol.messages import (
 )
 
 
-class Phase(Enum):
+class Phase(IntEnum):
     """Where the agent is."""
 
     OFFLINE = auto()
@@ -50,8 +52,7 @@ class Phase(Enum):
     STOPPED = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """All that an agent must keep to go on after a restart.
 
     Attributes:
@@ -59,62 +60,58 @@ class Memory:
         round: the last round it has seen, k.
         receipt: that round's receipt.
         x: x(k+1), as little-endian float64 bytes.
+        answer: the answer so far, likewise: averaged states, or the last.
     """
 
     config: bytes = b""
     round: int = 0
     receipt: bytes = b""
     x: bytes
+    answer: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Send:
+class Send(Struct, frozen=True, kw_only=True):
     """Send a message."""
 
     message: FromAgent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(Struct, frozen=True, kw_only=True):
     """The cloud described the run: get ready for its steps."""
 
     welcome: Welcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Think:
+class Think(Struct, frozen=True, kw_only=True, eq=False):
     """Take the step of round k at home and answer with ``stepped``."""
 
     k: int
     x: Floats
+    answer: Floats
     mu: Floats
     y: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Save:
+class Save(Struct, frozen=True, kw_only=True):
     """Keep this before anything else is sent."""
 
     memory: Memory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Finish:
+class Finish(Struct, frozen=True, kw_only=True, eq=False):
     """The run is over; mu is its last multiplier."""
 
     mu: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Struct, frozen=True, kw_only=True):
     """Give up: trying again cannot help."""
 
     code: Code
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hangup:
+class Hangup(Struct, frozen=True, kw_only=True):
     """End this connection and try again later."""
 
     code: str
@@ -147,7 +144,8 @@ class AgentMachine:
         self.phase = Phase.OFFLINE
         self._rows = rows
         self._check = check
-        self._entries = 0
+        self._prices = nonnegative(rows)
+        self._entries = finite(0)
         self._thinking: Round | None = None
 
     def connected(self) -> list[Action]:
@@ -179,14 +177,18 @@ class AgentMachine:
             return [Hangup(code=Code.MALFORMED)]
         return actions
 
-    def stepped(self, x: Floats) -> list[Action]:
-        """The step of the round at hand gave x(k+1)."""
+    def stepped(self, x: Floats, answer: Floats) -> list[Action]:
+        """The step of the round at hand gave x(k+1), and with it the answer so far."""
         if self.phase is not Phase.THINKING or self._thinking is None:
             return []
         message, self._thinking = self._thinking, None
         self.phase = Phase.WAITING
         self.memory = Memory(
-            config=self.memory.config, round=message.round, receipt=message.receipt, x=pack(x)
+            config=self.memory.config,
+            round=message.round,
+            receipt=message.receipt,
+            x=pack(x),
+            answer=pack(answer),
         )
         return [Save(memory=self.memory), self._state()]
 
@@ -206,11 +208,16 @@ class AgentMachine:
         columns = welcome.columns
         if not lower.size == upper.size == x.size or len(columns) != len(welcome.rows):
             raise MalformedError("bounds must fit the state")
+        if not nonnegative(len(columns)).holds(welcome.slopes):
+            raise MalformedError("every entry must have a slope")
         if any(c >= x.size for c in columns) or any(r >= self._rows for r in welcome.rows):
             raise MalformedError("entries must lie within the state and the constraints")
         self.phase = Phase.WAITING
-        self._entries = len(columns)
-        self.memory = replace(memory, config=config, x=pack(np.clip(x, lower, upper)))
+        self._entries = finite(len(columns))
+        # Before round 1 nothing has been averaged yet, and the start moves into the bounds.
+        kept = pack(np.clip(x, lower, upper))
+        answer = memory.answer if memory.round else kept
+        self.memory = replace(memory, config=config, x=kept, answer=answer)
         actions: list[Action] = [Join(welcome=welcome), Save(memory=self.memory)]
         if welcome.round == self.memory.round + 1:
             actions.append(self._state())
@@ -222,17 +229,12 @@ class AgentMachine:
             return self._stop(Code.HALTED, "the cloud released two different rounds of one number")
         if message.round <= memory.round:
             return []
-        mu, y = unpack(message.mu), unpack(message.y)
-        sized = mu.size == self._rows and y.size == self._entries
-        if not sized or len(message.receipt) != RECEIPT or not self._plausible(mu, y):
+        whole = len(message.receipt) == RECEIPT
+        if not (whole and self._prices.holds(message.mu) and self._entries.holds(message.y)):
             raise MalformedError("a round must hold finite numbers, as many as were announced")
         self.phase, self._thinking = Phase.THINKING, message
-        return [Think(k=message.round, x=unpack(memory.x), mu=mu, y=y)]
-
-    @staticmethod
-    def _plausible(mu: Floats, y: Floats) -> bool:
-        prices = ((mu >= 0) & (mu < np.inf)).all()
-        return bool(prices and (y.size == 0 or np.isfinite(y).all()))
+        x, mu, y = unpack(memory.x), unpack(message.mu), unpack(message.y)
+        return [Think(k=message.round, x=x, answer=unpack(memory.answer), mu=mu, y=y)]
 
     def _done(self, done: Done) -> list[Action]:
         mu = unpack(done.mu)

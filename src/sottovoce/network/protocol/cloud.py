@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import Any, Final, final
 
 import numpy as np
@@ -29,7 +29,9 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.codec import Floats, MalformedError, pack, unpack
+from sottovoce.network.protocol.box import Box
+from sottovoce.network.protocol.codec import Floats, pack
+from sottovoce.network.protocol.collected import Collected
 from sottovoce.network.protocol.messages import (
     VERSION,
     Code,
@@ -47,7 +49,7 @@ CREDIT: Final = 8
 """Messages an agent may send between two rounds; an honest one needs one or two."""
 
 
-class Phase(Enum):
+class Phase(IntEnum):
     """Where the run is."""
 
     COLLECTING = auto()
@@ -63,7 +65,7 @@ TRANSITIONS: Final = {
 } | {(phase, "rolled_back"): Phase.HALTED for phase in Phase}
 
 
-class Talk(Enum):
+class Talk(IntEnum):
     """Where a connection is."""
 
     GREETING = auto()
@@ -79,8 +81,7 @@ class _Session:
     agents: tuple[int, ...] = ()
     columns: Any = None
     entries: Any = None
-    lower: Any = None
-    upper: Any = None
+    box: Box | None = None
     credit: int = CREDIT
 
 
@@ -114,9 +115,7 @@ class CloudMachine:
         self._history = history
         self._hold = hold
         self._sessions: dict[int, _Session] = {}
-        self._x = np.zeros(setup.lower.size)
-        self._known = np.zeros(setup.lower.size, dtype=bool)
-        self._missing = setup.lower.size
+        self._states = Collected(setup.lower.size)
 
     @property
     def round(self) -> int:
@@ -124,9 +123,14 @@ class CloudMachine:
         return 1 if self.last is None else self.last.k + 1
 
     @property
-    def mu(self) -> Floats:
-        """The multipliers that the next round will send."""
-        return self.setup.mu_start if self.last is None else self.last.mu_next
+    def carried(self) -> Floats:
+        """What the cloud carries into the round whose states are being collected."""
+        return self.setup.carried if self.last is None else self.last.carried
+
+    @property
+    def answer(self) -> Floats:
+        """The multipliers to report: averaged if the algorithm averages."""
+        return self.carried[-self.setup.rows :]
 
     @property
     def connected(self) -> int:
@@ -169,8 +173,7 @@ class CloudMachine:
         """The round is durable: send it."""
         self._move("committed")
         self.last = record
-        self._known[:] = False
-        self._missing = self._known.size
+        self._states.clear()
         return list(self._broadcast())
 
     def finished(self) -> list[Action]:
@@ -182,12 +185,11 @@ class CloudMachine:
     def deadline(self, k: int) -> list[Action]:
         """Time is up for round k: hold the agents that have not spoken, if some have."""
         collecting = self.phase is Phase.COLLECTING and k == self.round
-        if not (self._hold and collecting and self.last is not None and self._known.any()):
+        known = self._states.known
+        if not (self._hold and collecting and self.last is not None and known.any()):
             return []
-        absent = ~self._known
-        self._x[absent] = self.last.x[absent]
-        held = np.flatnonzero(absent[self.setup.offsets[:-1]])
-        return self._full(frozenset(held.tolist()))
+        held = np.flatnonzero(~known[self.setup.offsets[:-1]])
+        return self._full(self._states.values(self.last.x), frozenset(held.tolist()))
 
     def _move(self, event: str) -> None:
         self.phase = TRANSITIONS[self.phase, event]
@@ -241,10 +243,10 @@ class CloudMachine:
         columns = np.concatenate([np.arange(offsets[a - 1], offsets[a]) for a in agents])
         session.talk, session.agents = Talk.ACTIVE, agents
         contiguous = columns.size == columns[-1] - columns[0] + 1
-        session.columns = slice(columns[0], columns[-1] + 1) if contiguous else columns
+        first, last = int(columns[0]), int(columns[-1])
+        session.columns = slice(first, last + 1) if contiguous else columns
         session.entries = np.flatnonzero(np.isin(self.setup.entry_columns, columns))
-        session.lower = self.setup.lower[session.columns]
-        session.upper = self.setup.upper[session.columns]
+        session.box = Box(self.setup.lower[session.columns], self.setup.upper[session.columns])
 
     def _welcome(self, session: _Session) -> Welcome:
         columns = np.arange(self.setup.lower.size)[session.columns]
@@ -253,10 +255,11 @@ class CloudMachine:
             version=VERSION,
             config=self.setup.config,
             round=self.round,
-            lower=pack(session.lower),
-            upper=pack(session.upper),
+            lower=pack(self.setup.lower[session.columns]),
+            upper=pack(self.setup.upper[session.columns]),
             rows=self.setup.entry_rows[session.entries].tolist(),
             columns=np.searchsorted(columns, wanted).tolist(),
+            slopes=pack(self.setup.entry_slopes[session.entries]),
         )
 
     def _state(self, peer: int, session: _Session, state: State) -> list[Action]:
@@ -270,25 +273,14 @@ class CloudMachine:
         return self._object(peer, session, Code.OLD_ROUND if late else Code.FUTURE_ROUND)
 
     def _accept(self, peer: int, session: _Session, state: State) -> list[Action]:
-        columns = session.columns
-        try:
-            x = unpack(state.x)
-        except MalformedError:
+        assert session.box is not None  # noqa: S101  only an active session has a state handled
+        if not session.box.holds(state.x):
             return self._object(peer, session, Code.BAD_STATE)
-        # A comparison with NaN is false, so this refuses it together with infinities.
-        if x.size != session.lower.size or not ((session.lower <= x) & (x <= session.upper)).all():
-            return self._object(peer, session, Code.BAD_STATE)
-        known = self._known[columns]
-        count = int(np.count_nonzero(known))
-        if count:
-            if (self._x[columns] != x)[known].any():
-                return self._object(peer, session, Code.CONFLICT)
-            if count == x.size:
-                return []
-        self._x[columns] = x
-        self._known[columns] = True
-        self._missing -= x.size - count
-        return self._full(frozenset()) if self._missing == 0 else []
+        if not self._states.put(session.columns, state.x):
+            return self._object(peer, session, Code.CONFLICT)
+        if not self._states.complete or self.phase is not Phase.COLLECTING:
+            return []
+        return self._full(self._states.values(), frozenset())
 
     def _repeat(self, peer: int, session: _Session, state: State, record: Record) -> list[Action]:
         """The answer to a round that is committed already: the same bytes again."""
@@ -299,9 +291,9 @@ class CloudMachine:
             return self._object(peer, session, Code.CONFLICT)
         return [again]
 
-    def _full(self, held: frozenset[int]) -> list[Action]:
+    def _full(self, x: Floats, held: frozenset[int]) -> list[Action]:
         self._move("full")
-        return [Commit(k=self.round, x=self._x.copy(), held=held)]
+        return [Commit(k=self.round, x=x, held=held)]
 
     def _broadcast(self) -> Iterable[Action]:
         assert self.last is not None  # noqa: S101  committed() has just set it
@@ -321,12 +313,12 @@ class CloudMachine:
         return Round(
             round=record.k,
             mu=pack(record.mu),
-            y=pack(record.y[session.entries]),
+            y=pack(record.y[session.entries]) if session.entries.size else b"",
             receipt=self._notary.receipt(record.k, record.digest),
         )
 
     def _done(self) -> Done:
-        return Done(rounds=self.setup.rounds, mu=pack(self.mu))
+        return Done(rounds=self.setup.rounds, mu=pack(self.answer))
 
     def _object(self, peer: int, session: _Session, code: Code) -> list[Action]:
         """Refuse a message and go on with the connection."""

@@ -16,6 +16,7 @@ Message = TypeVar("Message")
 _HEAD: Final = 1024
 _INTEGER: Final = 9
 _DOUBLE: Final = 8
+_LITTLE: Final = np.dtype("<f8")
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -54,14 +55,14 @@ def frame_limit(*, agents: int, size: int) -> int:
 
 def pack(values: Floats) -> bytes:
     """Return a vector as little-endian float64 bytes."""
-    return np.ascontiguousarray(values, dtype="<f8").tobytes()
+    return np.asarray(values, dtype=_LITTLE).tobytes()
 
 
 def unpack(data: bytes) -> Floats:
     """Return the vector that ``pack`` wrote, or raise ``MalformedError``."""
     if len(data) % _DOUBLE:
         raise MalformedError("a vector must be whole float64 numbers")
-    return np.frombuffer(data, dtype="<f8")
+    return np.frombuffer(data, dtype=_LITTLE)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes) -> Message:

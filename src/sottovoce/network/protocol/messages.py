@@ -12,7 +12,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The version of the protocol; both sides refuse another."""
 
 DIGEST: Final = 32
@@ -104,6 +104,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
         upper: upper bounds, likewise.
         rows: for each gradient entry that round messages will carry, the constraint, from 0.
         columns: and the component of the connection's state vector, from 0.
+        slopes: and how fast the entry can change when all agents move, a public bound.
     """
 
     version: Count
@@ -113,6 +114,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
     upper: bytes
     rows: list[Count]
     columns: list[Count]
+    slopes: bytes
 
 
 class Round(Message, tag="round", frozen=True, kw_only=True):
@@ -120,7 +122,8 @@ class Round(Message, tag="round", frozen=True, kw_only=True):
 
     Attributes:
         round: k.
-        mu: mu(k).
+        mu: mu(k+1) where the algorithm's agents minimise at home, mu(k) where they take gradient
+            steps.
         y: the entries listed in welcome, with noise.
         receipt: to be shown in the next hello.
     """
@@ -132,7 +135,7 @@ class Round(Message, tag="round", frozen=True, kw_only=True):
 
 
 class Done(Message, tag="done", frozen=True, kw_only=True):
-    """The run is over after ``rounds`` rounds; mu is the last multiplier, mu(rounds + 1)."""
+    """The run is over after ``rounds`` rounds; mu is its answer, averaged or the last."""
 
     rounds: Number
     mu: bytes

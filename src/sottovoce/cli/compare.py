@@ -1,0 +1,141 @@
+"""``sottovoce compare``: algorithms and plans against each other and the statistical limit."""
+
+from __future__ import annotations
+
+import json as json_text
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.certify.certificate import certify
+from sottovoce.cli.console import console, errors, print_json
+from sottovoce.cli.options import (
+    AdjacencyOption,
+    Delta,
+    Epsilon,
+    Json,
+    Radius,
+    algorithm_for,
+    make_plan,
+    numbers,
+)
+from sottovoce.cli.progress import working
+from sottovoce.errors import InputError
+from sottovoce.problem.folder import load_problem
+from sottovoce.problem.problem import Problem
+from sottovoce.report.compare import compare_data, compare_figure, compare_table
+from sottovoce.study.compare import Compared, curve_rounds
+from sottovoce.study.compare import compare as study
+
+_PATIENCE = 2.0
+
+
+def compare(
+    folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
+    rounds: Annotated[str, typer.Option(help="numbers of rounds")] = "500,2000,10000",
+    runs: Annotated[int, typer.Option(min=1, help="independent runs of each")] = 64,
+    seed: Annotated[int, typer.Option(min=0, help="run r depends on (seed, r) alone")] = 0,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    radius: Radius = None,
+    adjacency: AdjacencyOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for compare.png and compare.json")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Hold algorithms and plans against each other and against the statistical limit.
+
+    Ctrl-C ends early with what has been computed. With --out more numbers of rounds are run, for
+    the curves of the figure.
+
+    Example: sottovoce compare examples/paper --rounds 500,2000,10000 --out out
+    """
+    problem = load_problem(folder)
+    asked = _rounds(rounds)
+    _make(out)
+    with working("certifying"):
+        certificate = certify(problem)
+    planner = partial(
+        make_plan, problem, certificate, epsilon=epsilon, delta=delta, radius=radius,
+        adjacency=adjacency,
+    )  # fmt: skip
+    with _bar() as watch:
+        found = study(
+            problem,
+            certificate,
+            planner,
+            rounds=asked if out is None else curve_rounds(asked),
+            runs=runs,
+            seed=seed,
+            algorithms=_algorithms(problem),
+            watch=watch,
+        )
+    data = compare_data(found, asked)
+    if json:
+        print_json(data)
+    else:
+        console.print(compare_table(found, asked))
+    if out is not None:
+        _write(found, data, out)
+
+
+def _rounds(text: str) -> list[int]:
+    wanted = "rounds must be whole numbers of at least 1, separated by commas, "
+    try:
+        counts = numbers(text, "rounds")
+    except InputError as error:
+        raise InputError(f"{wanted}got --rounds {text!r}") from error
+    if not all(count >= 1 and count == int(count) for count in counts):
+        raise InputError(f"{wanted}got --rounds {text!r}")
+    return sorted({int(count) for count in counts})
+
+
+def _algorithms(problem: Problem) -> dict[str, Algorithm]:
+    """The default and the paper's, either as the file's [schedule] asks."""
+    asked = algorithm_for(problem)
+    known: tuple[Algorithm, ...] = (Averaging(), Tikhonov())
+    return {type(own).__name__: asked if type(asked) is type(own) else own for own in known}
+
+
+def _make(out: Path | None) -> None:
+    """Make the folder at once: better to fail now than after all the work."""
+    try:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out must be a folder, got {out}: {error.strerror}") from error
+
+
+def _write(found: Compared, data: dict[str, object], out: Path) -> None:
+    text = json_text.dumps(data, indent=2, allow_nan=False)
+    (out / "compare.json").write_text(text + "\n", encoding="utf-8")
+    errors.print(f"data: {out / 'compare.json'}", soft_wrap=True)
+    if found.rows:
+        compare_figure(found, out / "compare.png")
+        errors.print(f"figure: {out / 'compare.png'}", soft_wrap=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, float], None]]:
+    """Show what runs and how far it is, on standard error, once it has taken two seconds."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
+    bar = Progress(*columns, console=errors, transient=True)
+    task = bar.add_task("", total=1.0)
+    timer = threading.Timer(_PATIENCE, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda words, done: bar.update(task, description=words, completed=done)
+    finally:
+        timer.cancel()
+        bar.stop()

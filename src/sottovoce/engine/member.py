@@ -1,0 +1,136 @@
+"""One fleet as a kernel sees it: its text, and its arrays laid out in blocks of agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.engine.fleet_text import WIDTH, FleetText, kind_of
+from sottovoce.engine.formulas import Fleet
+from sottovoce.problem.agents import Array, Group
+
+_PACK = 1 << 16  # agents laid out at a time, so that copies stay small
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Member:
+    """One fleet's place in the problem, its text, and its arrays that no round changes."""
+
+    place: int
+    text: FleetText
+    data: Array
+    bounds: Array
+    hat: Array
+    rest: tuple[NDArray[Any], ...]
+
+    def arrays(self, x: Array, mean: Array | None) -> tuple[NDArray[Any], ...]:
+        """All arrays in the order of ``FleetText.arguments``."""
+        means = () if mean is None else (mean,)
+        return (x, self.data, self.bounds, self.hat, *means, *self.rest)
+
+
+def member(
+    fleet: Fleet,
+    algorithm: Algorithm,
+    lower: Array,
+    upper: Array,
+    *,
+    place: int = 0,
+    index: int = 0,
+    size: int = 0,
+    rows: int,
+    entries: tuple[NDArray[np.int64], ...] | None = None,
+    hat: Array | None = None,
+) -> Member:
+    """Lay out one fleet.
+
+    Args:
+        fleet: its formulas.
+        algorithm: whose steps it takes.
+        lower: bounds that states are kept in, shape (count, d).
+        upper: likewise.
+        place: the group's place among all.
+        index: the fleet's number in the kernel.
+        size: how many scalar states named agents have.
+        rows: how many rows g has.
+        entries: its released gradient entries, by column.
+        hat: its part of x_hat, if known.
+    """
+    text = FleetText(
+        index=index,
+        fleet=fleet,
+        algorithm=algorithm,
+        size=size,
+        rows=rows,
+        noisy=entries is not None,
+        known=hat is not None,
+        shared_lower=_shared(lower),
+        shared_upper=_shared(upper),
+    )
+    own = [values[:, np.newaxis] for values in fleet.group.parameters.values()]
+    own += [] if text.shared_lower else [lower]
+    own += [] if text.shared_upper else [upper]
+    return Member(
+        place=place,
+        text=text,
+        data=packed(*own) if own else np.zeros(0),
+        bounds=np.concatenate([lower[0], upper[0]]),
+        hat=np.zeros(0) if hat is None else packed(hat.reshape(-1, fleet.group.dim)),
+        rest=(*_weights(fleet), *(entries or ())),
+    )
+
+
+def packed(*columns: Array, group: Group | None = None) -> Array:
+    """Lay out arrays (count, c), side by side, in blocks: ``[block, c, lane]``, flat.
+
+    With ``group`` the values are states, and are projected onto the group's box on the way.
+    """
+    count, rows = columns[0].shape[0], sum(c.shape[1] for c in columns)
+    out = np.zeros((-(-count // WIDTH), rows, WIDTH))
+    for begin in range(0, count, _PACK):
+        part = slice(begin, min(count, begin + _PACK))
+        row = 0
+        for values in columns:
+            own = values[part]
+            if group is not None:
+                own = np.clip(own, group.lower[part], group.upper[part])
+            full = np.zeros((-(-own.shape[0] // WIDTH) * WIDTH, own.shape[1]))
+            full[: own.shape[0]] = own
+            blocks = full.reshape(-1, WIDTH, own.shape[1]).transpose(0, 2, 1)
+            at = begin // WIDTH
+            out[at : at + blocks.shape[0], row : row + own.shape[1]] = blocks
+            row += own.shape[1]
+    return out.reshape(-1)
+
+
+def unpack(blocks: Array, out: Array) -> None:
+    """Undo ``packed`` into ``out`` of shape (count, c)."""
+    count, rows = out.shape
+    shaped = blocks.reshape(-1, rows, WIDTH)
+    for begin in range(0, count, _PACK):
+        end = min(count, begin + _PACK)
+        at = slice(begin // WIDTH, -(-end // WIDTH))
+        out[begin:end] = shaped[at].transpose(0, 2, 1).reshape(-1, rows)[: end - begin]
+
+
+def _shared(bound: Array) -> bool:
+    return bool(bound.strides[0] == 0 or np.all(bound == bound[:1]))
+
+
+def _weights(fleet: Fleet) -> tuple[NDArray[Any], ...]:
+    arrays: list[NDArray[Any]] = []
+    for part in fleet.sums:
+        if kind_of(part) == "dense":
+            arrays.append(packed(np.asarray(part.weights).T))
+        if kind_of(part) == "sparse":
+            by_agent = part.weights.tocsc()
+            arrays += [
+                by_agent.indptr.astype(np.int64),
+                by_agent.indices.astype(np.int32),
+                by_agent.data.astype(np.float64),
+            ]
+    return tuple(arrays)

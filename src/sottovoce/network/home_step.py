@@ -1,0 +1,149 @@
+"""x(k) to x(k+1) at home: the algorithm's step for everybody who lives behind a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.certify.gradients import gradient_entries
+from sottovoce.network.home import Household, Several, Single
+from sottovoce.network.own_slope import OwnSlope
+from sottovoce.network.steps import Schedule, Step
+from sottovoce.problem.agents import Array
+from sottovoce.problem.problem import CloudView
+
+
+@final
+class HomeStep:
+    """The step of a household, for one run.
+
+    Args:
+        household: the agents.
+        algorithm: gives the agents' step.
+        rounds: T.
+        lower: bounds from the cloud, one after the other.
+        upper: likewise.
+        rows: the constraint of each entry the cloud will send.
+        columns: its component of the household's state.
+        slopes: how fast each entry can change when all agents move.
+    """
+
+    def __init__(
+        self,
+        household: Household,
+        algorithm: Algorithm,
+        *,
+        rounds: int,
+        lower: Array,
+        upper: Array,
+        rows: Sequence[int],
+        columns: Sequence[int],
+        slopes: Sequence[float],
+    ) -> None:
+        self._schedule = Schedule(algorithm, rounds)
+        entries = list(zip(rows, columns, slopes, strict=True))
+        self._parts: list[tuple[slice, Any]] = []
+        begin = 0
+        for member in household.members:
+            here = slice(begin, begin + member.size)
+            box = (lower[here], upper[here])
+            own = [(e, r, c - begin, s) for e, (r, c, s) in enumerate(entries)
+                   if begin <= c < here.stop]  # fmt: skip
+            part = (
+                _Alone(household.cloud, member, algorithm, box, own)
+                if isinstance(member, Single)
+                else _together(household.cloud, member, algorithm, box)
+            )
+            self._parts.append((here, part))
+            begin = here.stop
+
+    def __call__(self, k: int, x: Array, mu: Array, y: Array) -> Array:
+        """Take the step of round k."""
+        numbers = self._schedule[k]
+        if len(self._parts) == 1:
+            return np.asarray(self._parts[0][1](numbers, x, mu, y))
+        return np.concatenate([part(numbers, x[here], mu, y) for here, part in self._parts])
+
+    def averaged(self, k: int, answer: Array, x: Array) -> Array:
+        """The answer after round k, in which the state became x."""
+        share = self._schedule.share(k)
+        return x if share == 1.0 else answer + share * (x - answer)
+
+
+@final
+class _Alone:
+    """One agent's step; ``entries`` are those it gets: number, row, component and slope."""
+
+    def __init__(
+        self,
+        cloud: CloudView,
+        single: Single,
+        algorithm: Algorithm,
+        box: tuple[Array, Array],
+        entries: list[tuple[int, int, int, float]],
+    ) -> None:
+        self._thinks, self._dim = algorithm.thinks, single.size
+        self._entries = entries
+        if algorithm.thinks:
+            # What it can work out itself, it does, whatever else was released.
+            needed = _coupled(cloud, single)
+            self._entries = [e for e in entries if (e[1], e[2]) in needed]
+        sent = {(row, component) for _, row, component, _ in self._entries}
+        self._own = OwnSlope(cloud, single, sent)
+        scalar = single.size == 1
+        function = algorithm.agent_step if scalar else algorithm.vector_step
+        self._step = Step(function, algorithm.scalars)
+        self._lower, self._upper = (float(b[0]) if scalar else b for b in box)
+
+    def __call__(self, numbers: Sequence[float], x: Array, mu: Array, y: Array) -> Array:
+        pull, hold = self._priced(mu, y)
+        prices = self._own.prices(mu)
+        scalar = self._dim == 1
+        at: Any = float(x[0]) if scalar else x
+        context: Any = (prices, float(pull[0]) if scalar else pull)
+        slope: Any = self._own.slope if scalar else self._own.gradient
+        values: dict[str, Any] = {"x": at, "lower": self._lower, "upper": self._upper}
+        if self._thinks:
+            coupling = float(hold[0]) if scalar else hold
+            values |= {"slope": slope, "context": context, "coupling": coupling}
+        else:
+            values["slope"] = slope(context, at)
+        after = self._step(numbers, **values)
+        return np.array([after], dtype=np.float64) if scalar else np.asarray(after)
+
+    def _priced(self, mu: Array, y: Array) -> tuple[Any, Any]:
+        """``sum mu_j Y_ji`` and ``sum mu_j L_ji`` over the entries that it uses, per component."""
+        pull, hold = [0.0] * self._dim, [0.0] * self._dim
+        for e, row, component, slope in self._entries:
+            pull[component] += float(mu[row]) * float(y[e])
+            hold[component] += float(mu[row]) * slope
+        return (pull, hold) if self._dim == 1 else (np.array(pull), np.array(hold))
+
+
+def _coupled(cloud: CloudView, single: Single) -> set[tuple[int, int]]:
+    names = [g.name for g in cloud.groups]
+    first = sum(g.count * g.dim for g in cloud.groups[: names.index(single.group.name)])
+    return {
+        (e.row, e.column - first)
+        for e in gradient_entries(cloud)
+        if e.kind == "released" and 0 <= e.column - first < single.size
+    }
+
+
+def _together(
+    cloud: CloudView, several: Several, algorithm: Algorithm, box: tuple[Array, Array]
+) -> Any:
+    """Agents of a fleet step by the pass that the engine compiles for them."""
+    from sottovoce.engine.hosted import Hosted  # an agent by itself needs no compiler
+
+    group = several.fleet.group
+    lower, upper = (np.ascontiguousarray(b.reshape(group.count, group.dim)) for b in box)
+    hosted = Hosted(several.fleet, algorithm, lower=lower, upper=upper, rows=cloud.rows)
+
+    def step(numbers: Sequence[float], x: Array, mu: Array, y: Array) -> Array:
+        return hosted(x.reshape(group.count, group.dim), mu, numbers).ravel()
+
+    return step

@@ -1,0 +1,138 @@
+"""Everybody who is connected to the cloud: lets agents in, hears them out, and writes to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast, final
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from sottovoce.network.connection import Connection, framed
+from sottovoce.network.gate import Gate
+from sottovoce.network.heartbeat import Heartbeat
+from sottovoce.network.logs import note
+from sottovoce.network.metrics import Metrics
+from sottovoce.network.protocol.actions import Action, Send
+from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
+from sottovoce.network.protocol.messages import Code
+
+HELLO_SECONDS: Final = 10.0
+_ENDS: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED})
+
+
+@final
+class Peers:
+    """The connections of a cloud; what is said on them goes to the machine.
+
+    Args:
+        gate: tells who a peer is.
+        machine: answers what they say.
+        metrics: counts who is refused at the gate.
+        perform: does what the machine asks for.
+        limit: the largest frame that is read.
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        machine: CloudMachine,
+        metrics: Metrics,
+        perform: Callable[[list[Action]], None],
+        *,
+        limit: int,
+    ) -> None:
+        self._gate = gate
+        self._machine = machine
+        self._metrics = metrics
+        self._perform = perform
+        self._limit = limit
+        self._connections: dict[int, Connection] = {}
+        self._count = 0
+
+    async def talk(self, request: web.Request) -> web.StreamResponse:
+        """Serve one connection to its end."""
+        try:
+            identity = self._gate.identify(request)
+        except web.HTTPForbidden:
+            self._metrics.refused[Code.REVOKED] += 1
+            raise
+        if not identity.agents:
+            raise web.HTTPForbidden(text="only agents may take part in a run")
+        socket = web.WebSocketResponse(max_msg_size=self._limit, autoping=False, compress=False)
+        await socket.prepare(request)
+        self._count += 1
+        peer = self._count
+        connection = Connection(
+            socket, cast(asyncio.Transport, request.transport), identity, partial(self._slow, peer)
+        )
+        self._connections[peer] = connection
+        self._machine.connect(peer, identity)
+        heartbeat = Heartbeat(socket, connection.closed)
+        watch = asyncio.create_task(heartbeat.watch())
+        hello = asyncio.get_running_loop().call_later(HELLO_SECONDS, self._expect_hello, peer)
+        try:
+            await self._listen(peer, socket, heartbeat)
+        finally:
+            hello.cancel()
+            watch.cancel()
+            self._machine.disconnect(peer)
+            self._connections.pop(peer, None)
+            await connection.closed()
+            note("disconnected", level=logging.DEBUG, peer=peer)
+        return socket
+
+    def post(self, action: Send) -> None:
+        """Write a message to each of its peers that is still there; never waits."""
+        frame = framed(encode(action.message))
+        for peer in action.peers:
+            connection = self._connections.get(peer)
+            if connection is not None and not connection.post(frame):
+                self._slow(peer)
+
+    def close(self, peer: int) -> None:
+        """Close a connection once everything written to it has left."""
+        connection = self._connections.get(peer)
+        if connection is not None:
+            connection.close()
+
+    def close_all(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+
+    def check(self) -> None:
+        """Drop whoever is revoked or has expired."""
+        for peer, connection in list(self._connections.items()):
+            if not self._gate.valid(connection.identity):
+                self._perform(self._machine.refuse(peer, Code.REVOKED))
+
+    async def _listen(self, peer: int, socket: web.WebSocketResponse, heartbeat: Heartbeat) -> None:
+        while True:
+            message = await socket.receive()
+            heartbeat.heard += 1
+            if message.type is WSMsgType.BINARY:
+                self._perform(self._hear(peer, message.data))
+            elif message.type in _ENDS:
+                return
+            elif not await heartbeat.answer(message):
+                big = getattr(message.data, "code", None) == WSCloseCode.MESSAGE_TOO_BIG
+                code = Code.OVERSIZE if big else Code.MALFORMED
+                self._perform(self._machine.refuse(peer, code))
+
+    def _hear(self, peer: int, data: bytes) -> list[Action]:
+        try:
+            message = decode_from_agent(data)
+        except MalformedError:
+            return self._machine.refuse(peer, Code.MALFORMED)
+        return self._machine.receive(peer, message)
+
+    def _slow(self, peer: int) -> None:
+        self._perform(self._machine.refuse(peer, Code.SLOW))
+
+    def _expect_hello(self, peer: int) -> None:
+        if peer in self._connections and not self._machine.agents_of(peer):
+            self._perform(self._machine.refuse(peer, Code.SILENT))

@@ -1,0 +1,54 @@
+"""Which vectors of a message are admissible: as long as announced, finite, and within bounds."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from typing import Final, final
+
+import numpy as np
+
+from sottovoce.network.protocol.codec import Floats
+
+LARGEST: Final = sys.float_info.max
+
+_FEW: Final = 16
+"""Up to here numbers one by one cost less than one call of NumPy."""
+
+
+@final
+class Box:
+    """``lower <= v <= upper`` for vectors as they travel, in little-endian float64 bytes.
+
+    Args:
+        lower: finite lower bounds.
+        upper: finite upper bounds.
+    """
+
+    def __init__(self, lower: Floats, upper: Floats) -> None:
+        self._lower, self._upper = lower, upper
+        self._numbers = struct.Struct(f"<{lower.size}d")
+        self._pairs = tuple(zip(lower.tolist(), upper.tolist(), strict=True))
+
+    def holds(self, data: bytes) -> bool:
+        """Whether the bytes are a vector of this length within the bounds."""
+        if len(data) != self._numbers.size:
+            return False
+        # A comparison with NaN is false, so both ways refuse it together with infinities.
+        if len(self._pairs) > _FEW:
+            x = np.frombuffer(data, dtype="<f8")
+            return bool(((self._lower <= x) & (x <= self._upper)).all())
+        for (low, high), value in zip(self._pairs, self._numbers.unpack(data), strict=True):
+            if not low <= value <= high:
+                return False
+        return True
+
+
+def finite(size: int) -> Box:
+    """Return the box of all finite vectors of a size."""
+    return Box(np.full(size, -LARGEST), np.full(size, LARGEST))
+
+
+def nonnegative(size: int) -> Box:
+    """Return the box of all finite vectors of a size without a negative number."""
+    return Box(np.zeros(size), np.full(size, LARGEST))

@@ -1,0 +1,281 @@
+"""Algorithms and noise plans against each other and against the statistical limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.certify.certificate import Certificate
+from sottovoce.certify.saddle import SaddlePoint, saddle_point
+from sottovoce.engine.result import Result
+from sottovoce.engine.solve import solve
+from sottovoce.errors import InputError, SottovoceError
+from sottovoce.privacy.limit import Limit, limit
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.agents import Array
+from sottovoce.problem.gallery.paper import paper as paper_problem
+from sottovoce.problem.problem import Problem
+from sottovoce.study.paper import published_noise
+
+PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
+
+_FIRST, _POINTS, _BESIDE = 25, 9, 1.3
+
+
+class Planner(Protocol):
+    """Makes the noise plan of a method for so many rounds, such as ``partial(plan, ...)``."""
+
+    def __call__(self, *, method: str, rounds: int) -> NoisePlan:
+        """Return the plan, or raise why there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRow:
+    """One plan, algorithm and number of rounds; errors are root mean squares over the runs.
+
+    Attributes:
+        plan: which noise.
+        algorithm: which algorithm.
+        rounds: T.
+        runs: how many runs there were.
+        failed: how many of them ended in numbers that are not finite, and count nowhere else.
+        x: error of the answer's x, flat components apart; NaN if all runs failed.
+        mu: error of the answer's mu.
+        flat_x: error of the answer's x in the flat components alone.
+        last_x: error of the last iterate's x, flat components apart.
+        last_mu: error of the last iterate's mu.
+        limit_x: what T releases with this noise allow in x at best, flat components apart.
+        limit_mu: the same for mu.
+    """
+
+    plan: str
+    algorithm: str
+    rounds: int
+    runs: int
+    failed: int
+    x: float
+    mu: float
+    flat_x: float
+    last_x: float
+    last_mu: float
+    limit_x: float
+    limit_mu: float
+
+    @property
+    def efficiency_x(self) -> float:
+        """``x / limit_x``: 1 is as good as it gets for many rounds; NaN without a limit."""
+        return self.x / self.limit_x if self.limit_x > 0 else math.nan
+
+    @property
+    def efficiency_mu(self) -> float:
+        """``mu / limit_mu``, likewise."""
+        return self.mu / self.limit_mu if self.limit_mu > 0 else math.nan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A plan that does not exist for this problem, and why."""
+
+    plan: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What came out.
+
+    Attributes:
+        runs: how many runs each row has.
+        seed: the seed of all rows.
+        flat: components of x, from 0, that the errors leave out because no curvature holds them.
+        rows: by plan, then T, then algorithm.
+        refusals: plans that were not made.
+        interrupted: whether somebody stopped it before the last row.
+    """
+
+    runs: int
+    seed: int
+    flat: tuple[int, ...]
+    rows: tuple[CompareRow, ...]
+    refusals: tuple[Refusal, ...]
+    interrupted: bool
+
+
+def compare(
+    problem: Problem,
+    certificate: Certificate,
+    planner: Planner,
+    *,
+    rounds: Sequence[int],
+    runs: int = 64,
+    seed: int = 0,
+    algorithms: Mapping[str, Algorithm] | None = None,
+    watch: Callable[[str, float], None] | None = None,
+) -> Compared:
+    """Run every algorithm with every plan for every T, and hold the errors against the limit.
+
+    ``x = sqrt(mean_r |x_r - x-hat|^2)`` over the runs r, and ``efficiency_x = x / limit_x`` with
+    ``limit_x^2 = trace(J^-1 Sigma J^-T / T)``; the same for mu. Every T is a solve of its own,
+    since an algorithm may plan ahead for T rounds. The published noise is compared where the
+    problem is the paper's; a plan that the paper's method refuses is kept as a refusal.
+
+    Args:
+        problem: what to solve.
+        certificate: its certificate.
+        planner: makes a plan from ``method`` and ``rounds``.
+        rounds: the numbers of rounds T.
+        runs: independent runs per row.
+        seed: any integer that is not negative.
+        algorithms: what to compare, by name; ``Averaging()`` and ``Tikhonov()`` by default.
+        watch: told what is about to run and the share of all rounds that is done.
+    """
+    counts = _counts(rounds)
+    entrants = algorithms or {"Averaging": Averaging(), "Tikhonov": Tikhonov()}
+    plans, refusals = _plans(problem, certificate, planner, counts[-1])
+    saddle = saddle_point(problem)
+    rows: list[CompareRow] = []
+    interrupted = False
+    for task in _tasks(plans, counts, entrants):
+        if watch is not None:
+            watch(task.words, task.done)
+        made = task.plan(task.rounds)
+        result = solve(
+            problem, made, rounds=task.rounds, runs=runs, seed=seed, algorithm=task.algorithm,
+            saddle=(saddle.x, saddle.mu), record=[task.rounds], progress=False,
+        )  # fmt: skip
+        if result.interrupted:
+            interrupted = True
+            break
+        rows.append(_row(task, result, saddle, limit(problem, made, task.rounds, saddle=saddle)))
+    return Compared(
+        runs=runs,
+        seed=seed,
+        flat=limit(problem, plans[JOINT](counts[-1]), counts[-1], saddle=saddle).flat,
+        rows=tuple(rows),
+        refusals=tuple(refusals),
+        interrupted=interrupted,
+    )
+
+
+def curve_rounds(asked: Sequence[int]) -> list[int]:
+    """Return the numbers of rounds asked for and some between, evenly spaced in ``log T``.
+
+    ``25 (T/25)^(i/8)`` for i = 0..8 up to the largest T, without those that fall beside one that
+    was asked for.
+    """
+    longest = max(asked)
+    grid = np.geomspace(min(_FIRST, longest), longest, _POINTS)
+    apart = [
+        round(float(point))
+        for point in grid
+        if all(max(point / count, count / point) > _BESIDE for count in asked)
+    ]
+    return sorted({*asked, *apart})
+
+
+def _counts(rounds: Sequence[int]) -> list[int]:
+    wrong = [count for count in rounds if int(count) != count or count < 1]
+    if wrong or not rounds:
+        got = wrong[0] if wrong else "none"
+        raise InputError(f"rounds must be whole numbers of at least 1, got {got}")
+    return sorted({int(count) for count in rounds})
+
+
+def _plans(
+    problem: Problem, certificate: Certificate, planner: Planner, longest: int
+) -> tuple[dict[str, Callable[[int], NoisePlan]], list[Refusal]]:
+    """Every plan that exists, as a function of T, and why the others do not."""
+    joint = _maker(planner, "joint", longest)  # first: where this fails, the input is wrong
+    plans: dict[str, Callable[[int], NoisePlan]] = {}
+    refusals: list[Refusal] = []
+    if problem.fingerprint == paper_problem().fingerprint:
+        published = published_noise(certificate)
+        if longest <= published.rounds:
+            plans[PUBLISHED] = lambda count: published
+        else:
+            why = f"covers {published.rounds:,} rounds, not {longest:,}"
+            refusals.append(Refusal(plan=PUBLISHED, why=why))
+    try:
+        plans[PAPER] = _maker(planner, "paper", longest)
+    except SottovoceError as error:
+        refusals.append(Refusal(plan=PAPER, why=str(error)))
+    plans[JOINT] = joint
+    return plans, refusals
+
+
+def _maker(planner: Planner, method: str, longest: int) -> Callable[[int], NoisePlan]:
+    """The plan for T rounds: one for all T unless every round costs noise of its own."""
+    made = planner(method=method, rounds=longest)
+    if made.adjacency == "trajectory":
+        return lambda count: made
+    return cache(lambda count: made if count == longest else planner(method=method, rounds=count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    """One row to come, and the share of all rounds that come before it."""
+
+    name: str
+    plan: Callable[[int], NoisePlan]
+    label: str
+    algorithm: Algorithm
+    rounds: int
+    done: float
+
+    @property
+    def words(self) -> str:
+        return f"{self.name}, {self.label}, {self.rounds:,} rounds"
+
+
+def _tasks(
+    plans: Mapping[str, Callable[[int], NoisePlan]],
+    counts: Sequence[int],
+    algorithms: Mapping[str, Algorithm],
+) -> Iterator[_Task]:
+    total, done = len(plans) * len(algorithms) * sum(counts), 0
+    for name, make in plans.items():
+        for count in counts:
+            for label, algorithm in algorithms.items():
+                yield _Task(
+                    name=name, plan=make, label=label, algorithm=algorithm, rounds=count,
+                    done=done / total,
+                )  # fmt: skip
+                done += count
+
+
+def _row(task: _Task, result: Result, saddle: SaddlePoint, least: Limit) -> CompareRow:
+    good = result.failed == 0
+    flat = np.isin(np.arange(saddle.x.size), least.flat)
+
+    def error(values: Array, hat: Array, keep: Any = slice(None)) -> float:
+        return root_mean_square((values - hat)[good][:, keep])
+
+    return CompareRow(
+        plan=task.name,
+        algorithm=task.label,
+        rounds=result.rounds,
+        runs=result.runs,
+        failed=int(np.count_nonzero(~good)),
+        x=error(result.x, saddle.x, ~flat),
+        mu=error(result.mu, saddle.mu),
+        flat_x=error(result.x, saddle.x, flat),
+        last_x=error(result.last_x, saddle.x, ~flat),
+        last_mu=error(result.last_mu, saddle.mu),
+        limit_x=float(np.linalg.norm(least.x_each[~flat])),
+        limit_mu=least.mu,
+    )
+
+
+def root_mean_square(errors: Array) -> float:
+    """Return ``sqrt(mean_r |e_r|^2)`` of one error vector per run; NaN without any run."""
+    squares = np.sum(np.square(errors), axis=1)
+    return math.sqrt(float(np.mean(squares))) if squares.size else math.nan

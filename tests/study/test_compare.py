@@ -1,0 +1,340 @@
+"""Algorithms and plans against the limit: every figure is what the runs themselves say."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.certify.certificate import certify
+from sottovoce.engine.solve import solve
+from sottovoce.errors import InputError
+from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.problem import gallery
+from sottovoce.problem.agents import fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.problem import Problem
+from sottovoce.report.compare import compare_data, compare_figure, compare_table
+from sottovoce.study import compare as module
+from sottovoce.study.compare import (
+    JOINT,
+    PAPER,
+    PUBLISHED,
+    Compared,
+    CompareRow,
+    compare,
+    curve_rounds,
+    root_mean_square,
+)
+
+TIKHONOV: dict[str, Algorithm] = {"Tikhonov": Tikhonov(gamma_bar=0.05)}
+ALGORITHMS: dict[str, Algorithm] = {"Averaging": Averaging(), **TIKHONOV}
+X_HAT, MU_HAT = (0.5, 0.5, -0.5), (1.0, 0.0)
+
+
+def line() -> Problem:
+    """Two agents held by an affine constraint, and a third, held by none, that is flat at -0.5."""
+    x = states(3, lower=-2, upper=2)
+    return Problem(
+        states=x,
+        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2, (x[2] + 0.5) ** 4],
+        constraints=[x[0] + x[1] <= 1, x[1] + x[2] <= 3],
+    )
+
+
+def compared(problem: Problem, rounds: Sequence[int], **change: Any) -> Compared:
+    asked: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05, "radius": 0.1}
+    asked |= {name: change.pop(name) for name in ("radius", "adjacency") if name in change}
+    certificate = certify(problem)
+    planner = change.pop("planner", partial(plan, certificate, **asked))
+    settings: dict[str, Any] = {"runs": 12, "seed": 3, "algorithms": ALGORITHMS} | change
+    return compare(problem, certificate, planner, rounds=rounds, **settings)
+
+
+@pytest.fixture(scope="module")
+def study() -> Compared:
+    return compared(line(), [400, 25, 100, 25])
+
+
+def idle(problem: Problem, made: NoisePlan, *, rounds: int, runs: int, **settings: Any) -> Any:
+    """A solve that takes no step, for what does not depend on any."""
+    x, mu = (np.zeros((runs, size)) for size in (problem.size, problem.rows))
+    return SimpleNamespace(
+        x=x, mu=mu, last_x=x, last_mu=mu, failed=np.zeros(runs), rounds=rounds, runs=runs,
+        interrupted=False,
+    )  # fmt: skip
+
+
+def the(found: Compared, plan: str, algorithm: str, rounds: int) -> CompareRow:
+    (row,) = (r for r in found.rows if (r.plan, r.algorithm, r.rounds) == (plan, algorithm, rounds))
+    return row
+
+
+def test_there_is_one_row_per_plan_rounds_and_algorithm(study: Compared) -> None:
+    assert [(row.plan, row.rounds, row.algorithm) for row in study.rows] == [
+        (name, count, algorithm)
+        for name in (PAPER, JOINT)
+        for count in (25, 100, 400)
+        for algorithm in ("Averaging", "Tikhonov")
+    ]
+    assert study.refusals == ()
+    assert not study.interrupted
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_errors_are_those_of_the_runs_themselves(study: Compared, algorithm: str) -> None:
+    problem = line()
+    made = plan(certify(problem), epsilon=1.0, delta=0.05, radius=0.1, rounds=400)
+    result = solve(problem, made, rounds=100, runs=12, seed=3, algorithm=ALGORITHMS[algorithm])
+    squares: dict[str, list[float]] = {"x": [], "flat": [], "mu": [], "last_x": [], "last_mu": []}
+    for r in range(12):
+        squares["x"].append(sum((result.x[r, i] - X_HAT[i]) ** 2 for i in (0, 1)))
+        squares["flat"].append((result.x[r, 2] - X_HAT[2]) ** 2)
+        squares["mu"].append(sum((result.mu[r, j] - MU_HAT[j]) ** 2 for j in (0, 1)))
+        squares["last_x"].append(sum((result.last_x[r, i] - X_HAT[i]) ** 2 for i in (0, 1)))
+        squares["last_mu"].append(sum((result.last_mu[r, j] - MU_HAT[j]) ** 2 for j in (0, 1)))
+    wanted = {name: math.sqrt(sum(values) / 12) for name, values in squares.items()}
+    row = the(study, JOINT, algorithm, 100)
+    assert study.flat == (2,)
+    assert row.x == pytest.approx(wanted["x"], rel=1e-6)
+    assert row.mu == pytest.approx(wanted["mu"], rel=1e-6)
+    assert row.flat_x == pytest.approx(wanted["flat"], rel=1e-6, abs=1e-9)
+    assert row.last_x == pytest.approx(wanted["last_x"], rel=1e-6)
+    assert row.last_mu == pytest.approx(wanted["last_mu"], rel=1e-6)
+    assert (row.last_mu == row.mu) == (algorithm == "Tikhonov")
+
+
+def test_limits_and_efficiencies_are_those_worked_out_on_paper(study: Compared) -> None:
+    # H = diag(2, 2) and G = (1, 1): noise w on g moves mu by w and x1, x2 by w/2 each.
+    made = plan(certify(line()), epsilon=1.0, delta=0.05, radius=0.1, rounds=400)
+    for row in study.rows:
+        if row.plan == JOINT:
+            assert row.limit_x == pytest.approx(made.sigma_g[0] / math.sqrt(2 * row.rounds))
+            assert row.limit_mu == pytest.approx(made.sigma_g[0] / math.sqrt(row.rounds))
+        assert row.efficiency_x == row.x / row.limit_x
+        assert row.efficiency_mu == row.mu / row.limit_mu
+
+
+def test_the_papers_method_takes_more_noise_for_the_same_promise(study: Compared) -> None:
+    for count in (25, 100, 400):
+        held, joint = (the(study, name, "Averaging", count) for name in (PAPER, JOINT))
+        assert held.limit_x > 1.2 * joint.limit_x
+        assert held.mu > joint.mu
+
+
+def test_more_rounds_help_and_averaging_is_near_the_limit(study: Compared) -> None:
+    rows = [the(study, JOINT, "Averaging", count) for count in (25, 100, 400)]
+    assert rows[0].x > rows[1].x > rows[2].x
+    assert rows[0].limit_x == pytest.approx(2 * rows[1].limit_x) == 4 * rows[2].limit_x
+    # chi with 12 degrees of freedom exceeds 1.8 of its mean once in 100,000 times.
+    assert rows[2].efficiency_x < 1.8
+    assert rows[2].mu < rows[2].last_mu
+
+
+def test_a_run_is_the_same_whatever_else_is_compared(study: Compared) -> None:
+    alone = compared(line(), [100, 400], algorithms=TIKHONOV)
+    assert the(alone, JOINT, "Tikhonov", 100) == the(study, JOINT, "Tikhonov", 100)
+    other = compared(line(), [100, 400], algorithms=TIKHONOV, seed=4)
+    assert the(other, JOINT, "Tikhonov", 100).x != the(study, JOINT, "Tikhonov", 100).x
+
+
+# --- plans -------------------------------------------------------------------------------------
+
+
+def test_hiding_every_round_takes_a_plan_for_every_number_of_rounds() -> None:
+    found = compared(line(), [16, 64], adjacency="per-round", radius=0.01, algorithms=TIKHONOV)
+    few, many = (the(found, JOINT, "Tikhonov", count) for count in (16, 64))
+    assert many.limit_x == pytest.approx(few.limit_x, rel=1e-6)
+    everything = compared(line(), [16], adjacency="everything", radius=None, algorithms=TIKHONOV)
+    assert the(everything, JOINT, "Tikhonov", 16).limit_x > 100 * few.limit_x
+
+
+def test_one_plan_that_covers_the_longest_serves_all_where_rounds_cost_nothing() -> None:
+    certificate, asked = certify(line()), []
+
+    def planner(*, method: str, rounds: int) -> NoisePlan:
+        asked.append((method, rounds))
+        return plan(certificate, epsilon=1.0, delta=0.05, radius=0.1, method=method, rounds=rounds)
+
+    compared(line(), [16, 64], planner=planner, algorithms=TIKHONOV)
+    assert asked == [("joint", 64), ("paper", 64)]
+
+
+def crowd() -> Problem:
+    ev = fleet(3, lower=0, upper=1, name="ev")
+    return Problem(
+        states=ev, objectives=(ev.state - 1) ** 2, constraints=[total(ev, ev.state) <= 2.0]
+    )
+
+
+def stiff() -> Problem:
+    x = states(2, lower=-1, upper=1)
+    return Problem(
+        states=x,
+        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
+        constraints=[(x[0] + 10 * x[1]) ** 2 <= 50],
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "why"),
+    [
+        pytest.param(crowd(), "method='paper' knows no fleets", id="fleet"),
+        pytest.param(stiff(), "forgets that other agents move it", id="coupled"),
+    ],
+)
+def test_a_plan_that_the_papers_method_refuses_is_a_row_that_says_so(
+    problem: Problem, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "solve", idle)
+    found = compared(problem, [5], runs=2, algorithms=TIKHONOV)
+    assert [row.plan for row in found.rows] == [JOINT]
+    (refusal,) = found.refusals
+    assert refusal.plan == PAPER
+    assert why in refusal.why
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(compare_table(found, [5]))
+    assert "refused: below" in capture.get()
+    assert why in " ".join(capture.get().split())
+
+
+def test_the_published_noise_is_compared_on_the_papers_problem_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "solve", idle)
+    problem = gallery.paper()
+    found = compared(problem, [5], runs=2, radius=1.0, algorithms=TIKHONOV)
+    assert [row.plan for row in found.rows] == [PUBLISHED, PAPER, JOINT]
+    assert found.rows[0].limit_x == pytest.approx(1.4329 * math.sqrt(100_000), rel=1e-4)
+    assert found.rows[0].limit_mu == pytest.approx(2.8188 * math.sqrt(100_000), rel=1e-4)
+    assert found.flat == (4,)
+    known = gallery.known("paper")
+    assert known is not None
+    assert found.rows[0].x == pytest.approx(np.linalg.norm(np.delete(known.x, 4)))
+    assert found.rows[0].flat_x == pytest.approx(3.0, rel=1e-3)
+    long = compared(problem, [2_000_000], radius=1.0, algorithms=TIKHONOV)
+    assert [refusal.why for refusal in long.refusals] == ["covers 1,000,000 rounds, not 2,000,000"]
+    moved = Problem(
+        states=states(7, lower=-10, upper=11),
+        objectives=problem.objectives,
+        constraints=[c.rest[0] <= 0 for c in problem.constraints],
+    )
+    assert PUBLISHED not in {row.plan for row in compared(moved, [5], algorithms=TIKHONOV).rows}
+
+
+def test_wrong_privacy_is_an_error_and_not_a_refusal() -> None:
+    with pytest.raises(InputError, match="radius must be positive"):
+        compared(line(), [5], radius=-1.0)
+
+
+# --- what goes wrong ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [[], [0], [5, -1], [2.5]])
+def test_rounds_that_are_no_counts_are_refused(rounds: list[Any]) -> None:
+    with pytest.raises(InputError, match="rounds must be whole numbers of at least 1"):
+        compared(line(), rounds)
+
+
+def test_failed_runs_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(*args: Any, **settings: Any) -> Any:
+        result = solve(*args, **settings)
+        x, mu, failed = np.array(result.x), np.array(result.mu), np.array(result.failed)
+        x[-1], mu[-1], failed[-1] = np.nan, np.inf, 7
+        return replace(result, x=x, mu=mu, failed=failed)
+
+    before = compared(line(), [20], runs=10, algorithms=TIKHONOV)
+    nine = compared(line(), [20], runs=9, algorithms=TIKHONOV)
+    monkeypatch.setattr(module, "solve", spoil)
+    after = compared(line(), [20], runs=10, algorithms=TIKHONOV)
+    assert [row.failed for row in before.rows] == [0, 0]
+    assert [row.failed for row in after.rows] == [1, 1]
+    assert [row.x for row in after.rows] == [row.x for row in nine.rows]
+    assert math.isnan(root_mean_square(np.zeros((0, 3))))
+
+
+def test_an_interruption_keeps_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def stop(*args: Any, **settings: Any) -> Any:
+        result = solve(*args, **settings)
+        return replace(result, interrupted=len(calls) == 3)
+
+    monkeypatch.setattr(module, "solve", stop)
+    shares: list[float] = []
+
+    def watch(words: str, done: float) -> None:
+        calls.append(words)
+        shares.append(done)
+
+    found = compared(line(), [10, 30], algorithms=TIKHONOV, watch=watch)
+    assert found.interrupted
+    assert len(found.rows) == 2
+    assert calls[0] == f"{PAPER}, Tikhonov, 10 rounds"
+    assert shares == pytest.approx([0.0, 1 / 8, 1 / 2])
+
+
+# --- reports -----------------------------------------------------------------------------------
+
+
+def test_curves_run_through_what_was_asked_for() -> None:
+    assert curve_rounds([25, 250, 2000, 10000]) == [25, 53, 112, 250, 500, 1057, 2000, 4729, 10000]
+    assert curve_rounds([7]) == [7]
+    assert curve_rounds([500_000])[0] == 25
+
+
+def test_data_is_complete_and_plain(study: Compared) -> None:
+    data = json.loads(json.dumps(compare_data(study, [25, 400]), allow_nan=False))
+    assert set(data) == {"runs", "seed", "flat", "interrupted", "rows", "grid", "refusals"}
+    assert data["flat"] == [3]
+    assert {row["rounds"] for row in data["rows"]} == {25, 400}
+    assert {row["rounds"] for row in data["grid"]} == {100}
+    assert set(data["rows"][0]) == {
+        "plan", "algorithm", "rounds", "runs", "failed", "x", "mu", "flat_x", "last_x", "last_mu",
+        "limit_x", "limit_mu", "efficiency_x", "efficiency_mu",
+    }  # fmt: skip
+    first = data["rows"][0]
+    assert first["efficiency_mu"] == pytest.approx(first["mu"] / first["limit_mu"])
+
+
+def test_without_a_limit_there_is_no_efficiency(study: Compared) -> None:
+    row = replace(study.rows[0], limit_x=0.0, limit_mu=0.0)
+    assert math.isnan(row.efficiency_x)
+    found = replace(study, rows=(row,))
+    assert compare_data(found, [25])["rows"][0]["efficiency_mu"] is None
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(compare_table(found, [25]))
+    assert " - " in capture.get()
+
+
+def test_the_table_shows_errors_limits_and_what_is_left_out(study: Compared) -> None:
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(compare_table(study, [400]))
+    text = capture.get()
+    row = the(study, JOINT, "Averaging", 400)
+    assert f"{row.efficiency_x:.2f}" in text
+    assert f"{row.limit_mu:#.3g}" in text
+    assert "flat component 3" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_figure_is_drawn(study: Compared, tmp_path: Path) -> None:
+    compare_figure(study, tmp_path / "compare.png")
+    assert (tmp_path / "compare.png").stat().st_size > 20_000
+    with pytest.raises(InputError, match="cannot draw to"):
+        compare_figure(study, tmp_path / "none" / "compare.png")
