@@ -95,7 +95,7 @@ def cloud_step(
         coupled: 1 if a gradient entry of the row is released, else 0.
         largest: the largest worth of any row.
         step: ``c k^-p``.
-        coupled_step: the same for coupled rows, whose agents follow slowly.
+        coupled_step: ``c (k + k_0)^-p`` for coupled rows, whose agents follow slowly.
         guess: a worth to begin with, fading.
         pool: the share of the largest worth that a row may need at any time.
         plain: the weight of y in a plain mean, ``1/k``.
@@ -141,14 +141,18 @@ class Averaging:
         pool: the share of the largest row's worth that every row's r reaches up to.
         guess: the worth to begin with, in units of the objective.
         guess_decay: it fades as ``k^-guess_decay``,
-        guess_rounds: and by another ``k^-2`` after so many rounds.
+        guess_rounds: and as ``k^-guess_fade`` besides after so many rounds,
+        guess_share: or after this share of all rounds, if that is later: what happens before the
+            averages begin costs nothing.
+        guess_fade: see above; fast, because the objective may be of another size altogether.
         scatter: steps of mu shrink to so many standard deviations of it, relative to its mean,
         least_decay: but not below a share ``k^-least_decay``.
-        patience: k_0 in the weight that keeps agents near their last state.
+        patience: k_0 in the weight that keeps agents near their last state, and in the steps of
+            coupled rows: a price must not outrun agents who follow slowly.
     """
 
     gain: float = 4.0
-    coupled_gain: float = 1.25
+    coupled_gain: float = 2.0
     decay: float = 0.6
     weight_power: float = 0.25
     burn_in: float = 0.1
@@ -156,8 +160,10 @@ class Averaging:
     evidence: float = 1.5
     pool: float = 0.3
     guess: float = 5.0
-    guess_decay: float = 1.25
-    guess_rounds: float = 100.0
+    guess_decay: float = 0.5
+    guess_rounds: float = 25.0
+    guess_share: float = 0.05
+    guess_fade: float = 8.0
     scatter: float = 5.0
     least_decay: float = 0.2
     patience: float = 100.0
@@ -220,9 +226,10 @@ class Averaging:
         power, recent = self.weight_power, self.recent_power
         numbers = np.empty((at.size, len(self.scalars)))
         numbers[:, 0] = self.gain * at**-self.decay
-        numbers[:, 1] = self.coupled_gain * at**-self.decay
-        fade = np.minimum(1.0, self.guess_rounds / at)
-        numbers[:, 2] = self.guess * at**-self.guess_decay * fade * fade
+        numbers[:, 1] = self.coupled_gain * (at + self.patience) ** -self.decay
+        first = max(self.guess_rounds, self.guess_share * rounds)
+        fade = np.minimum(1.0, first / at) ** self.guess_fade
+        numbers[:, 2] = self.guess * at**-self.guess_decay * fade
         numbers[:, 3] = self.pool
         numbers[:, 4] = 1.0 / at
         numbers[:, 5] = (1.0 + recent) / (at + recent)

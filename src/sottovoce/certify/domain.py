@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import scipy.sparse as sparse
 import sympy as sp
 
 from sottovoce.certify.contract import EmptyDomainError, contract
+from sottovoce.certify.gradients import gradient_entries
 from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
@@ -18,6 +19,7 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
 
 MARGIN = 0.01
+_ROOMY = 10.0
 _SWEEPS = 30
 _ENOUGH = 1e-3  # a sweep that shrinks no side by more than this share of its width is the last
 _WEIGHT = sp.Symbol("weight of the summand")  # no user's symbol has spaces
@@ -34,7 +36,9 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
     moved is then moved back by ``margin`` times the new width, but no further than half-way to the
     original box, beyond which formulas may not be defined: a bound that touched a constraint's
     boundary could become active at the optimum beside it and would leave the multipliers without a
-    unique value.
+    unique value. Components that enter no derivative of g get ten times the margin: their bounds
+    make no difference to any sensitivity, and a bound just behind the optimum would hide from noisy
+    values of g whether a multiplier is too small.
 
     Raises:
         ProblemError: if the propagation proves that no point satisfies all constraints.
@@ -58,7 +62,9 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
                     ) from error
         if shrunk < _ENOUGH:
             break
-    return tuple(_widened(group, boxes, margin) for group in cloud.groups)
+    bending = {s for entry in gradient_entries(cloud) for s in entry.formula.free_symbols}
+    margins = {s: margin if s in bending else _ROOMY * margin for s in boxes}
+    return tuple(_widened(group, boxes, margins) for group in cloud.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,14 +146,14 @@ def _write_back(contracted: dict[sp.Symbol, Interval], summand: _Summand, boxes:
     return shrunk
 
 
-def _widened(group: Group, boxes: Boxes, margin: float) -> Group:
+def _widened(group: Group, boxes: Boxes, margins: Mapping[sp.Symbol, float]) -> Group:
     lower, upper = list(group.lower.T), list(group.upper.T)
     moved = False
     for c, symbol in enumerate(group.symbols):
         low, high = boxes[symbol]
         if np.any(low > lower[c]) or np.any(high < upper[c]):
             moved = True
-            extra = margin * (high - low)
+            extra = margins[symbol] * (high - low)
             lower[c] = low - np.minimum(extra, (low - lower[c]) / 2.0)
             upper[c] = high + np.minimum(extra, (upper[c] - high) / 2.0)
     if not moved:

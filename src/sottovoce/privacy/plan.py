@@ -142,9 +142,11 @@ def plan(
         method: "joint" minimises ``sum_o w_o sigma_o^2``; "paper" follows Theorems 2 and 3, each
             mechanism by itself, over the original X.
         weights: w_o per output (rows of g, then released gradient entries). By default one over
-            the squared median of ``S[o, l]`` over the agents that move o: noise on a
-            constraint displaces the optimum by about sigma over the constraint's slope, of which
-            this is a public estimate that does not depend on the constraint's units.
+            the squared median of ``S[o, l]`` over the agents that move o: noise on a constraint
+            displaces the optimum by about sigma over the constraint's slope, of which this is a
+            public estimate that does not depend on the constraint's units. For gradient entries
+            the smallest ``S[o, l]`` takes its place: their noise acts on a state directly, and
+            agents take longer to average it.
         constants: for "paper", K_g and K_g'^i instead of the certified ones.
         allow_undernoised: for "paper", return a plan even where the formula breaks its promise.
 
@@ -167,7 +169,7 @@ def plan(
         S, entries = certificate.sensitivity, certificate.released
         errors, sizes = certificate.evaluation_error, certificate.magnitude
         _require_moderate_influence(S)
-        sigma = _joint(S, target, reach, covered, errors, _weights(weights, S))
+        sigma = _joint(S, target, reach, covered, errors, _weights(weights, S, cloud.rows))
     else:
         S, entries, sigma = paper_noise(certificate, eps, dlt, reach, constants=constants)
         errors, sizes = evaluation_errors(cloud, domain, entries)
@@ -222,10 +224,10 @@ def _targets(epsilon: Array, delta: Array) -> Array:
     return np.asarray(mu_of(pairs[0], pairs[1])[inverse.ravel()])
 
 
-def _weights(weights: Any, S: Sensitivity) -> Array:
+def _weights(weights: Any, S: Sensitivity, rows: int) -> Array:
     if weights is None:
-        slope = S.typical()
-        return np.divide(1.0, np.square(slope), out=np.ones_like(slope), where=slope > 0)
+        slope = np.concatenate([S.typical()[:rows], S.smallest()[rows:]])
+        return np.where(slope > 0, 1.0 / np.square(np.where(slope > 0, slope, 1.0)), 1.0)
     array = np.asarray(weights, dtype=np.float64)
     if array.shape != (S.outputs,):
         raise InputError(
