@@ -28,7 +28,6 @@ def main(port: str, keys: str) -> None:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":
                 settings = json.loads(message["config"])["algorithm"]
-                assert settings["name"] == "Tikhonov"
                 (lower,) = struct.unpack("<d", message["lower"])
                 (upper,) = struct.unpack("<d", message["upper"])
                 x = min(max(x, lower), upper)
@@ -37,10 +36,13 @@ def main(port: str, keys: str) -> None:
             elif message["type"] == "round" and message["round"] > k:
                 k, receipt = message["round"], message["receipt"]
                 mu = struct.unpack("<4d", message["mu"])
-                gamma = settings["gamma_bar"] * float(k) ** -settings["c1"]
-                alpha = settings["alpha_bar"] * float(k) ** -settings["c2"]
-                slope = 2 * x + 1 + mu[2]
-                x = min(max(x - gamma * (slope + alpha * x), lower), upper)
+                if settings["name"] == "Tikhonov":
+                    gamma = settings["gamma_bar"] * float(k) ** -settings["c1"]
+                    alpha = settings["alpha_bar"] * float(k) ** -settings["c2"]
+                    x -= gamma * (2 * x + 1 + mu[2] + alpha * x)
+                else:  # the minimiser of x^2 + x + 6 + mu_3 x
+                    x = -(1 + mu[2]) / 2
+                x = min(max(x, lower), upper)
                 say(type="state", round=k + 1, x=struct.pack("<d", x))
             elif message["type"] == "done":
                 sys.stdout.write(json.dumps({"x": x, "rounds": message["rounds"]}))

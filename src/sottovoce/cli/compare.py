@@ -14,8 +14,6 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.averaging import Averaging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, errors, print_json
 from sottovoce.cli.options import (
@@ -101,10 +99,9 @@ def _rounds(text: str) -> list[int]:
 
 
 def _algorithms(problem: Problem) -> dict[str, Algorithm]:
-    """The default and the paper's, either as the file's [schedule] asks."""
-    asked = algorithm_for(problem)
-    known: tuple[Algorithm, ...] = (Averaging(), Tikhonov())
-    return {type(own).__name__: asked if type(asked) is type(own) else own for own in known}
+    """The default and the paper's, the latter with the steps of the file's [schedule] table."""
+    known = [algorithm_for(problem, name) for name in ("averaging", "tikhonov")]
+    return {type(algorithm).__name__: algorithm for algorithm in known}
 
 
 def _make(out: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Agents of one fleet who minimise at home, compiled: what a gateway hosts by the hundred."""
+"""Agents of one fleet and their step, compiled: what a gateway hosts by the hundred."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Hosted:
 
     Args:
         fleet: the hosted agents' formulas, parameters and weights.
-        algorithm: one whose agents think.
+        algorithm: whose steps they take.
         lower: their bounds, shape (count, d).
         upper: likewise.
         rows: how many rows g has.

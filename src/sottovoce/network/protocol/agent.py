@@ -99,7 +99,7 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Finish(Struct, frozen=True, kw_only=True, eq=False):
-    """The run is over; mu is its last multiplier."""
+    """The run is over; mu is its answer."""
 
     mu: Floats
 

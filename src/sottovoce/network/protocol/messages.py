@@ -45,7 +45,6 @@ class Code(StrEnum):
     OLD_ROUND = "old-round"
     FUTURE_ROUND = "future-round"
     LATE = "late"
-    CLOSING = "closing"
 
 
 LASTING: Final = frozenset(

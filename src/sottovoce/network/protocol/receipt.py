@@ -1,6 +1,6 @@
 """Receipts: proof, kept by the agents, of which rounds the cloud has released.
 
-    digest(k)  = SHA-256(digest(k-1) || k || mu(k) || all releases of round k),  digest(0) = config
+    digest(k)  = SHA-256(digest(k-1) || k || mu || all releases of round k),  digest(0) = config
     receipt(k) = digest(k) || HMAC-SHA-256(key, config || k || digest(k))
 
 The chain names the whole history. The key lies outside the store, so a store that was rolled back
