@@ -75,7 +75,8 @@ def test_sparse_weights_with_agents_that_cannot_move_have_a_typical_slope() -> N
         objectives=ev.state,
         constraints=[sv.total(ev, ev.parameter("draw") * ev.state, weights=weights) <= 5],
     )
-    assert certified(problem).typical()[0] == pytest.approx(4.0)
+    assert certified(problem).typical()[0] == pytest.approx(5.0)
+    assert certified(problem).smallest()[0] == pytest.approx(2.0)
 
 
 def test_decimal_coefficients_are_differentiated_without_rounding() -> None:
