@@ -123,11 +123,12 @@ def test_a_cloud_killed_at_any_instant_continues_the_same_run(
 
 
 class Proxy:
-    """Passes bytes on between agents and the cloud; delays and cuts connections at random."""
+    """Passes bytes on between agents and the cloud; delays them at random unless quiet."""
 
     def __init__(self, target: int, rng: random.Random) -> None:
         self._target = target
         self._rng = rng
+        self.quiet = False
         self._server: asyncio.Server
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -158,7 +159,7 @@ class Proxy:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
-                if self._rng.random() < 0.002:
+                if not self.quiet and self._rng.random() < 0.002:
                     await asyncio.sleep(self._rng.uniform(0.01, 0.5))
                 writer.write(data)
                 await writer.drain()
@@ -187,7 +188,7 @@ async def soak(
         while not all(p.poll() == 0 for p in crew.values()):
             await asyncio.sleep(rng.uniform(1.0, 12.0))
             if time.monotonic() - began > seconds:
-                rng = random.Random(0)  # noqa: S311  quiet from here on: let the run finish
+                proxy.quiet = True  # let the run finish
             elif crew[0].poll() is None:
                 victim = rng.choice([0, 0, *range(1, problem.agents + 1)])
                 crew[victim].kill()
@@ -206,24 +207,14 @@ async def soak(
     return kills
 
 
-def commits_per_second(path: Path) -> float:
-    database = sqlite3.connect(path, isolation_level=None)
-    database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE r(b);")
-    began = time.perf_counter()
-    for _ in range(200):
-        database.execute("INSERT INTO r VALUES (?)", (bytes(300),))
-    database.close()
-    return 200 / (time.perf_counter() - began)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_twenty_minutes_of_kills_cuts_and_delays_leave_one_undisturbed_run(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     seed, seconds = 17, 1_200.0
-    # As many rounds as fill the time on this disk, with the cloud down for a third of it.
-    rounds = int(0.25 * seconds * commits_per_second(tmp_path / "rate.db"))
+    # More than twenty disturbed minutes can do; the rest is done undisturbed in a minute or two.
+    rounds = 40_000
     kills = asyncio.run(soak(paper, keys, tmp_path, rounds=rounds, seed=seed, seconds=seconds))
     assert kills >= 50
     check_the_three_nevers(paper, tmp_path, rounds, seed)
