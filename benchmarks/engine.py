@@ -77,14 +77,24 @@ def _paper_rows() -> list[Row]:
     generator, out = np.random.default_rng(0), np.empty(rounds * NORMALS)
     draw(generator, out[:1])
     single, normals = least(
-        lambda: solve(problem, plan, rounds=rounds, saddle=HAT, threads=1, progress=False),
+        lambda: solve(
+            problem,
+            plan,
+            rounds=rounds,
+            algorithm=Tikhonov(),
+            saddle=HAT,
+            threads=1,
+            progress=False,
+        ),
         lambda: draw(generator, out),
     )
     few = 2_000
     loop, _ = least(lambda: _numpy_paper(few, plan), lambda: None, repeat=3)
     factor = loop / few / (single / rounds)
     many, both = least(
-        lambda: solve(problem, plan, rounds=20_000, runs=256, saddle=HAT, threads=2),
+        lambda: solve(
+            problem, plan, rounds=20_000, runs=256, algorithm=Tikhonov(), saddle=HAT, threads=2
+        ),
         lambda: _numpy_draws(20_000 * NORMALS * 256),
     )
     per = many / (20_000 * 256) * 1e9
@@ -111,7 +121,7 @@ def _numpy_draws(count: int) -> None:
 def _numpy_paper(rounds: int, plan: NoisePlan) -> None:
     """The paper's rounds with NumPy arrays and the same arithmetic."""
     rng = np.random.default_rng(0)
-    steps = Tikhonov().schedule(np.arange(1, rounds + 1))
+    steps = Tikhonov().schedule(np.arange(1, rounds + 1), rounds)
     x, mu, Y = np.zeros(7), np.zeros(4), np.zeros((4, 7))
     Y[0, :3] = Y[2, 3] = Y[2, 5] = 1.0
     centre, power = np.array([9, -4, 1, 0, -3, 7, 5.0]), np.array([2, 4, 8, 2, 6, 2, 2.0])
@@ -152,7 +162,7 @@ def _per_agent(problem: Problem) -> float:
     rounds = max(3, 40_000_000 // problem.size)
     saddle = (np.zeros(problem.size), np.zeros(problem.rows))
     asked: dict[str, Any] = {"rounds": rounds, "record": [], "threads": 2, "saddle": saddle}
-    seconds = min(solve(problem, **asked).seconds for _ in range(12))
+    seconds = min(solve(problem, algorithm=Tikhonov(), **asked).seconds for _ in range(12))
     return seconds / rounds / problem.agents * 1e9
 
 
@@ -164,7 +174,7 @@ def _numpy_chargers(problem: Problem, rounds: int) -> None:
     x, slope = np.zeros((group.count, 24)), np.empty((group.count, 24))
     mu, g, unmet = np.zeros(24), np.empty(24), np.empty(group.count)
     upper = np.ascontiguousarray(group.upper)
-    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1)):
+    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1), rounds):
         x.sum(axis=1, out=unmet)
         unmet -= need
         unmet *= value
@@ -201,7 +211,7 @@ def _scipy_sparse(problem: Problem, rounds: int) -> None:
     B = A.T.tocsr()
     (a,) = group.parameters.values()
     x, mu = np.zeros(group.count), np.zeros(24)
-    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1)):
+    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1), rounds):
         slope = B @ mu
         slope += 2.0 * (x - a)
         slope += alpha * x
@@ -245,9 +255,10 @@ def _growth_rows() -> list[Row]:
 def _memory() -> str:
     script = (
         "from pathlib import Path\n"
+        "from sottovoce.algorithm.tikhonov import Tikhonov\n"
         "from sottovoce.engine.solve import solve\n"
         "from sottovoce.problem.gallery.chargers import chargers\n"
-        "result = solve(chargers(1_000_000), rounds=3, record=[3])\n"
+        "result = solve(chargers(1_000_000), rounds=3, record=[3], algorithm=Tikhonov())\n"
         "print(Path('/proc/self/status').read_text())\n"
     )
     # Linux only: other counters of the peak also see the memory of the process that started this.
@@ -265,9 +276,10 @@ def _python(script: str, **environment: str) -> str:
 
 def _start_rows() -> list[Row]:
     script = (
+        "from sottovoce.algorithm.tikhonov import Tikhonov\n"
         "from sottovoce.engine.solve import solve\n"
         "from sottovoce.problem.gallery.paper import paper\n"
-        "solve(paper(), rounds=1_000)\n"
+        "solve(paper(), rounds=1_000, algorithm=Tikhonov())\n"
     )
     cold: list[float] = []
     warm: list[float] = []

@@ -186,12 +186,13 @@ class SecureSampler(Sampler):
 
     def __init__(self, sigma: ArrayLike) -> None:
         self._sigma = _per_output(sigma)
+        self._grid = _frozen(grid_of(self._sigma), np.float64)
         self._pool = _Pool()
 
     @property
     def grid(self) -> Floats:
         """The public grid of each output."""
-        return grid_of(self._sigma)
+        return self._grid
 
     def refill(self, releases: int = 64) -> None:
         """Draw ahead, so that the pool holds the noise of at least this many releases."""
