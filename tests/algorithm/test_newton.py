@@ -76,3 +76,20 @@ def test_a_gradient_that_is_no_number_gives_no_number() -> None:
         np.zeros(2),
     )  # fmt: skip
     assert np.isnan(x).any()
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_no_gradient_is_asked_for_outside_the_box(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(3, 3))
+    target, anchor = rng.normal(size=3), rng.choice([0.0, 0.5, 1.0], size=3)
+    asked = []
+
+    def gradient(context: Any, x: Any) -> Any:
+        asked.append(x)
+        return root.T @ root @ (x - target)
+
+    minimise_vector(gradient, None, anchor, np.zeros(3), np.ones(3), np.zeros(3))
+    assert np.min(asked) >= 0.0
+    assert np.max(asked) <= 1.0

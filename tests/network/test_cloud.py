@@ -20,8 +20,11 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import HaltedError, RefusedError, StoreError
 from sottovoce.network.outputs import Outputs
 from sottovoce.network.protocol.actions import Record
+from sottovoce.network.protocol.agent import Memory
+from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.reach import check_reach
+from sottovoce.network.saved import Saved
 from sottovoce.network.store import summarise
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.sampler import Released
@@ -210,6 +213,56 @@ def test_a_held_agent_does_not_stop_the_others(paper: Problem, keys: Path, tmp_p
             await asyncio.gather(*tasks)
         assert result.held >= 1
         assert summarise(tmp_path / "run.db").held == result.held
+
+    run(main())
+
+
+def test_a_restarted_cloud_holds_an_agent_that_never_came_back(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def part(numbers: list[int], until: int) -> None:
+        settings = {"rounds": 100_000, "straggler": "hold", "deadline": 0.05}
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+            tasks = [
+                asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
+                for i in numbers
+            ]
+            while cloud.round < until:
+                await asyncio.sleep(0.005)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    run(part(ALL, 3))
+    done = summarise(tmp_path / "run.db").rounds
+    run(part(ALL[:-1], done + 3))
+    assert summarise(tmp_path / "run.db").held >= 3
+
+
+def test_a_step_that_is_no_number_reaches_neither_device_nor_disk(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        driven: list[float] = []
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+            others = [
+                asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
+                for i in ALL[:-1]
+            ]
+            broken = member(
+                paper, [7], cloud, keys, tmp_path, on_state=lambda k, x: driven.append(x[0])
+            )
+            vars(broken)["_join"] = lambda welcome: lambda k, x, mu, y: np.array([np.nan])
+            with pytest.raises(InputError, match="not finite"):
+                await broken.run()
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        assert driven == []
+        kept = Saved(tmp_path / "7.state", Memory(x=bytes(8), answer=bytes(8)))
+        assert kept.memory.round == 0
+        assert np.isfinite(unpack(kept.memory.x)).all()
+        kept.close()
 
     run(main())
 

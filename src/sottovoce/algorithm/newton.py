@@ -43,7 +43,7 @@ def minimise_vector(
         near = nearness(x, force, lower, upper) * width
         falls = (force >= 0.0) & (x - lower <= near)
         rises = (force <= 0.0) & (upper - x <= near)
-        step = newton_step(gradient, context, x, force, ~(falls | rises), width, weight, anchor)
+        step = newton_step(gradient, context, x, force, ~(falls | rises), lower, upper, weight)
         step = np.where(falls, lower - x, np.where(rises, upper - x, step))
         share = 1.0
         for _ in range(_SHORTER):
@@ -82,11 +82,19 @@ def newton_step(
     x: Any,
     force: Any,
     free: Any,
-    width: Any,
+    lower: Any,
+    upper: Any,
     weight: Any,
-    anchor: Any,
 ) -> Any:
-    """Conjugate gradients on ``H step = -force`` over the free components."""
+    """Conjugate gradients on ``H step = -force`` over the free components.
+
+    Curvature is measured at a point pulled so far inside that no gradient is asked for outside the
+    box, where an objective need not be defined.
+    """
+    width = upper - lower
+    room = 2.0 * _NUDGE * width
+    inside = np.minimum(np.maximum(x, lower + room), upper - room)
+    level = gradient(context, inside)
     step = np.zeros(x.size)
     rest = np.where(free, -force, 0.0)
     scale = np.where(width > 0.0, width * width, 0.0)  # widths, being units of x, precondition
@@ -99,10 +107,8 @@ def newton_step(
             break
         size = np.max(np.abs(towards) / np.where(width > 0.0, width, 1.0))
         nudge = _NUDGE / size
-        bent = (gradient(context, x + nudge * towards) - force) / nudge + weight * (
-            towards + (x - anchor) / nudge
-        )
-        bent = np.where(free, bent, 0.0)
+        probe = gradient(context, inside + nudge * towards)
+        bent = np.where(free, (probe - level) / nudge + weight * towards, 0.0)
         curvature = np.sum(towards * bent)
         if not curvature > 0.0:
             if np.sum(step * step) == 0.0:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, final
 
 import aiohttp
+import numpy as np
 from aiohttp import WSMsgType
 
 from sottovoce.errors import InputError
@@ -241,6 +242,9 @@ class Agent:
     def _think(self, action: Think) -> tuple[Array, Array]:
         assert self._step is not None  # noqa: S101  a round only follows a welcome
         x = self._step(action.k, action.x, action.mu, action.y)
+        if not np.isfinite(x).all():
+            # Before a device follows it, and before it replaces the last good state on disk.
+            raise InputError("the agent's step is not finite: check its objective")
         return x, self._step.averaged(action.k, action.answer, x)
 
     def _join(self, welcome: Welcome) -> HomeStep:

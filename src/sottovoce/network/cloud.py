@@ -184,6 +184,8 @@ class Cloud:
             raise
         self._began = self._marked = time.perf_counter()
         self._ticker = asyncio.create_task(self._tick())
+        if self._deadline is not None and self._machine.last is not None:
+            self._set_deadline(self._deadline, self._machine.round)  # a restart holds agents too
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
 
     async def finished(self, *, linger: float = LINGER_SECONDS) -> CloudResult:

@@ -215,7 +215,8 @@ class AgentMachine:
         self.phase = Phase.WAITING
         self._entries = finite(len(columns))
         # Before round 1 nothing has been averaged yet, and the start moves into the bounds.
-        kept = pack(np.clip(x, lower, upper))
+        # A state inside keeps its bytes, signed zeros too: the cloud compares them.
+        kept = pack(np.where(x < lower, lower, np.where(x > upper, upper, x)))
         answer = memory.answer if memory.round else kept
         self.memory = replace(memory, config=config, x=kept, answer=answer)
         actions: list[Action] = [Join(welcome=welcome), Save(memory=self.memory)]
