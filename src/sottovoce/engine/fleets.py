@@ -177,7 +177,7 @@ class Fleets:
         n, m, answer = len(self._columns), self._setting.mu0.size, self._at["mean"]
         last_x = self._states(self._x, 0)
         return Final(
-            x=self._states(self._mean, answer) if self._mean else last_x.copy(),
+            x=self._states(self._mean, answer) if self._mean else last_x,
             mu=self._state[:, answer + n :][:, :m].copy(),
             last_x=last_x,
             last_mu=self._state[:, n : n + m].copy(),
