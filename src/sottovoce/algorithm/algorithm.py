@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Protocol
 
 from sottovoce.problem.agents import Array
@@ -64,9 +65,45 @@ class Algorithm(Protocol):
         ...
 
 
+@cache
+def names_of(step: Any) -> tuple[str, ...]:
+    """Return the names of a step's arguments."""
+    return tuple(inspect.signature(step).parameters)
+
+
 def by_name(step: Any, values: Mapping[str, Any]) -> Any:
     """Call a step with each of its arguments by its name."""
-    return step(*(values[name] for name in inspect.signature(step).parameters))
+    return step(*[values[name] for name in names_of(step)])
+
+
+def cloud_rows(
+    algorithm: Algorithm,
+    numbers: Iterable[float],
+    mu: Array,
+    memory: Iterable[Array],
+    y_g: Array,
+    *,
+    sigma: Array,
+    coupled: Array,
+) -> tuple[Array, list[Array]]:
+    """Take the cloud's step on all rows at once and return mu and the memory.
+
+    Args:
+        algorithm: whose step.
+        numbers: its ``scalars`` of the round.
+        mu: the rows along the last axis, and any number of runs before.
+        memory: the parts of ``algorithm.memory``, likewise.
+        y_g: the released values, likewise.
+        sigma: the noise of every row.
+        coupled: 1 for every row with a gradient entry that agents need from the cloud, else 0.
+    """
+    values: dict[str, Any] = dict(zip(algorithm.scalars, numbers, strict=True))
+    values |= dict(zip(algorithm.memory, memory, strict=True))
+    values |= {"mu": mu, "y_g": y_g, "sigma": sigma, "coupled": coupled}
+    if "worth" in values:
+        values["largest"] = values["worth"].max(axis=-1, keepdims=True)
+    after, *kept = by_name(algorithm.cloud_step, values)
+    return after, kept
 
 
 def averages(algorithm: Algorithm) -> bool:

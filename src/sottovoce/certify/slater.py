@@ -13,8 +13,8 @@ import sympy as sp
 
 from sottovoce.certify.interval import Interval, enclose
 from sottovoce.errors import CertificateError
-from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.numeric import Block, Formulas, Jacobian, Part
+from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.numeric import Block, Formulas, Jacobian, Part, blocks_of
 from sottovoce.problem.problem import CloudView
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
@@ -79,7 +79,7 @@ class _Constraints:
     """The rows of g as numbers: values, derivatives and certified upper bounds."""
 
     def __init__(self, cloud: CloudView) -> None:
-        self.blocks = _blocks(cloud.groups)
+        self.blocks, place = blocks_of(cloud.groups)
         self.size = cloud.size
         self.offset = np.concatenate([family.offset for family in cloud.constraints])
         self.parts: list[Part] = []
@@ -87,10 +87,10 @@ class _Constraints:
         for family in cloud.constraints:
             rows = first + np.arange(family.rows)
             if family.rest:
-                formulas = Formulas(family.rest, self.blocks[""])
+                formulas = Formulas(family.rest, self.blocks[0])
                 self.parts.append(Part(rows=rows[np.newaxis], weights=None, formulas=formulas))
             for part in family.sums:
-                formulas = Formulas(part.terms, self.blocks[part.group.name])
+                formulas = Formulas(part.terms, place[part.group.name])
                 shaped = rows.reshape(-1, len(part.terms))
                 self.parts.append(Part(rows=shaped, weights=part.weights, formulas=formulas))
             first += family.rows
@@ -119,9 +119,8 @@ class _Constraints:
     def jacobian(self, x: Array) -> Array:
         """``dg/dx``, dense, shape (m, N)."""
         slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self.parts)
-        blocks = tuple(dict.fromkeys(self.blocks.values()))
         shape = (self.offset.size, self.size)
-        return Jacobian(shape=shape, blocks=blocks, parts=tuple(slopes)).dense()
+        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes)).dense()
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
@@ -132,33 +131,6 @@ class _Constraints:
             size[part.rows] += magnitude
         bound = total + (len(self.parts) + 2) * _EPS * size
         return np.where(np.isnan(bound), np.inf, bound)
-
-
-def _blocks(groups: Sequence[Group]) -> Mapping[str, Block]:
-    """Where each fleet's states lie; the named agents lie together, also under the name ""."""
-    blocks: dict[str, Block] = {}
-    named = [group for group in groups if group.count == 1]
-    columns: list[int] = []
-    begin = 0
-    for group in groups:
-        end = begin + group.count * group.dim
-        if group.count == 1:
-            columns.extend(range(begin, end))
-        else:
-            blocks[group.name] = Block(
-                index=slice(begin, end),
-                count=group.count,
-                symbols=group.symbols,
-                parameters=group.parameters,
-            )
-        begin = end
-    together = Block(
-        index=np.array(columns, dtype=np.intp),
-        count=1,
-        symbols=tuple(s for group in named for s in group.symbols),
-        parameters={s: a for group in named for s, a in group.parameters.items()},
-    )
-    return blocks | dict.fromkeys(["", *(group.name for group in named)], together)
 
 
 def _upper(part: Part, x: Array) -> tuple[Array, Array]:
@@ -203,9 +175,9 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
     Each step moves towards the corner that is best for the constraints nearest to violation,
     linearised and weighted by how near they are.
     """
-    lower = np.concatenate([group.lower.ravel() for group in domain])
+    lower = lower_bounds(domain)
     yield lower
-    upper = np.concatenate([group.upper.ravel() for group in domain])
+    upper = upper_bounds(domain)
     yield upper
     x = lower / 2 + upper / 2
     yield x
@@ -225,8 +197,8 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
 
 def _polished(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
     """Minimise t subject to ``g(x) <= t`` and x in X; return the start if that does no better."""
-    lower = np.concatenate([group.lower.ravel() for group in domain])
-    upper = np.concatenate([group.upper.ravel() for group in domain])
+    lower = lower_bounds(domain)
+    upper = upper_bounds(domain)
     ones = np.ones((constraints.offset.size, 1))
     minimize: Any = optimize.minimize
     with warnings.catch_warnings(), np.errstate(all="ignore"):

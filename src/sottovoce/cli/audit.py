@@ -20,6 +20,7 @@ from sottovoce.cli.options import (
     Method,
     Radius,
     algorithm_for,
+    make_folder,
     make_plan,
 )
 from sottovoce.cli.progress import working
@@ -51,6 +52,7 @@ def audit(
 
     Example: sottovoce audit examples/paper --agent 6 --out out
     """
+    make_folder(out)
     problem = load_problem(folder)
     with working("certifying, planning and playing"):
         made = make_plan(
@@ -78,7 +80,6 @@ def audit(
     else:
         console.print(audit_table(found))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         audit_figure(found, out / "audit.png")
         errors.print(f"figure: {out / 'audit.png'}")
     if not found.passed:

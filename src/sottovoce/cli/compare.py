@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json as json_text
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.certify.certificate import certify
@@ -23,18 +19,17 @@ from sottovoce.cli.options import (
     Json,
     Radius,
     algorithm_for,
+    make_folder,
     make_plan,
     numbers,
 )
-from sottovoce.cli.progress import working
+from sottovoce.cli.progress import counting, working
 from sottovoce.errors import InputError
 from sottovoce.problem.folder import load_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.report.compare import compare_data, compare_figure, compare_table
 from sottovoce.study.compare import Compared, curve_rounds
 from sottovoce.study.compare import compare as study
-
-_PATIENCE = 2.0
 
 
 def compare(
@@ -60,14 +55,14 @@ def compare(
     """
     problem = load_problem(folder)
     asked = _rounds(rounds)
-    _make(out)
+    make_folder(out)
     with working("certifying"):
         certificate = certify(problem)
     planner = partial(
         make_plan, problem, certificate, epsilon=epsilon, delta=delta, radius=radius,
         adjacency=adjacency,
     )  # fmt: skip
-    with _bar() as watch:
+    with counting() as watch:
         found = study(
             problem,
             certificate,
@@ -104,15 +99,6 @@ def _algorithms(problem: Problem) -> dict[str, Algorithm]:
     return {type(algorithm).__name__: algorithm for algorithm in known}
 
 
-def _make(out: Path | None) -> None:
-    """Make the folder at once: better to fail now than after all the work."""
-    try:
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out must be a folder, got {out}: {error.strerror}") from error
-
-
 def _write(found: Compared, data: dict[str, object], out: Path) -> None:
     text = json_text.dumps(data, indent=2, allow_nan=False)
     (out / "compare.json").write_text(text + "\n", encoding="utf-8")
@@ -120,19 +106,3 @@ def _write(found: Compared, data: dict[str, object], out: Path) -> None:
     if found.rows:
         compare_figure(found, out / "compare.png")
         errors.print(f"figure: {out / 'compare.png'}", soft_wrap=True)
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, float], None]]:
-    """Show what runs and how far it is, on standard error, once it has taken two seconds."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
-    bar = Progress(*columns, console=errors, transient=True)
-    task = bar.add_task("", total=1.0)
-    timer = threading.Timer(_PATIENCE, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda words, done: bar.update(task, description=words, completed=done)
-    finally:
-        timer.cancel()
-        bar.stop()

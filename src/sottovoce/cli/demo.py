@@ -23,7 +23,7 @@ from sottovoce.certify.certificate import certify
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.cli.cloud import run_rounds
 from sottovoce.cli.console import console, errors
-from sottovoce.cli.options import make_plan
+from sottovoce.cli.options import make_folder, make_plan
 from sottovoce.errors import SottovoceError
 from sottovoce.network import identity, loop
 from sottovoce.network.home import Household
@@ -58,7 +58,7 @@ def demo(
     Example: sottovoce demo --out out
     """
     root = Path(tempfile.mkdtemp(prefix="sottovoce-demo-")) if out is None else out
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     where = root / "problem" if folder is None else folder
     if folder is None:
         save_problem(gallery.paper(), where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -67,6 +68,15 @@ def make_plan(
         allow_undernoised=allow_undernoised,
         **values,
     )
+
+
+def make_folder(out: Path | None) -> None:
+    """Make the folder for results at once: better to fail now than after all the work."""
+    try:
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out must be a folder, got {out}: {error.strerror}") from error
 
 
 def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:

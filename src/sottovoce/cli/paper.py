@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.console import console, errors, print_json
+from sottovoce.cli.options import make_folder
 from sottovoce.cli.progress import working
 from sottovoce.report.paper import ensemble_data, paper_figure, paper_tables
 from sottovoce.study.paper import PUBLISHED, QUANTILES, STEPS, Reproduction, reproduce
@@ -25,6 +26,7 @@ def paper(
 
     Example: sottovoce paper --runs 32 --out out
     """
+    make_folder(out)
     with working(f"certifying, then {runs} runs of {STEPS[-1]:,} rounds"):
         found = reproduce(runs=runs, seed=seed)
     if json:
@@ -41,7 +43,6 @@ def paper(
             "errors lie far below it."
         )
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         path = out / "paper.png"
         paper_figure(found.result, PUBLISHED["errors"], path)
         errors.print(f"figure: {path}")

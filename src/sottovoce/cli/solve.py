@@ -11,7 +11,7 @@ from rich.table import Table
 
 from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, print_json
-from sottovoce.cli.options import AlgorithmName, algorithm_for, make_plan
+from sottovoce.cli.options import AlgorithmName, algorithm_for, make_folder, make_plan
 from sottovoce.cli.progress import working
 from sottovoce.engine.result import Result
 from sottovoce.engine.solve import solve as run_rounds
@@ -48,6 +48,7 @@ def solve(
 
     Example: sottovoce solve examples/paper --rounds 20000 --runs 64 --out out
     """
+    make_folder(out)
     problem = load_problem(folder)
     result = run_rounds(
         problem,
@@ -78,7 +79,6 @@ def _plan(problem: Problem, rounds: int) -> NoisePlan | None:
 def _write(result: Result, out: Path | None) -> list[str]:
     if out is None:
         return []
-    out.mkdir(parents=True, exist_ok=True)
     files = [out / "result.npz", out / "convergence.png"]
     result.save(files[0])
     result.plot(files[1])

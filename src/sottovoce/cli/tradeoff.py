@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.console import console, errors, print_json
-from sottovoce.cli.options import AdjacencyOption, Delta, Json, Radius, numbers
+from sottovoce.cli.options import AdjacencyOption, Delta, Json, Radius, make_folder, numbers
 from sottovoce.cli.progress import working
 from sottovoce.errors import InputError
 from sottovoce.problem.folder import load_problem
@@ -31,6 +31,7 @@ def tradeoff(
 
     Example: sottovoce tradeoff examples/paper --epsilon 0.1,0.5,1,2 --out out
     """
+    make_folder(out)
     problem = load_problem(folder)
     settings = problem.privacy
     kind = adjacency or str(settings.get("adjacency", "trajectory"))
@@ -54,6 +55,5 @@ def tradeoff(
     else:
         console.print(tradeoff_table(rows))
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         tradeoff_figure(rows, out / "tradeoff.png")
         errors.print(f"figure: {out / 'tradeoff.png'}")

@@ -20,7 +20,7 @@ from sottovoce.engine.normals import stream_seeds
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES, steps_of
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array
+from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 
 _MOST_CHUNKS = 64
 _BLOCKS_PER_CHUNK = 8  # at least, as every chunk's sums have to be cleared and added up
@@ -61,11 +61,8 @@ class Fleets:
         self._order = np.full(rows, -1, dtype=np.int64)
         self._order[list(s.noise.rows)] = np.arange(len(s.noise.rows))
         self._seeds = stream_seeds(s.seed, range(s.runs))
-        self._bounds = np.concatenate(
-            [np.zeros(0)]
-            + [s.domain[i].lower.ravel() for i in self._named]
-            + [s.domain[i].upper.ravel() for i in self._named]
-        )
+        named = [s.domain[i] for i in self._named]
+        self._bounds = np.concatenate([lower_bounds(named), upper_bounds(named)])
         self._saddle = self._own_saddle()
         own = [
             np.clip(s.start[i], s.domain[i].lower, s.domain[i].upper).ravel() for i in self._named

@@ -138,15 +138,16 @@ def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> N
 
 
 def _written_out(part: FleetSum) -> list[sp.Expr]:
-    weights = np.ones(1) if part.weights is None else _column(part.weights)
+    weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
     terms = [_filled(h, part.group) for h in part.terms]
     return [sp.Float(float(w)) * h for w in weights for h in terms]
 
 
-def _column(weights: Weights) -> Array:
-    dense = weights.toarray() if hasattr(weights, "toarray") else weights
-    column: Array = np.asarray(dense)[:, 0]
-    return column
+def column_of(weights: Weights, place: int) -> Array:
+    """Return the weights of agent ``place`` (from 0), dense."""
+    column = weights[:, [place]]
+    dense = column.toarray() if hasattr(column, "toarray") else column
+    return np.asarray(dense, dtype=np.float64).ravel()
 
 
 def _filled(expr: sp.Expr, group: Group) -> sp.Expr:

@@ -8,6 +8,7 @@ vectors have a function each; an agent's number picks its formula.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import final
 
 from sottovoce.engine.emit import Emitter
@@ -31,8 +32,7 @@ class HomeText:
     @property
     def first(self) -> list[int]:
         """The first state of every agent, and the number of all."""
-        dims = self.text.named.dims
-        return [sum(dims[:a]) for a in range(len(dims) + 1)]
+        return [0, *accumulate(self.text.named.dims)]
 
     def source(self) -> str:
         """The functions ``slope``, ``gradient`` and ``think``."""

@@ -16,7 +16,7 @@ from sottovoce.engine.named_text import NamedText, first_state
 from sottovoce.engine.normals import stream_seeds
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES, steps_of
-from sottovoce.problem.agents import Array
+from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 
 WIDE = 32
 """Runs per block in an ensemble: enough for LLVM to fill its vector registers."""
@@ -41,8 +41,8 @@ class Lanes:
         kernel = load_kernel(source, *steps_of(algorithm))
         self._advance = kernel.advance
         blocks = -(-s.runs // self._lanes)
-        lower = np.concatenate([g.lower.ravel() for g in s.domain])
-        upper = np.concatenate([g.upper.ravel() for g in s.domain])
+        lower = lower_bounds(s.domain)
+        upper = upper_bounds(s.domain)
         self._bounds = np.concatenate([lower, upper])
         x0 = np.clip(np.concatenate([part.ravel() for part in s.start]), lower, upper)
         start = first_state(text, x0, s.mu0)

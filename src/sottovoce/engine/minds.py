@@ -14,7 +14,7 @@ from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.setting import coupled_slopes
 from sottovoce.engine.source import OPTIONS, Noise, block, head, steps_of
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.problem.agents import Array
+from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
 
 _SIGNATURE = ", ".join(["float64[:, ::1]"] * 3 + ["float64[::1]"] * 3)
@@ -42,8 +42,8 @@ class Minds:
         )
         source = _source(HomeText(text=text, lanes=1))
         self._think = load_kernel(source, *steps_of(algorithm)).think_all
-        lower = np.concatenate([group.lower.ravel() for group in plan.domain])
-        upper = np.concatenate([group.upper.ravel() for group in plan.domain])
+        lower = lower_bounds(plan.domain)
+        upper = upper_bounds(plan.domain)
         self._bounds = np.concatenate([lower, upper])
 
     def __call__(self, x: Array, mu: Array, entries: Array, numbers: Any) -> Array:

@@ -129,7 +129,8 @@ def _round(
         after = text.agents(page, text.slopes(page, released))
         page.lines += _cloud(text, y, lanes)
         page.lines += [f"store(state, {i * lanes} + lane, {x})" for i, x in enumerate(after)]
-    return page.lines + _ended(text, page, after, lanes)
+    _end(text, page, after, lanes)
+    return page.lines
 
 
 def _cloud(text: NamedText, y: Sequence[str], lanes: int) -> list[str]:
@@ -152,12 +153,11 @@ def _cloud(text: NamedText, y: Sequence[str], lanes: int) -> list[str]:
     return lines
 
 
-def _ended(text: NamedText, page: Emitter, after: Sequence[str], lanes: int) -> list[str]:
+def _end(text: NamedText, page: Emitter, after: Sequence[str], lanes: int) -> None:
     """Keep the first round whose numbers are not finite, and the averages if there are any."""
-    at, numbers = text.layout(), [*after, *(f"mu{j}" for j in range(text.rows))]
-    before = len(page.lines)
-    total = page.fold("+", numbers)
-    lines, page.lines[before:] = page.lines[before:], []
+    at = text.layout()
+    total = page.fold("+", [*after, *(f"mu{j}" for j in range(text.rows))])
+    lines = page.lines
     lines.append(f"failed = load(state, {at['failed'] * lanes} + lane)")
     # A finite sum less itself is zero, any other is not.
     fine = f"failed > 0.0 or {total} - {total} == 0.0"
@@ -168,7 +168,6 @@ def _ended(text: NamedText, page: Emitter, after: Sequence[str], lanes: int) -> 
             lines.append(f"mean = load(state, {to})")
             new = f"load(state, {row * lanes} + lane)"
             lines.append(f"store(state, {to}, mean + share * ({new} - mean))")
-    return lines
 
 
 def _measured(text: NamedText, offset: Sequence[float], lanes: int) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import Algorithm, names_of
 
 QUANTITIES = (
     "error_x", "error_mu", "violation", "residual", "objective", "last_error_x", "last_error_mu",
@@ -67,7 +66,7 @@ def steps_of(algorithm: Algorithm) -> tuple[Any, ...]:
 
 def call(role: str, step: Any, values: Mapping[str, str]) -> str:
     """The call of a step with each argument by its name."""
-    arguments = ", ".join(values[name] for name in inspect.signature(step).parameters)
+    arguments = ", ".join(values[name] for name in names_of(step))
     return f"{role}({arguments})"
 
 

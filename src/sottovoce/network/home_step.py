@@ -7,11 +7,10 @@ from typing import Any, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.certify.gradients import gradient_entries
+from sottovoce.algorithm.algorithm import Algorithm, by_name
 from sottovoce.network.home import Household, Several, Single
-from sottovoce.network.own_slope import OwnSlope
-from sottovoce.network.steps import Schedule, Step
+from sottovoce.network.own_slope import OwnSlope, entries_of
+from sottovoce.network.schedule import Schedule
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
 
@@ -87,15 +86,16 @@ class _Alone:
     ) -> None:
         self._thinks, self._dim = algorithm.thinks, single.size
         self._entries = entries
+        known = list(entries_of(cloud, single))
         if algorithm.thinks:
             # What it can work out itself, it does, whatever else was released.
-            needed = _coupled(cloud, single)
+            needed = {(e.row, e.component) for e in known if e.released}
             self._entries = [e for e in entries if (e[1], e[2]) in needed]
         sent = {(row, component) for _, row, component, _ in self._entries}
-        self._own = OwnSlope(cloud, single, sent)
+        self._own = OwnSlope(single, known, sent)
         scalar = single.size == 1
-        function = algorithm.agent_step if scalar else algorithm.vector_step
-        self._step = Step(function, algorithm.scalars)
+        self._step = algorithm.agent_step if scalar else algorithm.vector_step
+        self._scalars = algorithm.scalars
         self._lower, self._upper = (float(b[0]) if scalar else b for b in box)
 
     def __call__(self, numbers: Sequence[float], x: Array, mu: Array, y: Array) -> Array:
@@ -105,13 +105,14 @@ class _Alone:
         at: Any = float(x[0]) if scalar else x
         context: Any = (prices, float(pull[0]) if scalar else pull)
         slope: Any = self._own.slope if scalar else self._own.gradient
-        values: dict[str, Any] = {"x": at, "lower": self._lower, "upper": self._upper}
+        values: dict[str, Any] = dict(zip(self._scalars, numbers, strict=True))
+        values |= {"x": at, "lower": self._lower, "upper": self._upper}
         if self._thinks:
             coupling = float(hold[0]) if scalar else hold
             values |= {"slope": slope, "context": context, "coupling": coupling}
         else:
             values["slope"] = slope(context, at)
-        after = self._step(numbers, **values)
+        after = by_name(self._step, values)
         return np.array([after], dtype=np.float64) if scalar else np.asarray(after)
 
     def _priced(self, mu: Array, y: Array) -> tuple[Any, Any]:
@@ -121,16 +122,6 @@ class _Alone:
             pull[component] += float(mu[row]) * float(y[e])
             hold[component] += float(mu[row]) * slope
         return (pull, hold) if self._dim == 1 else (np.array(pull), np.array(hold))
-
-
-def _coupled(cloud: CloudView, single: Single) -> set[tuple[int, int]]:
-    names = [g.name for g in cloud.groups]
-    first = sum(g.count * g.dim for g in cloud.groups[: names.index(single.group.name)])
-    return {
-        (e.row, e.column - first)
-        for e in gradient_entries(cloud)
-        if e.kind == "released" and 0 <= e.column - first < single.size
-    }
 
 
 def _together(

@@ -6,13 +6,16 @@ are public formulas in its own state. What the cloud sends instead is added as a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
 from typing import Any, final
 
 import numpy as np
 import sympy as sp
 
 from sottovoce.certify.gradients import gradient_entries
+from sottovoce.engine.formulas import column_of
 from sottovoce.errors import InputError
 from sottovoce.network.home import Gradient, Single
 from sottovoce.network.scalars import Scalars
@@ -20,26 +23,45 @@ from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import CloudView
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnEntry:
+    """One entry ``dg_row/dx_component`` of an agent; released if other agents move it."""
+
+    row: int
+    component: int
+    formula: sp.Expr
+    released: bool
+
+
 @final
 class OwnSlope:
     """``(x, mu) -> slope`` of one agent.
 
     Args:
-        cloud: the public problem.
         single: the agent.
+        entries: from ``entries_of``.
         sent: the entries (row, component) that the cloud sends and the agent uses.
 
     Raises:
         InputError: an entry that other agents move is not among those sent.
     """
 
-    def __init__(self, cloud: CloudView, single: Single, sent: set[tuple[int, int]]) -> None:
+    def __init__(
+        self, single: Single, entries: Iterable[OwnEntry], sent: set[tuple[int, int]]
+    ) -> None:
         group = single.group
         priced: dict[int, sp.Symbol] = {}
         slopes = [sp.Integer(0)] * group.dim
-        for row, component, formula in _home(cloud, single, sent):
-            price = priced.setdefault(row, sp.Dummy(f"mu{row}", real=True))
-            slopes[component] += price * formula
+        for entry in entries:
+            if (entry.row, entry.component) in sent:
+                continue
+            if entry.released:
+                raise InputError(
+                    f"constraint {entry.row + 1} couples {group.name} with other agents, but the "
+                    "cloud does not send its gradient: the run was planned for another problem"
+                )
+            price = priced.setdefault(entry.row, sp.Dummy(f"mu{entry.row}", real=True))
+            slopes[entry.component] += price * entry.formula
         self._gradient: Gradient | None = None
         if isinstance(single.gradient, tuple):
             slopes = [f + g for f, g in zip(single.gradient, slopes, strict=True)]
@@ -75,10 +97,8 @@ class OwnSlope:
         return value
 
 
-def _home(
-    cloud: CloudView, single: Single, sent: set[tuple[int, int]]
-) -> Iterator[tuple[int, int, sp.Expr]]:
-    """Row, component and formula of every entry that the agent works out itself."""
+def entries_of(cloud: CloudView, single: Single) -> Iterator[OwnEntry]:
+    """Yield the entries of dg/dx_i that are not zero everywhere."""
     group = single.group
     if group.count > 1:
         yield from _of_fleet(cloud, group, single.place)
@@ -86,35 +106,27 @@ def _home(
     names = [g.name for g in cloud.groups]
     first = sum(g.count * g.dim for g in cloud.groups[: names.index(group.name)])
     for entry in gradient_entries(cloud):
-        component = entry.column - first
-        if not 0 <= component < group.dim or (entry.row, component) in sent:
-            continue
-        if entry.kind == "released":
-            raise InputError(
-                f"constraint {entry.row + 1} couples {group.name} with other agents, but the "
-                "cloud does not send its gradient: the run was planned for another problem"
+        if first <= entry.column < first + group.dim:
+            yield OwnEntry(
+                row=entry.row,
+                component=entry.column - first,
+                formula=entry.formula,
+                released=entry.kind == "released",
             )
-        yield entry.row, component, entry.formula
 
 
-def _of_fleet(cloud: CloudView, group: Group, place: int) -> Iterator[tuple[int, int, sp.Expr]]:
+def _of_fleet(cloud: CloudView, group: Group, place: int) -> Iterator[OwnEntry]:
     known = {s: sp.Float(float(values[place])) for s, values in group.parameters.items()}
     begin = 0
     for family in cloud.constraints:
         for part in family.sums:
             if part.group.name != group.name:
                 continue
-            column = np.ones(1) if part.weights is None else _column(part.weights, place)
-            for r in np.flatnonzero(column):
-                for t, h in enumerate(part.terms):
-                    for c, symbol in enumerate(group.symbols):
-                        formula = sp.Float(float(column[r])) * sp.diff(h, symbol)
-                        row = begin + int(r) * len(part.terms) + t
-                        yield row, c, formula.xreplace(known)
+            column = np.ones(1) if part.weights is None else column_of(part.weights, place)
+            for r, t in product(np.flatnonzero(column).tolist(), range(len(part.terms))):
+                h = sp.Float(float(column[r])) * part.terms[t].xreplace(known)
+                for c, symbol in enumerate(group.symbols):
+                    row = begin + r * len(part.terms) + t
+                    formula = sp.diff(h, symbol)
+                    yield OwnEntry(row=row, component=c, formula=formula, released=False)
         begin += family.rows
-
-
-def _column(weights: Any, place: int) -> Array:
-    column = weights[:, [place]]
-    dense = column.toarray() if hasattr(column, "toarray") else column
-    return np.asarray(dense, dtype=np.float64).ravel()

@@ -6,17 +6,17 @@ from typing import Any, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import Algorithm, cloud_rows
 from sottovoce.certify.gradients import coupled_rows
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.outputs import Outputs
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.steps import Schedule, Step
+from sottovoce.network.schedule import Schedule
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
-from sottovoce.problem.agents import Array
+from sottovoce.problem.agents import Array, lower_bounds
 
 
 @final
@@ -39,11 +39,10 @@ class Rounds:
         self._sampler = sampler
         self._algorithm = algorithm
         self._schedule = Schedule(algorithm, rounds)
-        self._step = Step(algorithm.cloud_step, algorithm.scalars)
         self._noisy = np.flatnonzero(plan.sigma_g > 0)
         self._row_facts = {"sigma": plan.sigma_g, "coupled": coupled_rows(plan.cloud)}
         # Rows that no agent moves are public: taken at a public point, they cannot leak a state.
-        corner = np.concatenate([g.lower.ravel() for g in plan.domain])
+        corner = lower_bounds(plan.domain)
         self._public, _ = self._outputs(corner)
         self.prepare()
 
@@ -85,12 +84,10 @@ class Rounds:
         return record, released
 
     def _stepped(self, k: int, y_g: Array, before: Array) -> Array:
-        numbers, memory = self._schedule[k], self._algorithm.memory
-        values = dict(zip(memory, before[1:], strict=True))
-        if "worth" in values:
-            values["largest"] = values["worth"].max()
-        parts = self._step(numbers, mu=before[0], y_g=y_g, **self._row_facts, **values)
-        after = np.concatenate(parts)
+        mu, memory = cloud_rows(
+            self._algorithm, self._schedule[k], before[0], before[1:], y_g, **self._row_facts
+        )
+        after = np.concatenate([mu, *memory])
         if not np.isfinite(after[: y_g.size]).all():
             raise PrivacyError("the multipliers are no longer finite: the steps are too long")
         return after

@@ -14,6 +14,7 @@ from sottovoce.network.errors import IdentityError
 from sottovoce.network.protocol.actions import Setup
 from sottovoce.network.rounds import first_carried
 from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.agents import lower_bounds, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
 
 
@@ -53,8 +54,8 @@ def setup_of(
         config_hash=config_hash,
         rounds=rounds,
         offsets=np.concatenate([[0], np.cumsum(dims)]),
-        lower=np.concatenate([g.lower.ravel() for g in plan.domain]),
-        upper=np.concatenate([g.upper.ravel() for g in plan.domain]),
+        lower=lower_bounds(plan.domain),
+        upper=upper_bounds(plan.domain),
         entry_rows=plan.gradient_rows,
         entry_columns=plan.gradient_columns,
         entry_slopes=plan.gradient_slope,

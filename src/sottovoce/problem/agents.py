@@ -100,6 +100,16 @@ class States(Sequence[State]):
         return (group.state for group in self.groups)
 
 
+def lower_bounds(groups: Sequence[Group]) -> Array:
+    """Return the lower bounds of all states of the groups in one vector."""
+    return np.concatenate([np.zeros(0), *(group.lower.ravel() for group in groups)])
+
+
+def upper_bounds(groups: Sequence[Group]) -> Array:
+    """Return the upper bounds of all states of the groups in one vector."""
+    return np.concatenate([np.zeros(0), *(group.upper.ravel() for group in groups)])
+
+
 def states(
     n: int,
     *,

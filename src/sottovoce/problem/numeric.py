@@ -241,7 +241,7 @@ class Numeric:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.blocks, place = _blocks(problem.groups)
+        self.blocks, place = blocks_of(problem.groups)
         self._parts = tuple(_parts(problem.constraints, place, self.blocks))
         self._offset = np.concatenate([c.offset for c in problem.constraints])
         totals = dict.fromkeys(self.blocks, sp.Integer(0))
@@ -334,7 +334,8 @@ class Numeric:
         return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
 
 
-def _blocks(groups: Sequence[Group]) -> tuple[tuple[Block, ...], dict[str, Block]]:
+def blocks_of(groups: Sequence[Group]) -> tuple[tuple[Block, ...], dict[str, Block]]:
+    """Return the blocks of states, named agents together and first, and each group's by name."""
     ends = np.cumsum([group.count * group.dim for group in groups])
     spans = [
         slice(int(end) - g.count * g.dim, int(end)) for g, end in zip(groups, ends, strict=True)

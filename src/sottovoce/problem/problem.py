@@ -20,7 +20,7 @@ from sympy.core.relational import GreaterThan, LessThan, Relational
 from sympy.logic.boolalg import BooleanAtom
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array, Group, States, read_only
+from sottovoce.problem.agents import Array, Group, States, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.fingerprint import fingerprint
@@ -66,11 +66,11 @@ class CloudView:
 
     def lower(self) -> Array:
         """The lower bounds of all states in one vector of length ``size``."""
-        return np.concatenate([group.lower.ravel() for group in self.groups])
+        return lower_bounds(self.groups)
 
     def upper(self) -> Array:
         """The upper bounds of all states in one vector of length ``size``."""
-        return np.concatenate([group.upper.ravel() for group in self.groups])
+        return upper_bounds(self.groups)
 
     def locate(self, agent: int) -> tuple[int, int]:
         """The group of agent number ``agent`` (from 1) and its place there, both from 0."""

@@ -18,14 +18,14 @@ import sympy as sp
 from scipy.special import ndtri
 from scipy.stats import beta
 
-from sottovoce.algorithm.algorithm import Algorithm, by_name
+from sottovoce.algorithm.algorithm import Algorithm, by_name, cloud_rows
 from sottovoce.algorithm.averaging import Averaging
 from sottovoce.certify.gradients import coupled_rows
 from sottovoce.engine.minds import Minds
 from sottovoce.errors import InputError
 from sottovoce.privacy.gaussian import epsilon_of
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.agents import Array, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.problem import Problem
 
 CONFIDENCE = 0.999
@@ -167,8 +167,8 @@ class _Game:
         self.jacobian = _vectorised(symbols, [d for row in slopes for d in row])
         self.gradient = _vectorised(symbols, [sp.diff(f, s) for f, s in owners])
         self.rows = len(g)
-        self.lower = np.concatenate([group.lower.ravel() for group in plan.domain])
-        self.upper = np.concatenate([group.upper.ravel() for group in plan.domain])
+        self.lower = lower_bounds(plan.domain)
+        self.upper = upper_bounds(plan.domain)
         self.start = np.clip(np.concatenate([s.ravel() for s in problem.start]),
                              self.lower, self.upper)  # fmt: skip
         index, _ = problem.cloud.locate(agent)
@@ -178,7 +178,11 @@ class _Game:
         self.sent = self._worst_pair(float(plan.radius[agent - 1]))
         once = plan.adjacency == "trajectory"
         self.acted = {rounds // 2} if once else set(range(rounds))
+        self.coupled = coupled_rows(plan.cloud)
         self.minds = Minds(problem, plan, algorithm) if algorithm.thinks else None
+        pairs = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
+        place = {pair: self.rows + e for e, pair in enumerate(pairs)}
+        self.needed = [place[entry] for entry in self.minds.entries] if self.minds else []
         self.played_mu = self._shift(*self.sent) * float(np.sqrt(len(self.acted)))
 
     def play(
@@ -215,29 +219,18 @@ class _Game:
     def _round(
         self, x: Array, mu: Array, memory: Sequence[Array], released: Array, numbers: Array
     ) -> tuple[Array, Array, Sequence[Array]]:
-        named = dict(zip(self.algorithm.scalars, numbers, strict=True))
-        values = named | dict(zip(self.algorithm.memory, memory, strict=True))
-        if "worth" in values:
-            values["largest"] = values["worth"].max(axis=1, keepdims=True)
-        values |= {"mu": mu, "y_g": released[:, : self.rows], "sigma": self.plan.sigma_g}
-        values["coupled"] = coupled_rows(self.plan.cloud)
-        after, *kept = by_name(self.algorithm.cloud_step, values)
+        after, kept = cloud_rows(
+            self.algorithm, numbers, mu, memory, released[:, : self.rows],
+            sigma=self.plan.sigma_g, coupled=self.coupled,
+        )  # fmt: skip
         if self.minds is not None:
-            return self._thought(x, after, released, numbers), after, kept
+            return self.minds(x, after, released[:, self.needed], numbers), after, kept
         jacobian = self.jacobian(x).reshape(x.shape[0], self.rows, -1)
         jacobian[:, self.plan.gradient_rows, self.plan.gradient_columns] = released[:, self.rows :]
         slope = self.gradient(x) + np.einsum("rjc,rj->rc", jacobian, mu)
-        own = {"x": x, "slope": slope, "lower": self.lower, "upper": self.upper, **named}
+        own = {"x": x, "slope": slope, "lower": self.lower, "upper": self.upper}
+        own |= dict(zip(self.algorithm.scalars, numbers, strict=True))
         return by_name(self.algorithm.agent_step, own), after, kept
-
-    def _thought(self, x: Array, mu: Array, released: Array, numbers: Array) -> Array:
-        """Agents minimise at home, with the new multipliers and the entries they need."""
-        assert self.minds is not None  # noqa: S101  the caller has asked
-        pairs = zip(self.plan.gradient_rows.tolist(), self.plan.gradient_columns.tolist(),
-                    strict=True)  # fmt: skip
-        place = {pair: self.rows + e for e, pair in enumerate(pairs)}
-        wanted = [place[entry] for entry in self.minds.entries]
-        return self.minds(x, mu, released[:, wanted], numbers)
 
     def _sent(self, x: Array, k: int, world: int) -> Array:
         """What the cloud receives: the agent's own choice of state in the rounds it acts in."""

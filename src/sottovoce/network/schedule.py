@@ -1,10 +1,8 @@
-"""An algorithm's numbers for one round, and its steps called by the names of their arguments."""
+"""An algorithm's numbers, round by round."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -34,23 +32,3 @@ class Schedule:
     def share(self, k: int) -> float:
         """The weight of round k in the answer's average; 1 if the answer is the last iterate."""
         return 1.0 if self._share is None else self[k][self._share]
-
-
-@final
-class Step:
-    """An agent's or the cloud's step.
-
-    Args:
-        function: such as ``algorithm.cloud_step``.
-        scalars: ``algorithm.scalars``.
-    """
-
-    def __init__(self, function: Any, scalars: Sequence[str]) -> None:
-        self._function = function
-        self._names = tuple(inspect.signature(function).parameters)
-        self._scalars = tuple(scalars)
-
-    def __call__(self, numbers: Sequence[float], **values: Any) -> Any:
-        """Take the step with the numbers of the round."""
-        values.update(zip(self._scalars, numbers, strict=True))
-        return self._function(*[values[name] for name in self._names])
