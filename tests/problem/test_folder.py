@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import sottovoce as sv
 from sottovoce.errors import ProblemError
+from sottovoce.network.files import read_public
 
 CLOUD = """\
 # Written by hand: a comment, and an odd layout.
@@ -126,7 +128,6 @@ BROKEN = {
         CLOUD.replace('name = "disc"', 'name = "g1"'),
         "names must differ, got constraint g1 twice",
     ),
-    "duplicate agents": (CLOUD.replace('"x2"', '"x1"'), "names must differ, got x1 twice"),
     "a newer format": ("format = 99\n" + CLOUD, "format must be 1, got 99"),
     "crossed bounds": (CLOUD.replace("upper = 1\n", "upper = -5\n"), "lower must not exceed"),
     "a nan bound": (CLOUD.replace("upper = 1\n", "upper = nan\n"), "must be finite"),
@@ -138,6 +139,15 @@ def test_a_broken_file_says_what_is_wrong(case: str, tmp_path: Path) -> None:
     text, message = BROKEN[case]
     with pytest.raises(ProblemError, match=message):
         sv.load_problem(write(tmp_path / "a", text))
+
+
+@pytest.mark.parametrize("read", [sv.load_problem, read_public])
+def test_labels_of_agents_are_unique_in_files(
+    read: Callable[[Path], sv.Problem], tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "a", CLOUD.replace('"x2"', '"x1"'))
+    with pytest.raises(ProblemError, match="names must differ, got x1 twice"):
+        read(folder)
 
 
 def test_missing_and_surplus_agent_files_are_named(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 import sympy as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.errors import ProblemError
+from sottovoce.problem.agents import require_distinct_labels
 
 
 def small(**changes: Any) -> sv.Problem:
@@ -126,6 +129,39 @@ def test_the_default_start_is_the_point_of_the_box_nearest_zero() -> None:
         states=x, objectives=[x[0], x[1], x[2]], constraints=[x[0] + x[1] + x[2] <= 3]
     )
     np.testing.assert_array_equal(np.concatenate(problem.start).ravel(), [0, 2, -4])
+
+
+def test_labels_of_agents_are_unique_in_a_problem() -> None:
+    x, fleet = sv.states(2, lower=-1, upper=1), sv.fleet(3, lower=-1, upper=1)
+    everybody = sv.total(fleet, fleet.state) + x[0] + x[1] <= 3
+    with pytest.raises(
+        ProblemError, match=r"got x1 twice: in the agent x1 and in the fleet x of 3"
+    ):
+        sv.Problem(states=[x, fleet], objectives=[0, 0, 0], constraints=[everybody])
+    named = sv.fleet(3, lower=-1, upper=1, name="ev")
+    mended = sv.Problem(
+        states=[x, named],
+        objectives=[0, 0, 0],
+        constraints=[sv.total(named, named.state) + x[0] + x[1] <= 3],
+    )
+    assert mended.cloud.agent_labels() == ["x1", "x2", "ev1", "ev2", "ev3"]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["x", "x1", "x10", "x01", "x1_", "y", "x12", "x" + "1" * 5000]),
+        st.integers(1, 130),
+        min_size=1,
+    )
+)
+def test_labels_clash_exactly_where_two_agents_are_called_the_same(groups: dict[str, int]) -> None:
+    fleets = [sv.fleet(count, lower=0, upper=1, name=name) for name, count in groups.items()]
+    labels = [fleet.label(i) for fleet in fleets for i in range(fleet.count)]
+    if len(set(labels)) == len(labels):
+        require_distinct_labels(fleets)
+    else:
+        with pytest.raises(ProblemError, match="labels of agents must differ"):
+            require_distinct_labels(fleets)
 
 
 X = sv.states(2, lower=-1, upper=1)

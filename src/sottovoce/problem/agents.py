@@ -110,6 +110,37 @@ def upper_bounds(groups: Sequence[Group]) -> Array:
     return np.concatenate([np.zeros(0), *(group.upper.ravel() for group in groups)])
 
 
+def require_distinct_labels(groups: Sequence[Group]) -> None:
+    """Refuse agents that people would call the same, such as a fleet's x1 beside a state x1.
+
+    Budgets, files and reports know an agent by its label alone. No label of a fleet is written
+    out: fleet ``b`` holds ``b`` followed by 1..count, so two groups of different names meet if and
+    only if the first label of one is a label of the other (``x1`` of 5 meets ``x`` of 11 in x11).
+
+    Raises:
+        ProblemError: naming the label and both groups.
+    """
+    fleets = {group.name: group for group in groups if group.count > 1}
+    for group in groups:
+        label = group.label(0)
+        for end in range(len(label.rstrip("0123456789")), len(label)):
+            other = fleets.get(label[:end])
+            if other is not None and other is not group and _counts_to(label[end:], other.count):
+                kind = "the fleet" if group.count > 1 else "the agent"
+                raise ProblemError(
+                    f"labels of agents must differ, got {label} twice: in {kind} {group.name} and "
+                    f"in the fleet {other.name} of {other.count:,}; give the fleet another "
+                    "name=..., or the states other names=[...]"
+                )
+
+
+def _counts_to(digits: str, count: int) -> bool:
+    """Whether ``digits`` is how one of 1..count is written."""
+    most = str(count)
+    # as text: a name may have more digits than Python turns into an integer
+    return digits[0] != "0" and (len(digits), digits) <= (len(most), most)
+
+
 def states(
     n: int,
     *,

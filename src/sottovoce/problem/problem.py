@@ -20,7 +20,15 @@ from sympy.core.relational import GreaterThan, LessThan, Relational
 from sympy.logic.boolalg import BooleanAtom
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array, Group, States, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.agents import (
+    Array,
+    Group,
+    States,
+    lower_bounds,
+    read_only,
+    require_distinct_labels,
+    upper_bounds,
+)
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.fingerprint import fingerprint
@@ -213,6 +221,7 @@ def _groups(given: Any) -> tuple[Group, ...]:
     for name, uses in Counter(names).items():
         if uses > 1:
             raise ProblemError(f"names must differ, got {name} twice: rename one")
+    require_distinct_labels(groups)
     return tuple(groups)
 
 
