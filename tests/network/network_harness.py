@@ -142,3 +142,13 @@ async def peer(
         url = f"wss://127.0.0.1:{cloud.port}"
         async with session.ws_connect(url, **settings) as socket:
             yield Peer(socket)
+
+
+async def page(cloud: Cloud, keys: Path, who: str, path: str) -> tuple[int, str]:
+    """The status and text of a page as somebody sees it."""
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer,
+    ):
+        return answer.status, await answer.text()

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from network_harness import Peer, member, peer, plan_for, run, serving
+from network_harness import Peer, member, page, peer, plan_for, run, serving
 
 from sottovoce.network import cloud as cloud_module
 from sottovoce.network import connection as connection_module
@@ -347,26 +347,19 @@ def test_a_silent_peer_gets_a_ping_and_then_a_hangup(monkeypatch: pytest.MonkeyP
 
 
 def test_operator_pages_need_the_operator(paper: Problem, keys: Path, tmp_path: Path) -> None:
-    async def get(cloud: Cloud, who: str, page: str) -> tuple[int, str]:
-        connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
-        async with (
-            aiohttp.ClientSession(connector=connector) as session,
-            session.get(f"https://127.0.0.1:{cloud.port}{page}") as answer,
-        ):
-            return answer.status, await answer.text()
-
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            assert await get(cloud, "agents/1", "/healthz") == (200, "ok\n")
-            for page in ("/metrics", "/status"):
-                assert (await get(cloud, "agents/1", page))[0] == 403
-            assert (await get(cloud, "operator", "/"))[0] == 403
+            healthy = '{"healthy": true, "troubles": []}'
+            assert await page(cloud, keys, "agents/1", "/healthz") == (200, healthy)
+            for path in ("/metrics", "/status"):
+                assert (await page(cloud, keys, "agents/1", path))[0] == 403
+            assert (await page(cloud, keys, "operator", "/"))[0] == 403
             await honest_finish(paper, cloud, keys, tmp_path)
-            status, text = await get(cloud, "operator", "/metrics")
+            status, text = await page(cloud, keys, "operator", "/metrics")
             assert status == 200
             assert "sottovoce_round 5\n" in text
             assert 'sottovoce_round_seconds_bucket{le="+Inf"} 5\n' in text
-            assert (await get(cloud, "operator", "/status"))[0] == 200
+            assert (await page(cloud, keys, "operator", "/status"))[0] == 200
 
     run(main())
 
@@ -389,8 +382,8 @@ def test_planted_states_never_show_in_anything_an_agent_or_observer_can_reach(
     async def observe(cloud: Cloud) -> None:
         connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
         async with aiohttp.ClientSession(connector=connector) as session:
-            for page in ("/healthz", "/metrics", "/status", "/nothing"):
-                async with session.get(f"https://127.0.0.1:{cloud.port}{page}") as answer:
+            for path in ("/healthz", "/metrics", "/status", "/nothing"):
+                async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
                     seen.append(await answer.read())
 
     async def main() -> None:

@@ -18,6 +18,7 @@ from sottovoce.algorithm.averaging import Averaging
 from sottovoce.errors import SottovoceError
 from sottovoce.network.errors import HaltedError, NetworkError
 from sottovoce.network.gate import Gate
+from sottovoce.network.health import troubles
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.pages import Facts, Pages
@@ -39,6 +40,7 @@ from sottovoce.network.rounds import Rounds, noisy_sigma
 from sottovoce.network.setup import check_request, make_config, round_key, setup_of
 from sottovoce.network.simulated import EngineSampler
 from sottovoce.network.store import Store
+from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.tls import server_context
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import NoisePlan
@@ -121,6 +123,7 @@ class Cloud:
         self._keep_states = keep_states
         self._metrics = Metrics()
         self._told: set[int] = set()
+        self._supervisor = Supervisor(self._fail)
         self._ended = asyncio.Event()
         self._everybody_told = asyncio.Event()
         self._failure: SottovoceError | None = None
@@ -134,7 +137,6 @@ class Cloud:
         self._config_hash: bytes
         self._runner: web.AppRunner
         self._server: Any
-        self._ticker: asyncio.Task[None]
 
     @property
     def port(self) -> int:
@@ -183,7 +185,7 @@ class Cloud:
             self._store.close()
             raise
         self._began = self._marked = time.perf_counter()
-        self._ticker = asyncio.create_task(self._tick())
+        self._supervisor.start("tick", self._tick())
         if self._deadline is not None and self._machine.last is not None:
             self._set_deadline(self._deadline, self._machine.round)  # a restart holds agents too
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
@@ -198,6 +200,8 @@ class Cloud:
                 await self._everybody_told.wait()
         except TimeoutError:
             note("agents missed the end", agents=self._untold()[:16])
+        if self._failure is not None:
+            raise self._failure
         return CloudResult(
             mu=self._machine.answer,
             rounds=self.rounds,
@@ -208,7 +212,7 @@ class Cloud:
 
     async def stop(self) -> None:
         """Close every connection and give the store back."""
-        self._ticker.cancel()
+        await self._supervisor.stop()
         if self._timer is not None:
             self._timer.cancel()
         self._server.close()
@@ -337,17 +341,14 @@ class Cloud:
             self._failure = error
             note("failed", level=logging.ERROR, error=type(error).__name__)
         self._ended.set()
+        self._everybody_told.set()  # nobody is waited for after a failure
 
     async def _tick(self) -> None:
         """Every second: write down incidents, and drop whoever is revoked or has expired."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            try:
-                self._store.flush()
-                self._gate.reload()
-            except SottovoceError as error:
-                self._fail(error)
-                return
+            self._store.flush()
+            self._gate.reload()
             self._peers.check()
 
     def _facts(self) -> Facts:
@@ -361,7 +362,10 @@ class Cloud:
             agents=self.plan.cloud.agents,
             mu=tuple(machine.answer.tolist()),
             gdp_mu=float(self.plan.gdp_mu.max()),
-            healthy=self._failure is None,
+            troubles=troubles(
+                failed=self._failure is not None, unread_seconds=self._gate.unread_seconds
+            ),
+            unreadable=self._gate.unreadable,
         )
 
     def _untold(self) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -9,7 +10,9 @@ from typing import final
 
 from aiohttp import web
 
+from sottovoce.network.errors import IdentityError
 from sottovoce.network.identity import Identity, identity_of, revoked
+from sottovoce.network.logs import note
 
 
 @final
@@ -22,18 +25,43 @@ class Gate:
 
     def __init__(self, keys: str | os.PathLike[str]) -> None:
         self._list = Path(keys) / "revoked.txt"
+        try:
+            self._stamp = _stamp(self._list)  # before it is read, so that no change is missed
+        except OSError:
+            raise IdentityError(f"{self._list} must be readable") from None
         self._revoked = revoked(keys)
-        self._read_at = self._list.stat().st_mtime_ns
+        self._current_at = time.monotonic()
+        self._readable = True
+        self.unreadable = 0
+        """How often the list could not be read."""
+
+    @property
+    def unread_seconds(self) -> float:
+        """How long ago the list was last known to be current."""
+        return time.monotonic() - self._current_at
 
     def reload(self) -> None:
         """Read the revocation list again if it has changed.
 
-        Raises:
-            IdentityError: the list has vanished or cannot be read.
+        Whatever keeps it from being read (permissions, a missing file, no file descriptor left),
+        the last good list counts until the next attempt. What was revoked once stays revoked in
+        this process, so that a list caught while it is being rewritten lets nobody in.
         """
-        changed = self._list.stat().st_mtime_ns if self._list.exists() else 0
-        if changed != self._read_at:
-            self._revoked, self._read_at = revoked(self._list.parent), changed
+        try:
+            stamp = _stamp(self._list)
+            if stamp != self._stamp:
+                self._revoked |= revoked(self._list.parent)
+                self._stamp = stamp
+        except (OSError, IdentityError) as error:
+            self.unreadable += 1
+            if self._readable:
+                note("revocations unreadable", level=logging.ERROR, error=type(error).__name__)
+            self._readable = False
+            return
+        if not self._readable:
+            note("revocations readable again", level=logging.WARNING)
+        self._readable = True
+        self._current_at = time.monotonic()
 
     def valid(self, identity: Identity) -> bool:
         """Whether a certificate that was good at the handshake still is."""
@@ -51,3 +79,9 @@ class Gate:
         """Answer 403 unless the operator asks."""
         if not self.identify(request).operator:
             raise web.HTTPForbidden(text="the operator's certificate is needed")
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """What changes whenever a file does."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size, found.st_ino

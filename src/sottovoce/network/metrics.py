@@ -31,7 +31,9 @@ class Metrics:
         self.held += held
         self._buckets[bisect_left(BUCKETS, seconds)] += 1
 
-    def text(self, *, round_: int, rounds: int, connected: int, agents: int, mu: float) -> str:
+    def text(
+        self, *, round_: int, rounds: int, connected: int, agents: int, mu: float, unreadable: int
+    ) -> str:
         """Return the page.
 
         Args:
@@ -40,6 +42,7 @@ class Metrics:
             connected: agents connected now.
             agents: agents of the problem.
             mu: Gaussian-DP parameter of the run for its worst agent.
+            unreadable: how often the revocation list could not be read.
         """
         lines = [
             *_gauge("round", "Rounds released so far in this run.", round_),
@@ -48,6 +51,11 @@ class Metrics:
             *_gauge("agents", "Agents of the problem.", agents),
             *_gauge("budget_gdp_mu", "Gaussian-DP parameter spent by this run.", mu),
             *_counter("held_total", "Agent-rounds held at the last state.", self.held),
+            *_counter(
+                "revocations_unreadable_total",
+                "Attempts to read the revocation list that failed; the last good list counts.",
+                unreadable,
+            ),
             "# HELP sottovoce_refused_total Messages and connections refused, by reason.",
             "# TYPE sottovoce_refused_total counter",
             *(f'sottovoce_refused_total{{code="{c}"}} {self.refused[c]}' for c in Code),

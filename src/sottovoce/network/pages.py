@@ -9,6 +9,7 @@ from typing import final
 from aiohttp import web
 
 from sottovoce.network.gate import Gate
+from sottovoce.network.health import Trouble
 from sottovoce.network.metrics import Metrics
 
 
@@ -25,7 +26,8 @@ class Facts:
         agents: agents of the problem.
         mu: the latest multipliers, which every agent gets.
         gdp_mu: Gaussian-DP parameter of the run for its worst agent.
-        healthy: whether nothing has failed.
+        troubles: what is wrong; nothing if the cloud is healthy.
+        unreadable: how often the revocation list could not be read.
     """
 
     run: str
@@ -36,7 +38,8 @@ class Facts:
     agents: int
     mu: tuple[float, ...]
     gdp_mu: float
-    healthy: bool
+    troubles: tuple[Trouble, ...]
+    unreadable: int
 
 
 @final
@@ -62,8 +65,9 @@ class Pages:
 
     async def _healthz(self, request: web.Request) -> web.Response:
         self._gate.identify(request)
-        healthy = self._facts().healthy
-        return web.Response(text="ok\n" if healthy else "failed\n", status=200 if healthy else 503)
+        found = self._facts().troubles
+        page = {"healthy": not found, "troubles": [asdict(trouble) for trouble in found]}
+        return web.json_response(page, status=503 if found else 200)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         self._gate.require_operator(request)
@@ -74,6 +78,7 @@ class Pages:
             connected=facts.connected,
             agents=facts.agents,
             mu=facts.gdp_mu,
+            unreadable=facts.unreadable,
         )
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
