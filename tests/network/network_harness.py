@@ -19,6 +19,7 @@ from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.home import Household
 from sottovoce.network.protocol.messages import VERSION
 from sottovoce.network.tls import client_context
+from sottovoce.privacy.adjacency import Adjacency
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.problem import Problem
 
@@ -36,7 +37,12 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 def plan_for(
-    problem: Problem, *, sigma: float = 4.0, gradient_sigma: float = 2.0, rounds: int = 1_000_000
+    problem: Problem,
+    *,
+    sigma: float = 4.0,
+    gradient_sigma: float = 2.0,
+    rounds: int = 1_000_000,
+    adjacency: Adjacency = "trajectory",
 ) -> NoisePlan:
     """A plan with sigmas of our choosing: what is tested here does not depend on how they came."""
     cloud = problem.cloud
@@ -45,7 +51,7 @@ def plan_for(
     return NoisePlan(
         cloud=cloud,
         method="joint",
-        adjacency="trajectory",
+        adjacency=adjacency,
         rounds=rounds,
         epsilon=per_agent * np.log(3),
         delta=per_agent * 0.05,

@@ -198,7 +198,7 @@ def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
 
 def test_a_held_agent_does_not_stop_the_others(paper: Problem, keys: Path, tmp_path: Path) -> None:
     async def main() -> None:
-        plan = plan_for(paper)
+        plan = plan_for(paper, adjacency="per-round")
         settings = {"rounds": 12, "straggler": "hold", "deadline": 0.05}
         async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
             tasks = [
@@ -222,7 +222,8 @@ def test_a_restarted_cloud_holds_an_agent_that_never_came_back(
 ) -> None:
     async def part(numbers: list[int], until: int) -> None:
         settings = {"rounds": 100_000, "straggler": "hold", "deadline": 0.05}
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+        plan = plan_for(paper, adjacency="per-round")
+        async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
             tasks = [
                 asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
                 for i in numbers

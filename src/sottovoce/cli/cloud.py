@@ -60,7 +60,7 @@ def cloud(
     """Run the cloud of a problem: collect states, add noise, send multipliers.
 
     Killed at any moment, the same command continues the same run. What is not given is taken from
-    problem.toml.
+    problem.toml. Holding agents at their last state needs per-round or everything adjacency.
 
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """

@@ -37,7 +37,13 @@ from sottovoce.network.protocol.messages import Done
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.reach import check_reach
 from sottovoce.network.rounds import Rounds, noisy_sigma
-from sottovoce.network.setup import check_request, make_config, round_key, setup_of
+from sottovoce.network.setup import (
+    check_request,
+    check_store,
+    make_config,
+    round_key,
+    setup_of,
+)
 from sottovoce.network.simulated import EngineSampler
 from sottovoce.network.store import Store
 from sottovoce.network.supervisor import Supervisor
@@ -87,7 +93,7 @@ class Cloud:
         listen: address and port; port 0 takes a free one.
         algorithm: ``Averaging()`` by default; ``Tikhonov()`` is the paper's.
         straggler: "wait" for every agent, or "hold" those that miss the deadline at their last
-            state.
+            state; trajectory adjacency does not cover holding, so it is refused there.
         deadline: seconds, for "hold".
         ledger: accounts of the agents; the run takes its place there before round 1.
         seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
@@ -228,6 +234,7 @@ class Cloud:
             plan, self._algorithm, rounds=self.rounds, noise=noise, run_id=store.run_id
         )
         store.pin(config)
+        check_store(plan, store)
         self._config_hash = config.hash
         if self._ledger is not None:
             amounts = zip(plan.cloud.agent_labels(), plan.gdp_mu.tolist(), strict=True)

@@ -13,6 +13,7 @@ from sottovoce.network.config import Noise, RunConfig, describe
 from sottovoce.network.errors import IdentityError
 from sottovoce.network.protocol.actions import Setup
 from sottovoce.network.rounds import first_carried
+from sottovoce.network.store import Store
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import lower_bounds, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
@@ -77,8 +78,30 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
         raise InputError("deadline must be given with straggler='hold', and only then")
     if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
         raise InputError(f"deadline must be positive seconds, got deadline={deadline}")
+    if straggler == "hold" and plan.adjacency == "trajectory":
+        # A difference of b in one round, used in h more of them, is one of b sqrt(1 + h).
+        raise PrivacyError(
+            "straggler must be 'wait' with adjacency='trajectory', got 'hold': a held state "
+            "counts again in every round, so that differences add up to more than the radius; wait "
+            "for stragglers, or plan with adjacency='per-round' or 'everything'"
+        )
     if not plan.certified:
         raise PrivacyError("plan must keep what it promises; an undernoised plan is for study only")
+
+
+def check_store(plan: NoisePlan, store: Store) -> None:
+    """Refuse to continue a run that held agents under a promise that does not cover it.
+
+    Raises:
+        PrivacyError: agents were held, and the plan is for trajectories.
+    """
+    if plan.adjacency == "trajectory" and store.has_held():
+        raise PrivacyError(
+            f"a run with adjacency='trajectory' must not have held agents, got {store.path}, where "
+            "some were held at their last state: it released more than it promised and cannot go "
+            "on; start anew with another store, and wait for stragglers or plan with "
+            "adjacency='per-round' or 'everything'"
+        )
 
 
 def round_key(keys: Path) -> bytes:

@@ -201,6 +201,10 @@ class Store:
         held = frozenset(np.frombuffer(row[6], dtype="<i8").tolist())
         return Record(k=row[0], x=x, mu=mu, y=y, carried=carried, digest=bytes(row[5]), held=held)
 
+    def has_held(self) -> bool:
+        """Whether an agent was held at its last state in some round."""
+        return bool(self._one("SELECT EXISTS (SELECT 1 FROM rounds WHERE length(held) > 0)")[0])
+
     def close(self) -> None:
         """Give the store back."""
         self.flush()
