@@ -1,15 +1,25 @@
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import mpmath
 import numpy as np
+import pytest
 import sympy as sp
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, precise
 
 import sottovoce as sv
 from sottovoce.certify.certificate import certify
 from sottovoce.certify.evaluation import evaluation_error
 from sottovoce.certify.interval import Interval
+from sottovoce.engine.emit import Emitter
+from sottovoce.errors import CertificateError, ProblemError
+from sottovoce.network.scalars import Scalars
+from sottovoce.problem.expressions import check_expression
 
 X, Y = sp.symbols("x y")
 FORMULAS = [
@@ -54,3 +64,83 @@ def test_sums_over_fleets_count_every_summand() -> None:
 
     small, large = (float(certify(problem(n)).evaluation_error[0]) for n in (10, 1000))
     assert large >= 100 * small > 0
+
+
+def _computed(expr: Any, point: Mapping[Any, float]) -> list[float]:
+    """The value as the engine computes it, line by line, and as the cloud does."""
+    page = Emitter({s: s.name for s in SYMBOLS})
+    scope: dict[str, Any] = {"math": math} | {s.name: v for s, v in point.items()}
+    name = page.value(expr)
+    exec("\n".join(page.lines), scope)  # noqa: S102 - the engine compiles the same lines
+    cloud = Scalars([expr], SYMBOLS)(*(point[s] for s in SYMBOLS))
+    return [float(eval(name, scope)), float(cloud[0])]  # noqa: S307
+
+
+def _bound(expr: Any, box: Mapping[Any, tuple[float, float]]) -> float:
+    sides = {s: Interval(lower=np.array([a]), upper=np.array([b])) for s, (a, b) in box.items()}
+    return float(evaluation_error(expr, sides).max())
+
+
+@pytest.mark.parametrize(
+    ("expr", "x"),
+    [
+        (sp.Float(1e274) * X**81, 1e-4),
+        (sp.Float(1e274) * X**81, 0.99e-4),
+        (sp.Float(1e300) * X**2, 1.23e-160),
+        (sp.Float(1e300) * sp.exp(-X), 720.0),
+        (sp.Float(1e300) * X**1.5 / 3, 1.23e-212),
+    ],
+)
+def test_what_underflows_is_covered_by_the_bound(expr: Any, x: float) -> None:
+    # 1e274 * (1e-4)**81 is 1e-50, but x**81 is subnormal: 1.2% of it is lost.
+    point = {X: x, Y: x, SYMBOLS[2]: 0.0}
+    box = {s: (0.0, max(x, 1e-300)) for s in point}
+    computed = _computed(expr, point)
+    with mpmath.workdps(60):
+        exact = precise(expr, point)
+        errors = [float(abs(mpmath.mpf(value) - exact)) for value in computed]
+    assert max(errors) > 1e-12 * abs(float(exact))  # rounding alone would be 2e-16 of it
+    assert max(errors) <= _bound(expr, box)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    expr=expressions,
+    box=boxes,
+    shares=fractions,
+    scale=st.tuples(st.integers(-300, 300), st.integers(-300, 300), st.integers(0, 3)),
+)
+def test_the_true_error_never_exceeds_the_bound_even_with_tiny_and_huge_coefficients(
+    expr: Any, box: Any, shares: list[float], scale: tuple[int, int, int]
+) -> None:
+    outer, inner, part = scale
+    if part < 3:  # squeeze one variable, so that powers underflow or overflow inside
+        expr = expr.subs(SYMBOLS[part], sp.Float(10.0) ** inner * SYMBOLS[part])
+    expr = sp.Float(10.0) ** outer * expr
+    point = inside(box, shares)
+    try:
+        expr = check_expression(expr, SYMBOLS, "")
+        bound = _bound(expr, box)
+    except (CertificateError, ProblemError):
+        return  # refused
+    with mpmath.workdps(60):
+        exact = precise(expr, point)
+        assume(exact is not None and np.isfinite(bound))
+        for value in _computed(expr, point):
+            assert abs(mpmath.mpf(value) - exact) <= bound
+
+
+def test_a_rounded_exponent_is_covered_by_the_bound() -> None:
+    expr, box = X ** sp.Rational(2999, 3), {X: (1.5, 2.0)}
+    for x in np.linspace(1.5, 2.0, 50):
+        point = {X: float(x), Y: 0.0, SYMBOLS[2]: 0.0}
+        with mpmath.workdps(60):
+            exact = precise(expr, point)
+            assert all(
+                abs(mpmath.mpf(v) - exact) <= _bound(expr, box) for v in _computed(expr, point)
+            )
+
+
+def test_a_formula_whose_partial_products_may_overflow_has_no_bound() -> None:
+    expr = sp.Float(1e200) * X * Y
+    assert _bound(expr, {X: (0.0, 1e200), Y: (0.0, 1e-200)}) == np.inf
