@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import sottovoce as sv
@@ -97,6 +99,23 @@ def test_the_public_names_are_these() -> None:
         "tradeoff",
     ]
     assert all(hasattr(sv, name) for name in sv.__all__)
+
+
+def test_certify_is_both_the_function_and_the_package_it_comes_from() -> None:
+    # In a process of its own: what other tests have imported must not help.
+    code = """
+import pickle, inspect
+import sottovoce.certify.saddle as s
+from sottovoce.certify import certificate, saddle
+import sottovoce as sv
+assert s is saddle and s.saddle_point is sv.saddle_point
+x = sv.states(1, lower=0, upper=1)
+problem = sv.Problem(states=x, objectives=[x[0] ** 2], constraints=[x[0] <= 0.5])
+assert isinstance(sv.certify(problem), sv.Certificate)
+assert isinstance(pickle.loads(pickle.dumps(sv.certify))(problem.cloud), sv.Certificate)
+assert list(inspect.signature(sv.certify).parameters) == ["problem", "tighten", "tolerance"]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_every_public_function_has_a_docstring() -> None:

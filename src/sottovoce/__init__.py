@@ -9,13 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Not lazily: the function shares its name with the package it comes from.
-from sottovoce.certify.certificate import Certificate, certify
-from sottovoce.certify.saddle import SaddlePoint, saddle_point
-
 if TYPE_CHECKING:
     from sottovoce.algorithm.averaging import Averaging
     from sottovoce.algorithm.tikhonov import Tikhonov
+    from sottovoce.certify.certificate import Certificate, certify
+    from sottovoce.certify.saddle import SaddlePoint, saddle_point
     from sottovoce.engine.result import Result, load
     from sottovoce.engine.solve import solve
     from sottovoce.errors import (
@@ -40,8 +38,9 @@ if TYPE_CHECKING:
     from sottovoce.problem.agents import fleet, states
     from sottovoce.problem.constraints import total
     from sottovoce.problem.expressions import exp, log, logsumexp, sqrt
-    from sottovoce.problem.folder import load_problem, save_problem
+    from sottovoce.problem.folder import load_problem
     from sottovoce.problem.problem import Problem
+    from sottovoce.problem.save import save_problem
     from sottovoce.study.audit import Audit, audit
     from sottovoce.study.tradeoff import tradeoff
 
@@ -50,6 +49,7 @@ _HOME = {
     "Audit": "sottovoce.study.audit",
     "Averaging": "sottovoce.algorithm.averaging",
     "BudgetError": "sottovoce.errors",
+    "Certificate": "sottovoce.certify.certificate",
     "CertificateError": "sottovoce.errors",
     "Cloud": "sottovoce.network.cloud",
     "Constants": "sottovoce.privacy.paper_method",
@@ -65,11 +65,13 @@ _HOME = {
     "Problem": "sottovoce.problem.problem",
     "ProblemError": "sottovoce.errors",
     "Result": "sottovoce.engine.result",
+    "SaddlePoint": "sottovoce.certify.saddle",
     "SecureSampler": "sottovoce.privacy.sampler",
     "SimulatedSampler": "sottovoce.privacy.sampler",
     "SottovoceError": "sottovoce.errors",
     "Tikhonov": "sottovoce.algorithm.tikhonov",
     "audit": "sottovoce.study.audit",
+    "certify": "sottovoce.certify",
     "exp": "sottovoce.problem.expressions",
     "fleet": "sottovoce.problem.agents",
     "gallery": "sottovoce.problem.gallery",
@@ -79,7 +81,8 @@ _HOME = {
     "log": "sottovoce.problem.expressions",
     "logsumexp": "sottovoce.problem.expressions",
     "plan": "sottovoce.privacy.plan",
-    "save_problem": "sottovoce.problem.folder",
+    "saddle_point": "sottovoce.certify.saddle",
+    "save_problem": "sottovoce.problem.save",
     "solve": "sottovoce.engine.solve",
     "sqrt": "sottovoce.problem.expressions",
     "states": "sottovoce.problem.agents",
@@ -138,7 +141,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'sottovoce' has no attribute {name!r}")
     module = import_module(_HOME[name])
-    return module if name == "gallery" else getattr(module, name)
+    return module if name in ("certify", "gallery") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,6 @@ from network_harness import plan_for
 from sottovoce.algorithm.averaging import Averaging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.errors import InputError, ProblemError
-from sottovoce.network.files import read_agent, read_public
 from sottovoce.network.home import Household
 from sottovoce.network.home_step import HomeStep
 from sottovoce.network.outputs import Outputs
@@ -18,9 +17,10 @@ from sottovoce.network.setup import setup_of
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet
 from sottovoce.problem.constraints import total
-from sottovoce.problem.folder import save_problem
+from sottovoce.problem.folder import read_agent, read_public
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.save import save_problem
 
 
 def weighted_fleet() -> Problem:

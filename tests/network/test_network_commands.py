@@ -23,8 +23,8 @@ from sottovoce.network import logs
 from sottovoce.network.agent import Agent
 from sottovoce.network.home import Household
 from sottovoce.network.store import Store
-from sottovoce.problem.folder import save_problem
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.save import save_problem
 
 runner = CliRunner()
 status_app = typer.Typer()

@@ -3,12 +3,16 @@ from __future__ import annotations
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.errors import ProblemError
-from sottovoce.network.files import read_public
+from sottovoce.problem.folder import read_agent, read_public
 
 CLOUD = """\
 # Written by hand: a comment, and an odd layout.
@@ -123,31 +127,112 @@ BROKEN = {
     "no agents": (CLOUD.replace("[[agents]]", "[[agent]]"), "may have format, agents"),
     "an empty list of agents": ("agents = []\nconstraints = []\n", "at least one agent"),
     "a missing bound": (CLOUD.replace("lower = -1\n", ""), "agent 1 needs 'lower'"),
-    "text for a bound": (CLOUD.replace("lower = -1", 'lower = "a"'), "line 3.*wrong type"),
+    "text for a bound": (CLOUD.replace("lower = -1", 'lower = "a"'), "line 3.*must be a number"),
     "duplicate constraints": (
         CLOUD.replace('name = "disc"', 'name = "g1"'),
         "names must differ, got constraint g1 twice",
     ),
     "a newer format": ("format = 99\n" + CLOUD, "format must be 1, got 99"),
     "crossed bounds": (CLOUD.replace("upper = 1\n", "upper = -5\n"), "lower must not exceed"),
+    "half a dimension": (CLOUD.replace("upper = 1\n", "upper = 1\ndim = 1.5\n"), "whole number"),
+    "a format that is no number": ('format = "1"\n' + CLOUD, "format must be 1, got '1'"),
+    "a table for the agents": (
+        CLOUD.replace("[[agents]]", "[agents]", 1).replace("[[agents]]", "[agents.b]"),
+        "agents must be a list",
+    ),
+    "a number for a constraint": (CLOUD.replace('"x1 + x2 <= 1"', "3"), "must be text"),
+    "rounds in words": (CLOUD + "rounds = 'a'\n", "whole number of at least 1, got 'a'"),
+    "half a round": (CLOUD + "rounds = 1.5\n", "whole number of at least 1, got 1.5"),
+    "an unknown adjacency": (
+        CLOUD.replace("delta = 0.05", 'adjacency = "all"'),
+        "line 18: adjacency .* got 'all'",
+    ),
+    "an epsilon in words": (CLOUD.replace('"ln(3)"', '"much"'), "line 17: epsilon"),
+    "a truth for delta": (CLOUD.replace("0.05", "true"), "line 18: delta .* got True"),
+    "a date for a radius": (CLOUD.replace("delta = 0.05", "radius = 2020-01-01"), "radius .* got"),
+    "an unknown algorithm": (CLOUD + 'algorithm = "best"\n', "averaging, tikhonov, got 'best'"),
+    "a setting that is no table": ("privacy = 3\n" + CLOUD.split("[privacy]")[0], "a table"),
     "a nan bound": (CLOUD.replace("upper = 1\n", "upper = nan\n"), "must be finite"),
 }
 
 
+def _read_by_a_device(folder: Path) -> object:
+    return read_agent(folder / "agents" / "1.toml")
+
+
+@pytest.mark.parametrize("read", [sv.load_problem, read_public, _read_by_a_device])
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_file_says_what_is_wrong(case: str, tmp_path: Path) -> None:
+def test_a_broken_file_says_what_is_wrong_to_everybody_who_reads_it(
+    case: str, read: Callable[[Path], object], tmp_path: Path
+) -> None:
     text, message = BROKEN[case]
     with pytest.raises(ProblemError, match=message):
-        sv.load_problem(write(tmp_path / "a", text))
+        read(write(tmp_path / "a", text))
 
 
-@pytest.mark.parametrize("read", [sv.load_problem, read_public])
-def test_labels_of_agents_are_unique_in_files(
-    read: Callable[[Path], sv.Problem], tmp_path: Path
+BROKEN_AGENTS = {
+    "text for a start": ('objective = "x1"\nstart = "a"\n', "line 2: start .* must be a number"),
+    "a start outside": ('objective = "x1"\nstart = 7.25\n', "line 2: start of x1 must be 1 number"),
+    "too many numbers": ('objective = "x1"\nstart = [0, 0]\n', "start of x1 must be 1 number"),
+    "a start that is no number": ('objective = "x1"\nstart = nan\n', "start of x1 must be"),
+    "a list with a text": ('objective = "x1"\nstart = [7.25, "a"]\n', "start .* must be a number"),
+    "a table for a start": ('objective = "x1"\nstart = {}\n', "start .* must be a number"),
+    "no objective": ("start = 0\n", "needs 'objective'"),
+    "a number for an objective": ("objective = 3\n", "objective .* must be text"),
+    "another name": ('agent = "x2"\nobjective = "x1"\n', "agent must be 'x1'"),
+    "an unknown key": ('objective = "x1"\nstrat = 0\n', "line 2: .* got 'strat'"),
+}
+
+
+@pytest.mark.parametrize("read", [sv.load_problem, _read_by_a_device])
+@pytest.mark.parametrize("case", BROKEN_AGENTS)
+def test_a_broken_agents_file_says_what_is_wrong_and_no_private_number(
+    case: str, read: Callable[[Path], object], tmp_path: Path
 ) -> None:
-    folder = write(tmp_path / "a", CLOUD.replace('"x2"', '"x1"'))
-    with pytest.raises(ProblemError, match="names must differ, got x1 twice"):
-        read(folder)
+    text, message = BROKEN_AGENTS[case]
+    with pytest.raises(ProblemError, match=message) as caught:
+        read(write(tmp_path / "a", **{"1": text}))
+    assert "7.25" not in str(caught.value)
+
+
+# Every letter that UTF-8 can write, those that TOML and people trip over more often.
+_LETTERS = st.one_of(
+    st.sampled_from("\"\\'\n\r\t\0\x7f[]#=\u2028é→𝛿"), st.characters(exclude_categories=["Cs"])
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=st.text(_LETTERS), epsilon=st.floats(0.01, 10) | st.just("ln(3)"), radius=st.lists(
+    st.floats(0.1, 9), min_size=2, max_size=2))  # fmt: skip
+def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
+    name: str, epsilon: float | str, radius: list[float]
+) -> None:
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(
+        states=x,
+        objectives=list(x),
+        constraints={name: x[0] + x[1] <= 1},
+        privacy={"epsilon": epsilon, "radius": tuple(map(np.float64, radius))},
+    )
+    with TemporaryDirectory() as folder:
+        sv.save_problem(problem, folder)
+        again = sv.load_problem(folder)
+        assert again.cloud.row_labels() == [name]
+        assert again.fingerprint == problem.fingerprint
+        assert again.privacy == {"epsilon": epsilon, "radius": radius}
+        sv.save_problem(again, folder)
+
+
+def test_settings_of_the_wrong_type_are_refused_in_python_too() -> None:
+    x = sv.states(1, lower=0, upper=1)
+    for table, name in (
+        ({"epsilon": True}, "privacy"),
+        ({"epsilons": 1.0}, "privacy"),
+        ({"c1": "one third"}, "schedule"),
+        (["rounds"], "schedule"),
+    ):
+        with pytest.raises(ProblemError, match=rf"\[{name}\]|got"):
+            sv.Problem(states=x, objectives=[x[0]], constraints=[x[0] <= 1], **{name: table})
 
 
 def test_missing_and_surplus_agent_files_are_named(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ from sottovoce.cli.progress import working
 from sottovoce.errors import InputError
 from sottovoce.network import logs, loop
 from sottovoce.network.cloud import LINGER_SECONDS, Cloud, CloudResult, Straggler
-from sottovoce.network.files import read_public
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.folder import read_public
 from sottovoce.problem.problem import Problem
 
 ROUNDS = 2_000

@@ -34,8 +34,9 @@ from sottovoce.network.store import multipliers
 from sottovoce.network.tls import client_context
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
-from sottovoce.problem.folder import load_problem, save_problem
+from sottovoce.problem.folder import load_problem
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.save import save_problem
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 

@@ -12,8 +12,8 @@ import sympy as sp
 
 from sottovoce.engine.formulas import Fleet, formulas, part_of
 from sottovoce.errors import InputError
-from sottovoce.network.files import read_agent
 from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.folder import read_agent
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]

@@ -2,64 +2,29 @@
 
 ``problem.toml`` holds what the cloud knows: agents and their boxes, constraints as text, privacy
 and schedule. ``agents/1.toml``, ``agents/2.toml``, ... hold what one agent alone knows: its
-objective as text and its start.
+objective as text and its start. ``load_problem`` reads everything and belongs on the machine where
+the problem was written; a server has ``problem.toml`` alone, which ``read_public`` reads; a device
+has ``problem.toml`` and one ``agents/i.toml``, which ``read_agent`` reads. All three read a file in
+the same way.
 """
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sympy as sp
 
-from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Group, States, states
-from sottovoce.problem.printer import write_constraint, write_expression
-from sottovoce.problem.problem import Problem
+from sottovoce.errors import InputError, ProblemError
+from sottovoce.problem.agents import Array, Group, States, states
+from sottovoce.problem.document import Document, read_document
+from sottovoce.problem.problem import AgentView, CloudView, Problem
+from sottovoce.problem.settings import Setting, check_setting
 from sottovoce.problem.text import parse_constraint, parse_expression
 
 FORMAT = 1
-PRIVACY_KEYS = ("epsilon", "delta", "radius", "adjacency", "rounds")
-SCHEDULE_KEYS = ("algorithm", "gamma_bar", "alpha_bar", "c1", "c2", "rounds")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Document:
-    """One TOML file: where it is, its text and its tables."""
-
-    path: str
-    text: str
-    tables: Mapping[str, Any]
-
-    def at(self, needle: str, after: str = "") -> str:
-        """Where ``needle`` stands, for messages: the file and the line."""
-        start = max(self.text.find(after), 0) if after else 0
-        place = self.text.find(needle, start)
-        return (
-            self.path
-            if place < 0
-            else f"{self.path}, line {self.text.count(chr(10), 0, place) + 1}"
-        )
-
-    def check_keys(self, table: Mapping[str, Any], known: tuple[str, ...], what: str) -> None:
-        for key in table:
-            if key not in known:
-                raise ProblemError(
-                    f"{self.at(key)}: {what} may have {', '.join(known)}, got {key!r}"
-                )
-
-    def require(self, table: Mapping[str, Any], key: str, kind: Any, what: str) -> Any:
-        if key not in table:
-            raise ProblemError(f"{self.path}: {what} needs {key!r}: add a line {key} = ...")
-        if not isinstance(table[key], kind) or isinstance(table[key], bool):
-            raise ProblemError(
-                f"{self.at(key)}: {key} of {what} has the wrong type, got {table[key]!r}"
-            )
-        return table[key]
 
 
 def load_problem(folder: str | Path) -> Problem:
@@ -67,100 +32,106 @@ def load_problem(folder: str | Path) -> Problem:
 
     Nothing in the files is ever executed: formulas go through the parser of ``problem.text``.
     """
-    root = Path(folder)
-    cloud = _read(root, "problem.toml")
-    cloud.check_keys(
-        cloud.tables, ("format", "agents", "constraints", "privacy", "schedule"), "problem.toml"
+    root = path_of(folder, "folder")
+    cloud = read_document(root / "problem.toml")
+    public = _public(cloud)
+    groups = public["states"].groups
+    privates = {f"agents/{i + 1}.toml": group for i, group in enumerate(groups)}
+    files = {name: read_document(root / name) for name in privates}
+    _refuse_surplus_agents(root, len(groups))
+    symbols = _symbols(groups)
+    known = [_agent_file(files[name], group, symbols) for name, group in privates.items()]
+    return Problem(
+        **public,
+        objectives=[objective for objective, _ in known],
+        start=[start for _, start in known],
+        source={"problem.toml": cloud.text} | {name: file.text for name, file in files.items()},
     )
-    if cloud.tables.get("format", FORMAT) != FORMAT:
+
+
+def read_public(folder: str | Path) -> Problem:
+    """Read ``problem.toml`` alone: a problem whose objectives are all 0, being private."""
+    public = _public(read_document(path_of(folder, "folder") / "problem.toml"))
+    return Problem(**public, objectives=[sp.Integer(0)] * len(public["states"]))
+
+
+def read_agent(path: str | Path) -> tuple[CloudView, int, AgentView]:
+    """Read ``FOLDER/agents/3.toml``: the public problem, the agent's number and what it knows."""
+    file = path_of(path, "path")
+    if not file.stem.isdecimal():
+        raise ProblemError(f"an agent's file must be called 1.toml, 2.toml, ..., got {file.name}")
+    number = int(file.stem)
+    problem = read_public(file.absolute().parent.parent)
+    group = problem.groups[problem.cloud.locate(number)[0]]
+    objective, start = _agent_file(read_document(file), group, _symbols(problem.groups))
+    view = AgentView(
+        name=group.name,
+        symbols=group.symbols,
+        lower=group.lower[0],
+        upper=group.upper[0],
+        objective=objective,
+        start=start,
+    )
+    return problem.cloud, number, view
+
+
+def path_of(given: Any, name: str) -> Path:
+    """Return a path that the user gave, or refuse what is none."""
+    try:
+        return Path(given)
+    except TypeError:
+        raise InputError(f"{name} must be a path, got {name}={given!r:.60}") from None
+
+
+def _symbols(groups: tuple[Group, ...]) -> dict[str, sp.Symbol]:
+    return {s.name: s for group in groups for s in group.symbols}
+
+
+def _public(document: Document) -> dict[str, Any]:
+    """What ``problem.toml`` says, as arguments of ``Problem``."""
+    known = ("format", "agents", "constraints", "privacy", "schedule")
+    document.check_keys(document.tables, known, "problem.toml")
+    number = document.tables.get("format", FORMAT)
+    if isinstance(number, bool) or number != FORMAT:
         raise ProblemError(
-            f"{cloud.at('format')}: format must be {FORMAT}, got {cloud.tables['format']!r}: "
+            f"{document.at('format')}: format must be {FORMAT}, got {number!r:.60}: "
             "this file needs a newer version of sottovoce"
         )
-    agents = _agents(cloud)
-    symbols = {s.name: s for group in agents.groups for s in group.symbols}
-    privates = [_read(root, f"agents/{i + 1}.toml") for i in range(len(agents))]
-    _refuse_surplus_agents(root, len(agents))
-    private = [_agent_file(d, g, symbols) for d, g in zip(privates, agents.groups, strict=True)]
-    return Problem(
-        states=agents,
-        objectives=[objective for objective, _ in private],
-        constraints=_constraints(cloud, symbols),
-        start=[start for _, start in private],
-        privacy=_settings(cloud, "privacy", PRIVACY_KEYS),
-        schedule=_settings(cloud, "schedule", SCHEDULE_KEYS),
-        source={document.path: document.text for document in (cloud, *privates)},
-    )
+    agents = _agents(document)
+    return {
+        "states": agents,
+        "constraints": _constraints(document, _symbols(agents.groups)),
+        "privacy": _settings(document, "privacy"),
+        "schedule": _settings(document, "schedule"),
+    }
 
 
-def save_problem(problem: Problem, folder: str | Path) -> None:
-    """Write a problem as a folder; one that was read from files is written back unchanged.
-
-    Reading the folder again gives the same problem. Fleets have no file form: state them in
-    Python.
-    """
-    root = Path(folder)
-    files = problem.source if problem.source is not None else _write(problem)
-    for path in files:
-        if (root / path).exists() and (root / path).read_text(encoding="utf-8") != files[path]:
-            raise ProblemError(
-                f"{root / path} exists already with other content: choose a new folder"
-            )
-    (root / "agents").mkdir(parents=True, exist_ok=True)
-    for path, text in files.items():
-        (root / path).write_text(text, encoding="utf-8")
-        if path.startswith("agents/"):
-            (root / path).chmod(0o600)
-
-
-def _read(root: Path, name: str) -> _Document:
-    path = root / name
-    try:
-        text = path.read_text(encoding="utf-8")
-        return _Document(path=name, text=text, tables=tomllib.loads(text))
-    except (FileNotFoundError, NotADirectoryError):
-        raise ProblemError(f"{path} must exist, got no such file: write it by hand or save a "
-                           "problem with sv.save_problem") from None  # fmt: skip
-    except UnicodeDecodeError as error:
-        raise ProblemError(f"{path} must be UTF-8 text, got other bytes") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ProblemError(f"{path} must be TOML: {error}") from error
-    except RecursionError:
-        raise ProblemError(f"{path} must be TOML without deep nesting") from None
-
-
-def _agents(document: _Document) -> States:
-    tables = document.require(document.tables, "agents", list, "problem.toml")
+def _agents(document: Document) -> States:
+    tables = document.listed("agents")
     if not tables:
         raise ProblemError(f"{document.at('agents')}: a problem needs at least one agent, got none")
     names, dims, lowers, uppers = [], [], [], []
     for i, table in enumerate(tables):
         what = f"agent {i + 1}"
-        if not isinstance(table, dict):
-            raise ProblemError(f"{document.at('agents')}: {what} must be a table, got {table!r}")
         document.check_keys(table, ("name", "dim", "lower", "upper"), what)
-        names.append(document.require({"name": f"x{i + 1}", **table}, "name", str, what))
-        dims.append(document.require({"dim": 1, **table}, "dim", int, what))
-        lowers.append(document.require(table, "lower", (int, float, list), what))
-        uppers.append(document.require(table, "upper", (int, float, list), what))
+        names.append(document.text_of({"name": f"x{i + 1}", **table}, "name", what))
+        dims.append(document.whole({"dim": 1, **table}, "dim", what))
+        lowers.append(document.numbers(table, "lower", what))
+        uppers.append(document.numbers(table, "upper", what))
     try:
         return states(len(tables), lower=lowers, upper=uppers, dim=dims, names=names)
     except ProblemError as error:
         raise ProblemError(f"{document.path}: {error}") from error
 
 
-def _constraints(document: _Document, symbols: Mapping[str, sp.Symbol]) -> dict[str, sp.Basic]:
-    tables = document.require(document.tables, "constraints", list, "problem.toml")
+def _constraints(document: Document, symbols: Mapping[str, sp.Symbol]) -> dict[str, sp.Basic]:
     constraints: dict[str, sp.Basic] = {}
-    for j, table in enumerate(tables):
+    for j, entry in enumerate(document.listed("constraints")):
         what = f"constraint {j + 1}"
-        if isinstance(table, str):
-            table = {"expression": table}
-        if not isinstance(table, dict):
-            raise ProblemError(f"{document.at('constraints')}: {what} must be a text or a table")
+        table = {"expression": entry} if isinstance(entry, str) else entry
         document.check_keys(table, ("name", "expression"), what)
-        name = document.require({"name": f"g{j + 1}", **table}, "name", str, what)
-        text = document.require(table, "expression", str, what)
+        name = document.text_of({"name": f"g{j + 1}", **table}, "name", what)
+        text = document.text_of(table, "expression", what)
         where = document.at(text.split("\n")[0], after="constraints")
         if name in constraints:
             raise ProblemError(f"{where}: names must differ, got constraint {name} twice")
@@ -169,17 +140,32 @@ def _constraints(document: _Document, symbols: Mapping[str, sp.Symbol]) -> dict[
     return constraints
 
 
+def _settings(document: Document, name: str) -> dict[str, Setting]:
+    table = document.tables.get(name, {})
+    if not isinstance(table, dict):
+        raise ProblemError(f"{document.at(name)}: {name} must be a table [{name}]")
+    found = {}
+    for key, value in table.items():
+        try:
+            found[key] = check_setting(name, key, value)
+        except ProblemError as error:
+            raise ProblemError(f"{document.at(key, after=f'[{name}]')}: {error}") from None
+    return found
+
+
 def _agent_file(
-    document: _Document, group: Group, symbols: Mapping[str, sp.Symbol]
-) -> tuple[sp.Expr, Any]:
-    document.check_keys(document.tables, ("agent", "objective", "start"), document.path)
-    name = document.tables.get("agent", group.name)
+    document: Document, group: Group, symbols: Mapping[str, sp.Symbol]
+) -> tuple[sp.Expr, Array]:
+    """The objective and the start, shape (d,), of the one agent of a group."""
+    what = f"the file of {group.name}"
+    document.check_keys(document.tables, ("agent", "objective", "start"), what)
+    name = document.text_of({"agent": group.name, **document.tables}, "agent", what)
     if name != group.name:
         raise ProblemError(
             f"{document.at('agent')}: agent must be {group.name!r}, as problem.toml calls it, "
-            f"got {name!r}"
+            f"got {name!r:.60}"
         )
-    text = document.require(document.tables, "objective", str, document.path)
+    text = document.text_of(document.tables, "objective", what)
     where = document.at(text.split("\n")[0])
     objective = parse_expression(text, symbols, where=where)
     for symbol in sorted(objective.free_symbols - set(group.symbols), key=str):
@@ -187,16 +173,17 @@ def _agent_file(
             f"{where}: the objective of {group.name} may name its own state only, got {symbol}: "
             "put what couples agents into a constraint"
         )
-    start = document.tables.get("start")
-    return objective, None if start is None else np.asarray(start, dtype=np.float64)
-
-
-def _settings(document: _Document, name: str, known: tuple[str, ...]) -> Mapping[str, Any]:
-    table = document.tables.get(name, {})
-    if not isinstance(table, dict):
-        raise ProblemError(f"{document.at(name)}: {name} must be a table [{name}]")
-    document.check_keys(table, known, f"[{name}]")
-    return table
+    lower, upper = group.lower[0], group.upper[0]
+    if "start" not in document.tables:
+        return objective, np.clip(np.zeros(group.dim), lower, upper)
+    start = np.atleast_1d(np.array(document.numbers(document.tables, "start", what), dtype=float))
+    # The values stay unsaid: a start is private, and messages end up in logs.
+    if start.shape != lower.shape or not np.all((lower <= start) & (start <= upper)):
+        raise ProblemError(
+            f"{document.at('start')}: start of {group.name} must be {group.dim} "
+            f"number{'s' if group.dim > 1 else ''} inside its box: move it inside the bounds"
+        )
+    return objective, start
 
 
 def _refuse_surplus_agents(root: Path, count: int) -> None:
@@ -207,44 +194,3 @@ def _refuse_surplus_agents(root: Path, count: int) -> None:
             f"agents/{surplus[0]} belongs to no agent: problem.toml has {count}; "
             "add the agent there or remove the file"
         )
-
-
-def _write(problem: Problem) -> dict[str, str]:
-    lines = [f"format = {FORMAT}"]
-    for group in problem.groups:
-        if group.count != 1:
-            raise ProblemError(
-                f"only agents stated one by one can be written as files, got the fleet "
-                f"{group.name} of {group.count}"
-            )
-        lines += ["", "[[agents]]", f'name = "{group.name}"']
-        lines += [f"dim = {group.dim}"] if group.dim > 1 else []
-        lines += [f"lower = {_bounds(group.lower)}", f"upper = {_bounds(group.upper)}"]
-    for constraint in problem.constraints:
-        lines += ["", "[[constraints]]", f'name = "{constraint.name}"']
-        lines += [f'expression = "{write_constraint(constraint.rest[0])}"']
-    for name, table in (("privacy", problem.privacy), ("schedule", problem.schedule)):
-        if table:
-            lines += ["", f"[{name}]", *(f"{k} = {_scalar(v)}" for k, v in table.items())]
-    files = {"problem.toml": "\n".join(lines) + "\n"}
-    for i, group in enumerate(problem.groups):
-        lines = [
-            f'agent = "{group.name}"',
-            f'objective = "{write_expression(problem.objectives[i])}"',
-        ]
-        lines += [f"start = {_bounds(problem.start[i])}"]
-        files[f"agents/{i + 1}.toml"] = "\n".join(lines) + "\n"
-    return files
-
-
-def _bounds(values: Any) -> str:
-    flat = [repr(float(v)) for v in np.ravel(values)]
-    return flat[0] if len(flat) == 1 else f"[{', '.join(flat)}]"
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{value}"'
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_scalar(v) for v in value)}]"
-    return repr(value)

@@ -32,6 +32,7 @@ from sottovoce.problem.agents import (
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.settings import check_settings
 from sottovoce.problem.text import parse_constraint, parse_expression
 
 
@@ -153,8 +154,8 @@ class Problem:
             objectives=_objectives(objectives, groups),
             cloud=_cloud(groups, _constraints(constraints, groups)),
             start=_start(start, groups),
-            privacy=MappingProxyType(dict(privacy or {})),
-            schedule=MappingProxyType(dict(schedule or {})),
+            privacy=MappingProxyType(check_settings("privacy", privacy or {})),
+            schedule=MappingProxyType(check_settings("schedule", schedule or {})),
             source=None if source is None else MappingProxyType(dict(source)),
         )
 
