@@ -4,6 +4,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -225,12 +226,13 @@ def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
 
 def test_settings_of_the_wrong_type_are_refused_in_python_too() -> None:
     x = sv.states(1, lower=0, upper=1)
-    for table, name in (
+    wrong: list[tuple[Any, str]] = [
         ({"epsilon": True}, "privacy"),
         ({"epsilons": 1.0}, "privacy"),
         ({"c1": "one third"}, "schedule"),
         (["rounds"], "schedule"),
-    ):
+    ]
+    for table, name in wrong:
         with pytest.raises(ProblemError, match=rf"\[{name}\]|got"):
             sv.Problem(states=x, objectives=[x[0]], constraints=[x[0] <= 1], **{name: table})
 
