@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sparse
@@ -79,8 +81,53 @@ def test_sparse_weights_with_agents_that_cannot_move_have_a_typical_slope() -> N
     assert certified(problem).smallest()[0] == pytest.approx(2.0)
 
 
+def test_every_agent_moves_the_released_gradients_of_every_other() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(
+        states=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
+    )
+    expected = [[22, 220], [2, 20], [20, 200]]
+    np.testing.assert_allclose(certified(problem).dense(), expected, rtol=1e-9)
+
+
 def test_decimal_coefficients_are_differentiated_without_rounding() -> None:
     x = sv.states(1, lower=0, upper=1)
     problem = sv.Problem(states=x, objectives=[x[0]], constraints=[0.1 * x[0] ** 3 <= 1])
     bound = certified(problem).dense()[0, 0]
     assert sp.Rational(bound) >= 3 * sp.Rational(0.1)
+
+
+@pytest.mark.parametrize("centre", [-1.0, 4.0])
+def test_a_fleets_slope_is_the_steepest_at_either_end(centre: float) -> None:
+    ev = sv.fleet(3, lower=[0.0, 1.0, 2.0], upper=[1.0, 2.0, 3.0])
+    problem = sv.Problem(
+        states=ev, objectives=ev.state, constraints=[sv.total(ev, (ev.state - centre) ** 2) <= 90]
+    )
+    ends = np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])
+    np.testing.assert_allclose(
+        certified(problem).dense()[0], np.abs(2 * (ends - centre)).max(axis=0), rtol=1e-12
+    )
+
+
+def test_convexity_that_is_not_proven_shortens_no_search() -> None:
+    # A bump too narrow for any sample to meet: its slope exceeds that of both ends four times.
+    height, width, at = 1e-5, 1e-6, sp.Rational(3717, 10_000)
+    ev = sv.fleet(3, lower=0.0, upper=1.0)
+    bump = sp.Float(height) * sp.exp(-(((ev.state - at) / sp.Float(width)) ** 2))
+    problem = sv.Problem(
+        states=ev, objectives=ev.state, constraints=[sv.total(ev, ev.state**2 + bump) <= 5]
+    )
+    certificate = sv.certify(problem.cloud, tighten=False)
+    assert {a.name: a.status for a in certificate.assumptions}["convexity of g1"] == "numerical"
+    steepest = float(2 * at) + height / width * np.sqrt(2 / np.e)
+    assert steepest > 9
+    assert np.all(certificate.sensitivity.dense() >= steepest * (1 - 1e-5))
+
+
+@pytest.mark.parametrize("kind", [np.array, sparse.csr_array], ids=["dense", "sparse"])
+def test_negative_weights_move_a_sum_as_far_as_positive_ones(kind: Any) -> None:
+    ev = sv.fleet(3, lower=0.0, upper=1.0)
+    weights = np.array([[2.0, -3.0, 0.5], [-1.0, 4.0, -6.0]])
+    total = sv.total(ev, ev.state, weights=kind(weights))
+    problem = sv.Problem(states=ev, objectives=ev.state, constraints=[total <= [1, 1]])
+    np.testing.assert_allclose(certified(problem).dense(), np.abs(weights), rtol=1e-12)

@@ -162,6 +162,13 @@ def test_a_spent_budget_leaves_a_looser_bound_that_still_holds() -> None:
     assert bounds[1] > 1.01 * Q**2
 
 
+def test_a_bound_holds_where_no_search_has_looked() -> None:
+    peak = X[0] + 9 / (1 + ((X[0] - sympy.Rational(3717, 1000)) * 10**9) ** 2)
+    bound = supremum([peak], TEN, budget=20)
+    assert bound.found < 10.1
+    assert bound.upper >= 3.717 + 9
+
+
 def test_a_smaller_tolerance_gives_a_smaller_gap() -> None:
     expr = [sympy.diff(LENGTH, X[0], X[1])]
     check(expr, supremum(expr, TEN, tolerance=1e-4), 1 / (3 * math.sqrt(3)), 1.5e-4)

@@ -72,6 +72,15 @@ def test_releases_are_stored_as_integers_and_never_overwritten(tmp_path: Path) -
     assert np.frombuffer(blob, dtype="<i8").tolist() == [1, 2]
 
 
+def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
+    for _ in ("new", "opened again"):
+        store = Store(tmp_path / "run.db")
+        pragmas = ("journal_mode", "synchronous", "secure_delete")
+        found = [store._database.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
+        assert found == ["wal", 2, 1]  # 2: FULL, the write-ahead log is synced at every commit
+        store.close()
+
+
 @pytest.mark.parametrize("keep", [True, False])
 def test_states_of_earlier_rounds_are_erased_unless_asked_for(tmp_path: Path, keep: bool) -> None:
     store = Store(tmp_path / "run.db", keep_states=keep)

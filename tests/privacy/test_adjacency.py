@@ -39,6 +39,12 @@ def test_everything_takes_the_diameter_and_a_point_has_none() -> None:
     assert b[1] == 0.0
 
 
+def test_every_agent_of_a_fleet_has_the_diameter_of_its_own_box() -> None:
+    lower, upper = [[0, 0], [-1, 2], [0, 0]], [[3, 4], [-1, 2], [12, 5]]
+    _, b = radii("everything", None, [fleet(3, lower=lower, upper=upper, dim=2)], agents=3)
+    np.testing.assert_allclose(b, [5.0, 0.0, 13.0], rtol=1e-12)
+
+
 sides = st.floats(-300, 150).map(lambda e: 10.0**e)
 
 

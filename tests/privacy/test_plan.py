@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.certify.sensitivity import Block, Sensitivity
 from sottovoce.errors import ConvexityError, InputError, PrivacyError, ProblemError
-from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.privacy.sampler import SecureSampler, reach_of
 from sottovoce.problem import gallery
@@ -192,6 +192,16 @@ def test_agents_may_ask_for_different_radii_epsilons_and_deltas(paper: Certifica
         assert promise.delta <= delta[agent - 1]
         assert promise.radius == made.radius[agent - 1]
     assert [promise.name for promise in map(made.guarantee, (1, 7))] == ["x1", "x7"]
+
+
+def test_a_guarantee_is_that_agents_own() -> None:
+    made = plan(linear([[1, 3, 9]]), epsilon=1, delta=1e-5, radius=1)
+    assert np.all(np.diff(made.gdp_mu) > 0)
+    for agent, mu in enumerate(made.gdp_mu.tolist(), start=1):
+        promise = made.guarantee(agent)
+        assert promise.gdp_mu == mu
+        assert promise.epsilon == epsilon_of(mu, 1e-5)
+        assert promise.delta == delta_of(mu, 1.0)
 
 
 def test_the_papers_problem_needs_a_hundredth_of_its_noise(paper: Certificate) -> None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.privacy import sampler as sampler_module
 from sottovoce.privacy.sampler import (
     DISCRETISATION,
     REACH,
@@ -73,12 +74,79 @@ def test_noise_is_gaussian_with_the_stated_sigma_and_no_smaller(
     assert p_value(0.97 * draws) < FALSE_ALARM
 
 
-def test_successive_draws_and_outputs_are_uncorrelated(draws: Floats) -> None:
-    limit = stats.norm.isf(FALSE_ALARM / 10) / math.sqrt(DRAWS)
-    for lag in range(1, 6):
-        assert abs(np.mean(draws[lag:] * draws[:-lag])) < limit
-    repeated = np.repeat(draws[::2], 2)
-    assert abs(np.mean(repeated[1:] * repeated[:-1])) > limit
+def check_tails(z: Floats, *, beyond: float) -> None:
+    """Compare how many draws lie this far out, on either side, with how many should."""
+    for side in (z, -z):
+        seen = stats.binom(z.size, stats.norm.sf(beyond))
+        count = int(np.sum(side > beyond))
+        assert seen.cdf(count) > FALSE_ALARM
+        assert seen.sf(count - 1) > FALSE_ALARM
+
+
+def test_the_tails_of_the_noise_are_there(draws: Floats) -> None:
+    for beyond in (2.0, 2.5, 3.0, 3.5):
+        check_tails(draws, beyond=beyond)
+        with pytest.raises(AssertionError):
+            check_tails(np.clip(draws, -beyond, beyond), beyond=beyond)
+
+
+def largest_correlation(z: Floats) -> float:
+    """The largest correlation with its own past, over every lag up to half of its length."""
+    spectrum = np.abs(np.fft.rfft(z - z.mean(), 2 * z.size)) ** 2
+    products = np.fft.irfft(spectrum)[: z.size // 2]
+    return float(np.max(np.abs(products[1:])) / products[0])
+
+
+def test_noise_is_uncorrelated_at_every_lag(draws: Floats) -> None:
+    # 100,000 lags, and twice as many with the squares, which a change of sign does not hide.
+    limit = stats.norm.isf(FALSE_ALARM / draws.size) / math.sqrt(draws.size)
+    echo = 0.8 * draws + 0.6 * np.roll(draws, 997) * np.where(np.arange(draws.size) % 2, 1, -1)
+    assert largest_correlation(draws) < limit
+    assert largest_correlation(np.square(draws)) < limit
+    assert largest_correlation(np.abs(echo)) > limit
+    assert largest_correlation(np.repeat(draws[::2], 2)) > limit
+
+
+@pytest.mark.slow
+def test_two_million_draws_have_their_tails_and_no_memory() -> None:
+    sampler = SecureSampler(np.ones(1000))
+    z = np.concatenate([sampler.release(np.zeros(1000)).values for _ in range(2_000)])
+    for beyond in (3.0, 3.5, 4.0, 4.3):
+        check_tails(z, beyond=beyond)
+    assert largest_correlation(z) < stats.norm.isf(FALSE_ALARM / z.size) / math.sqrt(z.size)
+
+
+def test_every_draw_is_released_once_as_it_came_however_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    issued: list[int] = []
+
+    def source(zeros: list[int]) -> list[int]:
+        # Distinct integers, up to 100 sigma from zero on both sides.
+        first = len(issued)
+        fresh = [(-1) ** i * (i * 2**20 + 3**i % 2**20) for i in range(first, first + len(zeros))]
+        issued.extend(fresh)
+        return fresh
+
+    monkeypatch.setattr(sampler_module, "_discrete_gaussian", lambda: source)
+    values = np.array([1e-3, -12.3456, 77.7, 1e5])
+    sampler = SecureSampler(SIGMA)
+    nearest = np.rint(values / grid_of(SIGMA)).astype(np.int64)
+    used: list[int] = []
+    for _ in range(1_500):
+        released = sampler.release(values)
+        assert released.multiples is not None
+        used += (released.multiples - nearest).tolist()
+    assert len(set(used)) == len(used) == 6_000
+    assert set(used) <= set(issued)
+    assert max(used) > 80 * STEPS
+    assert min(used) < -80 * STEPS
+
+
+def test_the_source_of_draws_does_not_saturate() -> None:
+    far = [2**40, -(2**40), 2**50, -(2**50)]
+    draws = sampler_module._discrete_gaussian()(far)
+    assert np.all(np.abs(np.subtract(draws, far)) < 60 * STEPS)  # beyond: never
 
 
 def could_be(y: Floats, value: float, sigma: float) -> NDArray[np.bool_]:
