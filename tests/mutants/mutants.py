@@ -316,6 +316,28 @@ SENT = (
         new="if False:",
         killed_by="tests/network/test_cloud.py::test_an_undernoised_plan_is_never_served",
     ),
+    Mutant(
+        name="stragglers held under trajectory adjacency",
+        file="network/setup.py",
+        old='if straggler == "hold" and plan.adjacency == "trajectory":',
+        new="if False:",
+        killed_by="tests/network/test_hold.py::test_hold_is_refused_under_trajectory_adjacency",
+    ),
+    Mutant(
+        name="a run that held agents continued under trajectory adjacency",
+        file="network/setup.py",
+        old='if plan.adjacency == "trajectory" and store.has_held():',
+        new="if False:",
+        killed_by="tests/network/test_hold.py::"
+        "test_a_store_with_held_rounds_is_not_continued_under_trajectory_adjacency",
+    ),
+    Mutant(
+        name="two agents of one name",
+        file="problem/problem.py",
+        old="    require_distinct_labels(groups)\n",
+        new="",
+        killed_by="tests/problem/test_problem.py::test_labels_of_agents_are_unique_in_a_problem",
+    ),
 )
 
 ACCOUNTING = (
