@@ -411,7 +411,7 @@ ACCOUNTING = (
         file="privacy/plan.py",
         old='reach = b if kind == "trajectory" else b * np.sqrt(covered) * (1.0 + 2.0**-50)',
         new='reach = b * np.sqrt(covered) * (1.0 + 2.0**-50) if kind == "per-round" else b',
-        killed_by=PLAN + "test_everything_means_the_diameter_of_every_box",
+        killed_by=PLAN + "test_more_rounds_cost_the_root_of_their_number",
     ),
     Mutant(
         name="radius per agent ignored",

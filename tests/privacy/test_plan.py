@@ -211,9 +211,11 @@ def test_the_papers_problem_needs_a_hundredth_of_its_noise(paper: Certificate) -
     assert made.gdp_mu.max() == pytest.approx(0.796227, abs=1e-6)
 
 
-def test_more_rounds_cost_the_root_of_their_number(paper: Certificate) -> None:
+@pytest.mark.parametrize("adjacency", ["per-round", "everything"])
+def test_more_rounds_cost_the_root_of_their_number(paper: Certificate, adjacency: str) -> None:
+    asked = ASKED if adjacency == "per-round" else {**ASKED, "radius": None}
     one, many = (
-        plan(paper, **ASKED, adjacency="per-round", rounds=rounds).sigma for rounds in (10, 1000)
+        plan(paper, **asked, adjacency=adjacency, rounds=rounds).sigma for rounds in (10, 1000)
     )
     assert many / one == pytest.approx(10, rel=1e-4)
 
