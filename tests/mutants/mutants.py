@@ -560,10 +560,17 @@ CERTIFIED = (
     Mutant(
         name="rounding of sums left out of the evaluation error",
         file="certify/evaluation.py",
-        old="lost = len(inner) * _UNIT * sum(reach)",
-        new="lost = 0.0 * sum(reach)",
+        old="lost = len(inner) * (_UNIT * reach + _UNDERFLOW)",
+        new="lost = 0.0 * reach",
         killed_by="tests/certify/test_evaluation.py::"
         "test_the_bound_is_larger_than_errors_that_cancellation_causes",
+    ),
+    Mutant(
+        name="underflow left out of the evaluation error",
+        file="certify/evaluation.py",
+        old="_UNDERFLOW = 2.0**-1022",
+        new="_UNDERFLOW = 0.0",
+        killed_by="tests/certify/test_evaluation.py::test_what_underflows_is_covered_by_the_bound",
     ),
     Mutant(
         name="domain without its margin",
