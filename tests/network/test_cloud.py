@@ -17,7 +17,7 @@ from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.engine.solve import solve
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.errors import HaltedError, RefusedError, StoreError
+from sottovoce.network.errors import BusyError, HaltedError, RefusedError, StoreError
 from sottovoce.network.outputs import Outputs
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.agent import Memory
@@ -186,9 +186,12 @@ def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
             ended.cancel()
 
     run(five_rounds_more())
-    backup = (tmp_path / "run.db").read_bytes()
+    backup = {name: (tmp_path / name).read_bytes() for name in ("run.db", "run.db.mark")}
     run(five_rounds_more())
-    (tmp_path / "run.db").write_bytes(backup)
+    (tmp_path / "run.db").write_bytes(backup["run.db"])
+    with pytest.raises(StoreError, match="lost"):
+        run(five_rounds_more())
+    (tmp_path / "run.db.mark").write_bytes(backup["run.db.mark"])
     with pytest.raises(HaltedError, match="rolled back"):
         run(five_rounds_more())
     assert summarise(tmp_path / "run.db").status == "halted"
@@ -333,7 +336,7 @@ def test_a_second_cloud_on_the_store_refuses_to_start(
     async def main() -> None:
         plan = plan_for(paper)
         async with serving(plan, keys, tmp_path / "run.db", rounds=5):
-            with pytest.raises(StoreError, match="another cloud"):
+            with pytest.raises(BusyError, match="another cloud"):
                 await Cloud(plan, rounds=5, keys=keys, store=tmp_path / "run.db").start()
 
     run(main())

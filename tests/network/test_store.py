@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 import stat
 import subprocess
@@ -12,13 +13,18 @@ from network_harness import plan_for
 
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.network.config import RunConfig
-from sottovoce.network.errors import HaltedError, StoreError
+from sottovoce.network.errors import BusyError, DiskError, HaltedError, StoreError
 from sottovoce.network.protocol.actions import Record
+from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.receipt import next_digest
+from sottovoce.network.rounds import release_bytes
 from sottovoce.network.setup import make_config
 from sottovoce.network.store import Store, multipliers, summarise
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem.problem import Problem
+
+UNPINNED = hashlib.sha256(b"").digest()
 
 
 def config(problem: Problem, store: Store, **changes: object) -> RunConfig:
@@ -26,14 +32,18 @@ def config(problem: Problem, store: Store, **changes: object) -> RunConfig:
     return make_config(plan_for(problem), Tikhonov(), **settings)  # type: ignore[arg-type]
 
 
-def record(k: int, x: float = 0.5) -> Record:
+def record(k: int, x: float = 0.5, first: bytes = UNPINNED) -> Record:
+    """Round k of a run whose chain begins with ``first``."""
+    previous, mu = first, np.zeros(2)
+    for j in range(1, k + 1):
+        previous = next_digest(previous, j, pack(mu), release_bytes(released()))
     return Record(
         k=k,
         x=np.full(3, x),
-        mu=np.zeros(2),
+        mu=mu,
         y=np.zeros(1),
         carried=np.ones(6) * k,
-        digest=bytes([k]) * 32,
+        digest=previous,
         held=frozenset({1}),
     )
 
@@ -102,7 +112,7 @@ def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
 
 def test_two_clouds_cannot_share_a_store(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db")
-    with pytest.raises(StoreError, match="another cloud"):
+    with pytest.raises(BusyError, match="another cloud"):
         Store(tmp_path / "run.db")
     code = "import sys; from sottovoce.network.store import Store; Store(sys.argv[1])"
     other = subprocess.run(
@@ -142,6 +152,8 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     path.write_bytes(b"not a database at all, but somebody's notes")
     with pytest.raises(StoreError):
         Store(path)
+    with pytest.raises(StoreError):
+        Store(path, new=True)
     assert path.read_bytes().startswith(b"not a database")
     with pytest.raises(StoreError):
         summarise(path)
@@ -153,7 +165,7 @@ def test_a_summary_can_be_read_while_a_cloud_writes_and_has_no_states(
     store = Store(tmp_path / "run.db")
     store.pin(config(paper, store))
     store.incident(Code.CONFLICT, (3,), 1)
-    store.commit(record(1, x=0.987654321), released())
+    store.commit(record(1, 0.987654321, config(paper, store).hash), released())
     summary = summarise(tmp_path / "run.db")
     assert (summary.status, summary.rounds, summary.held) == ("running", 1, 1)
     assert summary.incidents == {"conflict": 1}
@@ -162,10 +174,62 @@ def test_a_summary_can_be_read_while_a_cloud_writes_and_has_no_states(
     store.close()
 
 
-def test_a_flood_of_incidents_costs_no_more_than_its_bound(tmp_path: Path) -> None:
+def test_a_flood_of_incidents_takes_one_row_and_hides_no_conflict(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db")
-    for _ in range(5_000):
-        store.incident(Code.FLOOD, tuple(range(1, 500)), 1)
-    store.flush()
+    for k in range(120_000):
+        store.incident(Code.FLOOD, (k % 8, 9), 1)
+        if k % 30_000 == 0:
+            store.flush()
+    store.incident(Code.CONFLICT, (3,), 2)
     store.close()
-    assert summarise(tmp_path / "run.db").incidents == {"flood": 1_000}
+    assert summarise(tmp_path / "run.db").incidents == {"flood": 120_000, "conflict": 1}
+    database = sqlite3.connect(tmp_path / "run.db")
+    rows = database.execute("SELECT agent, count, last_k FROM incidents WHERE code = 'conflict'")
+    assert rows.fetchall() == [(3, 1, 2)]
+    assert database.execute("SELECT count(*) FROM incidents").fetchone() == (9,)
+    database.close()
+
+
+def test_an_emptied_incident_table_hides_nothing(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    store.incident(Code.CONFLICT, (3,), 2)
+    store.close()
+    database = sqlite3.connect(tmp_path / "run.db")
+    database.execute("DELETE FROM incidents")
+    database.commit()
+    database.close()
+    for read in (Store, summarise):
+        with pytest.raises(StoreError, match="incidents"):
+            read(tmp_path / "run.db")
+
+
+def test_a_symlinked_store_path_is_the_same_store(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    store = Store(tmp_path / "here" / "run.db")
+    (tmp_path / "there").symlink_to(tmp_path / "here")
+    (tmp_path / "other.db").symlink_to(tmp_path / "here" / "run.db")
+    for path in (tmp_path / "there" / "run.db", tmp_path / "other.db"):
+        with pytest.raises(BusyError, match="another cloud"):
+            Store(path)
+    store.commit(record(1), released())
+    store.close()
+    again = Store(tmp_path / "other.db")
+    assert again.digest(1) == record(1).digest
+    again.close()
+    assert not list(tmp_path.glob("other.db?*"))
+
+
+def test_a_disk_that_is_full_is_told_from_a_store_that_is_damaged(tmp_path: Path) -> None:
+    store = Store(tmp_path / "run.db")
+    pages = store._database.execute("PRAGMA page_count").fetchone()[0]
+    store._database.execute(f"PRAGMA max_page_count = {pages}")
+    k = 1
+    with pytest.raises(DiskError, match="full"):  # noqa: PT012  which round finds it is SQLite's
+        for k in range(1, 200):
+            store.commit(record(k), released())
+    store._database.execute("PRAGMA max_page_count = 1000000")
+    store.commit(record(k), released())
+    store.close()
+    again = Store(tmp_path / "run.db")
+    assert again.digest(k) == record(k).digest
+    again.close()

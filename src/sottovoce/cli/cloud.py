@@ -52,6 +52,9 @@ def cloud(
     keep_states: Annotated[
         bool, typer.Option("--keep-states", help="keep raw states of all rounds, for an audit")
     ] = False,
+    new: Annotated[
+        bool, typer.Option("--new", help="begin anew where the store has lost rounds")
+    ] = False,
     linger: Annotated[
         float, typer.Option(help="seconds to wait for agents that missed the end")
     ] = LINGER_SECONDS,
@@ -89,6 +92,7 @@ def cloud(
             deadline=None if deadline is None else _seconds(deadline),
             ledger=None if ledger is None else Ledger(ledger),
             keep_states=keep_states,
+            new=new,
             linger=linger,
         )
     )

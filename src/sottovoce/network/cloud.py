@@ -99,6 +99,7 @@ class Cloud:
         seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
             refuse unless they were told to expect it.
         keep_states: keep the raw states of every round in the store, for an audit.
+        new: begin a new run where the store is damaged or has lost rounds, and only there.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Cloud:
         ledger: Ledger | None = None,
         seed: int | None = None,
         keep_states: bool = False,
+        new: bool = False,
     ) -> None:
         check_request(plan, rounds, straggler, deadline)
         self.plan = plan
@@ -127,6 +129,7 @@ class Cloud:
         self._ledger = ledger
         self._seed = seed
         self._keep_states = keep_states
+        self._new = new
         self._metrics = Metrics()
         self._told: set[int] = set()
         self._supervisor = Supervisor(self._fail)
@@ -159,7 +162,9 @@ class Cloud:
 
         Raises:
             HaltedError: the store was rolled back.
-            StoreError: the store cannot be written; start again to continue.
+            StoreError: the store is damaged, or has lost rounds that were released.
+            DiskError: the store cannot be written now; start again to continue.
+            BusyError: another cloud has the store or the port.
             BudgetError: the ledger has no room for the run.
         """
         await self.start()
@@ -172,7 +177,7 @@ class Cloud:
         """Open the store, take the run's place in the ledger, and listen."""
         context = server_context(self._keys)
         self._gate = Gate(self._keys)
-        self._store = Store(self._path, keep_states=self._keep_states)
+        self._store = Store(self._path, keep_states=self._keep_states, new=self._new)
         try:
             self._prepare()
             app = web.Application()
@@ -251,7 +256,7 @@ class Cloud:
         self._machine = CloudMachine(
             setup_of(plan, self._algorithm, config.text, config.hash, self.rounds),
             Notary(round_key(self._keys), config.hash),
-            store.digest,
+            self._digest,
             last=last,
             done=store.status == "done",
             hold=self._deadline is not None,
@@ -265,6 +270,14 @@ class Cloud:
         )
         if self._machine.phase is Phase.DONE:
             self._ended.set()
+
+    def _digest(self, k: int) -> bytes | None:
+        """Read a round's digest; a store that is no longer what was written ends the process."""
+        try:
+            return self._store.digest(k)
+        except SottovoceError as error:
+            self._fail(error)
+            raise
 
     def _perform(self, actions: list[Action]) -> None:
         """Do what the machine asks for; never waits, so that rounds cannot interleave."""

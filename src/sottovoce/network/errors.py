@@ -1,4 +1,4 @@
-"""Errors of the network."""
+"""Errors of the network; which exit code each has says ``sottovoce.cli.exits``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class NetworkError(SottovoceError):
 
 
 class StoreError(NetworkError):
-    """The store of a run cannot be used; nothing may be released without it."""
+    """The store of a run is damaged, lost rounds or belongs to something else."""
 
 
 class HaltedError(NetworkError):
@@ -24,9 +24,25 @@ class IdentityError(NetworkError):
     """A key, certificate or revocation list is missing or wrong."""
 
 
+class DiskError(NetworkError):
+    """A file cannot be read or written now: a disk that is full, failing or not mounted."""
+
+
+class BusyError(NetworkError):
+    """Somebody else has what is needed: a store, a state file, a port."""
+
+
+class CrashedError(NetworkError):
+    """The cloud failed in the middle of something; a restart continues from the store."""
+
+
+class ExpiredError(NetworkError):
+    """A certificate has come to its end, or a clock is wrong."""
+
+
 @final
 class RefusedError(NetworkError):
-    """The other side refused, and trying again cannot help.
+    """The other side refused, and asking again at once cannot help.
 
     Attributes:
         code: why.

@@ -1,25 +1,19 @@
-"""What an agent keeps on its own disk: two slots, written in turn, each with its checksum.
-
-A process killed in the middle of a write leaves the other slot whole, so the agent goes on from
-the round before; a slot of a hundred bytes costs microseconds, not a file per round.
-"""
+"""What an agent keeps on its own disk, so that it goes on where it was killed."""
 
 from __future__ import annotations
 
 import os
-import struct
-import zlib
 from pathlib import Path
 from typing import Final, final
 
 import msgspec
 
 from sottovoce.network.errors import NetworkError
+from sottovoce.network.lock import own
 from sottovoce.network.protocol.agent import Memory
+from sottovoce.network.slots import Slots
 
-_MAGIC: Final = b"svagent2"
-_HEAD: Final = struct.Struct("<8sII")
-"""The magic, the body's checksum and its length."""
+_MAGIC: Final = b"svagent3"
 
 _decoder = msgspec.msgpack.Decoder(tuple[bytes, int, bytes, bytes, bytes])
 _encoder = msgspec.msgpack.Encoder()
@@ -27,53 +21,56 @@ _encoder = msgspec.msgpack.Encoder()
 
 @final
 class Saved:
-    """An agent's memory in a file that only its owner can read.
+    """An agent's memory in a file that only its owner can read, owned by one agent at a time.
 
     Args:
         path: the file, created if missing.
         start: what to begin with if nothing was saved.
 
     Raises:
+        BusyError: another process of this agent is running.
+        DiskError: the file cannot be opened.
         NetworkError: the file is something else, or damaged beyond both slots.
     """
 
     def __init__(self, path: str | os.PathLike[str], start: Memory) -> None:
-        self.path = Path(path)
-        # Room for everything in a memory that is not yet known to the first one.
-        self._slot = _HEAD.size + 256 + 2 * len(start.x)
+        self.path = Path(path).resolve()
+        self._lock = own(self.path, owner="agent")
         try:
-            self._file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as error:
-            raise NetworkError(f"{self.path} cannot be opened: {error.strerror}") from None
-        found = [m for m in (self._read(0), self._read(1)) if m is not None]
-        if not found and self.path.stat().st_size:
+            # Room for everything in a memory that is not yet known to the first one.
+            self._slots = Slots(self.path, _MAGIC, 256 + 2 * len(start.x))
+        except BaseException:
+            self._lock.close()
+            raise
+        try:
+            self.memory = self._load(start)
+        except BaseException:
             self.close()
-            raise NetworkError(f"{self.path} is not an agent's saved state, or is damaged")
-        self.memory = max(found, key=lambda m: m.round, default=start)
-        if len(self.memory.x) != len(start.x):
-            self.close()
-            raise NetworkError(f"{self.path} was saved by other agents: choose another file")
+            raise
 
     def write(self, memory: Memory) -> None:
-        """Keep a memory, in the slot that the previous round did not use."""
+        """Keep a memory, in the slot that the previous round did not use.
+
+        Raises:
+            DiskError: the disk is full or failing; what was saved before is still there.
+        """
         values = (memory.config, memory.round, memory.receipt, memory.x, memory.answer)
-        body = _encoder.encode(values)
-        slot = _HEAD.pack(_MAGIC, zlib.crc32(body), len(body)) + body
-        # What a longer body left behind the end of this one is never read.
-        os.pwrite(self._file, slot, self._slot * (memory.round % 2))
+        self._slots.write(memory.round, _encoder.encode(values))
         self.memory = memory
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file and give it back."""
+        self._slots.close()
+        self._lock.close()
 
-    def _read(self, slot: int) -> Memory | None:
-        data = os.pread(self._file, self._slot, self._slot * slot)
-        if len(data) < _HEAD.size:
-            return None
-        magic, mark, length = _HEAD.unpack_from(data)
-        body = data[_HEAD.size : _HEAD.size + length]
-        if magic != _MAGIC or zlib.crc32(body) != mark:
-            return None
-        config, k, receipt, x, answer = _decoder.decode(body)
-        return Memory(config=config, round=k, receipt=receipt, x=x, answer=answer)
+    def _load(self, start: Memory) -> Memory:
+        found = [
+            Memory(config=config, round=k, receipt=receipt, x=x, answer=answer)
+            for config, k, receipt, x, answer in map(_decoder.decode, self._slots.bodies())
+        ]
+        if not found and not self._slots.empty:
+            raise NetworkError(f"{self.path} is not an agent's saved state, or is damaged")
+        memory = max(found, key=lambda m: m.round, default=start)
+        if len(memory.x) != len(start.x):
+            raise NetworkError(f"{self.path} was saved by other agents: choose another file")
+        return memory

@@ -4,6 +4,8 @@ SQLite in WAL mode with synchronous=FULL: after a crash or a loss of power the s
 the rounds that were committed. It also holds the raw states of the last committed round, because a
 repeated message must be told from a conflicting one: mode 0600, and each commit erases the states
 of the round before unless ``keep_states`` asks otherwise. Releases, multipliers and incidents stay.
+On opening it is held against the seals of its rows, and against the mark of how far the run had
+got: a store that is damaged or has lost a round is refused.
 """
 
 from __future__ import annotations
@@ -11,70 +13,43 @@ from __future__ import annotations
 import os
 import sqlite3
 import struct
+import time
 import uuid
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, final
+from typing import Final, final
 
 import numpy as np
+from msgspec.structs import replace
 
 from sottovoce.network.config import RunConfig, read_config
+from sottovoce.network.database import (
+    Row,
+    Run,
+    Status,
+    connect,
+    connect_to_read,
+    damaged,
+    read_refusals,
+    read_rounds,
+    read_run,
+    trouble,
+    verify,
+)
 from sottovoce.network.errors import HaltedError, StoreError
+from sottovoce.network.incidents import Incidents
+from sottovoce.network.lock import own
+from sottovoce.network.mark import Mark, Reached, mark_of
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.codec import Floats, pack, unpack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.rounds import release_bytes
+from sottovoce.network.seal import seal
 from sottovoce.privacy.sampler import Released
 
-APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 2
-
-Status = Literal["running", "done", "halted"]
-
-TABLES: Final = f"""
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
-CREATE TABLE run (
-    only INTEGER PRIMARY KEY CHECK (only = 1),
-    run_id TEXT NOT NULL,
-    config TEXT,
-    status TEXT NOT NULL DEFAULT 'running',
-    reason TEXT NOT NULL DEFAULT '',
-    x BLOB,
-    created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))
-);
-CREATE TABLE rounds (
-    k INTEGER PRIMARY KEY,
-    x BLOB,
-    mu BLOB NOT NULL,
-    y BLOB NOT NULL,
-    release BLOB NOT NULL,
-    carried BLOB NOT NULL,
-    digest BLOB NOT NULL,
-    held BLOB NOT NULL
-);
-CREATE TABLE incidents (
-    number INTEGER PRIMARY KEY,
-    at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-    code TEXT NOT NULL,
-    agents TEXT NOT NULL,
-    k INTEGER NOT NULL
-);
-"""
-
-ERASE: Final = """
-CREATE TEMP TRIGGER erase AFTER INSERT ON main.rounds
-BEGIN UPDATE rounds SET x = NULL WHERE k = NEW.k - 1; END
-"""
-"""Makes erasing part of the statement that commits. TEMP: it is this process that asks for it."""
-
-INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-
-INCIDENTS: Final = 100_000
-"""Incidents kept; a flood must not fill the disk."""
-
-WAITING: Final = 1_000
-"""Incidents that may wait for the next commit."""
+INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+UPDATE: Final = "UPDATE run SET config = ?, status = ?, reason = ?, incidents = ?, seal = ?"
 
 
 @final
@@ -84,25 +59,41 @@ class Store:
     Args:
         path: the file, created if missing, in a directory that exists on a local disk.
         keep_states: keep the raw states of every round, for an audit.
+        new: begin a new run where a store is damaged or has lost rounds; its files are set aside.
 
     Raises:
-        StoreError: another cloud owns it, or it is not a store.
+        BusyError: another cloud owns it.
+        StoreError: it is not a store, is damaged, or has lost rounds that were released.
+        DiskError: it cannot be read or written now.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keep_states: bool = False) -> None:
-        self.path = Path(path)
-        self._incidents: list[tuple[str, str, int, int]] = []
-        self._lock = _own(self.path)
+    def __init__(
+        self, path: str | os.PathLike[str], *, keep_states: bool = False, new: bool = False
+    ) -> None:
+        # Two names of one file are one store, with one lock and one mark.
+        self.path = Path(path).resolve()
+        self._waiting = Incidents()
+        self._lock = own(self.path, owner="cloud")
         try:
-            self._database = _open(self.path, keep_states=keep_states)
+            self._open(keep_states=keep_states, new=new)
         except BaseException:
             self._lock.close()
             raise
-        row = self._one("SELECT run_id, config, status, reason FROM run")
-        self.run_id: str = row[0]
-        self.config: str | None = row[1]
-        self.status: Status = row[2]
-        self.reason: str = row[3]
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        return self._run.run_id
+
+    @property
+    def status(self) -> Status:
+        """Where the run is."""
+        return self._run.status
+
+    @property
+    def reason(self) -> str:
+        """Why it was halted."""
+        return self._run.reason
 
     def pin(self, config: RunConfig) -> None:
         """Bind the store to a configuration, or check that it is bound to this one.
@@ -116,90 +107,77 @@ class Store:
                 f"the run in {self.path} was halted for good: {self.reason}; start a new run with "
                 "a new store, which spends privacy anew"
             )
-        if self.config is None:
-            self._write("UPDATE run SET config = ?", (config.text,))
-            self.config = config.text
-        elif self.config != config.text:
+        if not self._run.config:
+            self._write(replace(self._run, config=config.text))
+        elif self._run.config != config.text:
             raise StoreError(
                 f"{self.path} must belong to this run, got a run that differs in "
-                f"{_difference(read_config(self.config), config)}: use the same command as before, "
-                "or a new store for a new run"
+                f"{_difference(read_config(self._run.config), config)}: use the same command as "
+                "before, or a new store for a new run"
             )
 
     def commit(self, record: Record, released: Released) -> None:
         """Write a round durably; returns only when it is on disk."""
+        row = _row(record, released)
         values = (
-            record.k,
-            pack(record.x),
-            pack(record.mu),
-            pack(record.y),
-            release_bytes(released),
-            pack(record.carried),
-            record.digest,
-            struct.pack(f"<{len(record.held)}q", *sorted(record.held)),
+            row.k,
+            row.x,
+            row.mu,
+            row.y,
+            row.release,
+            row.carried,
+            row.digest,
+            row.held,
+            row.seal,
+            seal(pack(record.x)),
         )
-        try:
-            if not self._incidents:
+        if self._waiting.total:
+            self._write(self._run, values)
+        else:
+            try:
                 # One statement is a transaction by itself, and the cheapest there is.
                 self._database.execute(INSERT, values)
-                return
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                self._database.execute(INSERT, values)
-                self._write_incidents()
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be written ({error}); nothing was sent") from None
+            except sqlite3.Error as error:
+                raise trouble(self.path, error) from None
+        self._rounds = record.k
+        self._mark.write(Reached(run_id=self.run_id, rounds=record.k, digest=record.digest))
 
     def finish(self, x: Floats) -> None:
         """Write the states after the last round."""
-        self._write("UPDATE run SET status = 'done', x = ?", (pack(x),))
-        self.status = "done"
+        self._write(replace(self._run, status="done"), x=pack(x))
 
     def halt(self, reason: str) -> None:
         """End the run for good."""
-        self._write("UPDATE run SET status = 'halted', reason = ?", (reason,))
-        self.status, self.reason = "halted", reason
+        self._write(replace(self._run, status="halted", reason=reason))
+        reached = self._mark.reached
+        self._mark.write(replace(reached or Reached(run_id=self.run_id), halted=True))
 
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
         """Note a refusal, to be written with the next commit or flush; it holds no value."""
-        if len(self._incidents) < WAITING:
-            self._incidents.append((code.value, ",".join(map(str, agents[:16])), k, INCIDENTS))
+        self._waiting.note(code, agents, k)
 
     def flush(self) -> None:
         """Write the incidents noted since the last commit."""
-        if not self._incidents:
-            return
-        try:
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                self._write_incidents()
-        except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be written ({error})") from None
-
-    def _write_incidents(self) -> None:
-        # A write of its own for each would let a flood of nonsense slow the rounds down.
-        self._database.executemany(
-            "INSERT INTO incidents (code, agents, k) SELECT ?, ?, ? "
-            "WHERE (SELECT coalesce(max(number), 0) FROM incidents) < ?",
-            self._incidents,
-        )
-        self._incidents.clear()
+        if self._waiting.total:
+            self._write(self._run)
 
     def digest(self, k: int) -> bytes | None:
-        """The digest of a committed round, None for any other."""
-        row = self._database.execute("SELECT digest FROM rounds WHERE k = ?", (k,)).fetchone()
-        return None if row is None else bytes(row[0])
+        """The digest of a committed round, None for one that is still to come.
+
+        Raises:
+            StoreError: the round is not as it was written.
+        """
+        if not 1 <= k <= self._rounds:
+            return None
+        for row in read_rounds(self._database, self.path, f"WHERE k = {k:d}"):
+            return row.digest
+        raise damaged(self.path, f"round {k} is missing")
 
     def last(self) -> Record | None:
         """The last committed round, with its states."""
-        row = self._database.execute(
-            "SELECT k, x, mu, y, carried, digest, held FROM rounds ORDER BY k DESC LIMIT 1"
-        ).fetchone()
-        if row is None:
-            return None
-        x, mu, y, carried = (unpack(row[c]) for c in (1, 2, 3, 4))
-        held = frozenset(np.frombuffer(row[6], dtype="<i8").tolist())
-        return Record(k=row[0], x=x, mu=mu, y=y, carried=carried, digest=bytes(row[5]), held=held)
+        for row in read_rounds(self._database, self.path, f"WHERE k = {self._rounds:d}"):
+            return _record(row)
+        return None
 
     def has_held(self) -> bool:
         """Whether an agent was held at its last state in some round."""
@@ -207,18 +185,86 @@ class Store:
 
     def close(self) -> None:
         """Give the store back."""
-        self.flush()
-        self._database.close()
-        self._lock.close()
-
-    def _one(self, query: str) -> Any:
-        return self._database.execute(query).fetchone()
-
-    def _write(self, statement: str, values: tuple[Any, ...]) -> None:
         try:
-            self._database.execute(statement, values)
+            self.flush()
+        finally:
+            self._database.close()
+            self._mark.close()
+            self._lock.close()
+
+    def _open(self, *, keep_states: bool, new: bool) -> None:
+        try:
+            self._load(keep_states)
+        except StoreError:
+            if not (new and mark_of(self.path).exists()):
+                raise  # without a mark it was no store of ours: somebody's file stays where it is
+            _set_aside(self.path)
+            self._load(keep_states)
+        else:
+            if new and self._run.config:
+                self._database.close()
+                self._mark.close()
+                raise StoreError(
+                    f"{self.path} must have lost its run for --new, got one that is whole: leave "
+                    "--new out to go on with it, or choose another file"
+                )
+
+    def _load(self, keep_states: bool) -> None:
+        """Open mark and database, check both, and hold one against the other."""
+        with ExitStack() as undo:
+            self._mark = Mark(self.path)
+            undo.callback(self._mark.close)
+            reached = self._mark.reached
+            if reached is not None and not _has_content(self.path):
+                raise _lost(self.path, reached, 0)
+            created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            run = Run(run_id=uuid.uuid4().hex, created=created)
+            self._database = connect(self.path, run, keep_states=keep_states)
+            undo.callback(self._database.close)
+            self._run = read_run(self._database, self.path)
+            last = verify(self._database, self.path, self._run)
+            self._rounds = 0 if last is None else last.k
+            self._compare(reached, last)
+            undo.pop_all()
+
+    def _compare(self, reached: Reached | None, last: Row | None) -> None:
+        if reached is None:
+            digest = b"" if last is None else last.digest
+            self._mark.write(
+                Reached(
+                    run_id=self.run_id,
+                    rounds=self._rounds,
+                    digest=digest,
+                    halted=self.status == "halted",
+                )
+            )
+            return
+        forgot = reached.halted and self.status != "halted"
+        if reached.run_id != self.run_id or reached.rounds > self._rounds or forgot:
+            raise _lost(self.path, reached, self._rounds)
+        if reached.rounds and self.digest(reached.rounds) != reached.digest:
+            raise _lost(self.path, reached, reached.rounds - 1)
+
+    def _write(
+        self, run: Run, round_: tuple[object, ...] | None = None, *, x: bytes | None = None
+    ) -> None:
+        """Write the run's row, with a round or the last states, and the incidents that wait."""
+        run = replace(run, incidents=run.incidents + self._waiting.total)
+        database = self._database
+        try:
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                if round_ is not None:
+                    database.execute(INSERT, round_)
+                self._waiting.write(database)
+                values = (run.config, run.status, run.reason, run.incidents, run.seal)
+                database.execute(UPDATE, values)
+                if x is not None:
+                    database.execute("UPDATE run SET x = ?, x_seal = ?", (x, seal(x)))
         except sqlite3.Error as error:
-            raise StoreError(f"{self.path} cannot be written ({error})") from None
+            raise trouble(self.path, error) from None
+        self._run = run
+        self._waiting.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,111 +296,88 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
     """Read a store's summary; a cloud may be writing to it meanwhile.
 
     Raises:
-        StoreError: it is not a store.
+        StoreError: it is not a store, or damaged.
     """
     file = Path(path)
-    if not file.is_file():
-        raise StoreError(f"store must exist, got {file}")
-    database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+    database = connect_to_read(file)
     try:
-        _check(database, file)
-        run = database.execute("SELECT config, status, reason, created FROM run").fetchone()
-        rounds, held = database.execute(
-            "SELECT count(*), coalesce(sum(length(held)), 0) / 8 FROM rounds"
-        ).fetchone()
-        mu = database.execute(
-            "SELECT carried, length(mu) FROM rounds ORDER BY k DESC LIMIT 1"
-        ).fetchone()
-        counts = database.execute("SELECT code, count(*) FROM incidents GROUP BY code").fetchall()
+        database.execute("BEGIN")  # one moment of the run, however it goes on
+        run = read_run(database, file)
+        held, last = 0, None
+        for row in read_rounds(database, file):
+            held += len(row.held) // 8
+            last = row
+        incidents = read_refusals(database, file, run)
     except sqlite3.Error as error:
-        raise StoreError(f"{file} cannot be read ({error})") from None
+        raise trouble(file, error) from None
     finally:
         database.close()
     return Summary(
-        config=None if run[0] is None else read_config(run[0]),
-        status=run[1],
-        reason=run[2],
-        rounds=rounds,
-        mu=() if mu is None else tuple(unpack(mu[0][-mu[1] :]).tolist()),
+        config=read_config(run.config) if run.config else None,
+        status=run.status,
+        reason=run.reason,
+        rounds=0 if last is None else last.k,
+        mu=() if last is None else tuple(_answer(last).tolist()),
         held=held,
-        incidents=dict(counts),
-        created=run[3],
+        incidents=incidents,
+        created=run.created,
     )
 
 
 def multipliers(path: str | os.PathLike[str]) -> Floats:
     """Return the answer's multipliers after each round of a store, one row per round."""
     file = Path(path)
-    database = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
+    database = connect_to_read(file)
     try:
-        _check(database, file)
-        rows = database.execute("SELECT carried, length(mu) FROM rounds ORDER BY k").fetchall()
+        return np.array([_answer(row) for row in read_rounds(database, file)])
     finally:
         database.close()
-    return np.array([unpack(carried[-size:]) for carried, size in rows])
 
 
-def _own(path: Path) -> sqlite3.Connection:
-    """Take the lock beside the store; the system gives it back when the process dies."""
-    lock = path.with_name(path.name + ".lock")
-    _touch(lock)
-    connection = sqlite3.connect(lock, timeout=0, isolation_level=None)
-    try:
-        connection.execute("BEGIN EXCLUSIVE")
-    except sqlite3.Error:
-        connection.close()
-        raise StoreError(f"{path} must be free, but another cloud is using it") from None
-    return connection
+def _answer(row: Row) -> Floats:
+    return unpack(row.carried[-len(row.mu) :])
 
 
-def _open(path: Path, *, keep_states: bool) -> sqlite3.Connection:
-    _touch(path)
-    database = sqlite3.connect(path, timeout=10, isolation_level=None)
-    try:
-        # An empty database is what a process leaves that was killed before it made the tables.
-        if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-            database.execute("PRAGMA journal_mode = WAL")
-            row = f"INSERT INTO run (only, run_id) VALUES (1, '{uuid.uuid4().hex}');"  # noqa: S608
-            database.executescript(f"BEGIN; {TABLES} {row} COMMIT;")
-        _check(database, path)
-        for pragma in ("temp_store = MEMORY", "synchronous = FULL", "secure_delete = ON"):
-            database.execute(f"PRAGMA {pragma}")
-        if not keep_states:
-            database.execute(ERASE)
-    except sqlite3.Error as error:
-        database.close()
-        raise StoreError(f"{path} cannot be used as a store ({error})") from None
-    except BaseException:
-        database.close()
-        raise
-    return database
+def _row(record: Record, released: Released) -> Row:
+    return Row(
+        k=record.k,
+        x=pack(record.x),
+        mu=pack(record.mu),
+        y=pack(record.y),
+        release=release_bytes(released),
+        carried=pack(record.carried),
+        digest=record.digest,
+        held=struct.pack(f"<{len(record.held)}q", *sorted(record.held)),
+    )
 
 
-def _check(database: sqlite3.Connection, path: Path) -> None:
-    try:
-        application = database.execute("PRAGMA application_id").fetchone()[0]
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.Error as error:
-        raise StoreError(f"{path} is not a store of a run ({error})") from None
-    if application != APPLICATION:
-        raise StoreError(f"{path} is not a store of a run: choose another file")
-    if version != SCHEMA:
-        raise StoreError(f"{path} must have schema version {SCHEMA}, got {version}")
+def _record(row: Row) -> Record:
+    assert row.x is not None  # noqa: S101  opening has looked
+    x, mu, y, carried = (unpack(part) for part in (row.x, row.mu, row.y, row.carried))
+    held = frozenset(np.frombuffer(row.held, dtype="<i8").tolist())
+    return Record(k=row.k, x=x, mu=mu, y=y, carried=carried, digest=row.digest, held=held)
 
 
-def _touch(path: Path) -> None:
-    """Create the file for its owner alone, or leave it be.
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
-    An existing file is not opened: closing it again would drop the locks that SQLite holds on it
-    elsewhere in this process, such is POSIX.
-    """
-    try:
-        if path.exists():
-            path.chmod(0o600)
-        else:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error.strerror}") from None
+
+def _lost(path: Path, reached: Reached, rounds: int) -> StoreError:
+    was = "halted" if reached.halted else f"at round {reached.rounds:,}"
+    return StoreError(
+        f"{path} must hold run {reached.run_id}, which was {was}, got a store that has lost it "
+        f"after round {rounds:,}: put the lost files back, or say --new to begin a new run, which "
+        "spends privacy anew"
+    )
+
+
+def _set_aside(path: Path) -> None:
+    """Rename the files of a store that cannot be used."""
+    aside = f"{path.name}.lost-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}"
+    for end in ("", "-wal", "-shm", ".mark"):
+        file = path.with_name(path.name + end)
+        if file.exists():
+            file.rename(path.with_name(aside + end))
 
 
 def _difference(stored: RunConfig, asked: RunConfig) -> str:

@@ -1,0 +1,243 @@
+"""Bit rot, lost files and truncation: a store says what was written, or refuses to speak."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from network_harness import plan_for
+
+from sottovoce.algorithm.averaging import Averaging
+from sottovoce.network.errors import StoreError
+from sottovoce.network.protocol.actions import Record
+from sottovoce.network.protocol.codec import pack
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.receipt import next_digest
+from sottovoce.network.rounds import release_bytes
+from sottovoce.network.setup import make_config
+from sottovoce.network.store import Store, multipliers, summarise
+from sottovoce.privacy.sampler import Released
+from sottovoce.problem.problem import Problem
+
+ROUNDS = 12
+FLIPS = 200
+"""Flips in each of the two ways a store lies on disk."""
+
+
+def fill(store: Store, problem: Problem, rounds: int = ROUNDS) -> None:
+    """A run with a configuration, rounds whose every field differs, and incidents."""
+    config = make_config(
+        plan_for(problem), Averaging(), rounds=100, noise="secure", run_id=store.run_id
+    )
+    store.pin(config)
+    digest, rng = config.hash, np.random.default_rng(3)
+    for k in range(1, rounds + 1):
+        mu, steps = rng.random(6), rng.integers(-(2**40), 2**40, 6)
+        released = Released(
+            values=np.array(steps * 0.5, dtype=np.float64), multiples=steps, grid=np.full(6, 0.5)
+        )
+        digest = next_digest(digest, k, pack(mu), release_bytes(released))
+        record = Record(
+            k=k,
+            x=rng.random(7),
+            mu=mu,
+            y=rng.random(2),
+            carried=rng.random(18),
+            digest=digest,
+            held=frozenset({k % 7}),
+        )
+        store.incident(Code.CONFLICT, (k % 3 + 1,), k)
+        store.commit(record, released)
+
+
+def everything(path: Path) -> dict[str, Any]:
+    """All that a cloud, an operator or an agent can be told from a store."""
+    summary, answers = summarise(path), multipliers(path)
+    store = Store(path)
+    try:
+        last = store.last()
+        assert last is not None
+        return {
+            "run": (store.run_id, store.status, store.reason),
+            "summary": summary,
+            "answers": answers.tobytes(),
+            "last": [pack(v) for v in (last.x, last.mu, last.y, last.carried)],
+            "round": (last.k, last.digest, last.held),
+            "digests": [store.digest(k) for k in range(1, last.k + 1)],
+        }
+    finally:
+        store.close()
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
+    """The folder of a store that was closed."""
+    folder = tmp_path_factory.mktemp("closed")
+    store = Store(folder / "run.db")
+    fill(store, paper)
+    store.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
+    """The folder of a store as a killed process leaves it: with a write-ahead log."""
+    folder, copy = tmp_path_factory.mktemp("open"), tmp_path_factory.mktemp("killed")
+    store = Store(folder / "run.db")
+    fill(store, paper, ROUNDS // 2)
+    store._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    store.close()
+    store = Store(folder / "run.db")
+    last = store.last()
+    assert last is not None
+    for k in range(last.k + 1, ROUNDS + 1):
+        steps = np.arange(6) + k
+        released = Released(
+            values=np.array(steps * 0.5, dtype=np.float64), multiples=steps, grid=np.full(6, 0.5)
+        )
+        digest = next_digest(last.digest, k, pack(last.mu), release_bytes(released))
+        last = Record(k=k, x=last.x, mu=last.mu, y=last.y, carried=last.carried, digest=digest)
+        store.commit(last, released)
+    for name in ("run.db", "run.db-wal", "run.db.mark"):
+        shutil.copy(folder / name, copy / name)
+    store.close()
+    return copy
+
+
+def outcomes(folder: Path, scratch: Path, seed: int) -> tuple[int, int]:
+    """Flip one random bit at a time; count refusals, and answers that differ."""
+    rng = random.Random(seed)  # noqa: S311
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
+    where = [(name, i) for name, data in files.items() for i in range(len(data))]
+    for name, data in files.items():
+        (scratch / name).write_bytes(data)
+    want = everything(scratch / "run.db")
+    refused = silent = 0
+    for _ in range(FLIPS):
+        for old in scratch.iterdir():
+            old.unlink()
+        name, place = rng.choice(where)
+        for each, data in files.items():
+            (scratch / each).write_bytes(data)
+        broken = bytearray(files[name])
+        broken[place] ^= 1 << rng.randrange(8)
+        (scratch / name).write_bytes(broken)
+        try:
+            silent += everything(scratch / "run.db") != want
+        except StoreError:
+            refused += 1
+    return refused, silent
+
+
+@pytest.mark.parametrize("way", ["closed", "killed"])
+def test_no_flipped_bit_is_ever_sent_out_or_told(
+    way: str, closed: Path, killed: Path, tmp_path: Path
+) -> None:
+    refused, silent = outcomes({"closed": closed, "killed": killed}[way], tmp_path, seed=len(way))
+    assert silent == 0
+    assert refused > FLIPS // 10  # the rest hit free space
+
+
+@pytest.mark.parametrize("column", ["x", "mu", "y", "release", "carried", "digest", "held"])
+def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
+    column: str, closed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
+    database = sqlite3.connect(tmp_path / "run.db")
+    read = f"SELECT {column} FROM rounds WHERE k = {ROUNDS}"  # noqa: S608
+    (value,) = database.execute(read).fetchone()
+    flipped = bytes([value[0] ^ 1]) + value[1:]
+    write = f"UPDATE rounds SET {column} = ? WHERE k = {ROUNDS}"  # noqa: S608
+    database.execute(write, (flipped,))
+    database.commit()
+    database.close()
+    with pytest.raises(StoreError, match=f"round {ROUNDS}"):
+        Store(tmp_path / "run.db")
+
+
+def test_a_round_that_rots_while_the_cloud_runs_is_no_proof_of_a_rollback(
+    closed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
+    store = Store(tmp_path / "run.db")
+    store._database.execute("UPDATE rounds SET digest = zeroblob(32) WHERE k = 3")
+    store._database.execute("DELETE FROM rounds WHERE k = 5")
+    assert store.digest(2) is not None
+    assert store.digest(ROUNDS + 1) is None
+    for k in (3, 5):
+        with pytest.raises(StoreError, match="damaged"):
+            store.digest(k)
+    store.close()
+
+
+def delete_wal(folder: Path) -> None:
+    (folder / "run.db-wal").unlink()
+
+
+def truncate_wal(folder: Path) -> None:
+    data = (folder / "run.db-wal").read_bytes()
+    (folder / "run.db-wal").write_bytes(data[: len(data) // 2])
+
+
+def empty(folder: Path) -> None:
+    (folder / "run.db").write_bytes(b"")
+    delete_wal(folder)
+
+
+def delete(folder: Path) -> None:
+    (folder / "run.db").unlink()
+    delete_wal(folder)
+
+
+def truncate(folder: Path) -> None:
+    data = (folder / "run.db").read_bytes()
+    (folder / "run.db").write_bytes(data[: len(data) // 2])
+    delete_wal(folder)
+
+
+@pytest.mark.parametrize("lose", [delete_wal, truncate_wal, empty, delete, truncate])
+def test_a_store_that_lost_rounds_it_once_had_is_refused_unless_new_is_said(
+    lose: Callable[[Path], None], killed: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
+    before = everything(shutil.copytree(killed, tmp_path / "whole") / "run.db")
+    lose(tmp_path)
+    for _ in range(2):  # a refusal mends nothing
+        with pytest.raises(StoreError, match="--new"):
+            Store(tmp_path / "run.db")
+    store = Store(tmp_path / "run.db", new=True)
+    assert store.last() is None
+    assert store.run_id != before["run"][0]
+    store.close()
+    Store(tmp_path / "run.db").close()
+
+
+def test_new_does_not_throw_away_a_run_that_is_whole(closed: Path, tmp_path: Path) -> None:
+    shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
+    with pytest.raises(StoreError, match="whole"):
+        Store(tmp_path / "run.db", new=True)
+    assert everything(tmp_path / "run.db")["round"][0] == ROUNDS
+
+
+def test_a_halt_that_was_lost_is_missed(closed: Path, tmp_path: Path) -> None:
+    shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
+    store = Store(tmp_path / "run.db")
+    store.halt("rolled back")
+    store.close()
+    shutil.copy(closed / "run.db", tmp_path / "run.db")
+    with pytest.raises(StoreError, match="halted"):
+        Store(tmp_path / "run.db")
+
+
+def test_erased_states_leave_no_checksum_behind(closed: Path) -> None:
+    database = sqlite3.connect(closed / "run.db")
+    rows = database.execute("SELECT x, x_seal FROM rounds ORDER BY k").fetchall()
+    database.close()
+    assert rows[:-1] == [(None, None)] * (ROUNDS - 1)
+    assert all(rows[-1])
