@@ -181,7 +181,7 @@ class Store:
 
     def has_held(self) -> bool:
         """Whether an agent was held at its last state in some round."""
-        return bool(self._one("SELECT EXISTS (SELECT 1 FROM rounds WHERE length(held) > 0)")[0])
+        return any(row.held for row in read_rounds(self._database, self.path))
 
     def close(self) -> None:
         """Give the store back."""
