@@ -258,14 +258,14 @@ SENT = (
     ),
     Mutant(
         name="commits not durable",
-        file="network/store.py",
+        file="network/database.py",
         old='"synchronous = FULL"',
         new='"synchronous = OFF"',
         killed_by="tests/network/test_store.py::test_every_commit_waits_for_the_disk",
     ),
     Mutant(
         name="deleted states left on disk",
-        file="network/store.py",
+        file="network/database.py",
         old='"secure_delete = ON"',
         new='"secure_delete = OFF"',
         killed_by="tests/network/test_store.py::test_every_commit_waits_for_the_disk",
@@ -296,8 +296,8 @@ SENT = (
     ),
     Mutant(
         name="states of earlier rounds kept",
-        file="network/store.py",
-        old="BEGIN UPDATE rounds SET x = NULL WHERE k = NEW.k - 1; END",
+        file="network/database.py",
+        old="BEGIN UPDATE rounds SET x = NULL, x_seal = NULL WHERE k = NEW.k - 1; END",
         new="BEGIN UPDATE rounds SET x = x WHERE k = NEW.k - 1; END",
         killed_by="tests/network/test_store.py::"
         "test_states_of_earlier_rounds_are_erased_unless_asked_for",
@@ -487,7 +487,7 @@ ACCOUNTING = (
         old="return math.ceil(math.ldexp(mu, BITS)) ** 2",
         new="return math.floor(math.ldexp(mu, BITS)) ** 2",
         killed_by="tests/privacy/test_ledger.py::"
-        "test_sums_are_never_below_the_exact_ones_and_remaining_is_spendable",
+        "test_the_last_bit_of_a_budget_can_be_spent_and_no_more",
     ),
     Mutant(
         name="ledger does not wait for the disk",

@@ -65,7 +65,9 @@ def test_the_named_tests_pass_on_the_source_as_it_is(tmp_path: Path) -> None:
 def test_a_mutant_is_killed(mutant: Mutant, tmp_path: Path) -> None:
     source = copy(tmp_path)
     file = source / "sottovoce" / mutant.file
-    file.write_text(file.read_text("utf-8").replace(mutant.old, mutant.new), "utf-8")
+    text = file.read_text("utf-8")
+    assert text.count(mutant.old) == 1, f"{mutant.file} has changed"
+    file.write_text(text.replace(mutant.old, mutant.new), "utf-8")
     done = run(source, mutant.killed_by)
     failures = re.findall(r"^FAILED .*?(?: - (.*))?$", done.stdout, re.MULTILINE)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, f"survived:\n{done.stdout}"
