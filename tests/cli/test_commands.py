@@ -101,7 +101,7 @@ def test_the_papers_method_gives_the_papers_sigmas() -> None:
 
 def test_plan_says_what_is_hidden_and_what_is_not() -> None:
     text = run("plan", PAPER, "--rounds", "500000").stdout
-    assert "a constant offset of 0.0014 over 500,000 rounds is hidden" in text
+    assert "a constant offset of only 0.0014 over 500,000 rounds" in text
     assert "every other agent" in text
     assert "the cloud itself" in text
 

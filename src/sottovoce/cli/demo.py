@@ -32,6 +32,7 @@ from sottovoce.network.protocol.codec import pack, unpack
 from sottovoce.network.saved import Saved
 from sottovoce.network.store import multipliers
 from sottovoce.network.tls import client_context
+from sottovoce.privacy.figures import up
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
 from sottovoce.problem.folder import load_problem
@@ -177,7 +178,7 @@ def _progress(facts: dict[str, Any], speed: float) -> Table:
     table.add_row("rounds/s", f"{speed:,.0f}")
     table.add_row("agents", f"{facts['connected']} of {facts['agents']} connected")
     table.add_row("multipliers", ", ".join(f"{m:.3f}" for m in facts["mu"][:12]))
-    table.add_row("budget", f"Gaussian-DP mu = {facts['gdp_mu']:.3f} for the whole run")
+    table.add_row("budget", f"Gaussian-DP mu = {up(facts['gdp_mu'], 4)} for the whole run")
     return table
 
 

@@ -20,9 +20,16 @@ Epsilon = Annotated[
     str | None, typer.Option(help="privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
 ]
 Delta = Annotated[str | None, typer.Option(help="failure probability in (0, 1)")]
-Radius = Annotated[str | None, typer.Option(help="b, one number or one per agent '1,1,0.5'")]
+Radius = Annotated[
+    str | None, typer.Option(help="b, how much is hidden: one number or one per agent '1,1,0.5'")
+]
 AdjacencyOption = Annotated[
-    str | None, typer.Option(help="trajectory (default), per-round or everything")
+    str | None,
+    typer.Option(
+        help="what is hidden: trajectory (default; a change of b in total, so a constant offset of "
+        "only b/sqrt(T)), per-round (an offset of b in every round) or everything (any behaviour "
+        "within the public set)"
+    ),
 ]
 Rounds = Annotated[int | None, typer.Option(help="rounds the plan covers")]
 Method = Annotated[str, typer.Option(help="joint, or paper for Theorems 2 and 3")]

@@ -11,6 +11,8 @@ from rich.table import Table
 
 from sottovoce.cli.console import console, print_json
 from sottovoce.network.store import Summary, summarise
+from sottovoce.privacy.figures import up
+from sottovoce.privacy.statement import hidden
 
 
 def status(
@@ -45,9 +47,12 @@ def _table(summary: Summary) -> Table:
         table.add_row("noise", config.noise)
         table.add_row(
             "promise",
-            f"({promise['epsilon']:.4g}, {promise['delta']:g})-DP or better for every agent, "
-            f"{promise['adjacency']} adjacency with radius {promise['radius']:g}, "
-            f"mu = {promise['gdp_mu']:.4g}",
+            f"({up(promise['epsilon'], 4)}, {up(promise['delta'], 4)})-DP or better for every "
+            f"agent, mu = {up(promise['gdp_mu'], 4)}",
+        )
+        table.add_row(
+            f"hidden ({promise['adjacency']})",
+            hidden(promise["adjacency"], promise["radius"], config.rounds),
         )
     table.add_row("multipliers", ", ".join(f"{m:.4g}" for m in summary.mu[:16]))
     table.add_row("held", f"{summary.held:,} agent-rounds")

@@ -14,10 +14,11 @@ from sottovoce.certify.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.adjacency import Adjacency, per_agent, radii, rounds_covered
 from sottovoce.privacy.allocate import allocate, rounding_share, spent
+from sottovoce.privacy.figures import up
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
 from sottovoce.privacy.sampler import DISCRETISATION, reach_of
-from sottovoce.privacy.statement import statement
+from sottovoce.privacy.statement import hidden, statement
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
 
@@ -33,18 +34,36 @@ class Guarantee:
     Attributes:
         agent: the agent's number, from 1.
         name: what people call it.
-        radius: b_l of the plan's adjacency.
+        adjacency: which two behaviours of the agent look alike.
+        radius: b_l of the adjacency.
+        rounds: T.
         gdp_mu: ``mu_l = b_l sqrt(sum_o S[o, l]^2 / sigma_o^2)``, rounding allowance included.
         epsilon: at the delta that was asked for.
         delta: at the epsilon that was asked for.
+        asked: the epsilon and the delta that were asked for.
     """
 
     agent: int
     name: str
+    adjacency: Adjacency
     radius: float
+    rounds: int
     gdp_mu: float
     epsilon: float
     delta: float
+    asked: tuple[float, float]
+
+    @property
+    def hidden(self) -> str:
+        """What is hidden of the agent, in its own terms."""
+        return hidden(self.adjacency, self.radius, self.rounds)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: ({up(self.epsilon)}, {up(self.asked[1])})-differentially private "
+            f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.rounds:,} rounds together.\n"
+            f"Hidden: {self.hidden}."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,10 +122,13 @@ class NoisePlan:
         return Guarantee(
             agent=agent,
             name=self.cloud.groups[index].label(place),
+            adjacency=self.adjacency,
             radius=float(self.radius[agent - 1]),
+            rounds=self.rounds,
             gdp_mu=mu,
             epsilon=epsilon_of(mu, float(self.delta[agent - 1])),
             delta=delta_of(mu, float(self.epsilon[agent - 1])),
+            asked=(float(self.epsilon[agent - 1]), float(self.delta[agent - 1])),
         )
 
     def __str__(self) -> str:

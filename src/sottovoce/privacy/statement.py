@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_FLOOR, Context
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sottovoce.privacy.adjacency import diameters
+from sottovoce.privacy.adjacency import Adjacency, diameters
+from sottovoce.privacy.figures import down, percent_down, up
 from sottovoce.privacy.gaussian import attacker
 
 if TYPE_CHECKING:
@@ -29,6 +29,24 @@ def statement(plan: NoisePlan) -> str:
     return "\n".join([*_noise(plan), "", *_promise(plan), "", *_readings(plan), "", *_limits()])
 
 
+def hidden(adjacency: Adjacency, radius: float, rounds: int) -> str:
+    """Return what is hidden of one agent, in its own terms.
+
+    Args:
+        adjacency: which behaviours look alike.
+        radius: b_l.
+        rounds: T.
+    """
+    if adjacency == "trajectory":
+        return (
+            f"a change of at most {down(radius, 2)} of the whole sequence of states, in l2: a "
+            f"constant offset of only {down(radius / np.sqrt(rounds), 2)} over {rounds:,} rounds"
+        )
+    if adjacency == "per-round":
+        return f"an offset of at most {down(radius, 2)} in every round"
+    return "any behaviour at all within the public set"
+
+
 def readings(plan: NoisePlan) -> dict[str, str]:
     """Return what the plan hides under each of the three adjacencies, whatever it was made for.
 
@@ -41,16 +59,16 @@ def readings(plan: NoisePlan) -> dict[str, str]:
     wide = np.concatenate([diameters(group) for group in plan.domain])
     share = np.min(np.divide(each, wide, out=np.ones_like(wide), where=wide > 0))
     everything = (
-        "any two behaviours of an agent look alike, so its state, its start, its objective and "
-        "its data are hidden"
+        "any behaviour at all of an agent within the public set, so that its state, its start, its "
+        "objective and its data are hidden"
         if share >= 1.0
-        else f"not any two behaviours: in each round up to {_down(share)} of the width of an "
-        "agent's domain is hidden"
+        else f"not any behaviour: of the width of an agent's domain only {down(share, 2)} is "
+        "hidden in every round"
     )
     return {
-        "trajectory": f"two state sequences of an agent that differ by at most {_span(whole)} "
-        "in l2 over all rounds look alike",
-        "per-round": f"a constant offset of {_span(each)} over {plan.rounds:,} rounds is hidden",
+        "trajectory": f"a change of at most {_span(whole)} of an agent's whole sequence of states, "
+        f"in l2: a constant offset of only {_span(each)} over {plan.rounds:,} rounds",
+        "per-round": f"an offset of at most {_span(each)} in every one of {plan.rounds:,} rounds",
         "everything": everything,
     }
 
@@ -64,9 +82,9 @@ def _noise(plan: NoisePlan) -> list[str]:
         (f"d {labels[r]} / d {name}", s)
         for r, name, s in zip(plan.gradient_rows, columns, plan.gradient_sigma, strict=True)
     ]
-    lines += [f"  {name:<28} {sigma:.6g}" for name, sigma in rows[:_SHOWN]]
+    lines += [f"  {name:<28} {down(sigma)}" for name, sigma in rows[:_SHOWN]]
     if len(rows) > _SHOWN:
-        lines.append(f"  ... and {len(rows) - _SHOWN} more, up to {plan.sigma.max():.6g}")
+        lines.append(f"  ... and {len(rows) - _SHOWN} more, up to {down(plan.sigma.max())}")
     return lines
 
 
@@ -81,16 +99,16 @@ def _promise(plan: NoisePlan) -> list[str]:
     worst = plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
     lines = [
         f"Promise, for all {plan.rounds:,} rounds and all messages together:",
-        f"  every agent is ({worst.epsilon:.6g}, {plan.delta[worst.agent - 1]:g})-differentially "
-        f"private or better; worst: {worst.name} with Gaussian-DP mu = {worst.gdp_mu:.6g}.",
+        f"  every agent is ({up(worst.epsilon)}, {up(plan.delta[worst.agent - 1])})-differentially "
+        f"private or better; worst: {worst.name} with Gaussian-DP mu = {up(worst.gdp_mu)}.",
     ]
     if not plan.certified:
         lines.append("  THIS IS LESS THAN WAS ASKED FOR: the plan is for study only.")
     best = attacker(worst.gdp_mu)
     lines.append(
         f"  The best possible attacker, told everything but which of two adjacent behaviours it "
-        f"was, errs at least {np.floor(1000 * best.equal_error_rate) / 10:g}% of the time (blind "
-        f"guessing: 50%); advantage at most {np.ceil(1000 * best.advantage) / 1000:g}."
+        f"was, errs at least {percent_down(best.equal_error_rate)} of the time (blind guessing: "
+        f"50%); advantage at most {up(best.advantage, 3)}."
     )
     return lines
 
@@ -98,6 +116,11 @@ def _promise(plan: NoisePlan) -> list[str]:
 def _readings(plan: NoisePlan) -> list[str]:
     lines = [f"What is hidden (made for adjacency: {plan.adjacency}):"]
     lines += [f"  {name}: {text}." for name, text in readings(plan).items()]
+    if plan.adjacency == "trajectory":
+        lines.append(
+            "  A state that stays where it is is not hidden: whoever averages many releases finds "
+            "it. To hide it, plan for per-round or everything."
+        )
     lines.append(
         "From whom: every other agent, all of them together, and an eavesdropper of all messages "
         "that the cloud sends."
@@ -110,11 +133,6 @@ def _limits() -> list[str]:
 
 
 def _span(values: Array) -> str:
-    low, high = _down(values.min()), _down(values.max())
+    """From the least to the most, cut off: what is said to be hidden is never more than what is."""
+    low, high = down(values.min(), 2), down(values.max(), 2)
     return low if low == high else f"{low} to {high}"
-
-
-def _down(value: float) -> str:
-    """Two digits, cut off: what is said to be hidden is never more than what is."""
-    cut = Context(prec=2, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))
-    return f"{float(cut):,.6g}"

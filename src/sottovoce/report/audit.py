@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from sottovoce.privacy.figures import down, up
 from sottovoce.privacy.gaussian import attacker
 from sottovoce.study.audit import CONFIDENCE, Audit
 
@@ -19,12 +20,12 @@ def audit_table(audit: Audit) -> Table:
         f"bounds at {CONFIDENCE:.1%} confidence",
         title_justify="left",
     )
-    for heading in ("", "Gaussian-DP mu", f"epsilon at delta = {audit.delta:g}"):
+    for heading in ("", "Gaussian-DP mu", f"epsilon at delta = {up(audit.delta, 4)}"):
         table.add_column(heading, justify="right")
-    table.add_row("claimed, at most", f"{audit.claimed_mu:.4f}", f"{audit.claimed_epsilon:.4f}")
-    table.add_row("behaviours played", f"{audit.played_mu:.4f}", "")
-    table.add_row("measured, at least", f"{audit.measured_mu:.4f}", f"{audit.measured_epsilon:.4f}")
-    table.add_row("Clopper-Pearson, at least", "", f"{audit.clopper_pearson_epsilon:.4f}")
+    table.add_row("claimed, at most", up(audit.claimed_mu, 5), up(audit.claimed_epsilon, 5))
+    table.add_row("behaviours played", down(audit.played_mu, 5), "")
+    table.add_row("measured, at least", down(audit.measured_mu, 5), down(audit.measured_epsilon, 5))
+    table.add_row("Clopper-Pearson, at least", "", down(audit.clopper_pearson_epsilon, 5))
     verdict = "[green]holds[/]" if audit.passed else "[bold red]BROKEN[/]"
     table.add_row("the claim", verdict, f"best attack: {audit.attack}")
     return table
@@ -36,7 +37,7 @@ def audit_figure(audit: Audit, path: Path) -> None:
     axes = figure.subplots()
     alarm = np.linspace(0.0, 1.0, 400)
     axes.plot(alarm, attacker(audit.claimed_mu).miss_rate(alarm), color="tab:blue",
-              label=f"claimed: no attack below (mu = {audit.claimed_mu:.3f})")  # fmt: skip
+              label=f"claimed: no attack below (mu = {up(audit.claimed_mu, 4)})")  # fmt: skip
     axes.plot(audit.false_alarms, audit.misses, color="tab:red", marker=".", markersize=4,
               label=f"measured: {audit.attack}")  # fmt: skip
     axes.plot(alarm, 1.0 - alarm, color="grey", linestyle=":", label="perfect privacy: guessing")

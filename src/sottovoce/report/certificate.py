@@ -8,6 +8,7 @@ import numpy as np
 from rich.table import Table
 
 from sottovoce.certify.certificate import Certificate
+from sottovoce.privacy.figures import down, up
 from sottovoce.problem.agents import Group
 
 _SHOWN = 24
@@ -148,7 +149,7 @@ def _sensitivities(certificate: Certificate) -> Table:
     S = certificate.sensitivity
     table = Table(
         title=f"Sensitivity S of outputs to agents: certified bound and largest value found "
-        f"(largest gap {S.gap():.2%})",
+        f"(largest gap {up(100 * S.gap(), 3)}%)",
         title_justify="left",
     )
     for heading in ("output", "agent", "certified", "found"):
@@ -156,9 +157,10 @@ def _sensitivities(certificate: Certificate) -> Table:
     labels = output_labels(certificate)
     if S.agents > _SHOWN:
         for label, peak in list(zip(labels, S.largest(), strict=True))[:_SHOWN]:
-            table.add_row(label, f"worst of {S.agents:,}", f"{peak:.9g}", "")
+            table.add_row(label, f"worst of {S.agents:,}", up(peak, 9), "")
         return table
     upper, found, names = S.dense(), S.dense_found(), certificate.cloud.agent_labels()
     for o, agent in np.argwhere(upper > 0):
-        table.add_row(labels[o], names[agent], f"{upper[o, agent]:.9g}", f"{found[o, agent]:.9g}")
+        bound, seen = up(upper[o, agent], 9), down(found[o, agent], 9)
+        table.add_row(labels[o], names[agent], bound, seen)
     return table

@@ -38,6 +38,7 @@ def plan_data(plan: NoisePlan) -> dict[str, Any]:
                 "gdp_mu": g.gdp_mu,
                 "epsilon": g.epsilon,
                 "delta": g.delta,
+                "hidden": g.hidden,
                 "attacker_advantage": attacker(g.gdp_mu).advantage,
             }
             for g in guarantees

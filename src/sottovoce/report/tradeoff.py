@@ -8,23 +8,35 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from rich.table import Table
 
+from sottovoce.privacy.figures import down, up
 from sottovoce.study.tradeoff import TradeoffRow
 
 
 def tradeoff_table(rows: Sequence[TradeoffRow]) -> Table:
     """Return the rows as a table for people."""
-    table = Table(title="What a budget buys (accuracy: statistical limit)", title_justify="left")
-    headings = ("epsilon", "rounds", "sigma", "hidden offset", "rms error x", "rms error mu")
+    table = Table(
+        title="What a budget buys: the constant offset hidden over all rounds, and the accuracy at "
+        "the statistical limit",
+        title_justify="left",
+    )
+    headings = (
+        "epsilon",
+        "rounds",
+        "sigma",
+        "constant offset hidden",
+        "rms error x",
+        "rms error mu",
+    )
     for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
-            f"{row.epsilon:.4g}",
+            up(row.epsilon, 4),
             f"{row.rounds:,}",
-            f"{row.sigma_least:.3g} to {row.sigma_most:.3g}",
-            f"{row.hidden_offset:.3g}",
-            f"{row.x:.3g}",
-            f"{row.mu:.3g}",
+            f"{down(row.sigma_least, 3)} to {down(row.sigma_most, 3)}",
+            down(row.hidden_offset, 3),
+            up(row.x, 3),
+            up(row.mu, 3),
         )
     return table
 
