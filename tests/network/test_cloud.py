@@ -20,11 +20,8 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import BusyError, HaltedError, RefusedError, StoreError
 from sottovoce.network.outputs import Outputs
 from sottovoce.network.protocol.actions import Record
-from sottovoce.network.protocol.agent import Memory
-from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.reach import check_reach
-from sottovoce.network.saved import Saved
 from sottovoce.network.store import summarise
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.sampler import Released
@@ -241,34 +238,6 @@ def test_a_restarted_cloud_holds_an_agent_that_never_came_back(
     done = summarise(tmp_path / "run.db").rounds
     run(part(ALL[:-1], done + 3))
     assert summarise(tmp_path / "run.db").held >= 3
-
-
-def test_a_step_that_is_no_number_reaches_neither_device_nor_disk(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        driven: list[float] = []
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            others = [
-                asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-                for i in ALL[:-1]
-            ]
-            broken = member(
-                paper, [7], cloud, keys, tmp_path, on_state=lambda k, x: driven.append(x[0])
-            )
-            vars(broken)["_join"] = lambda welcome: lambda k, x, mu, y: np.array([np.nan])
-            with pytest.raises(InputError, match="not finite"):
-                await broken.run()
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-        assert driven == []
-        kept = Saved(tmp_path / "7.state", Memory(x=bytes(8), answer=bytes(8)))
-        assert kept.memory.round == 0
-        assert np.isfinite(unpack(kept.memory.x)).all()
-        kept.close()
-
-    run(main())
 
 
 def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(

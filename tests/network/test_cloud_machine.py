@@ -212,12 +212,62 @@ def test_old_and_future_rounds_are_errors(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    "x", [(np.nan,), (np.inf,), (-np.inf,), (1.0 + 2**-52,), (-1.1,), (0.1, 0.2), ()]
+    ("x", "used"),
+    [(np.nan, 0.0), (np.inf, 1.0), (-np.inf, -1.0), (1.0 + 2**-52, 1.0), (-1.1, -1.0)],
 )
-def test_a_bad_state_is_refused_and_the_round_goes_on(table: Table, x: tuple[float, ...]) -> None:
-    assert codes(table.send(1, 1, *x)) == [Code.BAD_STATE]
-    table.round(1)
-    assert table.machine.round == 2
+def test_a_state_outside_the_domain_is_clipped_recorded_and_never_answered(
+    table: Table, x: float, used: float
+) -> None:
+    actions = table.send(1, 1, x)
+    assert actions == [Incident(code=Code.CLIPPED, agents=(1,), k=1)]  # nothing that anybody hears
+    table.send(2, 1, 0.2, 0.3)
+    last = table.send(3, 1, 0.4)
+    assert table.records[1].x.tolist() == [used, 0.2, 0.3, 0.4]
+    assert [type(m) for m in messages(last, 1)] == [Round]
+
+
+def test_the_last_state_of_a_round_is_clipped_before_it_is_used(table: Table) -> None:
+    table.send(1, 1, 0.1)
+    table.send(3, 1, 0.4)
+    actions = table.send(2, 1, 5.0, -5.0)
+    assert codes(actions) == [Code.CLIPPED]
+    assert table.records[1].x.tolist() == [0.1, 1.0, -1.0, 0.4]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("value", [7.0, np.inf, np.nan])
+def test_a_clipped_state_sent_again_is_the_same_state_also_after_a_restart(
+    table: Table, value: float, restarted: bool
+) -> None:
+    assert codes(table.send(1, 1, value)) == [Code.CLIPPED]
+    assert Code.CONFLICT not in codes(table.send(1, 1, value))
+    table.send(2, 1, 0.2, 0.3)
+    sent = encode(next(messages(table.send(3, 1, 0.4), 1)))
+    if restarted:
+        again = Table()
+        again.records = table.records
+        again.machine = CloudMachine(setup(), table.notary, again._digest, last=table.records[1])
+        again.join(1, 1)
+        table = again
+    actions = table.send(1, 1, value)
+    assert codes(actions) == []
+    assert [encode(m) for m in messages(actions, 1)] == [sent]
+    assert codes(table.send(1, 1, -0.5)) == [Code.CONFLICT]
+
+
+@pytest.mark.parametrize("x", [(0.1, 0.2), ()])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_state_of_the_wrong_length_is_no_message(
+    table: Table, x: tuple[float, ...], known: bool
+) -> None:
+    if known:
+        table.round(1)
+    actions = table.send(1, 1, *x)
+    assert codes(actions) == [Code.MALFORMED]
+    assert Close(peer=1, code=Code.MALFORMED) in actions
+    table.join(1, 1)
+    table.round(table.machine.round)
+    assert table.machine.round == (3 if known else 2)
 
 
 def test_nobody_speaks_for_another(table: Table) -> None:

@@ -129,8 +129,9 @@ def test_an_objective_may_be_any_code_with_a_gradient() -> None:
     got = alone(house, Averaging())(1, np.array([3.0]), mu, np.zeros(0))
     assert got == pytest.approx([-0.75], abs=1e-12)
     bad = Household.of_gradient(cloud, 4, lambda x: np.array([np.nan]))
+    assert np.isnan(alone(bad, Averaging())(1, np.array([3.0]), mu, np.zeros(0)))
     with pytest.raises(InputError, match="finite"):
-        alone(bad, Averaging())(1, np.array([3.0]), mu, np.zeros(0))
+        Household.of_gradient(cloud, 4, lambda x: x, start=[np.inf])
 
 
 @pytest.mark.parametrize("algorithm", [Tikhonov(gamma_bar=0.01), Averaging()])

@@ -37,6 +37,11 @@ def agent(
     result = loop.run(_take_part(household, cloud, keys, saved))
     values = np.array2string(result.x, precision=6, separator=", ")
     errors.print(f"done after {result.rounds:,} rounds: x = {values}")
+    if result.failed:
+        errors.print(
+            f"its own formulas gave no number in {result.failed:,} rounds: something else was sent "
+            "there (docs/privacy.md), so check the objective"
+        )
 
 
 async def _take_part(household: Household, cloud: str, keys: Path, saved: Path) -> AgentResult:

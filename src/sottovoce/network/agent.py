@@ -19,6 +19,7 @@ from aiohttp import WSMsgType
 from sottovoce.errors import InputError
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.errors import RefusedError
+from sottovoce.network.fallback import Fallback
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.home import Household
 from sottovoce.network.home_step import HomeStep
@@ -57,7 +58,7 @@ OnState = Callable[[int, Array], Awaitable[None] | None]
 """Called with k and the setpoint after every step: drive the device here.
 
 The setpoint is the averaged state if the algorithm averages: what an agent sends while it searches
-is several times farther from the optimum.
+is several times farther from the optimum. The run goes on whatever it raises; the log tells of it.
 """
 
 
@@ -72,12 +73,15 @@ class AgentResult:
         last_x: its last state.
         mu: the multipliers: averaged, or the last.
         rounds: the last round it saw.
+        failed: agent-rounds of this process in which an agent's own code failed, so that something
+            else was sent and the answer stayed as it was; see ``network.fallback``.
     """
 
     x: Array
     last_x: Array
     mu: Array
     rounds: int
+    failed: int
 
 
 @final
@@ -115,7 +119,9 @@ class Agent:
         self._allow_simulated = allow_simulated
         self._longest_pause = longest_pause
         self._failures = 0
+        self._failed = 0
         self._step: HomeStep | None = None
+        self._fallback: Fallback | None = None
         self._mu: Array | None = None
 
     async def run(self) -> AgentResult:
@@ -148,7 +154,11 @@ class Agent:
         mu = unpack(b"") if self._mu is None else self._mu
         memory = machine.memory
         return AgentResult(
-            x=unpack(memory.answer), last_x=unpack(memory.x), mu=mu, rounds=memory.round
+            x=unpack(memory.answer),
+            last_x=unpack(memory.x),
+            mu=mu,
+            rounds=memory.round,
+            failed=self._failed,
         )
 
     async def _connect(
@@ -216,10 +226,7 @@ class Agent:
             match action:
                 case Think():
                     x, answer = self._think(action)
-                    if self._on_state is not None:
-                        pending = self._on_state(action.k, answer)
-                        if inspect.isawaitable(pending):
-                            await pending
+                    await self._drive(action.k, answer)
                     after = machine.stepped(x, answer)
                     return await self._perform(after, socket, machine, saved)
                 case Save():
@@ -227,7 +234,7 @@ class Agent:
                 case Send():
                     await socket.send_bytes(encode(action.message))
                 case Join():
-                    self._step = self._join(action.welcome)
+                    self._join(action.welcome)
                     note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
                 case Finish():
                     self._mu = action.mu
@@ -241,20 +248,41 @@ class Agent:
 
     def _think(self, action: Think) -> tuple[Array, Array]:
         assert self._step is not None  # noqa: S101  a round only follows a welcome
+        assert self._fallback is not None  # noqa: S101  likewise
         x = self._step(action.k, action.x, action.mu, action.y)
-        if not np.isfinite(x).all():
-            # Before a device follows it, and before it replaces the last good state on disk.
-            raise InputError("the agent's step is not finite: check its objective")
-        return x, self._step.averaged(action.k, action.answer, x)
+        answer = self._step.averaged(action.k, action.answer, x)
+        if np.isfinite(x).all():
+            return x, answer
+        # Stopping would stop the run, which tells something of the state. The device stays put.
+        places = self._fallback.failed(x)
+        level = logging.DEBUG if self._failed else logging.ERROR
+        failed = [self._household.agents[place] for place in places[:16]]
+        note("no step, sending a substitute", level=level, agents=failed, round=action.k)
+        self._failed += places.size
+        kept = self._fallback.kept(x, answer, action.answer)
+        return self._fallback.state(x, action.x), kept
 
-    def _join(self, welcome: Welcome) -> HomeStep:
+    async def _drive(self, k: int, answer: Array) -> None:
+        if self._on_state is None:
+            return
+        try:
+            pending = self._on_state(k, answer)
+            if inspect.isawaitable(pending):
+                await pending
+        except Exception as error:
+            # A device that refuses a setpoint must not stop the run, which would tell of it.
+            note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
+
+    def _join(self, welcome: Welcome) -> None:
         config = read_config(welcome.config)
-        return HomeStep(
+        lower, upper = unpack(welcome.lower), unpack(welcome.upper)
+        self._fallback = Fallback(self._household.sizes, lower, upper, config.promise)
+        self._step = HomeStep(
             self._household,
             algorithm_of(config.algorithm),
             rounds=config.rounds,
-            lower=unpack(welcome.lower),
-            upper=unpack(welcome.upper),
+            lower=lower,
+            upper=upper,
             rows=welcome.rows,
             columns=welcome.columns,
             slopes=unpack(welcome.slopes).tolist(),

@@ -71,7 +71,7 @@ class CloudResult:
         rounds: rounds released.
         seconds: how long this process took.
         held: agent-rounds held at the last state by this process.
-        refused: refusals by code in this process.
+        refused: refusals by code in this process, and states clipped.
     """
 
     mu: Array
@@ -306,7 +306,7 @@ class Cloud:
                 self._metrics.refused[action.code] += 1
                 self._store.incident(action.code, action.agents, action.k)
                 named = list(action.agents[:16])
-                note("refused", code=action.code.value, agents=named, round=action.k)
+                note("incident", code=action.code.value, agents=named, round=action.k)
             case Halt():
                 self._halt(action)
         return []

@@ -33,7 +33,8 @@ class RunConfig:
         algorithm: its name and numbers.
         rounds: T.
         noise: "secure", or "simulated", which keeps nothing private.
-        promise: what the plan promises, for people: adjacency and the worst agent's figures.
+        promise: what the plan promises: the adjacency, which agents go by when their own code
+            fails, and for people the worst agent's figures.
     """
 
     run_id: str
@@ -68,6 +69,8 @@ def read_config(text: str) -> RunConfig:
         raise InputError("the configuration of a run must be JSON with the known keys") from None
     if config.noise not in ("secure", "simulated") or not isinstance(config.rounds, int):
         raise InputError("the configuration of a run must state its noise and its rounds")
+    if not isinstance(config.promise, dict):
+        raise InputError("the configuration of a run must state its promise")
     return config
 
 

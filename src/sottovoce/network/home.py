@@ -73,6 +73,19 @@ class Household:
     start: Array
     members: tuple[Single | Several, ...]
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers the state of each agent has."""
+        return [
+            size
+            for member in self.members
+            for size in (
+                [member.size]
+                if isinstance(member, Single)
+                else [member.fleet.group.dim] * member.fleet.group.count
+            )
+        ]
+
     @staticmethod
     def of_problem(problem: Problem, agents: Sequence[int]) -> Household:
         """Return agents of a problem that is known as a whole, as in a gateway or a simulation."""
@@ -112,7 +125,8 @@ class Household:
         Args:
             cloud: the public problem, ``problem.cloud`` or ``read_public(folder).cloud``.
             agent: its number, from 1.
-            gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,).
+            gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
+                finite numbers, the agent goes on with what ``network.fallback`` says, and logs it.
             start: x_i(1); by default the point of X_i nearest 0.
         """
         return _alone(cloud, agent, gradient, start)
@@ -126,6 +140,8 @@ def _alone(
     first = np.zeros(group.dim) if start is None else np.asarray(start, dtype=np.float64)
     if first.shape != (group.dim,):
         raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
+    if not np.isfinite(first).all():
+        raise InputError("start must be finite")
     return Household(
         cloud=cloud,
         agents=(agent,),

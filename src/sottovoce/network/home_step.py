@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, by_name
 from sottovoce.network.home import Household, Several, Single
+from sottovoce.network.logs import note
 from sottovoce.network.own_slope import OwnSlope, entries_of
 from sottovoce.network.schedule import Schedule
 from sottovoce.problem.agents import Array
@@ -43,6 +46,7 @@ class HomeStep:
         slopes: Sequence[float],
     ) -> None:
         self._schedule = Schedule(algorithm, rounds)
+        self._raised = False
         entries = list(zip(rows, columns, slopes, strict=True))
         self._parts: list[tuple[slice, Any]] = []
         begin = 0
@@ -60,16 +64,31 @@ class HomeStep:
             begin = here.stop
 
     def __call__(self, k: int, x: Array, mu: Array, y: Array) -> Array:
-        """Take the step of round k."""
+        """Take the step of round k; not a number for whoever's own code fails."""
         numbers = self._schedule[k]
         if len(self._parts) == 1:
-            return np.asarray(self._parts[0][1](numbers, x, mu, y))
-        return np.concatenate([part(numbers, x[here], mu, y) for here, part in self._parts])
+            return self._tried(self._parts[0][1], numbers, x, mu, y)
+        return np.concatenate(
+            [self._tried(part, numbers, x[here], mu, y) for here, part in self._parts]
+        )
 
     def averaged(self, k: int, answer: Array, x: Array) -> Array:
         """The answer after round k, in which the state became x."""
         share = self._schedule.share(k)
         return x if share == 1.0 else answer + share * (x - answer)
+
+    def _tried(self, part: Any, numbers: Sequence[float], x: Array, mu: Array, y: Array) -> Array:
+        """One member's step: nobody else's may depend on whether its code fails."""
+        try:
+            return np.asarray(part(numbers, x, mu, y))
+        except Exception as error:
+            # Its text could quote the state; where it was raised cannot.
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{last.filename}:{last.lineno}"
+            level = logging.DEBUG if self._raised else logging.ERROR
+            note("own code failed", level=level, error=type(error).__name__, where=where)
+            self._raised = True
+            return np.full(x.shape, np.nan)
 
 
 @final

@@ -1,4 +1,7 @@
-"""Figures for Prometheus in its text format, version 0.0.4; none of them depends on a state."""
+"""Figures for Prometheus in its text format, version 0.0.4.
+
+None depends on a state, but for the count of clipped ones, which honest agents leave at 0.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class Metrics:
                 "Attempts to read the revocation list that failed; the last good list counts.",
                 unreadable,
             ),
-            "# HELP sottovoce_refused_total Messages and connections refused, by reason.",
+            "# HELP sottovoce_refused_total What was refused, or clipped, by reason.",
             "# TYPE sottovoce_refused_total counter",
             *(f'sottovoce_refused_total{{code="{c}"}} {self.refused[c]}' for c in Code),
             "# HELP sottovoce_round_seconds Time from one round to the next.",

@@ -1,4 +1,4 @@
-"""Which vectors of a message are admissible: as long as announced, finite, and within bounds."""
+"""Which vectors of a message are admissible, and what is taken in the place of one that is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, final
 
 import numpy as np
 
-from sottovoce.network.protocol.codec import Floats
+from sottovoce.network.protocol.codec import Floats, pack
 
 LARGEST: Final = sys.float_info.max
 
@@ -42,6 +42,30 @@ class Box:
             if not low <= value <= high:
                 return False
         return True
+
+    def nearest(self, data: bytes) -> bytes | None:
+        """The vector within the bounds that is nearest to the one in the bytes.
+
+        The same bytes if they are within bounds, signed zeros too. What is not a number becomes the
+        middle of its bounds: a function of public figures, like the bounds.
+
+        Returns:
+            None if the bytes are not a vector of this length.
+        """
+        if self.holds(data):
+            return data
+        if len(data) != self._numbers.size:
+            return None
+        x = np.frombuffer(data, dtype="<f8")
+        x = np.where(np.isnan(x), middle(self._lower, self._upper), x)
+        return pack(
+            np.where(x < self._lower, self._lower, np.where(x > self._upper, self._upper, x))
+        )
+
+
+def middle(lower: Floats, upper: Floats) -> Floats:
+    """Return the middle of a box, never outside it."""
+    return np.clip(lower / 2 + upper / 2, lower, upper)
 
 
 def finite(size: int) -> Box:

@@ -274,20 +274,32 @@ class CloudMachine:
 
     def _accept(self, peer: int, session: _Session, state: State) -> list[Action]:
         assert session.box is not None  # noqa: S101  only an active session has a state handled
-        if not session.box.holds(state.x):
-            return self._object(peer, session, Code.BAD_STATE)
-        if not self._states.put(session.columns, state.x):
+        x = session.box.nearest(state.x)
+        if x is None:
+            return self._drop(peer, session, Code.MALFORMED)
+        if not self._states.put(session.columns, x):
             return self._object(peer, session, Code.CONFLICT)
-        if not self._states.complete or self.phase is not Phase.COLLECTING:
-            return []
-        return self._full(self._states.values(), frozenset())
+        # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
+        found: list[Action] = []
+        if x is not state.x:
+            found.append(Incident(code=Code.CLIPPED, agents=session.agents, k=self.round))
+        if self._states.complete and self.phase is Phase.COLLECTING:
+            found += self._full(self._states.values(), frozenset())
+        return found
 
     def _repeat(self, peer: int, session: _Session, state: State, record: Record) -> list[Action]:
-        """The answer to a round that is committed already: the same bytes again."""
+        """The answer to a round that is committed already: the same bytes again.
+
+        What was used is compared, within the bounds: it is all that the store remembers.
+        """
+        assert session.box is not None  # noqa: S101  only an active session has a state handled
+        x = session.box.nearest(state.x)
+        if x is None:
+            return self._drop(peer, session, Code.MALFORMED)
         again = Send(peers=(peer,), message=self._message(session, record))
         if record.held & {a - 1 for a in session.agents}:
             return [*self._object(peer, session, Code.LATE), again]
-        if pack(record.x[session.columns]) != state.x:
+        if pack(record.x[session.columns]) != x:
             return self._object(peer, session, Code.CONFLICT)
         return [again]
 

@@ -13,7 +13,8 @@ from sottovoce.network.protocol.codec import Floats
 class Collected:
     """A vector that connections fill in part by part; what was said first stays.
 
-    States are compared as the bytes that arrived: the same again means the same bytes.
+    States are compared as bytes, once they lie within their bounds: the same again means the same
+    bytes.
 
     Args:
         size: the number of components.

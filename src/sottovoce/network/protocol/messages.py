@@ -25,7 +25,10 @@ Receipt: TypeAlias = Annotated[bytes, Meta(max_length=RECEIPT)]
 
 
 class Code(StrEnum):
-    """Why something was refused; the only text about it that leaves the cloud."""
+    """Why something was refused; the only text about it that leaves the cloud.
+
+    CLIPPED never leaves it: the state was used, moved into the bounds, and an answer would tell.
+    """
 
     MALFORMED = "malformed"
     OVERSIZE = "oversize"
@@ -40,11 +43,11 @@ class Code(StrEnum):
     FLOOD = "flood"
     SLOW = "slow"
     SILENT = "silent"
-    BAD_STATE = "bad-state"
     CONFLICT = "conflict"
     OLD_ROUND = "old-round"
     FUTURE_ROUND = "future-round"
     LATE = "late"
+    CLIPPED = "clipped"
 
 
 LASTING: Final = frozenset(
@@ -56,7 +59,6 @@ LASTING: Final = frozenset(
         Code.HALTED,
         Code.REPLACED,
         Code.REVOKED,
-        Code.BAD_STATE,
         Code.CONFLICT,
     }
 )
