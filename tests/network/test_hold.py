@@ -26,12 +26,12 @@ from sottovoce.network.protocol.messages import VERSION, Hello, State
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, first_carried, noisy_sigma
 from sottovoce.network.setup import setup_of
-from sottovoce.network.store import Store
+from sottovoce.network.store import Store, summarise
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.agents import Array, states
-from sottovoce.problem.folder import save_problem
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.save import save_problem
 
 ROUNDS, DROPS = 100, 5
 HOLD: dict[str, Any] = {"straggler": "hold", "deadline": 1.0}
@@ -175,7 +175,9 @@ def test_a_store_with_held_rounds_is_not_continued_under_trajectory_adjacency(
     rounds = Rounds(made, Averaging(), SecureSampler(noisy_sigma(made)), 5)
     carried = first_carried(Averaging(), made.cloud.rows)
     x = np.zeros(made.cloud.size)
-    record, released = rounds.play(1, x, carried, bytes(32), frozenset({3}))
+    config = summarise(path).config
+    assert config is not None
+    record, released = rounds.play(1, x, carried, config.hash, frozenset({3}))
     store = Store(path)
     store.commit(record, released)  # as a cloud did that did not know better
     store.close()
