@@ -55,6 +55,12 @@ def test_the_bound_is_larger_than_errors_that_cancellation_causes() -> None:
     assert evaluation_error(expr, box)[0] >= 0.125
 
 
+def test_a_sum_of_exact_numbers_is_rounded() -> None:
+    box = {s: Interval(lower=np.array([0.0]), upper=np.array([2.0**50])) for s in (X, Y)}
+    true = sp.Rational(0.1) + 2**50
+    assert evaluation_error(X + Y, box)[0] >= abs(sp.Rational(0.1 + 2.0**50) - true) > 0
+
+
 def test_sums_over_fleets_count_every_summand() -> None:
     def problem(n: int) -> sv.Problem:
         ev = sv.fleet(n, lower=0.0, upper=1.0)
