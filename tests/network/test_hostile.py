@@ -17,16 +17,17 @@ import numpy as np
 import pytest
 from network_harness import Peer, member, page, peer, plan_for, run, serving
 
-from sottovoce.network import cloud as cloud_module
 from sottovoce.network import connection as connection_module
+from sottovoce.network import door as door_module
+from sottovoce.network import guard as guard_module
 from sottovoce.network import heartbeat as heartbeat_module
 from sottovoce.network import identity
 from sottovoce.network import peers as peers_module
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.connection import WAITING, Connection, framed
+from sottovoce.network.connection import GOODBYE, WAITING, Connection, framed
 from sottovoce.network.errors import RefusedError
+from sottovoce.network.guard import Guard
 from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.identity import Identity
 from sottovoce.network.protocol.cloud import CREDIT
 from sottovoce.network.protocol.codec import frame_limit
 from sottovoce.network.protocol.messages import VERSION, Code
@@ -206,7 +207,7 @@ def test_silent_and_half_open_connections_end_and_delay_nobody(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers_module, "HELLO_SECONDS", 0.3)
-    monkeypatch.setattr(cloud_module, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.3)
 
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
@@ -222,9 +223,7 @@ def test_silent_and_half_open_connections_end_and_delay_nobody(
 
 
 class Stuck:
-    """A transport, and a socket, whose peer never reads."""
-
-    closed = False
+    """A transport whose peer never reads."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -236,17 +235,19 @@ class Stuck:
     def get_write_buffer_size(self) -> int:
         return sum(map(len, self.frames))
 
+    def is_closing(self) -> bool:
+        return self.aborted.is_set()
+
     def abort(self) -> None:
         self.aborted.set()
 
-    async def close(self) -> None:
-        await asyncio.sleep(60)
-
 
 def stuck_connection(calls: list[str]) -> tuple[Connection, Stuck]:
-    who = Identity(agents=(range(1, 2),), operator=False, serial="1", expires=0.0)
+    host: Any = None
+    guard = Guard(host)
     stuck: Any = Stuck()
-    return Connection(stuck, stuck, who, lambda: calls.append("slow")), stuck
+    guard.transport = stuck
+    return Connection(guard, lambda: calls.append("slow")), stuck
 
 
 def test_a_slow_reader_is_given_up_and_never_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,15 +284,14 @@ def test_a_reader_that_catches_up_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_peer_that_does_not_say_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.1)
+    monkeypatch.setattr(guard_module, "CLOSE_SECONDS", 0.1)
 
     async def main() -> None:
         connection, stuck = stuck_connection([])
         connection.close()
         assert connection.post(b"frame")
-        assert stuck.frames == []
-        await asyncio.wait_for(connection.closed(), 5)
-        assert stuck.aborted.is_set()
+        assert stuck.frames == [GOODBYE]
+        await asyncio.wait_for(stuck.aborted.wait(), 5)
 
     run(main())
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast, final
+from typing import Final, Literal, cast, final
 
 from aiohttp import web
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.averaging import Averaging
 from sottovoce.errors import SottovoceError
+from sottovoce.network.allowances import Allowances
+from sottovoce.network.door import Door
 from sottovoce.network.errors import HaltedError, NetworkError
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import troubles
@@ -53,8 +57,10 @@ from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.agents import Array
 
-HANDSHAKE_SECONDS: Final = 10.0
 TICK_SECONDS: Final = 1.0
+IDLE_SECONDS: Final = 1.0
+"""After a second without a round there is none that a handshake could slow down."""
+
 LINGER_SECONDS: Final = 30.0
 """How long a finished cloud waits for agents that have not heard the end."""
 
@@ -145,12 +151,12 @@ class Cloud:
         self._rounds: Rounds
         self._config_hash: bytes
         self._runner: web.AppRunner
-        self._server: Any
+        self._door: Door
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self._server.sockets[0].getsockname()[1])
+        return self._door.port
 
     @property
     def round(self) -> int:
@@ -179,19 +185,16 @@ class Cloud:
         self._gate = Gate(self._keys)
         self._store = Store(self._path, keep_states=self._keep_states, new=self._new)
         try:
-            self._prepare()
-            app = web.Application()
+            self._prepare(context)
+            app = web.Application(middlewares=[self._door.paced])
             app.router.add_get("/", self._peers.talk)
             Pages(self._gate, self._metrics, self._facts).add_to(app)
-            self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
-            await self._runner.setup()
-            self._server = await asyncio.get_running_loop().create_server(
-                cast(Any, self._runner.server),
-                *self._listen,
-                ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
-                backlog=1024,
+            self._runner = web.AppRunner(
+                app, access_log=None, handle_signals=False, lingering_time=0
             )
+            await self._runner.setup()
+            server = cast(Callable[[], asyncio.Protocol], self._runner.server)
+            await self._door.open(self._listen, server, self._supervisor)
         except BaseException:
             self._store.close()
             raise
@@ -226,12 +229,12 @@ class Cloud:
         await self._supervisor.stop()
         if self._timer is not None:
             self._timer.cancel()
-        self._server.close()
         self._peers.close_all()
         await self._runner.cleanup()
+        await self._door.close()
         self._store.close()
 
-    def _prepare(self) -> None:
+    def _prepare(self, context: ssl.SSLContext) -> None:
         store, plan = self._store, self.plan
         check_reach(plan)
         noise: Literal["secure", "simulated"] = "secure" if self._seed is None else "simulated"
@@ -253,16 +256,25 @@ class Cloud:
             else EngineSampler(sigma, self._seed, done=done)
         )
         self._rounds = Rounds(plan, self._algorithm, sampler, self.rounds)
+        setup = setup_of(plan, self._algorithm, config.text, config.hash, self.rounds)
         self._machine = CloudMachine(
-            setup_of(plan, self._algorithm, config.text, config.hash, self.rounds),
+            setup,
             Notary(round_key(self._keys), config.hash),
             self._digest,
             last=last,
             done=store.status == "done",
             hold=self._deadline is not None,
         )
+        self._door = Door(
+            context,
+            Allowances([int(offset) for offset in setup.offsets]),
+            agents=plan.cloud.agents,
+            metrics=self._metrics,
+            idle=lambda: time.perf_counter() - self._marked > IDLE_SECONDS,
+        )
         self._peers = Peers(
             self._gate,
+            self._door,
             self._machine,
             self._metrics,
             self._perform,
@@ -332,6 +344,7 @@ class Cloud:
         self._store.commit(record, released)
         asyncio.get_running_loop().call_soon(self._rounds.prepare)
         now = time.perf_counter()
+        self._door.round()
         self._metrics.round(now - self._marked, len(action.held))
         self._marked = now
         note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
@@ -370,6 +383,7 @@ class Cloud:
             self._store.flush()
             self._gate.reload()
             self._peers.check()
+            self._door.sweep()
 
     def _facts(self) -> Facts:
         machine = self._machine

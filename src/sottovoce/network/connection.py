@@ -7,9 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Final, final
 
-from aiohttp import web
-
-from sottovoce.network.identity import Identity
+from sottovoce.network.guard import Guard
 
 SEND_SECONDS: Final = 10.0
 """How long a frame may take to leave before the connection is given up."""
@@ -19,6 +17,9 @@ WAITING: Final = 16
 
 _BINARY: Final = 0x82
 """First byte of a WebSocket frame that is a whole binary message."""
+
+GOODBYE: Final = bytes((0x88, 2)) + struct.pack("!H", 1000)
+"""A whole close frame, code 1000: aiohttp's own close() would go on reading for an answer."""
 
 
 def framed(payload: bytes) -> bytes:
@@ -40,30 +41,22 @@ class Connection:
     transport, and only then is there a timer.
 
     Args:
-        socket: the WebSocket.
-        transport: below it.
-        identity: who is at the other end.
+        guard: below it.
         slow: called when the peer has not read for too long, before the connection is cut.
     """
 
-    def __init__(
-        self,
-        socket: web.WebSocketResponse,
-        transport: asyncio.Transport,
-        identity: Identity,
-        slow: Callable[[], None],
-    ) -> None:
-        self.identity = identity
-        self._socket = socket
-        self._transport = transport
+    def __init__(self, guard: Guard, slow: Callable[[], None]) -> None:
+        self.guard = guard
+        self.leaving = False
+        """Whether the connection is being closed: nothing on it counts any more."""
+        self._transport = guard.transport
         self._slow = slow
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._leaving: asyncio.Task[None] | None = None
 
     def post(self, frame: bytes) -> bool:
         """Write a frame; False if too many are waiting already."""
-        if self._leaving is not None or self._socket.closed:
+        if self.leaving or self._transport.is_closing():
             return True
         if self._waiting and not self._transport.get_write_buffer_size():
             self._stop_waiting()
@@ -75,15 +68,18 @@ class Connection:
         return True
 
     def close(self) -> None:
-        """Close once everything written so far has left."""
-        if self._leaving is None:
-            self._leaving = asyncio.create_task(self._leave())
+        """Hear nothing more, and close once everything written so far has left."""
+        if not self.leaving:
+            self.leaving = True
+            self._stop_waiting()
+            if not self._transport.is_closing():
+                self._transport.write(GOODBYE)
+            self.guard.stop()
 
     async def closed(self) -> None:
-        """Close, and wait until that is done."""
+        """Close, and wait until that is done, a second at most."""
         self.close()
-        assert self._leaving is not None  # noqa: S101  close() has just set it
-        await self._leaving
+        await self.guard.gone()
 
     def _wait(self) -> None:
         self._waiting += 1
@@ -103,12 +99,3 @@ class Connection:
         if late:
             self._slow()
             self._transport.abort()
-
-    async def _leave(self) -> None:
-        try:
-            async with asyncio.timeout(SEND_SECONDS):
-                await self._socket.close()
-        except (TimeoutError, ConnectionError, RuntimeError):
-            self._transport.abort()  # it does not read, or is gone meanwhile
-        finally:
-            self._stop_waiting()

@@ -15,6 +15,18 @@ from sottovoce.network.protocol.messages import Code
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper ends of the round latency histogram, seconds."""
 
+AWAY: Final = (
+    "accept",
+    "certificate",
+    "crowd",
+    "descriptors",
+    "flood",
+    "handshake",
+    "pages",
+    "request",
+)
+"""Why a connection may be turned away at the door."""
+
 
 @final
 class Metrics:
@@ -22,6 +34,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.refused: Counter[Code] = Counter()
+        self.turned_away: Counter[str] = Counter()
         self.held = 0
         self._rounds = 0
         self._seconds = 0.0
@@ -62,6 +75,10 @@ class Metrics:
             "# HELP sottovoce_refused_total What was refused, or clipped, by reason.",
             "# TYPE sottovoce_refused_total counter",
             *(f'sottovoce_refused_total{{code="{c}"}} {self.refused[c]}' for c in Code),
+            "# HELP sottovoce_turned_away_total Connections ended before they said anything worth "
+            "an answer, by reason.",
+            "# TYPE sottovoce_turned_away_total counter",
+            *(f'sottovoce_turned_away_total{{reason="{r}"}} {self.turned_away[r]}' for r in AWAY),
             "# HELP sottovoce_round_seconds Time from one round to the next.",
             "# TYPE sottovoce_round_seconds histogram",
         ]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from functools import partial
-from typing import Final, cast, final
+from typing import Final, final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from sottovoce.network.connection import Connection, framed
+from sottovoce.network.door import Door
 from sottovoce.network.gate import Gate
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.logs import note
@@ -21,6 +23,10 @@ from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, 
 from sottovoce.network.protocol.messages import Code
 
 HELLO_SECONDS: Final = 10.0
+GOODBYE_SECONDS: Final = 0.1
+"""How long aiohttp waits for a goodbye after a broken frame; nothing is read meanwhile."""
+
+_BEATS: Final = frozenset({WSMsgType.PING, WSMsgType.PONG})
 _ENDS: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED})
 
 
@@ -30,6 +36,7 @@ class Peers:
 
     Args:
         gate: tells who a peer is.
+        door: knows the connection that a request came by.
         machine: answers what they say.
         metrics: counts who is refused at the gate.
         perform: does what the machine asks for.
@@ -39,6 +46,7 @@ class Peers:
     def __init__(
         self,
         gate: Gate,
+        door: Door,
         machine: CloudMachine,
         metrics: Metrics,
         perform: Callable[[list[Action]], None],
@@ -46,6 +54,7 @@ class Peers:
         limit: int,
     ) -> None:
         self._gate = gate
+        self._door = door
         self._machine = machine
         self._metrics = metrics
         self._perform = perform
@@ -62,20 +71,23 @@ class Peers:
             raise
         if not identity.agents:
             raise web.HTTPForbidden(text="only agents may take part in a run")
-        socket = web.WebSocketResponse(max_msg_size=self._limit, autoping=False, compress=False)
+        guard = self._door.guard_of(request)
+        guard.expect(math.inf)  # from here on it is hello that is waited for
+        socket = web.WebSocketResponse(
+            timeout=GOODBYE_SECONDS, max_msg_size=self._limit, autoping=False, compress=False
+        )
         await socket.prepare(request)
         self._count += 1
         peer = self._count
-        connection = Connection(
-            socket, cast(asyncio.Transport, request.transport), identity, partial(self._slow, peer)
-        )
+        connection = Connection(guard, partial(self._refuse, peer, Code.SLOW))
+        guard.refuse = partial(self._refuse, peer, Code.FLOOD)
         self._connections[peer] = connection
         self._machine.connect(peer, identity)
         heartbeat = Heartbeat(socket, connection.closed)
         watch = asyncio.create_task(heartbeat.watch())
         hello = asyncio.get_running_loop().call_later(HELLO_SECONDS, self._expect_hello, peer)
         try:
-            await self._listen(peer, socket, heartbeat)
+            await self._listen(peer, connection, socket, heartbeat)
         finally:
             hello.cancel()
             watch.cancel()
@@ -91,7 +103,7 @@ class Peers:
         for peer in action.peers:
             connection = self._connections.get(peer)
             if connection is not None and not connection.post(frame):
-                self._slow(peer)
+                self._refuse(peer, Code.SLOW)
 
     def close(self, peer: int) -> None:
         """Close a connection once everything written to it has left."""
@@ -107,21 +119,33 @@ class Peers:
     def check(self) -> None:
         """Drop whoever is revoked or has expired."""
         for peer, connection in list(self._connections.items()):
-            if not self._gate.valid(connection.identity):
+            identity = connection.guard.identity
+            if identity is None or not self._gate.valid(identity):
                 self._perform(self._machine.refuse(peer, Code.REVOKED))
 
-    async def _listen(self, peer: int, socket: web.WebSocketResponse, heartbeat: Heartbeat) -> None:
-        while True:
+    async def _listen(
+        self,
+        peer: int,
+        connection: Connection,
+        socket: web.WebSocketResponse,
+        heartbeat: Heartbeat,
+    ) -> None:
+        guard = connection.guard
+        while not connection.leaving:
             message = await socket.receive()
             heartbeat.heard += 1
             if message.type is WSMsgType.BINARY:
-                self._perform(self._hear(peer, message.data))
+                if guard.allows("frames"):
+                    self._perform(self._hear(peer, message.data))
+                else:
+                    self._refuse(peer, Code.FLOOD)
             elif message.type in _ENDS:
                 return
+            elif message.type in _BEATS and not guard.allows("pings"):
+                self._refuse(peer, Code.FLOOD)
             elif not await heartbeat.answer(message):
                 big = getattr(message.data, "code", None) == WSCloseCode.MESSAGE_TOO_BIG
-                code = Code.OVERSIZE if big else Code.MALFORMED
-                self._perform(self._machine.refuse(peer, code))
+                self._refuse(peer, Code.OVERSIZE if big else Code.MALFORMED)
 
     def _hear(self, peer: int, data: bytes) -> list[Action]:
         try:
@@ -130,8 +154,8 @@ class Peers:
             return self._machine.refuse(peer, Code.MALFORMED)
         return self._machine.receive(peer, message)
 
-    def _slow(self, peer: int) -> None:
-        self._perform(self._machine.refuse(peer, Code.SLOW))
+    def _refuse(self, peer: int, code: Code) -> None:
+        self._perform(self._machine.refuse(peer, code))
 
     def _expect_hello(self, peer: int) -> None:
         if peer in self._connections and not self._machine.agents_of(peer):

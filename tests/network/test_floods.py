@@ -1,0 +1,313 @@
+"""Whoever floods the cloud is cut off, and the honest go on at nearly their own pace."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import flood_process
+import pytest
+from network_harness import member, page, peer, plan_for, run, serving
+
+from sottovoce.network import door as door_module
+from sottovoce.network import guard as guard_module
+from sottovoce.network.allowances import CONNECTIONS, PAGES, PINGS
+from sottovoce.network.buckets import Bucket
+from sottovoce.network.cloud import Cloud
+from sottovoce.network.descriptors import sockets_at_most
+from sottovoce.network.lobby import Caller, Lobby
+from sottovoce.network.tls import client_context
+from sottovoce.problem.problem import Problem
+
+ALL = list(range(1, 8))
+HERE = Path(__file__).parent
+TRIES = 4
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder that no disk slows down, if the system has one."""
+    shared = Path("/dev/shm")  # noqa: S108  a fresh folder is made in it
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+async def pace(cloud: Cloud, seconds: float) -> float:
+    """Rounds per second of this process's own time, so that other processes do not count."""
+    rounds, spent = cloud.round, time.process_time()
+    await asyncio.sleep(seconds)
+    return (cloud.round - rounds) / (time.process_time() - spent)
+
+
+async def share_kept(kind: str, cloud: Cloud, keys: Path) -> float:
+    """The honest rate under a flood over that without, measured side by side."""
+    before = await pace(cloud, 0.6)
+    flood = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(HERE / "flood_process.py"),
+        kind,
+        str(cloud.port),
+        str(keys / "agents" / "8"),
+        "2.0",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert flood.stdout is not None
+    await flood.stdout.readline()
+    await asyncio.sleep(0.8)  # by then it has spent what it may do at once
+    under = await pace(cloud, 1.0)
+    await flood.wait()
+    after = await pace(cloud, 0.3)
+    return 2 * under / (before + after)
+
+
+@pytest.mark.parametrize("kind", flood_process.KINDS)
+def test_the_rest_keeps_four_fifths_of_its_rate_under_a_flood(
+    kind: str, paper: Problem, keys: Path, memory: Path
+) -> None:
+    async def main() -> None:
+        settings = {"rounds": 1_000_000, "seed": 1}
+        async with serving(plan_for(paper), keys, memory / "run.db", **settings) as cloud:
+            honest = asyncio.create_task(
+                member(paper, ALL, cloud, keys, memory, allow_simulated=True).run()
+            )
+            while cloud.round < 20:
+                await asyncio.sleep(0.01)
+            kept: list[float] = []
+            while len(kept) < TRIES and max(kept, default=0.0) < 0.8:
+                kept.append(await share_kept(kind, cloud, keys))
+            honest.cancel()
+            await asyncio.gather(honest, return_exceptions=True)
+        assert max(kept) >= 0.8
+
+    run(main())
+
+
+def send_until_cut_off(port: int, keys: Path, blob: bytes) -> float:
+    """Send, never read; return the seconds until the cloud has had enough."""
+    voice = flood_process.upgraded(port, client_context(keys / "agents" / "8"))
+    began = time.monotonic()
+    with contextlib.suppress(OSError):
+        while time.monotonic() - began < 8:
+            voice.sendall(blob)
+            time.sleep(0.01)
+    voice.close()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        flood_process.frame(2, b"\xc1nonsense"),
+        flood_process.frame(1, b"text"),
+        flood_process.frame(9, b"") * (PINGS + 1),
+        b"\xff" * 16,
+        bytes((2, 0xFE)) + b"\xff\xff",
+    ],
+    ids=["nonsense", "text", "pings", "no frame", "too large"],
+)
+def test_refused_connections_are_read_no_further_and_closed_within_a_second(
+    blob: bytes, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            loop = asyncio.get_running_loop()
+            took = await loop.run_in_executor(None, send_until_cut_off, cloud.port, keys, blob)
+            assert took < 3  # a second, on a machine that may be busy
+
+    run(main())
+
+
+def test_pages_are_answered_so_often_and_no_more(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
+            )
+            request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            answers = b""
+            with contextlib.suppress(OSError):
+                for _ in range(3 * PAGES):
+                    writer.write(request)
+                    await writer.drain()
+                    answers += await asyncio.wait_for(reader.read(4096), 5)
+                answers += await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+            assert PAGES <= answers.count(b"200 OK") < 2 * PAGES
+            assert (await page(cloud, keys, "agents/2", "/healthz"))[0] == 200
+
+    run(main())
+
+
+def test_a_certificate_has_so_many_connections_and_no_more(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            tls = client_context(keys / "agents" / "1")
+            held = [
+                await asyncio.open_connection("127.0.0.1", cloud.port, ssl=tls)
+                for _ in range(CONNECTIONS + 4)
+            ]
+            await asyncio.sleep(0.2)
+            open_ = [reader for reader, _ in held if not reader.at_eof()]
+            assert len(open_) == CONNECTIONS + 1  # one for its agent
+            async with peer(cloud, keys, "agents/2") as other:
+                assert (await other.hello([2]))["type"] == "welcome"
+            for _, writer in held:
+                writer.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: loc"])
+def test_a_request_that_is_never_complete_is_dropped(
+    said: bytes, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard_module.Guard.expect, "__defaults__", (0.1,))
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
+            )
+            writer.write(said)
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+
+    run(main())
+
+
+def ended(process: subprocess.Popen[bytes]) -> bool:
+    return process.poll() is not None
+
+
+def test_four_hundred_bare_connections_stop_nobody_from_coming_back_and_no_reload(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    probe = socket.create_server(("127.0.0.1", 0))
+    port = probe.getsockname()[1]
+    probe.close()
+    command = f"ulimit -n 200; exec {sys.executable} {HERE / 'chaos_process.py'} cloud {port} "
+    cloud = subprocess.Popen(["sh", "-c", command + f"{keys} {tmp_path} 5 1"])
+    tls = client_context(keys / "agents" / "8")
+    held: list[socket.socket] = []
+
+    def crowd() -> None:
+        for kind in ("bare tcp", "handshakes never finished"):
+            for _ in range(400):
+                with contextlib.suppress(ConnectionError):
+                    held.append(flood_process.opened(kind, port, tls))
+
+    async def main() -> None:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                await asyncio.sleep(0.05)
+        await asyncio.to_thread(crowd)
+        with (keys / "revoked.txt").open("a", encoding="ascii") as file:
+            file.write("# touched\n")
+        await asyncio.sleep(1.5)  # a reload or two
+        assert not ended(cloud)
+        agent = member(paper, ALL, port, keys, tmp_path, allow_simulated=True)
+        assert (await asyncio.wait_for(agent.run(), 20)).rounds == 5
+
+    try:
+        run(main())
+        assert cloud.wait(10) == 0
+    finally:
+        cloud.kill()
+        cloud.wait()
+        for sock in held:
+            sock.close()
+
+
+def test_the_soft_limit_of_descriptors_is_raised_and_a_reserve_is_kept() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
+    try:
+        assert 0 < sockets_at_most() < hard - 64
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_connection_takes_the_reserve(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "sockets_at_most", lambda: 3)
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            held = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]
+            await asyncio.sleep(0.2)
+            assert [reader.at_eof() for reader, _ in held] == [False] * 3 + [True] * 2
+            for _, writer in held:
+                writer.close()
+
+    run(main())
+
+
+def caller(address: str) -> Caller:
+    nothing: Any = None
+    return Caller(address=address, sock=nothing, arrived=0.0)
+
+
+def test_the_oldest_caller_goes_and_a_crowd_delays_nobody_at_another_address() -> None:
+    lobby = Lobby(total=5, per_address=3)
+    crowd = [caller("1.1.1.1") for _ in range(4)]
+    assert [lobby.enter(c) for c in crowd] == [None, None, None, crowd[0]]
+    honest = caller("2.2.2.2")
+    assert lobby.enter(honest) is None
+    for one in (*crowd[1:], honest):
+        lobby.spoke(one)
+    assert [lobby.next() for _ in range(4)] == [crowd[1], honest, crowd[2], crowd[3]]
+    assert lobby.enter(caller("3.3.3.3")) is None
+    assert lobby.enter(caller("4.4.4.4")) is crowd[1]  # the largest crowd makes room
+    assert len(lobby) == 5
+    lobby.leave(crowd[1])
+    assert len(lobby) == 5
+
+
+def test_a_bucket_gives_its_capacity_at_once_and_its_rate_in_the_long_run() -> None:
+    bucket = Bucket(3, 50)
+    assert [bucket.take() for _ in range(4)] == [True, True, True, False]
+    assert 0 < bucket.wait() <= 0.02
+    time.sleep(0.03)
+    assert bucket.take()
+    bucket.put(100)
+    assert bucket.take(3)
+    assert not bucket.take(2)
+
+
+def test_plain_text_is_turned_away_without_a_handshake(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*arguments: object, **settings: object) -> ssl.SSLObject:
+        raise AssertionError("no handshake was to begin")
+
+    monkeypatch.setattr(ssl.SSLContext, "wrap_bio", none)
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            reader, writer = await asyncio.open_connection("127.0.0.1", cloud.port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            with contextlib.suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+
+    run(main())
