@@ -184,3 +184,11 @@ def test_fuzzed_clouds_never_break_the_agent() -> None:
                 thought += 1
                 machine.stepped(np.array([0.0]), np.array([0.0]))
     assert thought > 100
+
+
+def test_an_agent_that_gets_conflict_waits_for_the_next_round() -> None:
+    machine = joined()
+    assert machine.receive(Error(code=Code.CONFLICT, round=1)) == []
+    assert machine.phase is Phase.WAITING
+    (think,) = machine.receive(round_(1))
+    assert isinstance(think, Think)

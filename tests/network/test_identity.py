@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sottovoce.network import identity
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.errors import DiskError, IdentityError
 from sottovoce.network.tls import client_context, server_context
 
 
@@ -75,5 +75,5 @@ def test_a_revoked_serial_is_on_the_list_and_a_missing_list_is_an_error(tmp_path
     serial = identity.revoke(tmp_path / "k", tmp_path / "k" / "agents" / "1" / "cert.pem")
     assert identity.revoked(tmp_path / "k") == {serial}
     (tmp_path / "k" / "revoked.txt").unlink()
-    with pytest.raises(IdentityError):
+    with pytest.raises(DiskError):
         identity.revoked(tmp_path / "k")

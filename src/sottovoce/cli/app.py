@@ -58,10 +58,12 @@ def _several() -> None:
 
 
 def main() -> None:
-    """Run the command line; an error made by the user becomes one line and exit code 2."""
+    """Run the command line; an error becomes one line and the exit code that it has in a table."""
     try:
         application(sys.argv[1] if len(sys.argv) > 1 else None)()
     except SottovoceError as error:
         errors.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
         errors.print(str(error), markup=False, soft_wrap=True)
-        sys.exit(2)
+        from sottovoce.cli.exits import exit_code  # only then: it loads the network's errors
+
+        sys.exit(exit_code(error))

@@ -23,6 +23,7 @@ from sottovoce.network.fallback import Fallback
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.home import Household
 from sottovoce.network.home_step import HomeStep
+from sottovoce.network.identity import require_current
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.agent import (
     Action,
@@ -129,6 +130,9 @@ class Agent:
 
         Raises:
             RefusedError: the cloud refuses this agent, or is not the cloud it used to be.
+            DiskError: its state cannot be saved.
+            BusyError: another process of this agent is running.
+            ExpiredError: its certificate has ended.
         """
         context = client_context(self._keys)
         start = pack(self._household.start)
@@ -164,6 +168,7 @@ class Agent:
     async def _connect(
         self, session: aiohttp.ClientSession, machine: AgentMachine, saved: Saved
     ) -> None:
+        require_current(self._keys / "cert.pem")  # the cloud would end the handshake wordlessly
         size = self._household.start.size
         try:
             async with asyncio.timeout(CONNECT_SECONDS):

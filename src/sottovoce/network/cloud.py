@@ -20,9 +20,10 @@ from sottovoce.algorithm.averaging import Averaging
 from sottovoce.errors import SottovoceError
 from sottovoce.network.allowances import Allowances
 from sottovoce.network.door import Door
-from sottovoce.network.errors import HaltedError, NetworkError
+from sottovoce.network.errors import CrashedError, HaltedError
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import troubles
+from sottovoce.network.identity import require_current
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.pages import Facts, Pages
@@ -182,6 +183,7 @@ class Cloud:
     async def start(self) -> None:
         """Open the store, take the run's place in the ledger, and listen."""
         context = server_context(self._keys)
+        require_current(self._keys / "server.pem")
         self._gate = Gate(self._keys)
         self._store = Store(self._path, keep_states=self._keep_states, new=self._new)
         try:
@@ -226,13 +228,15 @@ class Cloud:
 
     async def stop(self) -> None:
         """Close every connection and give the store back."""
-        await self._supervisor.stop()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._peers.close_all()
-        await self._runner.cleanup()
-        await self._door.close()
-        self._store.close()
+        try:
+            await self._supervisor.stop()
+            if self._timer is not None:
+                self._timer.cancel()
+            self._peers.close_all()
+            await self._runner.cleanup()
+            await self._door.close()
+        finally:
+            self._store.close()
 
     def _prepare(self, context: ssl.SSLContext) -> None:
         store, plan = self._store, self.plan
@@ -303,7 +307,7 @@ class Cloud:
             self._fail(error)
         except Exception as error:
             # Half a round must not linger: end here, and a restart continues from the store.
-            self._fail(NetworkError(f"the cloud failed with {type(error).__name__}"))
+            self._fail(CrashedError(f"the cloud failed with {type(error).__name__}"))
             raise
 
     def _do(self, action: Action) -> list[Action]:

@@ -16,6 +16,7 @@ from aiohttp import web
 from sottovoce.network.allowances import Allowance, Allowances
 from sottovoce.network.buckets import Bucket
 from sottovoce.network.descriptors import sockets_at_most
+from sottovoce.network.errors import BusyError, NetworkError
 from sottovoce.network.guard import CLOSE_SECONDS, Guard
 from sottovoce.network.lobby import Caller, Lobby
 from sottovoce.network.metrics import Metrics
@@ -97,19 +98,26 @@ class Door:
         handler: Callable[[], asyncio.Protocol],
         supervisor: Supervisor,
     ) -> None:
-        """Listen, and let connections through to ``handler``."""
+        """Listen, and let connections through to ``handler``.
+
+        Raises:
+            BusyError: somebody else listens there, or the address is not up yet.
+            NetworkError: this user may not listen there.
+        """
         self._handler = handler
         self._most = sockets_at_most()
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(*listen, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
+            found = await loop.getaddrinfo(
+                *listen, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
             for family, _, _, _, address in dict.fromkeys(found):
                 listener = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
                 listener.setblocking(False)
                 self._listeners.append(listener)
-        except OSError:
+        except OSError as error:
             await self.close()
-            raise
+            raise _not_listening(listen, error) from None
         for listener in self._listeners:
             supervisor.start("accept", self._accept(listener))
         supervisor.start("admit", self._admit())
@@ -269,3 +277,11 @@ class Door:
             return
         asyncio.get_running_loop().remove_reader(caller.sock)
         caller.sock.close()
+
+
+def _not_listening(listen: tuple[str, int], error: OSError) -> NetworkError:
+    address = f"{listen[0]}:{listen[1]}"
+    if isinstance(error, PermissionError):
+        return NetworkError(f"listen must be an address that this user may use, got {address}")
+    reason = error.strerror or type(error).__name__
+    return BusyError(f"listen must be a free address, got {address} ({reason}): end who uses it")

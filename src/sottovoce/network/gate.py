@@ -10,9 +10,10 @@ from typing import final
 
 from aiohttp import web
 
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.errors import DiskError, NetworkError
 from sottovoce.network.identity import Identity, identity_of, revoked
 from sottovoce.network.logs import note
+from sottovoce.network.protocol.messages import Code
 
 
 @final
@@ -28,7 +29,7 @@ class Gate:
         try:
             self._stamp = _stamp(self._list)  # before it is read, so that no change is missed
         except OSError:
-            raise IdentityError(f"{self._list} must be readable") from None
+            raise DiskError(f"{self._list} must be readable") from None
         self._revoked = revoked(keys)
         self._current_at = time.monotonic()
         self._readable = True
@@ -52,7 +53,7 @@ class Gate:
             if stamp != self._stamp:
                 self._revoked |= revoked(self._list.parent)
                 self._stamp = stamp
-        except (OSError, IdentityError) as error:
+        except (OSError, NetworkError) as error:
             self.unreadable += 1
             if self._readable:
                 note("revocations unreadable", level=logging.ERROR, error=type(error).__name__)
@@ -65,12 +66,21 @@ class Gate:
 
     def valid(self, identity: Identity) -> bool:
         """Whether a certificate that was good at the handshake still is."""
-        return identity.serial not in self._revoked and time.time() < identity.expires
+        return self.objection(identity) is None
+
+    def objection(self, identity: Identity) -> Code | None:
+        """Return why a certificate that was good at the handshake no longer is, if so."""
+        if identity.serial in self._revoked:
+            return Code.REVOKED
+        return Code.EXPIRED if time.time() >= identity.expires else None
 
     def identify(self, request: web.Request) -> Identity:
-        """Return who asks, or answer 403."""
+        """Return who asks, or answer 403, or 401 to a certificate that has ended."""
         transport = request.transport
         identity = identity_of(None if transport is None else transport.get_extra_info("peercert"))
+        if identity is not None and self.objection(identity) is Code.EXPIRED:
+            # Another answer than to the revoked: a clock may be wrong, so coming back may help.
+            raise web.HTTPUnauthorized(text="this certificate has ended")
         if identity is None or not self.valid(identity):
             raise web.HTTPForbidden(text="this certificate has no role here, or no longer")
         return identity

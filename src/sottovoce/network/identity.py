@@ -18,6 +18,7 @@ import ipaddress
 import os
 import re
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.errors import DiskError, ExpiredError, IdentityError
 
 AUTHORITY_DAYS: Final = 3650
 DAYS: Final = 397
@@ -149,10 +150,38 @@ def revoked(folder: str | os.PathLike[str]) -> frozenset[str]:
     """Read the revocation list; a missing one is an error, never an empty list."""
     try:
         text = (Path(folder) / "revoked.txt").read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
-        raise IdentityError(f"{Path(folder) / 'revoked.txt'} must be readable") from None
+    except OSError:
+        raise DiskError(f"{Path(folder) / 'revoked.txt'} must be readable") from None
+    except UnicodeDecodeError:
+        raise IdentityError(f"{Path(folder) / 'revoked.txt'} must be plain text") from None
     lines = (line.split("#")[0].strip().lower().lstrip("0") for line in text.splitlines())
     return frozenset(line for line in lines if line)
+
+
+def expiry(certificate: str | os.PathLike[str]) -> float:
+    """Return when a certificate ends, seconds since 1970."""
+    try:
+        loaded = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+    except OSError as error:
+        raise DiskError(f"{certificate} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise IdentityError(f"{certificate} must be a certificate") from None
+    return loaded.not_valid_after_utc.timestamp()
+
+
+def require_current(certificate: str | os.PathLike[str]) -> None:
+    """Refuse a certificate of our own that has ended.
+
+    Raises:
+        ExpiredError: it has, or this machine's clock is ahead.
+    """
+    end = expiry(certificate)
+    if time.time() >= end:
+        when = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M")
+        raise ExpiredError(
+            f"{certificate} must still be good, got one that ended on {when} UTC: renew it with "
+            "sottovoce identity issue, or set this machine's clock"
+        )
 
 
 def identity_of(peer: dict[str, Any] | None) -> Identity | None:

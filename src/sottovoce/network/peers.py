@@ -69,6 +69,9 @@ class Peers:
         except web.HTTPForbidden:
             self._metrics.refused[Code.REVOKED] += 1
             raise
+        except web.HTTPUnauthorized:
+            self._metrics.refused[Code.EXPIRED] += 1
+            raise
         if not identity.agents:
             raise web.HTTPForbidden(text="only agents may take part in a run")
         guard = self._door.guard_of(request)
@@ -120,8 +123,9 @@ class Peers:
         """Drop whoever is revoked or has expired."""
         for peer, connection in list(self._connections.items()):
             identity = connection.guard.identity
-            if identity is None or not self._gate.valid(identity):
-                self._perform(self._machine.refuse(peer, Code.REVOKED))
+            code = Code.REVOKED if identity is None else self._gate.objection(identity)
+            if code is not None:
+                self._perform(self._machine.refuse(peer, code))
 
     async def _listen(
         self,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, final
 
 from sottovoce.errors import SottovoceError
-from sottovoce.network.errors import NetworkError
+from sottovoce.network.errors import CrashedError
 
 
 @final
@@ -50,5 +50,5 @@ class Supervisor:
             return
         # The type alone: an error's text may quote what it was working on.
         kind = "nothing" if error is None else type(error).__name__
-        self._failed(NetworkError(f"the background task {name!r} must not end, got {kind}: "
+        self._failed(CrashedError(f"the background task {name!r} must not end, got {kind}: "
                                   "start again to continue"))  # fmt: skip

@@ -6,7 +6,7 @@ import os
 import ssl
 from pathlib import Path
 
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.errors import DiskError, IdentityError
 
 
 def server_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
@@ -36,4 +36,6 @@ def _load(context: ssl.SSLContext, ca: Path, certificate: Path, key: Path) -> ss
         context.load_verify_locations(cafile=ca)
     except ssl.SSLError as error:
         raise IdentityError(f"{certificate} and its key cannot be used: {error.reason}") from None
+    except OSError as error:
+        raise DiskError(f"{certificate.parent} cannot be read: {error.strerror}") from None
     return context

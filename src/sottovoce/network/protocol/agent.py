@@ -257,7 +257,9 @@ class AgentMachine:
         return [Stop(code=code, detail=detail)]
 
 
-_PASSING: Final = frozenset({Code.LATE, Code.OLD_ROUND})  # a newer round is on its way
+_PASSING: Final = frozenset(
+    {Code.CONFLICT, Code.LATE, Code.OLD_ROUND}
+)  # a newer round is on its way
 
 _HANDLERS: Final[dict[tuple[Phase, type], Any]] = {
     (Phase.GREETING, Welcome): AgentMachine._welcome,

@@ -300,7 +300,7 @@ class CloudMachine:
         if record.held & {a - 1 for a in session.agents}:
             return [*self._object(peer, session, Code.LATE), again]
         if pack(record.x[session.columns]) != x:
-            return self._object(peer, session, Code.CONFLICT)
+            return [*self._object(peer, session, Code.CONFLICT), again]
         return [again]
 
     def _full(self, x: Floats, held: frozenset[int]) -> list[Action]:

@@ -40,6 +40,7 @@ class Code(StrEnum):
     HALTED = "halted"
     REPLACED = "replaced"
     REVOKED = "revoked"
+    EXPIRED = "expired"
     FLOOD = "flood"
     SLOW = "slow"
     SILENT = "silent"
@@ -59,7 +60,6 @@ LASTING: Final = frozenset(
         Code.HALTED,
         Code.REPLACED,
         Code.REVOKED,
-        Code.CONFLICT,
     }
 )
 """Refusals that trying again cannot mend: the agent stops and tells its operator."""

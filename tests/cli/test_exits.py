@@ -1,0 +1,156 @@
+"""One table of exit codes: errors, refusals, documents and systemd units must agree with it."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import socket
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from sottovoce import errors
+from sottovoce.cli.app import main
+from sottovoce.cli.exits import RESTART, Exit, exit_code
+from sottovoce.errors import BudgetError, PrivacyError, SottovoceError
+from sottovoce.network import errors as network_errors
+from sottovoce.network import identity
+from sottovoce.network.errors import RefusedError
+from sottovoce.network.protocol.agent import Memory
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.saved import Saved
+from sottovoce.network.store import Store
+from sottovoce.network.tls import client_context
+from sottovoce.problem import gallery
+from sottovoce.problem.save import save_problem
+
+DOCS = Path(__file__).parents[2] / "docs"
+START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
+
+
+def units() -> list[configparser.ConfigParser]:
+    found = []
+    for text in re.findall(r"```ini\n(.*?)```", (DOCS / "deploy.md").read_text(), re.DOTALL):
+        unit = configparser.ConfigParser(interpolation=None)
+        unit.optionxform = str  # type: ignore[assignment,method-assign]
+        unit.read_string(text)
+        found.append(unit)
+    return found
+
+
+def restarts(service: configparser.SectionProxy, code: int) -> bool:
+    """What systemd does: see RestartPreventExitStatus= in systemd.service(5)."""
+    prevented = service.get("RestartPreventExitStatus", "").split()
+    return service["Restart"] == "on-failure" and code != 0 and str(code) not in prevented
+
+
+def test_units_restart_what_time_or_a_restart_can_mend_and_nothing_else() -> None:
+    assert len(units()) == 2
+    for unit in units():
+        found = {code: restarts(unit["Service"], code) for code in Exit}
+        assert found == dict(RESTART)
+        assert unit["Unit"]["StartLimitIntervalSec"] == "0"  # never gives up
+        assert int(unit["Service"]["RestartSec"]) >= 5
+
+
+def test_the_documents_list_every_code() -> None:
+    text = (DOCS / "deploy.md").read_text()
+    listed = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", text, re.MULTILINE)
+    assert [int(code) for code, _ in listed] == sorted(Exit)
+    for code, what in listed:
+        assert what.startswith("start it again") == RESTART[Exit(int(code))]
+
+
+def every_error() -> set[type[SottovoceError]]:
+    return {
+        kind
+        for module in (errors, network_errors)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, SottovoceError) and kind is not RefusedError
+    }
+
+
+def test_every_error_has_a_code() -> None:
+    found = {kind.__name__: exit_code(kind("x")) for kind in every_error()}
+    passing = {name for name, code in found.items() if code is Exit.AGAIN}
+    assert passing == {"BusyError", "CrashedError", "DiskError"}
+    assert {name for name, code in found.items() if code is Exit.EXPIRED} == {"ExpiredError"}
+    assert set(found.values()) == {Exit.PERSON, Exit.AGAIN, Exit.EXPIRED}
+    assert {code: exit_code(RefusedError(code, "x")) for code in Code} == dict.fromkeys(
+        Code, Exit.PERSON
+    ) | {Code.REPLACED: Exit.AGAIN, Code.EXPIRED: Exit.EXPIRED}
+
+
+def test_a_ledger_on_a_full_disk_is_tried_again_and_a_spent_one_is_not() -> None:
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    error = PrivacyError("x")
+    error.__cause__ = full
+    assert exit_code(error) is Exit.AGAIN
+    assert exit_code(BudgetError("spent")) is Exit.PERSON
+
+
+def code_of(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["sottovoce", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys") / "k"
+    identity.create(folder, agents=7)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("problem")
+    save_problem(gallery.paper(), folder)
+    return folder
+
+
+def test_a_cloud_ends_with_75_while_its_port_its_store_or_revoked_txt_is_not_to_be_had(
+    keys: Path,
+    problem: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        words = ("cloud", problem, "--keys", keys, "--store", tmp_path / "run.db", "--listen")
+        assert code_of(monkeypatch, *words, listen) == Exit.AGAIN
+    assert "Traceback" not in capfd.readouterr().err
+    store = Store(tmp_path / "run.db")
+    assert code_of(monkeypatch, *words, "127.0.0.1:0") == Exit.AGAIN
+    store.close()
+    (keys / "revoked.txt").rename(tmp_path / "aside")
+    assert code_of(monkeypatch, *words, "127.0.0.1:0") == Exit.AGAIN
+    (tmp_path / "aside").rename(keys / "revoked.txt")
+    assert code_of(monkeypatch, *words, "127.0.0.1:0", "--rounds", "7") == Exit.PERSON
+
+
+def test_a_second_start_of_the_same_agent_ends_with_75(
+    keys: Path, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Saved(tmp_path / "3.state", START)
+    words = ("agent", problem / "agents" / "3.toml", "--keys", keys / "agents" / "3", "--state")
+    address = ("--cloud", "wss://127.0.0.1:1")
+    assert code_of(monkeypatch, *words, tmp_path / "3.state", *address) == Exit.AGAIN
+    first.close()
+
+
+def test_a_certificate_that_has_ended_has_a_code_of_its_own(
+    keys: Path, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity.issue(keys, agents=range(9, 10), days=0)
+    words = ("agent", problem / "agents" / "3.toml", "--keys", keys / "agents" / "9", "--state")
+    address = ("--cloud", "wss://127.0.0.1:1")
+    assert code_of(monkeypatch, *words, tmp_path / "3.state", *address) == Exit.EXPIRED
+    client_context(keys / "agents" / "3")

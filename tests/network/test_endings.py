@@ -1,0 +1,145 @@
+"""How cloud and agents end, and what they outlive."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from network_harness import member, plan_for, run, serving
+
+from sottovoce.network import gate as gate_module
+from sottovoce.network.errors import BusyError, DiskError
+from sottovoce.network.protocol.agent import Memory
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.saved import Saved
+from sottovoce.problem.problem import Problem
+from sottovoce.problem.save import save_problem
+
+START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
+COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")
+ALL = list(range(1, 8))
+
+HOLD_A_STORE = """
+import asyncio, sys
+from sottovoce.network import loop
+from sottovoce.network.store import Store
+
+async def main():
+    store = Store(sys.argv[1])
+    try:
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+    finally:
+        store.close()
+
+loop.run(main())
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if word in line:
+            return
+    raise AssertionError(f"ended with {process.wait()} without {word!r}")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signals_close_the_store(name: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOLD_A_STORE, str(tmp_path / "run.db")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert (tmp_path / "run.db-wal").exists()
+        process.send_signal(signal.Signals[name])
+        assert process.wait(30) == -signal.Signals[name]
+    assert not (tmp_path / "run.db-wal").exists()
+
+
+def test_sigterm_and_sighup_end_cloud_and_agent_cleanly(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    save_problem(paper, tmp_path / "p")
+    port = free_port()
+    cloud_words = ("cloud", tmp_path / "p", "--keys", keys, "--store", tmp_path / "run.db")
+    own = ("agent", tmp_path / "p" / "agents" / "1.toml", "--keys", keys / "agents" / "1")
+    address = ("--cloud", f"wss://127.0.0.1:{port}", "--state", tmp_path / "1.state")
+    with (
+        _start(*cloud_words, "--listen", f"127.0.0.1:{port}") as cloud,
+        _start(*own, *address) as agent,
+    ):
+        wait_for(cloud, "listening")
+        wait_for(agent, "joined")
+        agent.send_signal(signal.SIGHUP)
+        assert agent.wait(30) == -signal.SIGHUP
+        cloud.send_signal(signal.SIGTERM)
+        assert cloud.wait(30) == -signal.SIGTERM
+    assert (tmp_path / "run.db").stat().st_size > 0
+    assert not (tmp_path / "run.db-wal").exists()
+    Saved(tmp_path / "1.state", START).close()
+
+
+def _start(*words: object) -> subprocess.Popen[str]:
+    return subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
+
+
+def test_a_clock_that_jumps_stops_no_agent(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = SimpleNamespace(time=lambda: time.time() + 4e8, monotonic=time.monotonic)
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            task = asyncio.create_task(member(paper, ALL[:1], cloud, keys, tmp_path).run())
+            while cloud._machine.connected == 0:
+                await asyncio.sleep(0.01)
+            with monkeypatch.context() as patch:
+                patch.setattr(gate_module, "time", ahead)
+                while cloud._machine.connected:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.5)
+                assert not task.done()
+                assert cloud._metrics.refused[Code.EXPIRED] > 0
+            others = [member(paper, [i], cloud, keys, tmp_path).run() for i in ALL[1:]]
+            await asyncio.gather(task, *others)
+
+    run(main())
+
+
+def test_a_full_disk_at_an_agent_is_an_error_with_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "3.state"
+    saved = Saved(path, START)
+    saved.write(Memory(round=1, receipt=b"r" * 64, x=b"\1" * 8, answer=b"\1" * 8))
+    real, saved._slots._file = saved._slots._file, os.open("/dev/full", os.O_RDWR)
+    with pytest.raises(DiskError, match="No space"):
+        saved.write(Memory(round=2, receipt=b"r" * 64, x=b"\2" * 8, answer=b"\2" * 8))
+    os.close(saved._slots._file)
+    saved._slots._file = real
+    saved.close()
+    again = Saved(path, START)
+    assert again.memory.round == 1
+    again.close()
+
+
+def test_one_state_file_serves_one_agent_at_a_time(tmp_path: Path) -> None:
+    saved = Saved(tmp_path / "3.state", START)
+    (tmp_path / "other").symlink_to(tmp_path / "3.state")
+    for path in (tmp_path / "3.state", tmp_path / "other"):
+        with pytest.raises(BusyError, match="another agent"):
+            Saved(path, START)
+    saved.close()
+    Saved(tmp_path / "other", START).close()
