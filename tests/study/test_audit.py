@@ -1,6 +1,7 @@
 """The auditor: it passes what is right, finds what is broken, and seldom cries wolf.
 
-A correct plan is called broken in fewer than one audit in a thousand; all seeds are fixed.
+A correct plan is called broken in fewer than one audit in ten thousand. Seeds are fixed where noise
+is simulated; where it is the secure sampler's there is none.
 """
 
 from __future__ import annotations
@@ -12,22 +13,41 @@ from typing import Any
 
 import numpy as np
 import pytest
+from broken_samplers import (
+    Fault,
+    Faulty,
+    a_tenth_less,
+    first_output_bare,
+    halved,
+    none_at_all,
+    same_in_pairs_of_rounds,
+)
 
+from msgspec.structs import replace as changed
+
+from sottovoce.algorithm.averaging import Averaging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.certify.sensitivity import Block, Sensitivity
 from sottovoce.errors import InputError, ProblemError
+from sottovoce.network import rounds as network_rounds
+from sottovoce.network.protocol.receipt import next_digest
+from sottovoce.network.rounds import Rounds
+from sottovoce.privacy import sampler as samplers
 from sottovoce.privacy.gaussian import mu_of
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, read_only, states
 from sottovoce.problem.constraints import total
+from sottovoce.problem.expressions import exp
 from sottovoce.problem.problem import Problem
 from sottovoce.study import audit as module
-from sottovoce.study.audit import NoiseSource, _bounds, audit
+from sottovoce.study.audit import Audit, _bounds, audit
 
 EPSILON, DELTA = math.log(3), 0.05
 TARGET = float(mu_of(EPSILON, DELTA))
+
+Case = tuple[Problem, Certificate]
 
 
 def made(certificate: Certificate, **change: Any) -> NoisePlan:
@@ -35,14 +55,20 @@ def made(certificate: Certificate, **change: Any) -> NoisePlan:
     return plan(certificate, **(asked | change))
 
 
+def short(problem: Problem, plan: NoisePlan, agent: int = 1, **change: Any) -> Audit:
+    """An audit of less than a second."""
+    settings: dict[str, Any] = {"runs": 100, "rounds": 4, "sampler": Faulty(plan)}
+    return audit(problem, plan, agent=agent, **(settings | change))
+
+
 @pytest.fixture(scope="module")
-def paper() -> tuple[Problem, Certificate]:
+def paper() -> Case:
     problem = gallery.paper()
     return problem, certify(problem.cloud)
 
 
 @pytest.fixture(scope="module")
-def stiff() -> tuple[Problem, Certificate]:
+def stiff() -> Case:
     """x2 moves the first gradient ten times as much as x1 does."""
     x = states(2, lower=-1, upper=1)
     problem = Problem(
@@ -53,107 +79,148 @@ def stiff() -> tuple[Problem, Certificate]:
     return problem, certify(problem.cloud)
 
 
+@pytest.fixture(scope="module")
+def exponential() -> Case:
+    """Either agent's change shows most where the other is largest, far from its start."""
+    x = states(2, lower=-1, upper=1)
+    problem = Problem(
+        states=x,
+        objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
+        constraints=[exp(x[0] + x[1]) <= 4],
+    )
+    return problem, certify(problem.cloud)
+
+
 # --- what is right passes ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("agent", [1, 3, 6])
-@pytest.mark.parametrize("radius", [0.05, 1.0])
-def test_the_papers_problem_keeps_its_promise(
-    paper: tuple[Problem, Certificate], agent: int, radius: float
-) -> None:
+def test_the_deployed_sampler_keeps_the_papers_promise(paper: Case) -> None:
     problem, certificate = paper
-    found = audit(problem, made(certificate, radius=radius), agent=agent, rounds=8)
+    found = audit(problem, made(certificate, radius=1.0), agent=3, runs=100, rounds=8)
+    assert found.passed
+    assert found.played_share > 0.9
+    assert found.measured_mu <= found.played_mu <= found.claimed_mu
+    assert (found.noise.rounds, found.noise.outputs) == (2 * 100 * 8, 4)
+
+
+@pytest.mark.parametrize("adjacency", ["trajectory", "per-round", "everything"])
+def test_every_promise_is_kept(exponential: Case, adjacency: str) -> None:
+    problem, certificate = exponential
+    radius = None if adjacency == "everything" else 0.05
+    right = made(certificate, radius=radius, adjacency=adjacency, rounds=8)
+    found = short(problem, right, runs=200)
     assert found.passed
     assert found.measured_mu <= found.played_mu <= found.claimed_mu
-    # An audit that finds nothing proves nothing: most of what was played must be found.
-    assert found.measured_mu > 0.8 * found.played_mu
-    assert found.attack == "log-likelihood ratio"
+    if adjacency != "trajectory":  # three rounds of eight may reveal their share and no more
+        assert found.claimed_mu == pytest.approx(right.gdp_mu[0] * math.sqrt(3 / 8))
 
 
-@pytest.mark.parametrize("adjacency", ["per-round", "everything"])
-def test_promises_for_every_round_are_kept(
-    paper: tuple[Problem, Certificate], adjacency: str
-) -> None:
-    problem, certificate = paper
-    radius = 0.05 if adjacency == "per-round" else None
-    found = made(certificate, radius=radius, adjacency=adjacency, rounds=50)
-    result = audit(problem, found, agent=3, rounds=8)
-    assert result.passed
-    # Eight of fifty rounds may reveal their share and no more.
-    assert result.claimed_mu == pytest.approx(found.gdp_mu[2] * math.sqrt(8 / 50))
-    assert 0.4 * result.played_mu < result.measured_mu <= result.played_mu <= result.claimed_mu
+def test_most_of_what_was_played_is_found(exponential: Case) -> None:
+    # An audit that finds nothing proves nothing.
+    problem, certificate = exponential
+    bold = plan(certificate, epsilon=6.0, delta=DELTA, radius=0.05)
+    found = short(problem, bold, rounds=2, runs=300)
+    assert found.passed
+    assert 0.6 * found.played_mu < found.measured_mu <= found.played_mu
 
 
-def vehicles() -> Problem:
-    """Two vehicles in the plane that must stay near each other: every gradient is released."""
-    x = states(2, lower=-2, upper=2, dim=2, names=["p", "q"])
-    (p, q) = x
-    return Problem(
-        states=x,
-        objectives=[(p[0] - 2) ** 2 + p[1] ** 2, (q[0] + 2) ** 2 + q[1] ** 2],
-        constraints=[(p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2 <= 4, p[1] + q[1] <= 1],
-    )
-
-
-@pytest.mark.parametrize(
-    ("problem", "agents"),
-    [
-        pytest.param(vehicles(), (1, 2), id="vehicles"),
-        pytest.param(gallery.coupled(), (1, 2, 3, 4), id="gallery", marks=pytest.mark.slow),
-    ],
-)
-def test_coupled_vector_agents_keep_their_promise(
-    problem: Problem, agents: tuple[int, ...]
-) -> None:
-    found = made(certify(problem.cloud))
-    assert found.gradient_sigma.size > 0
-    for agent in agents:
-        result = audit(problem, found, agent=agent, rounds=6)
-        assert result.passed
-        assert 0 < result.measured_mu <= result.played_mu <= result.claimed_mu
-
-
-def test_the_closed_loop_is_really_closed(stiff: tuple[Problem, Certificate]) -> None:
-    # Later rounds depend on earlier noise, and the ratio of the whole transcript still is what the
-    # theorem says: mean and variance mu^2/2 and mu^2, within five standard errors.
+def test_the_papers_algorithm_can_be_audited(stiff: Case) -> None:
     problem, certificate = stiff
-    game = module._Game(problem, made(certificate), 2, 8, Tikhonov(gamma_bar=0.05))
-    score = game.play(1, 10_000, np.random.SeedSequence(4), _honest)["log-likelihood ratio"]
-    mu = game.played_mu
-    assert np.mean(score) == pytest.approx(mu**2 / 2, abs=5 * mu / 100)
-    assert np.std(score) == pytest.approx(mu, rel=5 / math.sqrt(2 * 10_000))
+    assert short(problem, made(certificate), 2, algorithm=Tikhonov(gamma_bar=0.05)).passed
+
+
+@pytest.mark.slow
+def test_a_fleet_can_be_audited() -> None:
+    ev = fleet(3, lower=0, upper=1, dim=2, name="ev")
+    shared = total(ev, list(ev.state)) <= 1.0
+    cars = Problem(states=ev, objectives=sum(s**2 for s in ev.state), constraints=[shared])
+    found = short(cars, made(certify(cars.cloud)), 2)
+    assert found.passed
+    assert found.played_share > 0.99
 
 
 # --- what is broken is found -------------------------------------------------------------------
 
 
-def _honest(generator: np.random.Generator, shape: tuple[int, int, int]) -> Array:
-    return generator.standard_normal(shape)
+@pytest.mark.parametrize("fault", [first_output_bare, same_in_pairs_of_rounds, a_tenth_less])
+def test_a_broken_sampler_is_found(exponential: Case, fault: Fault) -> None:
+    problem, certificate = exponential
+    right = made(certificate)
+    assert not short(problem, right, sampler=Faulty(right, fault)).noise.passed
 
 
-def scaled(factor: float) -> NoiseSource:
-    return lambda generator, shape: factor * generator.standard_normal(shape)
-
-
-@pytest.mark.parametrize("factor", [0.5, 0.9])
-@pytest.mark.parametrize("agent", [3, 6])
-def test_too_little_noise_is_found(
-    paper: tuple[Problem, Certificate], factor: float, agent: int
+@pytest.mark.parametrize("fault", [none_at_all, halved])
+def test_all_noise_halved_is_found_by_the_game_for_an_exponential_of_a_sum(
+    exponential: Case, fault: Fault
 ) -> None:
-    problem, certificate = paper
-    found = audit(problem, made(certificate), agent=agent, rounds=8, noise=scaled(factor))
-    assert not found.passed
+    # The other agent must be where it makes things worst: at its start only half the claim shows.
+    problem, certificate = exponential
+    right = made(certificate)
+    found = short(problem, right, runs=300, rounds=2, sampler=Faulty(right, fault))
+    assert found.played_share > 0.9
+    assert not found.game_passed
     assert found.measured_mu > found.claimed_mu
-    assert found.measured_epsilon > found.claimed_epsilon
 
 
-@pytest.mark.parametrize("factor", [0.5, 0.9])
-def test_too_little_noise_is_found_in_every_round(
-    paper: tuple[Problem, Certificate], factor: float
+def test_a_secure_sampler_that_adds_nothing_is_found(
+    exponential: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    problem, certificate = paper
-    found = made(certificate, adjacency="per-round", rounds=8)
-    assert not audit(problem, found, agent=3, rounds=8, noise=scaled(factor)).passed
+    monkeypatch.setattr(samplers, "_discrete_gaussian", lambda: lambda zeros: zeros)
+    problem, certificate = exponential
+    found = audit(problem, made(certificate), agent=1, runs=100, rounds=4)
+    assert not found.noise.passed
+    assert not found.game_passed
+
+
+def test_noise_that_a_cloud_scales_down_is_found(
+    exponential: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weaker(plan: NoisePlan) -> Array:
+        return np.concatenate([plan.sigma_g[plan.sigma_g > 0], 0.7 * plan.gradient_sigma])
+
+    monkeypatch.setattr(network_rounds, "noisy_sigma", weaker)
+    problem, certificate = exponential
+    assert not audit(problem, made(certificate), agent=1, runs=100, rounds=4).noise.passed
+
+
+def _first_entry_bare(self: Rounds, record: Any, x: Array) -> Any:
+    return {"y": np.concatenate([self._outputs(x)[1][:1], record.y[1:]])}
+
+
+def _answer_leaks(self: Rounds, record: Any, x: Array) -> Any:
+    g = self._outputs(x)[0]
+    return {"carried": np.concatenate([record.carried[: -g.size], record.carried[-g.size :] + g])}
+
+
+def _states_in_receipts(self: Rounds, record: Any, x: Array) -> Any:
+    return {"digest": next_digest(record.digest, 1, x.tobytes(), b"")}
+
+
+@pytest.mark.parametrize(
+    ("leak", "where"),
+    [
+        pytest.param(_first_entry_bare, "y, receipt of a round", id="first gradient entry bare"),
+        pytest.param(_answer_leaks, "mu of a done", id="g leaks into the answer"),
+        pytest.param(_states_in_receipts, "receipt of a round", id="states hashed into receipts"),
+    ],
+)
+def test_messages_that_tell_more_than_the_releases_are_found(
+    exponential: Case, monkeypatch: pytest.MonkeyPatch, leak: Callable[..., Any], where: str
+) -> None:
+    honest = Rounds.play
+
+    def play(self: Rounds, k: int, x: Array, *rest: Any) -> Any:
+        record, released = honest(self, k, x, *rest)
+        return changed(record, **leak(self, record, x)), released
+
+    problem, certificate = exponential
+    right = made(certificate)
+    assert short(problem, right).told == ""
+    monkeypatch.setattr(Rounds, "play", play)
+    found = short(problem, right)
+    assert found.told.split(" of ")[1] == where.split(" of ")[1] + " message"
+    assert where.split(" of ")[0].split(", ")[0] in found.told
+    assert not found.passed
 
 
 def without_cross_terms(certificate: Certificate) -> Certificate:
@@ -167,78 +234,41 @@ def without_cross_terms(certificate: Certificate) -> Certificate:
     return replace(certificate, sensitivity=dropped)
 
 
-def test_dropped_cross_terms_are_found(stiff: tuple[Problem, Certificate]) -> None:
+def test_dropped_cross_terms_are_found(stiff: Case) -> None:
     problem, certificate = stiff
     broken = made(without_cross_terms(certificate))
     assert broken.gdp_mu.max() <= TARGET  # it believes in its own promise
-    found = audit(problem, broken, agent=2, rounds=8)
-    assert not found.passed
+    found = short(problem, broken, 2)
+    assert not found.game_passed
+    assert found.played_share > 2
     assert found.measured_mu > 2 * found.claimed_mu
-    assert audit(problem, made(certificate), agent=2, rounds=8).passed
+    assert short(problem, made(certificate), 2).passed
 
 
-def test_the_papers_formula_is_found_out_where_agents_are_coupled(
-    stiff: tuple[Problem, Certificate],
-) -> None:
+def test_the_papers_formula_is_found_out_where_agents_are_coupled(stiff: Case) -> None:
     problem, certificate = stiff
     # Large K_g: the noise on g is not to blame, only the gradient's, which forgets x2.
     undernoised = made(certificate, method="paper", allow_undernoised=True)
-    honest = audit(problem, undernoised, agent=2, rounds=8)
+    honest = short(problem, undernoised, 2)
     assert honest.passed  # it admits what it reveals
     assert honest.claimed_mu > 5 * TARGET
     asked = replace(undernoised, gdp_mu=read_only(np.full(2, TARGET)))
-    found = audit(problem, asked, agent=2, rounds=8)
-    assert not found.passed
-
-
-def same_in_pairs_of_rounds(z: Array) -> None:
-    z[1::2] = z[::2]
-
-
-def same_again_much_later(z: Array) -> None:
-    z[4] = z[0]
-
-
-def same_on_two_outputs(z: Array) -> None:
-    z[..., 0] = z[..., 2]
-
-
-def same_in_all_rounds(z: Array) -> None:
-    z[:] = z[:1]
-
-
-@pytest.mark.parametrize(
-    "reuse",
-    [same_in_pairs_of_rounds, same_again_much_later, same_on_two_outputs, same_in_all_rounds],
-)
-@pytest.mark.parametrize("adjacency", ["trajectory", "per-round"])
-def test_noise_used_twice_is_found(
-    paper: tuple[Problem, Certificate], reuse: Callable[[Array], None], adjacency: str
-) -> None:
-    def draw(generator: np.random.Generator, shape: tuple[int, int, int]) -> Array:
-        z = generator.standard_normal(shape)
-        reuse(z)
-        return z
-
-    problem, certificate = paper
-    plan_ = made(certificate, adjacency=adjacency, rounds=8)
-    found = audit(problem, plan_, agent=3, rounds=8, runs=2_000, noise=draw)
-    assert not found.passed
-    assert found.measured_mu > 3
-    if adjacency == "trajectory":  # one round alone is shifted, and the ratio sees nothing amiss
-        assert found.attack == "repeated noise"
-
-
-def test_an_output_sent_without_noise_is_found(paper: tuple[Problem, Certificate]) -> None:
-    problem, certificate = paper
-    right = made(certificate)
-    bare = replace(right, sigma_g=read_only([0.0, *right.sigma_g[1:]]))
-    found = audit(problem, bare, agent=3, rounds=8, runs=1_000)
-    assert not found.passed
-    assert audit(problem, bare, agent=6, rounds=8, runs=1_000).passed  # x6 does not move g1
+    assert not short(problem, asked, 2).game_passed
 
 
 # --- statistics --------------------------------------------------------------------------------
+
+
+def test_the_closed_loop_is_really_closed(stiff: Case) -> None:
+    # Later rounds depend on earlier noise, and the ratio of the whole transcript still is what the
+    # theorem says: mean and variance mu^2/2 and mu^2, within five standard errors.
+    problem, certificate = stiff
+    right = made(certificate)
+    game = module._Game(problem, right, 2, 3, Averaging(), Faulty(right, seed=4))
+    score = np.array([game.play(1)[0] for _ in range(400)])
+    mu = game.played_mu
+    assert np.mean(score) == pytest.approx(mu**2 / 2, abs=5 * mu / math.sqrt(400))
+    assert np.std(score) == pytest.approx(mu, rel=5 / math.sqrt(2 * 400))
 
 
 def gaussian_scores(rng: np.random.Generator, mu: float, runs: int) -> tuple[Array, Array]:
@@ -251,46 +281,35 @@ def gaussian_scores(rng: np.random.Generator, mu: float, runs: int) -> tuple[Arr
 def test_a_claim_that_is_just_right_is_seldom_called_broken(
     monkeypatch: pytest.MonkeyPatch, mu: float
 ) -> None:
-    # At 90% confidence instead of 99.9% a wrong share of errors would show in 200 audits; each of
-    # the two scores may take half.
+    # At 90% confidence instead of 99.995% a wrong share of errors would show in 200 audits.
     monkeypatch.setattr(module, "CONFIDENCE", 0.9)
     rng = np.random.default_rng(int(100 * mu))
     alarms = 0
     for _ in range(200):
-        found = _bounds("", *gaussian_scores(rng, mu, 400), DELTA, mu)
+        found = _bounds(*gaussian_scores(rng, mu, 400), DELTA, mu)
         alarms += found.mu > mu
-    assert alarms <= 0.05 * 200
+    assert alarms <= 0.1 * 200
 
 
-def test_false_alarms_stay_below_one_in_a_thousand() -> None:
-    rng = np.random.default_rng(9)
-    alarms = sum(
-        _bounds("", *gaussian_scores(rng, 0.8, 400), DELTA, 0.8).mu > 0.8 for _ in range(400)
-    )
-    assert alarms == 0  # 0.4 expected at the very most
-
-
-def test_a_tenth_too_little_noise_is_nearly_always_found() -> None:
+def test_half_the_noise_is_nearly_always_found_by_the_game() -> None:
     rng = np.random.default_rng(10)
     caught = sum(
-        _bounds("", *gaussian_scores(rng, TARGET / 0.9, 20_000), DELTA, TARGET).mu > TARGET
+        _bounds(*gaussian_scores(rng, TARGET / 0.5, 500), DELTA, TARGET).mu > TARGET
         for _ in range(40)
     )
-    assert caught >= 36
+    assert caught >= 38
 
 
 def test_epsilon_from_counts_is_a_lower_bound_too() -> None:
     rng = np.random.default_rng(11)
-    found = _bounds("", *gaussian_scores(rng, TARGET, 20_000), DELTA, TARGET)
+    found = _bounds(*gaussian_scores(rng, TARGET, 20_000), DELTA, TARGET)
     assert 0.5 * EPSILON < found.epsilon <= EPSILON
 
 
 # --- bad input ---------------------------------------------------------------------------------
 
 
-def test_bad_input_is_refused(
-    paper: tuple[Problem, Certificate], stiff: tuple[Problem, Certificate]
-) -> None:
+def test_bad_input_is_refused(paper: Case, stiff: Case) -> None:
     problem, certificate = paper
     right = made(certificate)
     with pytest.raises(InputError, match="runs must be at least 100"):
@@ -301,13 +320,6 @@ def test_bad_input_is_refused(
         audit(problem, right, agent=8)
     with pytest.raises(InputError, match="the plan must be made for this problem"):
         audit(stiff[0], right, agent=1)
-    short = made(certificate, adjacency="per-round", rounds=10)
+    few = made(certificate, adjacency="per-round", rounds=10)
     with pytest.raises(InputError, match="rounds must be at most 10, which the plan covers"):
-        audit(problem, short, agent=1, rounds=20)
-
-
-def test_fleets_are_refused() -> None:
-    ev = fleet(2, lower=0, upper=1, name="ev")
-    problem = Problem(states=ev, objectives=ev.state**2, constraints=[total(ev, ev.state) <= 1.0])
-    with pytest.raises(InputError, match="an audit takes agents stated one by one"):
-        audit(problem, made(certify(problem.cloud)), agent=1)
+        audit(problem, few, agent=1, rounds=20)

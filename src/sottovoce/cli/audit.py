@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -25,7 +25,8 @@ from sottovoce.cli.options import (
 )
 from sottovoce.cli.progress import working
 from sottovoce.problem.folder import load_problem
-from sottovoce.report.audit import audit_figure, audit_table
+from sottovoce.report.audit import audit_figure, audit_table, noise_table
+from sottovoce.study.audit import Audit
 from sottovoce.study.audit import audit as study
 
 
@@ -34,9 +35,8 @@ def audit(
     agent: Annotated[
         int | None, typer.Option(min=1, help="whose behaviour to tell; the worst-off by default")
     ] = None,
-    runs: Annotated[int, typer.Option(min=100, help="games per world")] = 20_000,
-    rounds: Annotated[int, typer.Option(min=2, help="rounds per game")] = 20,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    runs: Annotated[int, typer.Option(min=100, help="games per world")] = 500,
+    rounds: Annotated[int, typer.Option(min=2, help="rounds per game")] = 30,
     epsilon: Epsilon = None,
     delta: Delta = None,
     radius: Radius = None,
@@ -46,9 +46,9 @@ def audit(
     out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
     json: Json = False,
 ) -> None:
-    """Play the distinguishing game on the closed loop and report what an attacker can prove.
+    """Attack what is deployed: play the distinguishing game on its messages, and test its noise.
 
-    Exit code 1 if the measured lower bound exceeds the claim.
+    Exit code 1 if more is told than claimed, or if the noise is not the noise that was stated.
 
     Example: sottovoce audit examples/paper --agent 6 --out out
     """
@@ -72,15 +72,23 @@ def audit(
             agent=whom,
             runs=runs,
             rounds=rounds,
-            seed=seed,
             algorithm=algorithm_for(problem, algorithm),
         )
     if json:
-        print_json(asdict(found) | {"passed": found.passed})
+        print_json(_plain(found))
     else:
-        console.print(audit_table(found))
+        console.print(audit_table(found), noise_table(found.noise))
     if out is not None:
         audit_figure(found, out / "audit.png")
         errors.print(f"figure: {out / 'audit.png'}")
     if not found.passed:
         raise typer.Exit(1)
+
+
+def _plain(found: Audit) -> dict[str, Any]:
+    noise = asdict(found.noise) | {"passed": found.noise.passed}
+    return asdict(found) | {
+        "played_share": found.played_share,
+        "noise": noise,
+        "passed": found.passed,
+    }

@@ -45,7 +45,7 @@ from sottovoce.network.protocol.codec import (
     pack,
     unpack,
 )
-from sottovoce.network.protocol.messages import Code, Welcome
+from sottovoce.network.protocol.messages import Code
 from sottovoce.network.saved import Saved
 from sottovoce.network.tls import client_context
 from sottovoce.problem.agents import Array
@@ -282,16 +282,7 @@ class Agent:
         config = read_config(welcome.config)
         lower, upper = unpack(welcome.lower), unpack(welcome.upper)
         self._fallback = Fallback(self._household.sizes, lower, upper, config.promise)
-        self._step = HomeStep(
-            self._household,
-            algorithm_of(config.algorithm),
-            rounds=config.rounds,
-            lower=lower,
-            upper=upper,
-            rows=welcome.rows,
-            columns=welcome.columns,
-            slopes=unpack(welcome.slopes).tolist(),
-        )
+        self._step = HomeStep.of_welcome(self._household, welcome)
 
     def _objection(self, text: str) -> str | None:
         try:

@@ -41,7 +41,7 @@ from sottovoce.network.protocol.codec import frame_limit
 from sottovoce.network.protocol.messages import Done
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.reach import check_reach
-from sottovoce.network.rounds import Rounds, noisy_sigma
+from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.setup import (
     check_request,
     check_store,
@@ -55,7 +55,6 @@ from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.tls import server_context
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.agents import Array
 
 TICK_SECONDS: Final = 1.0
@@ -252,12 +251,11 @@ class Cloud:
             amounts = zip(plan.cloud.agent_labels(), plan.gdp_mu.tolist(), strict=True)
             self._ledger.spend(store.run_id, dict(amounts), note="sottovoce cloud")
         last = store.last()
-        sigma = noisy_sigma(plan)
         done = 0 if last is None else last.k
         sampler = (
-            SecureSampler(sigma)
+            deployed_sampler(plan)
             if self._seed is None
-            else EngineSampler(sigma, self._seed, done=done)
+            else EngineSampler(noisy_sigma(plan), self._seed, done=done)
         )
         self._rounds = Rounds(plan, self._algorithm, sampler, self.rounds)
         setup = setup_of(plan, self._algorithm, config.text, config.hash, self.rounds)

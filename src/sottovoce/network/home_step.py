@@ -10,9 +10,12 @@ from typing import Any, final
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, by_name
+from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.home import Household, Several, Single
 from sottovoce.network.logs import note
 from sottovoce.network.own_slope import OwnSlope, entries_of
+from sottovoce.network.protocol.codec import unpack
+from sottovoce.network.protocol.messages import Welcome
 from sottovoce.network.schedule import Schedule
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
@@ -62,6 +65,21 @@ class HomeStep:
             )
             self._parts.append((here, part))
             begin = here.stop
+
+    @staticmethod
+    def of_welcome(household: Household, welcome: Welcome) -> HomeStep:
+        """Return the step of the run that a cloud describes."""
+        config = read_config(welcome.config)
+        return HomeStep(
+            household,
+            algorithm_of(config.algorithm),
+            rounds=config.rounds,
+            lower=unpack(welcome.lower),
+            upper=unpack(welcome.upper),
+            rows=welcome.rows,
+            columns=welcome.columns,
+            slopes=unpack(welcome.slopes).tolist(),
+        )
 
     def __call__(self, k: int, x: Array, mu: Array, y: Array) -> Array:
         """Take the step of round k; not a number for whoever's own code fails."""

@@ -110,6 +110,11 @@ def release_bytes(released: Released) -> bytes:
     return np.ascontiguousarray(released.multiples, dtype="<i8").tobytes()
 
 
+def deployed_sampler(plan: NoisePlan) -> Sampler:
+    """Return the sampler that keeps a plan's promise: what a cloud draws its noise from."""
+    return SecureSampler(noisy_sigma(plan))
+
+
 def noisy_sigma(plan: NoisePlan) -> Any:
     """Return the sigma of every output in the order of a release.
 

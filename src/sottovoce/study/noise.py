@@ -1,0 +1,251 @@
+"""Is it the noise that was stated? Tests on residuals ``(released - F(x)) / sigma``.
+
+Under the claim residuals are independent standard normal numbers, whatever the closed loop did with
+them. Every test gives a probability that noise as stated looks so odd, already multiplied by the
+number of tests (Bonferroni): noise as stated fails with probability ``FALSE_ALARM`` at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.fft
+from scipy.special import chdtr, chdtrc, ndtr, ndtri, pdtrc
+from scipy.stats import binom, kstwo
+
+from sottovoce.errors import InputError
+from sottovoce.privacy.sampler import STEPS
+from sottovoce.problem.agents import Array
+
+FALSE_ALARM = 5e-5
+"""How often noise as stated fails the tests, at most."""
+
+LEAST = 100
+"""Rounds below which the tests say nothing."""
+
+_TAILS = (3.0, 5.0)
+_LAGS = 0.9  # of the rounds; beyond, hardly a product is left to add up
+_PAIRWISE = 5e7  # outputs^2 rounds up to which every pair of outputs is compared at every lag
+_NEAR = 64  # lags at which pairs of more outputs than that are compared
+_EQUAL = 1.0 / (np.sqrt(np.pi) * STEPS)  # chance that two draws are equal in absolute value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One property of the noise.
+
+    Attributes:
+        name: what was looked at.
+        found: the oddest figure, in words.
+        chance: how probable something as odd is for noise as stated, all tests considered.
+    """
+
+    name: str
+    found: str
+    chance: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether noise as stated may well look so."""
+        return self.chance > FALSE_ALARM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseChecks:
+    """What residuals say about the noise.
+
+    Attributes:
+        outputs: how many numbers a round releases.
+        rounds: how many rounds were looked at.
+        depth: the tail, in sigmas, that was seen: noise clamped nearer than this is found.
+        checks: one per property.
+    """
+
+    outputs: int
+    rounds: int
+    depth: float
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every property is as stated."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def draws(self) -> int:
+        """How many draws of noise were looked at."""
+        return self.outputs * self.rounds
+
+
+def check_noise(residuals: Array) -> NoiseChecks:
+    """Test residuals of shape (rounds, outputs), in the order of their release.
+
+    Raises:
+        InputError: if there are too few to say anything.
+    """
+    rounds, outputs = residuals.shape
+    if rounds < LEAST:
+        raise InputError(f"noise must be judged by at least {LEAST} rounds, got {rounds}")
+    finite = bool(np.isfinite(residuals).all())
+    z = np.clip(np.nan_to_num(residuals, nan=1e6), -1e6, 1e6)  # what is not finite fails by far
+    found = [
+        _mean(z), _variance(z), *(_tail(z, at) for at in _TAILS), _largest(z), _shape(z),
+        _correlation(z), *_repeats(z),
+    ]  # fmt: skip
+    found.append(("finite", "yes" if finite else "no", float(finite)))
+    checks = tuple(
+        Check(name=name, found=text, chance=min(1.0, chance * len(found)))
+        for name, text, chance in found
+    )
+    beyond = min(0.5, -np.log(FALSE_ALARM / len(checks) / 2.0) / z.size)
+    return NoiseChecks(
+        outputs=outputs, rounds=rounds, depth=float(-ndtri(beyond / 2.0)), checks=checks
+    )
+
+
+_Found = tuple[str, str, float]
+
+
+def _mean(z: Array) -> _Found:
+    scores = z.mean(axis=0) * np.sqrt(len(z))
+    worst = float(scores[np.argmax(np.abs(scores))])
+    chance = z.shape[1] * 2.0 * float(ndtr(-abs(worst)))
+    return "mean", f"{worst:+.2f} standard errors", chance
+
+
+def _variance(z: Array) -> _Found:
+    """The sum of n squares is chi-square; each output, and all of them together."""
+    each = np.square(z).sum(axis=0)
+    sums = np.append(each, each.sum())
+    count = np.append(np.full(z.shape[1], len(z)), z.size)
+    chances = 2.0 * np.minimum(chdtr(count, sums), chdtrc(count, sums))
+    ratios = np.sqrt(sums / count)
+    worst = int(np.argmin(chances)) if chances.min() < 1.0 else 0
+    return "standard deviation", f"{ratios[worst]:.4f} of sigma", sums.size * float(chances[worst])
+
+
+def _tail(z: Array, at: float) -> _Found:
+    """How many draws lie beyond a number of sigmas; each output, and all together."""
+    each = (np.abs(z) > at).sum(axis=0)
+    counts = np.append(each, each.sum())
+    draws = np.append(np.full(z.shape[1], len(z)), z.size)
+    share = 2.0 * float(ndtr(-at))
+    below, above = binom.cdf(counts, draws, share), binom.sf(counts - 1, draws, share)
+    chances = 2.0 * np.minimum(below, above)
+    worst = int(np.argmin(chances))
+    text = f"{counts[worst]:,} draws, {draws[worst] * share:.3g} expected"
+    return f"beyond {at:g} sigma", text, counts.size * float(chances[worst])
+
+
+def _largest(z: Array) -> _Found:
+    """The largest of all: a clamp shows in it as soon as draws reach it."""
+    largest = float(np.abs(z).max())
+    outside = z.size * np.log1p(-2.0 * ndtr(-largest)) if largest > 0 else -np.inf
+    chance = 2.0 * float(min(np.exp(outside), -np.expm1(outside)))
+    return "largest draw", f"{largest:.2f} sigma", chance
+
+
+def _shape(z: Array) -> _Found:
+    """Kolmogorov and Smirnov: each output, and all together."""
+    samples = [*z.T, z.ravel()]
+    gaps = np.array([_gap(np.sort(sample)) for sample in samples])
+    sizes = np.array([sample.size for sample in samples])
+    chances = kstwo.sf(gaps, sizes)
+    worst = int(np.argmin(chances))
+    text = f"{gaps[worst]:.4f} from the normal curve"
+    return "distribution", text, len(samples) * float(chances[worst])
+
+
+def _gap(ordered: Array) -> float:
+    curve, n = ndtr(ordered), ordered.size
+    rank = np.arange(n)
+    return float(max(np.max((rank + 1) / n - curve), np.max(curve - rank / n)))
+
+
+def _correlation(z: Array) -> _Found:
+    """Sums of products of two outputs at a lag, over all outputs and lags."""
+    least, tests, text = 1.0, 0, "none"
+    for sums, terms, lags in _products(z):
+        chances = _chance_of_sum(np.abs(sums), terms)
+        tests += chances.size
+        at = int(np.argmin(chances))
+        if chances.flat[at] < least:
+            least = float(chances.flat[at])
+            count, lag = (np.broadcast_to(part, chances.shape).flat[at] for part in (terms, lags))
+            text = f"{sums.flat[at] / count:+.3f} at lag {lag:,}"
+    return "correlation", text, tests * least
+
+
+def _products(z: Array) -> Iterator[tuple[Array, Any, Any]]:
+    """Yield sums of lagged products, how many were added up, and the lags."""
+    rounds, outputs = z.shape
+    every = outputs**2 * rounds <= _PAIRWISE
+    waves, size = _waves(z)
+    lags = np.arange(1, int(_LAGS * rounds) + 1)[:, np.newaxis]
+    for o in range(outputs):
+        with_whom = slice(None) if every else slice(o, o + 1)
+        mixed = scipy.fft.irfft(np.conj(waves[:, o : o + 1]) * waves[:, with_whom], size, axis=0)
+        yield mixed[lags[:, 0]], rounds - lags, lags
+    for lag in range(1 if every else min(_NEAR, rounds - 1)):
+        matrix = z[lag:].T @ z[: rounds - lag]
+        which = np.triu_indices(outputs, 1) if lag == 0 else ~np.eye(outputs, dtype=bool)
+        if matrix[which].size:
+            yield matrix[which], rounds - lag, lag
+    if outputs > 1:  # in the order of drawing, wherever rounds begin
+        wave, size = _waves(z.reshape(-1, 1))
+        reach = np.arange(1, int(_LAGS * z.size) + 1)
+        product = scipy.fft.irfft(np.square(np.abs(wave[:, 0])), size)
+        yield product[reach], z.size - reach, reach
+
+
+def _waves(z: Array) -> tuple[Any, int]:
+    size = int(scipy.fft.next_fast_len(2 * len(z), real=True))
+    return scipy.fft.rfft(z, size, axis=0), size
+
+
+def _chance_of_sum(total: Array, terms: Any) -> Array:
+    """Bound the chance that n lagged products of standard normals sum to ``total`` or beyond.
+
+    Chernoff: ``2 exp(-theta t) E exp(theta sum)``. Products that share a draw form paths, and a
+    path of n products has ``E exp(theta sum) = (D_n)^(-1/2)`` with
+    ``D_n = (r^(n+2) - q^(n+2)) / (r - q) >= r^n``, where r and q are the roots of
+    ``r + q = 1, r q = theta^2``, r being the larger; independent products are paths of one each.
+    Any theta in (0, 1/2) is valid; this one is near the best.
+    """
+    mean = total / terms
+    theta = mean / np.sqrt(1.0 + 4.0 * np.square(mean)) * (1.0 - 1e-9)
+    root = (1.0 + np.sqrt(1.0 - 4.0 * np.square(theta))) / 2.0
+    exponent = -theta * total - terms / 2.0 * np.log(root)
+    return np.asarray(np.minimum(1.0, 2.0 * np.exp(exponent)))
+
+
+def _repeats(z: Array) -> Iterator[_Found]:
+    """Draws that were used twice, with either sign: more equal ones than chance has it.
+
+    Honest draws are integers on a grid and meet now and then; two in a row that were both there
+    before practically never do.
+    """
+    steps = np.abs(np.rint(z.ravel() * STEPS)).astype(np.int64)
+    couples = steps[:-1].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + steps[1:].astype(
+        np.uint64
+    )
+    chance = _EQUAL**2 + 2.0**-64
+    for name, values, equal in (
+        ("repeated draws", steps, _EQUAL),
+        ("repeated pairs", couples, chance),
+    ):
+        count = _equal_pairs(values)
+        expected = values.size * (values.size - 1) / 2.0 * equal
+        # Three equal draws are three equal pairs: a little more spread than Poisson's.
+        excess = expected + max(0.0, count - expected) / np.sqrt(1.0 + values.size * equal)
+        text = f"{count:,}, {expected:.3g} expected"
+        yield name, text, 1.0 if count == 0 else float(pdtrc(np.ceil(excess) - 1.0, expected))
+
+
+def _equal_pairs(values: Any) -> int:
+    _, counts = np.unique(values, return_counts=True)
+    counts = counts.astype(np.float64)
+    return int((counts * (counts - 1.0) / 2.0).sum())
