@@ -22,7 +22,6 @@ from broken_samplers import (
     none_at_all,
     same_in_pairs_of_rounds,
 )
-
 from msgspec.structs import replace as changed
 
 from sottovoce.algorithm.averaging import Averaging
