@@ -45,7 +45,7 @@ from sottovoce.network.protocol.codec import (
     pack,
     unpack,
 )
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import Code, Welcome
 from sottovoce.network.saved import Saved
 from sottovoce.network.tls import client_context
 from sottovoce.problem.agents import Array

@@ -40,7 +40,7 @@ def noise_table(noise: NoiseChecks, title: str = "The noise that was released") 
     """Return every property of the noise, and how odd it looks."""
     table = Table(
         title=f"{title}: {noise.draws:,} draws in {noise.rounds:,} rounds, tails seen to "
-        f"{noise.depth:.1f} sigma, false alarms below {FALSE_ALARM:g}",
+        f"{down(noise.depth, 2)} sigma, false alarms below {FALSE_ALARM:g}",
         title_justify="left",
     )
     for heading in ("", "found", "chance", ""):
