@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -16,9 +17,12 @@ import pytest
 from network_harness import member, plan_for, run, serving
 
 from sottovoce.network import gate as gate_module
+from sottovoce.network import quiet as quiet_module
 from sottovoce.network.errors import BusyError, DiskError
+from sottovoce.network.protocol.actions import Incident
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.quiet import LINES, PERIOD_SECONDS, Quiet
 from sottovoce.network.saved import Saved
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.save import save_problem
@@ -143,3 +147,30 @@ def test_one_state_file_serves_one_agent_at_a_time(tmp_path: Path) -> None:
             Saved(path, START)
     saved.close()
     Saved(tmp_path / "other", START).close()
+
+
+def test_a_flood_of_refusals_writes_a_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(quiet_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    quiet = Quiet()
+    said = [quiet.unsaid((Code.FLOOD, 1)) for _ in range(1_000)]
+    assert [s for s in said if s is not None] == [0] * LINES
+    assert quiet.unsaid((Code.CONFLICT, 1)) == 0
+    assert quiet.unsaid((Code.FLOOD, 2)) == 0
+    now[0] = PERIOD_SECONDS
+    assert quiet.unsaid((Code.FLOOD, 1)) == 1_000 - LINES
+
+
+def test_a_flood_leaves_a_few_lines_in_the_log_of_a_cloud(
+    paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+            for _ in range(500):
+                cloud._perform([Incident(code=Code.FLOOD, agents=(1,), k=1)])
+            cloud._perform([Incident(code=Code.CONFLICT, agents=(1,), k=1)])
+
+    with caplog.at_level(logging.INFO, logger="sottovoce.network"):
+        run(main())
+    lines = [record.fields["code"] for record in caplog.records if record.msg == "incident"]  # type: ignore[attr-defined]
+    assert lines == ["flood"] * LINES + ["conflict"]

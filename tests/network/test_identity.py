@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import os
+import re
 import stat
 from pathlib import Path
 
 import pytest
 
 from sottovoce.network import identity
+from sottovoce.network.certificates import certificate_days
 from sottovoce.network.errors import DiskError, IdentityError
 from sottovoce.network.tls import client_context, server_context
 
@@ -77,3 +80,51 @@ def test_a_revoked_serial_is_on_the_list_and_a_missing_list_is_an_error(tmp_path
     (tmp_path / "k" / "revoked.txt").unlink()
     with pytest.raises(DiskError):
         identity.revoked(tmp_path / "k")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_keys_folders_are_0700_and_keys_0600_whatever_the_umask(umask: int, tmp_path: Path) -> None:
+    (tmp_path / "k").mkdir(mode=0o755)
+    before = os.umask(umask)
+    try:
+        identity.create(tmp_path / "k", agents=1)
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "k", *(tmp_path / "k").rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        secret = path.name in ("ca.key", "server.key", "round.key", "key.pem", "issued.txt")
+        assert mode == (0o700 if path.is_dir() else 0o600 if secret else 0o644), path
+
+
+def test_a_leaked_certificate_can_be_revoked_after_a_new_one_was_issued(tmp_path: Path) -> None:
+    keys = tmp_path / "k"
+    identity.create(keys, agents=2)
+    first = [serial for serial, who in identity.issued(keys).items() if "agent:2" in who]
+    identity.issue(keys, agents=range(2, 3))
+    known = [serial for serial, who in identity.issued(keys).items() if "agent:2" in who]
+    assert len(known) == 2
+    (keys / "revoked.txt").write_text("abc")  # an editor left no end of line
+    assert identity.revoke_serial(keys, "0" + first[0].upper()) == first[0]
+    assert identity.revoked(keys) == {"abc", first[0]}
+    with pytest.raises(IdentityError, match=r"issued\.txt"):
+        identity.revoke_serial(keys, "123")
+    assert identity.revoked(keys) == {"abc", first[0]}
+
+
+def test_issue_renews_the_operator_and_must_be_told_for_whom(tmp_path: Path) -> None:
+    keys = tmp_path / "k"
+    identity.create(keys, agents=1)
+    before = (keys / "operator" / "cert.pem").read_bytes()
+    identity.issue(keys, operator=True)
+    assert (keys / "operator" / "cert.pem").read_bytes() != before
+    with pytest.raises(IdentityError, match="for whom"):
+        identity.issue(keys)
+
+
+def test_days_to_expiry_are_a_metric(tmp_path: Path) -> None:
+    identity.create(tmp_path / "k", agents=1, days=30)
+    text = certificate_days(tmp_path / "k")
+    (server,) = re.findall(r'certificate_days\{of="server"\} (\S+)', text)
+    (authority,) = re.findall(r'certificate_days\{of="authority"\} (\S+)', text)
+    assert 29.9 < float(server) <= 30
+    assert 3649 < float(authority) <= 3650

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,11 @@ def free_port() -> int:
 
 
 def test_cloud_and_agent_run_from_a_folder_and_status_tells(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(logs, "configure", lambda level: None)
     save_problem(paper, tmp_path / "problem")
@@ -54,6 +59,7 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
             tmp_path / "problem" / "agents" / "7.toml",
             keys / "agents" / "7",
             f"wss://127.0.0.1:{port}",
+            out=tmp_path / "7.json",
         )
         others = [
             Agent(
@@ -69,6 +75,13 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
 
     run(main())
     assert (tmp_path / "problem" / "agents" / "7.state").exists()
+    # The journal learns that the agent is done; its state goes where it was asked for.
+    (x,) = json.loads((tmp_path / "7.json").read_text())["x"]
+    assert stat.S_IMODE((tmp_path / "7.json").stat().st_mode) == 0o600
+    printed = "".join(capfd.readouterr())
+    assert "done after 6 rounds" in printed
+    assert f"{x:.4f}" not in printed
+    assert "x =" not in printed
     told = runner.invoke(status_app, [str(store), "--json"])
     assert told.exit_code == 0
     facts = json.loads(told.stdout)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from sottovoce.cli.console import errors
 from sottovoce.network import logs, loop
 from sottovoce.network.agent import Agent, AgentResult
+from sottovoce.network.errors import DiskError
 from sottovoce.network.home import Household
 
 
@@ -21,6 +23,9 @@ def agent(
     cloud: Annotated[str, typer.Option(help="the cloud's address, wss://host:port")],
     state: Annotated[
         Path | None, typer.Option(help="file for its own state; FILE with .state if not given")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="file for its answer, readable by its owner only")
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:
@@ -35,8 +40,20 @@ def agent(
     household = Household.of_file(file)
     saved = file.with_suffix(".state") if state is None else state
     result = loop.run(_take_part(household, cloud, keys, saved))
-    values = np.array2string(result.x, precision=6, separator=", ")
-    errors.print(f"done after {result.rounds:,} rounds: x = {values}")
+    if out is not None:
+        _write(out, result)
+    # Not a number of its state: this goes to the journal, which others read.
+    errors.print(f"done after {result.rounds:,} rounds")
+
+
+def _write(path: Path, result: AgentResult) -> None:
+    values = {"rounds": result.rounds, "x": result.x.tolist(), "mu": result.mu.tolist()}
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+            path.chmod(0o600)  # also where the file was there before
+            file.write(json.dumps(values) + "\n")
+    except OSError as error:
+        raise DiskError(f"{path} cannot be written: {error.strerror}") from None
     if result.failed:
         errors.print(
             f"its own formulas gave no number in {result.failed:,} rounds: something else was sent "

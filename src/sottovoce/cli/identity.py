@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.console import console
+from sottovoce.errors import InputError
 from sottovoce.network import identity as authority
 
 identity = typer.Typer(help="Keys and certificates for a cloud and its agents.")
@@ -48,6 +49,7 @@ def issue(
     host: Annotated[
         list[str] | None, typer.Option(help="renew the cloud's certificate under these names")
     ] = None,
+    operator: Annotated[bool, typer.Option("--operator", help="the operator's")] = False,
     days: Days = authority.DAYS,
 ) -> None:
     """Issue certificates anew, before they end or after a key has leaked.
@@ -55,18 +57,26 @@ def issue(
     Example: sottovoce identity issue --dir cloud-keys --agents 3
     """
     wanted = None if agents is None else authority.parse_range(agents)
-    authority.issue(folder, agents=wanted, hosts=host, days=days)
+    authority.issue(folder, agents=wanted, hosts=host, operator=operator, days=days)
     console.print(f"issued in {folder}", soft_wrap=True)
 
 
 @identity.command()
 def revoke(
-    certificate: Annotated[Path, typer.Argument(help="the certificate, cert.pem")],
     folder: Folder,
+    certificate: Annotated[Path | None, typer.Argument(help="the certificate, cert.pem")] = None,
+    serial: Annotated[
+        str | None, typer.Option(help="its serial number in issued.txt, if the file is gone")
+    ] = None,
 ) -> None:
     """Revoke a certificate; a running cloud drops its owner within seconds.
 
     Example: sottovoce identity revoke cloud-keys/agents/3/cert.pem --dir cloud-keys
     """
-    serial = authority.revoke(folder, certificate)
-    console.print(f"revoked {serial}", soft_wrap=True)
+    if certificate is not None and serial is None:
+        done = authority.revoke(folder, certificate)
+    elif serial is not None and certificate is None:
+        done = authority.revoke_serial(folder, serial)
+    else:
+        raise InputError("revoke must be given a certificate or --serial, and one of them only")
+    console.print(f"revoked {done}", soft_wrap=True)

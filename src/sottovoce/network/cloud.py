@@ -40,6 +40,7 @@ from sottovoce.network.protocol.cloud import CloudMachine, Phase
 from sottovoce.network.protocol.codec import frame_limit
 from sottovoce.network.protocol.messages import Done
 from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.quiet import Quiet
 from sottovoce.network.reach import check_reach
 from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.setup import (
@@ -137,6 +138,7 @@ class Cloud:
         self._keep_states = keep_states
         self._new = new
         self._metrics = Metrics()
+        self._quiet = Quiet()
         self._told: set[int] = set()
         self._supervisor = Supervisor(self._fail)
         self._ended = asyncio.Event()
@@ -319,11 +321,17 @@ class Cloud:
             case Incident():
                 self._metrics.refused[action.code] += 1
                 self._store.incident(action.code, action.agents, action.k)
-                named = list(action.agents[:16])
-                note("incident", code=action.code.value, agents=named, round=action.k)
+                self._note_incident(action)
             case Halt():
                 self._halt(action)
         return []
+
+    def _note_incident(self, action: Incident) -> None:
+        named = list(action.agents[:16])
+        unsaid = self._quiet.unsaid((action.code, named[0] if named else 0))
+        if unsaid is not None:
+            code = action.code.value
+            note("incident", code=code, agents=named, round=action.k, unsaid=unsaid)
 
     def _halt(self, action: Halt) -> None:
         self._store.halt(

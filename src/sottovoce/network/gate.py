@@ -25,7 +25,8 @@ class Gate:
     """
 
     def __init__(self, keys: str | os.PathLike[str]) -> None:
-        self._list = Path(keys) / "revoked.txt"
+        self.keys = Path(keys)
+        self._list = self.keys / "revoked.txt"
         try:
             self._stamp = _stamp(self._list)  # before it is read, so that no change is missed
         except OSError:

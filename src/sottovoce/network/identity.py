@@ -4,6 +4,7 @@
     KEYS/server.pem, server.key   the cloud
     KEYS/round.key                signs receipts; outside the store, and never restored with it
     KEYS/revoked.txt              serial numbers of certificates that no longer count
+    KEYS/issued.txt               serial number, role and end of every certificate ever issued
     KEYS/agents/3/                what device 3 gets: ca.pem, cert.pem, key.pem
     KEYS/operator/                likewise, for whoever may read /metrics and /status
 
@@ -84,7 +85,7 @@ def create(
     root = Path(folder)
     if (root / "ca.pem").exists():
         raise IdentityError(f"{root} already holds an authority: choose a new folder, or use issue")
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _folder(root)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sottovoce private authority")])
     builder = _builder(name, name, key.public_key(), days=AUTHORITY_DAYS)
@@ -111,12 +112,22 @@ def issue(
     *,
     agents: range | None = None,
     hosts: Sequence[str] | None = None,
+    operator: bool = False,
     days: int = DAYS,
 ) -> None:
-    """Issue certificates anew: for a range of agents, or for the cloud under ``hosts``.
+    """Issue certificates anew: for a range of agents, the cloud under ``hosts``, the operator.
 
-    An older certificate of the same agents stays good until it ends or is revoked.
+    An older certificate of the same role stays good until it ends or is revoked; ``issued.txt``
+    keeps its serial number.
+
+    Raises:
+        IdentityError: nobody is named, or there is no authority.
     """
+    if agents is None and hosts is None and not operator:
+        raise IdentityError(
+            "issue must be told for whom: agents (--agents), the cloud (--host) or the operator "
+            "(--operator)"
+        )
     root = Path(folder)
     try:
         certificate = x509.load_pem_x509_certificate((root / "ca.pem").read_bytes())
@@ -129,6 +140,8 @@ def issue(
         _issue_agents(root, certificate, key, agents, days)
     if hosts is not None:
         _issue_server(root, certificate, key, hosts, days)
+    if operator:
+        _issue_client(root, root / "operator", certificate, key, [_OPERATOR], days)
 
 
 def revoke(folder: str | os.PathLike[str], certificate: str | os.PathLike[str]) -> str:
@@ -138,11 +151,46 @@ def revoke(folder: str | os.PathLike[str], certificate: str | os.PathLike[str]) 
     """
     try:
         loaded = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
-        serial = f"{loaded.serial_number:x}"
-        with (Path(folder) / "revoked.txt").open("a", encoding="ascii") as file:
-            file.write(serial + "\n")
     except (OSError, ValueError) as error:
         raise IdentityError(f"cannot revoke {certificate}: {error}") from None
+    return _revoke(Path(folder), f"{loaded.serial_number:x}")
+
+
+def revoke_serial(folder: str | os.PathLike[str], serial: str) -> str:
+    """Revoke a certificate whose file is gone, by its serial number in ``issued.txt``.
+
+    Raises:
+        IdentityError: no such certificate was issued.
+    """
+    wanted = serial.strip().lower().lstrip("0")
+    if wanted not in issued(folder):
+        raise IdentityError(
+            f"serial must be one of {Path(folder) / 'issued.txt'}, got {serial!r}: nothing is "
+            "revoked"
+        )
+    return _revoke(Path(folder), wanted)
+
+
+def issued(folder: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the role and end of every certificate ever issued, by serial number."""
+    path = Path(folder) / "issued.txt"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DiskError(f"{path} cannot be read: {error.strerror}") from None
+    parts = (line.partition(" ") for line in lines)
+    return {serial: rest for serial, _, rest in parts if serial}
+
+
+def _revoke(folder: Path, serial: str) -> str:
+    path = folder / "revoked.txt"
+    try:
+        with path.open("r+", encoding="ascii") as file:
+            text = file.read()
+            # A last line without an end, as editors leave it, must not swallow this one.
+            file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{serial}\n")
+    except (OSError, ValueError) as error:
+        raise IdentityError(f"cannot revoke {serial} in {path}: {error}") from None
     return serial
 
 
@@ -224,7 +272,7 @@ def _issue_server(
     purpose = ExtendedKeyUsageOID.SERVER_AUTH
     certificate = _sign(authority, key, own, "sottovoce cloud", names, purpose, days)
     _write(root / "server.key", _private(own))
-    _write(root / "server.pem", certificate, mode=0o644)
+    _write(root / "server.pem", _listed(root, certificate), mode=0o644)
 
 
 def _issue_agents(
@@ -243,13 +291,14 @@ def _issue_client(
     uris: Sequence[str],
     days: int,
 ) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for made in (*(p for p in reversed(folder.parents) if root in p.parents), folder):
+        _folder(made)
     own = ec.generate_private_key(ec.SECP256R1())
     names = [x509.UniformResourceIdentifier(uri) for uri in uris]
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH
     certificate = _sign(authority, key, own, uris[0], names, purpose, days)
     _write(folder / "key.pem", _private(own))
-    _write(folder / "cert.pem", certificate, mode=0o644)
+    _write(folder / "cert.pem", _listed(root, certificate), mode=0o644)
     _write(folder / "ca.pem", (root / "ca.pem").read_bytes(), mode=0o644)
 
 
@@ -261,7 +310,7 @@ def _sign(
     names: Sequence[x509.GeneralName],
     purpose: x509.ObjectIdentifier,
     days: int,
-) -> bytes:
+) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
     own_id = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
@@ -275,7 +324,20 @@ def _sign(
         (issuer_id, False),
     ):
         builder = builder.add_extension(extension, critical=critical)
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return builder.sign(key, hashes.SHA256())
+
+
+def _listed(root: Path, certificate: x509.Certificate) -> bytes:
+    """Put a certificate on the list of those issued, and return it as text for its file.
+
+    On the list before it is in any file: one that leaks can be revoked when its file is gone.
+    """
+    name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+    until = certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
+    file = os.open(root / "issued.txt", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+    with os.fdopen(file, "a", encoding="utf-8") as stream:
+        stream.write(f"{certificate.serial_number:x} {name!s} until {until}\n")
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _builder(
@@ -308,6 +370,12 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
     )
 
 
+def _folder(path: Path) -> None:
+    """Make a folder for its owner alone, whatever the umask and whoever made it before."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
+
+
 def _private(key: _Key) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM,
@@ -318,6 +386,7 @@ def _private(key: _Key) -> bytes:
 
 def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
     path.unlink(missing_ok=True)
-    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(file, "wb") as stream:
+        path.chmod(mode)  # whatever the umask
         stream.write(data)

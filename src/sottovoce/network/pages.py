@@ -8,6 +8,7 @@ from typing import final
 
 from aiohttp import web
 
+from sottovoce.network.certificates import certificate_days
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import Trouble
 from sottovoce.network.metrics import Metrics
@@ -80,6 +81,7 @@ class Pages:
             mu=facts.gdp_mu,
             unreadable=facts.unreadable,
         )
+        text += certificate_days(self._gate.keys)
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
     async def _status(self, request: web.Request) -> web.Response:
