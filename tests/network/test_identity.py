@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sottovoce.network import identity
-from sottovoce.network.certificates import certificate_days
+from sottovoce.network.certificates import certificate_days, certificate_ends
 from sottovoce.network.errors import DiskError, IdentityError
 from sottovoce.network.tls import client_context, server_context
 
@@ -123,7 +123,7 @@ def test_issue_renews_the_operator_and_must_be_told_for_whom(tmp_path: Path) -> 
 
 def test_days_to_expiry_are_a_metric(tmp_path: Path) -> None:
     identity.create(tmp_path / "k", agents=1, days=30)
-    text = certificate_days(tmp_path / "k")
+    text = certificate_days(certificate_ends(tmp_path / "k"))
     (server,) = re.findall(r'certificate_days\{of="server"\} (\S+)', text)
     (authority,) = re.findall(r'certificate_days\{of="authority"\} (\S+)', text)
     assert 29.9 < float(server) <= 30

@@ -8,7 +8,7 @@ from typing import final
 
 from aiohttp import web
 
-from sottovoce.network.certificates import certificate_days
+from sottovoce.network.certificates import certificate_days, certificate_ends
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import Trouble
 from sottovoce.network.metrics import Metrics
@@ -57,6 +57,7 @@ class Pages:
         self._gate = gate
         self._metrics = metrics
         self._facts = facts
+        self._ends = certificate_ends(gate.keys)
 
     def add_to(self, app: web.Application) -> None:
         """Add the pages to a server."""
@@ -81,7 +82,7 @@ class Pages:
             mu=facts.gdp_mu,
             unreadable=facts.unreadable,
         )
-        text += certificate_days(self._gate.keys)
+        text += certificate_days(self._ends)
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
     async def _status(self, request: web.Request) -> web.Response:
