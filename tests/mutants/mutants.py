@@ -211,6 +211,22 @@ SENT = (
         "test_an_agent_is_sent_its_own_gradient_entries_only",
     ),
     Mutant(
+        name="a clipped state is answered",
+        file="network/protocol/cloud.py",
+        old="found.append(self._clipped(session, state.x, x))",
+        new="found += self._object(peer, session, Code.CLIPPED)",
+        killed_by="tests/network/test_cloud_machine.py::"
+        "test_a_state_outside_the_domain_is_clipped_recorded_and_never_answered",
+    ),
+    Mutant(
+        name="a failing agent repeats itself under trajectory adjacency",
+        file="network/fallback.py",
+        old='REPEATING: Final = frozenset({"per-round", "everything"})',
+        new='REPEATING: Final = frozenset({"trajectory", "per-round", "everything"})',
+        killed_by="tests/network/test_fallback.py::"
+        "test_a_failed_step_is_repeated_where_rounds_count_by_themselves_and_else_public",
+    ),
+    Mutant(
         name="cloud checks X instead of the domain",
         file="network/setup.py",
         old="lower=lower_bounds(plan.domain),\n        upper=upper_bounds(plan.domain),",

@@ -234,6 +234,14 @@ def test_the_last_state_of_a_round_is_clipped_before_it_is_used(table: Table) ->
     assert table.records[1].x.tolist() == [0.1, 1.0, -1.0, 0.4]
 
 
+def test_of_a_gateway_only_the_clipped_agents_are_named() -> None:
+    table = Table()
+    table.join(1, 1, 2, 3)
+    (incident,) = [a for a in table.send(1, 1, 0.1, 0.2, 9.0, -9.0) if isinstance(a, Incident)]
+    assert incident == Incident(code=Code.CLIPPED, agents=(2, 3), k=1)
+    assert table.records[1].x.tolist() == [0.1, 0.2, 1.0, -1.0]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("value", [7.0, np.inf, np.nan])
 def test_a_clipped_state_sent_again_is_the_same_state_also_after_a_restart(

@@ -57,5 +57,5 @@ def _table(summary: Summary) -> Table:
     table.add_row("multipliers", ", ".join(f"{m:.4g}" for m in summary.mu[:16]))
     table.add_row("held", f"{summary.held:,} agent-rounds")
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
-    table.add_row("refused", refused or "none")
+    table.add_row("refused, clipped", refused or "none")
     return table

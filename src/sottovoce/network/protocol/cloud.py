@@ -282,10 +282,17 @@ class CloudMachine:
         # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
         found: list[Action] = []
         if x is not state.x:
-            found.append(Incident(code=Code.CLIPPED, agents=session.agents, k=self.round))
+            found.append(self._clipped(session, state.x, x))
         if self._states.complete and self.phase is Phase.COLLECTING:
             found += self._full(self._states.values(), frozenset())
         return found
+
+    def _clipped(self, session: _Session, sent: bytes, used: bytes) -> Incident:
+        """Name the agents whose states were moved, for the operator; without a value."""
+        moved = np.frombuffer(sent, dtype="<i8") != np.frombuffer(used, dtype="<i8")
+        columns = np.arange(self.setup.lower.size)[session.columns][moved]
+        agents = np.unique(np.searchsorted(self.setup.offsets, columns, side="right"))
+        return Incident(code=Code.CLIPPED, agents=tuple(agents.tolist()), k=self.round)
 
     def _repeat(self, peer: int, session: _Session, state: State, record: Record) -> list[Action]:
         """The answer to a round that is committed already: the same bytes again.
