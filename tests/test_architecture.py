@@ -12,6 +12,7 @@ SOURCE = Path(sv.__file__).parent
 # Imports point only towards the left.
 LAYERS = (
     "errors",
+    "arguments",
     "problem",
     "certify",
     "privacy",

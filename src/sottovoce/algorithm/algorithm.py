@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar, Protocol
 
+from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
 
 
@@ -109,3 +110,13 @@ def cloud_rows(
 def averages(algorithm: Algorithm) -> bool:
     """Whether the answer is an average of the iterates; otherwise it is the last of them."""
     return "share" in algorithm.scalars
+
+
+def require_algorithm(given: Any) -> Algorithm:
+    """Return an algorithm, or refuse what is none."""
+    if isinstance(given, type) or not hasattr(given, "cloud_step"):
+        raise InputError(
+            f"algorithm must be an Algorithm, got algorithm={given!r:.60}: use sv.Averaging() or "
+            "sv.Tikhonov()"
+        )
+    return given  # type: ignore[no-any-return]

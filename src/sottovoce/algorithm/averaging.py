@@ -7,13 +7,14 @@ an agent does stays with the agent, so the noise plan's promise is untouched.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import isfinite
+from math import inf
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from sottovoce.algorithm.newton import minimise_vector
 from sottovoce.algorithm.search import minimise
+from sottovoce.arguments import real
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
 
@@ -187,10 +188,7 @@ class Averaging:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if not (isfinite(value) and value >= 0):
-                raise InputError(
-                    f"{field.name} must be finite and not negative, got {field.name}={value}"
-                )
+            real(field.name, value, "finite and not negative", lambda v: 0 <= v < inf)
         for name in ("gain", "coupled_gain", "guess", "guess_rounds"):
             if getattr(self, name) == 0:
                 raise InputError(f"{name} must be positive, got {name}=0")

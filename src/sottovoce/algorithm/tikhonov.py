@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, ClassVar, final
 
 import numpy as np
 
 from sottovoce.algorithm.steps import positive, project
+from sottovoce.arguments import real
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
 
@@ -67,9 +68,9 @@ class Tikhonov:
 
     def __post_init__(self) -> None:
         for name in ("gamma_bar", "alpha_bar"):
-            value = getattr(self, name)
-            if not (isfinite(value) and value > 0):
-                raise InputError(f"{name} must be positive and finite, got {name}={value}")
+            real(name, getattr(self, name), "positive and finite", lambda v: 0 < v < inf)
+        for name in ("c1", "c2"):
+            real(name, getattr(self, name), "a finite number", isfinite)
         if not 0 < self.c2 < self.c1:
             raise InputError(f"0 < c2 < c1 must hold, got c1={self.c1}, c2={self.c2}")
         if not self.c1 + self.c2 < 1:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from sottovoce.arguments import instance, real, without_deep_recursion
 from sottovoce.certify.assumptions import Assumption, private_assumptions, public_assumptions
 from sottovoce.certify.domain import MARGIN, tightened_domain
 from sottovoce.certify.evaluation import evaluation_errors
@@ -70,6 +72,7 @@ class Certificate:
                 raise kind(f"{a.name}: {a.detail}{at}")
 
 
+@without_deep_recursion
 def certify(
     problem: Problem | CloudView, *, tighten: bool = True, tolerance: float = TOLERANCE
 ) -> Certificate:
@@ -90,6 +93,8 @@ def certify(
         CertificateError: if a sensitivity has no finite bound: nothing private can be released.
     """
     cloud = problem.cloud if isinstance(problem, Problem) else problem
+    instance("problem", cloud, CloudView, "a Problem or its cloud")
+    real("tolerance", tolerance, "positive and finite", lambda value: 0 < value < math.inf)
     domain = tightened_domain(cloud, margin=MARGIN) if tighten else cloud.groups
     gradients = gradient_entries(cloud)
     released = [entry for entry in gradients if entry.kind == "released"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.arguments import instance, without_deep_recursion
 from sottovoce.certify.interior_point import InteriorPoint, KktSystem, Solution, require_convex
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.problem.agents import Array, read_only
@@ -67,6 +68,7 @@ class SaddlePoint:
         return not self.flat
 
 
+@without_deep_recursion
 def saddle_point(problem: Problem) -> SaddlePoint:
     """Return the saddle point ``(x-hat, mu-hat) = arg min_{x in X} max_{mu >= 0} L(x, mu)``.
 
@@ -80,6 +82,7 @@ def saddle_point(problem: Problem) -> SaddlePoint:
         CertificateError: if the residual does not come down to 1e-9, or to what float64 can
             resolve for numbers of the problem's size.
     """
+    instance("problem", problem, Problem, "sv.Problem(...)")
     numeric = Numeric(problem)
     for rough in InteriorPoint(numeric).approach((1e-6, 1e-8, TOLERANCE)):
         found, residual = _polished(numeric, rough)

@@ -35,7 +35,13 @@ def tradeoff(
     problem = load_problem(folder)
     settings = problem.privacy
     kind = adjacency or str(settings.get("adjacency", "trajectory"))
-    d = numbers(str(delta if delta is not None else settings.get("delta", "")) or "nan", "delta")
+    given = delta if delta is not None else settings.get("delta")
+    if given is None:
+        raise InputError(
+            "delta must be given, got none: use --delta, or write it under [privacy] in "
+            "problem.toml"
+        )
+    d = numbers(str(given), "delta")
     b = radius if radius is not None else settings.get("radius")
     radii = None if kind == "everything" or b is None else numbers(str(b), "radius")
     counts = numbers(rounds, "rounds")

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.arguments import path_of
 from sottovoce.errors import InputError
 
 FORMAT = 2
@@ -150,7 +151,7 @@ def load(path: str | os.PathLike[str]) -> Result:
     Raises:
         InputError: if the file is missing, cut short, something else, or of a newer version.
     """
-    meta, arrays = read_npz(path, kind="result")
+    meta, arrays = read_npz(path_of("path", path), kind="result")
     try:
         trace = Trace(**{f.name: arrays[f"trace.{f.name}"] for f in fields(Trace)})
         transcript = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sottovoce.arguments import array, whole
 from sottovoce.certify.certificate import certify
 from sottovoce.certify.gradients import gradient_entries
 from sottovoce.engine.source import Noise
@@ -87,9 +88,8 @@ def setting(
 
     ``thinks`` says whether the algorithm's agents minimise at home.
     """
-    for name, count, least in (("rounds", rounds, 1), ("runs", runs, 1), ("seed", seed, 0)):
-        if int(count) != count or count < least:
-            raise InputError(f"{name} must be an integer of at least {least}, got {name}={count}")
+    rounds, runs = whole("rounds", rounds, least=1), whole("runs", runs, least=1)
+    seed = whole("seed", seed)
     if plan is not None and plan.fingerprint != problem.cloud.fingerprint:
         raise InputError(
             "plan must be made for this problem's constraints and boxes, got one for another "
@@ -104,9 +104,9 @@ def setting(
     noise, sigma = _noise(plan)
     slopes = coupled_slopes(problem, plan) if thinks else {}
     request = Setting(
-        rounds=int(rounds),
-        runs=int(runs),
-        seed=int(seed),
+        rounds=rounds,
+        runs=runs,
+        seed=seed,
         start=_start(problem, x0),
         mu0=_multipliers(problem, mu0),
         domain=problem.groups if plan is None else plan.domain,
@@ -115,7 +115,7 @@ def setting(
         coupled={entry: e for e, entry in enumerate(slopes)},
         slopes=np.array(list(slopes.values()), dtype=np.float64),
         saddle=saddle,
-        marks=_marks(record, int(rounds)),
+        marks=_marks(record, rounds),
         transcript=transcript,
     )
     if transcript and rounds * runs * request.released > _TRANSCRIPT_LIMIT:
@@ -155,7 +155,7 @@ def coupled_slopes(problem: Problem, plan: NoisePlan | None) -> dict[tuple[int, 
 def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     if x0 is None:
         return problem.start
-    flat = np.array(x0, dtype=np.float64)
+    flat = array("x0", x0, f"one vector of all {problem.size} states")
     if flat.shape != (problem.size,):
         raise InputError(
             f"x0 must be one vector of all {problem.size} states, got shape {flat.shape}"
@@ -177,10 +177,7 @@ def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
 
 
 def _multipliers(problem: Problem, mu0: ArrayLike | None) -> Array:
-    try:
-        mu = np.zeros(problem.rows) if mu0 is None else np.array(mu0, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"mu0 must be plain numbers, got {mu0!r}") from error
+    mu = np.zeros(problem.rows) if mu0 is None else array("mu0", mu0, "plain numbers")
     if mu.shape != (problem.rows,):
         raise InputError(
             f"mu0 must be {problem.rows} numbers, one per constraint, got shape {mu.shape}"
@@ -194,7 +191,10 @@ def _marks(record: Any, rounds: int) -> NDArray[np.int64]:
     if record is None:
         spaced = np.geomspace(1, rounds, _RECORDS)
         return np.unique(np.concatenate([[0], np.round(spaced)]).astype(np.int64))
-    marks = np.unique(np.asarray(record, dtype=np.int64))
-    if marks.size and (marks[0] < 0 or marks[-1] > rounds):
-        raise InputError(f"record must list rounds in 0..{rounds}, got {marks[0]}..{marks[-1]}")
-    return marks
+    given = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))
+    wrong = ~((given >= 0) & (given <= rounds) & (given == np.floor(given)))  # NaN is wrong too
+    if np.any(wrong):
+        raise InputError(
+            f"record must list whole numbers of rounds in 0..{rounds}, got {given[wrong][0]:g}"
+        )
+    return given.astype(np.int64)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import Algorithm, require_algorithm
 from sottovoce.algorithm.averaging import Averaging
+from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.drive import Drive, Engine, drive
 from sottovoce.engine.fleets import Fleets
@@ -69,7 +70,11 @@ def solve(
         progress: whether to show a bar; by default on a terminal, if it takes over two seconds.
         saddle: x_hat and mu_hat if known; otherwise computed for problems that are not large.
     """
-    steps = Averaging() if algorithm is None else algorithm
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    steps = Averaging() if algorithm is None else require_algorithm(algorithm)
+    team = _threads(threads)
+    if plan is not None:
+        _require_plan(plan)
     name = problem.fingerprint  # now: hashing a large fleet takes memory that states need later
     request = setting(
         problem,
@@ -84,7 +89,7 @@ def solve(
         transcript=transcript,
         saddle=_saddle(problem, saddle),
     )
-    written, team = formulas(problem), _threads(threads)
+    written = formulas(problem)
     engine: Engine = (
         Fleets(written, steps, request, team) if written.fleets else Lanes(written, steps, request)
     )
@@ -122,7 +127,11 @@ def _saddle(
         except CertificateError:
             return None
         return np.array(found.x), np.array(found.mu)
-    x, mu = (np.array(part, dtype=np.float64) for part in given)
+    wanted = f"a pair of {problem.size} states and {problem.rows} multipliers"
+    pair = entries("saddle", given, wanted)
+    if len(pair) != 2:
+        raise InputError(f"saddle must be {wanted}, got {len(pair)} entries")
+    x, mu = (array("saddle", part, wanted) for part in pair)
     if x.shape != (problem.size,) or mu.shape != (problem.rows,):
         raise InputError(
             f"saddle must be a pair of {problem.size} states and {problem.rows} multipliers, "
@@ -131,11 +140,15 @@ def _saddle(
     return x, mu
 
 
+def _require_plan(given: Any) -> None:
+    from sottovoce.privacy.plan import NoisePlan
+
+    instance("plan", given, NoisePlan, "sv.plan(certificate, ...)")
+
+
 def _threads(given: int | None) -> int:
-    if given is not None and given < 1:
-        raise InputError(f"threads must be at least 1, got threads={given}")
     if given is not None:
-        return given
+        return whole("threads", given, least=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -9,13 +9,13 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, final
 
 import aiohttp
 import numpy as np
 from aiohttp import WSMsgType
 
+from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.errors import RefusedError
@@ -110,12 +110,13 @@ class Agent:
         allow_simulated: bool = False,
         longest_pause: float = LONGEST_PAUSE,
     ) -> None:
-        if not cloud.startswith("wss://"):
-            raise InputError(f"cloud must be an address wss://host:port, got {cloud!r}")
+        instance("household", household, Household, "sv.Household.of_file(...)")
+        if not isinstance(cloud, str) or not cloud.startswith("wss://"):
+            raise InputError(f"cloud must be an address wss://host:port, got {cloud!r:.60}")
         self._household = household
         self._url = cloud
-        self._keys = Path(keys)
-        self._path = Path(saved)
+        self._keys = path_of("keys", keys)
+        self._path = path_of("saved", saved)
         self._on_state = on_state
         self._allow_simulated = allow_simulated
         self._longest_pause = longest_pause

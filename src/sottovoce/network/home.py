@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import sympy as sp
 
+from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.formulas import Fleet, formulas, part_of
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, Group, read_only
@@ -89,6 +90,7 @@ class Household:
     @staticmethod
     def of_problem(problem: Problem, agents: Sequence[int]) -> Household:
         """Return agents of a problem that is known as a whole, as in a gateway or a simulation."""
+        instance("problem", problem, Problem, "sv.Problem(...)")
         numbers = _increasing(agents)
         fleets = {fleet.group.name: fleet for fleet in formulas(problem).fleets}
         members: list[Single | Several] = []
@@ -135,9 +137,11 @@ class Household:
 def _alone(
     cloud: CloudView, agent: int, gradient: tuple[sp.Expr, ...] | Gradient, start: Any
 ) -> Household:
+    instance("cloud", cloud, CloudView, "problem.cloud")
     index, place = cloud.locate(agent)
     group = cloud.groups[index]
-    first = np.zeros(group.dim) if start is None else np.asarray(start, dtype=np.float64)
+    wanted = f"{group.dim} numbers"
+    first = np.zeros(group.dim) if start is None else array("start", start, wanted)
     if first.shape != (group.dim,):
         raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
     if not np.isfinite(first).all():
@@ -151,9 +155,10 @@ def _alone(
 
 
 def _increasing(agents: Sequence[int]) -> tuple[int, ...]:
-    numbers = tuple(sorted(set(agents)))
-    if not numbers or len(numbers) != len(agents):
-        raise InputError("agents must be at least one number, each once")
+    listed = entries("agents", agents, "a list of agents' numbers")
+    numbers = tuple(sorted({whole("agent", agent, least=1) for agent in listed}))
+    if not numbers or len(numbers) != len(listed):
+        raise InputError(f"agents must be at least one number, each once, got {listed!r:.60}")
     return numbers
 
 

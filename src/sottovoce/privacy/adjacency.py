@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sottovoce.arguments import whole
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, Group, read_only
 
@@ -24,8 +24,8 @@ def per_agent(name: str, values: Any, agents: int) -> Array:
     wanted = f"{name} must be one number or one per agent ({agents})"
     try:
         array = read_only(values)
-    except (TypeError, ValueError):
-        raise InputError(f"{wanted}, got {values!r}") from None
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{wanted}, got {values!r:.60}") from None
     if array.ndim > 1 or (array.ndim == 1 and array.size != agents):
         raise InputError(f"{wanted}, got shape {array.shape}")
     return np.broadcast_to(array, (agents,))
@@ -56,14 +56,14 @@ def radii(
     if kind == "everything":
         if radius is not None:
             raise InputError(
-                "radius must not be given with adjacency='everything', where it is the diameter "
-                "of each agent's box: leave it out"
+                f"radius must not be given with adjacency='everything', where it is the diameter "
+                f"of each agent's box, got radius={radius!r:.60}: leave it out"
             )
         return kind, read_only(np.concatenate([diameters(group) for group in domain]))
     if radius is None:
         raise InputError(
-            f"radius must be given with adjacency={adjacency!r}: how far apart may two behaviours "
-            "be that must look alike?"
+            f"radius must be given with adjacency={adjacency!r}, got none: how far apart may two "
+            "behaviours be that must look alike?"
         )
     values = per_agent("radius", radius, agents)
     wrong = ~(np.isfinite(values) & (values > 0))
@@ -77,17 +77,11 @@ def rounds_covered(adjacency: Adjacency, rounds: int | None) -> int:
     if rounds is None:
         if adjacency != "trajectory":
             raise InputError(
-                f"rounds must be given with adjacency={adjacency!r}: every round adds to what is "
-                "revealed, so T rounds cost sqrt(T) more noise"
+                f"rounds must be given with adjacency={adjacency!r}, got none: every round adds to "
+                "what is revealed, so T rounds cost sqrt(T) more noise"
             )
         return TRAJECTORY_ROUNDS
-    number = isinstance(rounds, Real) and not isinstance(rounds, bool)
-    # NaN fails the comparison, before anything is made an integer.
-    if not number or not 1 <= rounds <= _MOST_ROUNDS or int(rounds) != rounds:
-        raise InputError(
-            f"rounds must be a whole number from 1 to {_MOST_ROUNDS}, got rounds={rounds!r}"
-        )
-    return int(rounds)
+    return whole("rounds", rounds, least=1, most=_MOST_ROUNDS)
 
 
 def diameters(group: Group) -> Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sottovoce.arguments import instance, whole
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.errors import InputError
 from sottovoce.privacy.plan import NoisePlan
@@ -58,8 +59,11 @@ def limit(
         rounds: T.
         saddle: the saddle point if it is known already.
     """
-    if rounds < 1:
-        raise InputError(f"rounds must be at least 1, got rounds={rounds}")
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
+    rounds = whole("rounds", rounds, least=1)
+    if saddle is not None:
+        instance("saddle", saddle, SaddlePoint, "sv.saddle_point(problem)")
     if plan.fingerprint != problem.cloud.fingerprint:
         raise InputError("the plan must be made for this problem, got one for another: plan again")
     if problem.size > _DENSE:

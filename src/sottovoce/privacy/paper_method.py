@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import sympy as sp
 
+from sottovoce.arguments import entries, real
 from sottovoce.certify.certificate import TOLERANCE, Certificate
 from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.sensitivity import Sensitivity, sensitivity
@@ -25,11 +26,9 @@ class Constants:
     k_prime: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not (0 < self.k_g < np.inf and all(0 <= k < np.inf for k in self.k_prime)):
-            raise InputError(
-                "constants must be finite, K_g positive and no K_g'^i negative, got "
-                f"K_g={self.k_g:g} and K_g'={self.k_prime}"
-            )
+        real("k_g", self.k_g, "positive and finite", lambda k: 0 < k < np.inf)
+        for k in entries("k_prime", self.k_prime, "a list of numbers, one per agent"):
+            real("k_prime", k, "finite and not negative", lambda k: 0 <= k < np.inf)
 
 
 def paper_noise(

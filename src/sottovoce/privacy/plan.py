@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sparse
 
+from sottovoce.arguments import array, instance
 from sottovoce.certify.certificate import Certificate
 from sottovoce.certify.evaluation import evaluation_errors
 from sottovoce.certify.sensitivity import Sensitivity
@@ -177,7 +178,7 @@ def plan(
             alone would reveal too much, or where an output exceeds what the secure sampler
             releases: a run would have to stop there, and that would tell something.
     """
-    certificate.require()
+    instance("certificate", certificate, Certificate, "sv.certify(problem)").require()
     cloud = certificate.cloud
     how = _method(method, weights, constants, allow_undernoised)
     eps = per_agent("epsilon", epsilon, cloud.agents)
@@ -229,11 +230,16 @@ def plan(
 def _method(given: str, weights: Any, constants: Constants | None, allow: bool) -> Method:
     if given == "joint":
         if constants is not None or allow:
-            raise InputError("constants and allow_undernoised belong to method='paper'")
+            raise InputError(
+                "constants and allow_undernoised belong to method='paper', got them with "
+                "method='joint'"
+            )
         return "joint"
     if given == "paper":
         if weights is not None:
             raise InputError("weights belong to method='joint', got them with method='paper'")
+        if constants is not None:
+            instance("constants", constants, Constants, "sv.Constants(...)")
         return "paper"
     raise InputError(f"method must be 'joint' or 'paper', got {given!r}")
 
@@ -250,14 +256,15 @@ def _weights(weights: Any, S: Sensitivity, rows: int) -> Array:
     if weights is None:
         slope = np.concatenate([S.typical()[:rows], S.smallest()[rows:]])
         return np.where(slope > 0, 1.0 / np.square(np.where(slope > 0, slope, 1.0)), 1.0)
-    array = np.asarray(weights, dtype=np.float64)
-    if array.shape != (S.outputs,):
+    given = array("weights", weights, f"{S.outputs} numbers, one per output")
+    if given.shape != (S.outputs,):
         raise InputError(
-            f"weights must have one entry per output ({S.outputs}), got shape {array.shape}"
+            f"weights must have one entry per output ({S.outputs}), got shape {given.shape}"
         )
-    if not np.all(np.isfinite(array)) or not np.all(array > 0):
-        raise InputError("weights must be positive and finite")
-    return array
+    wrong = ~(np.isfinite(given) & (given > 0))
+    if np.any(wrong):
+        raise InputError(f"weights must be positive and finite, got {given[wrong][0]:g}")
+    return given
 
 
 def _joint(

@@ -43,6 +43,8 @@ import numpy as np
 import opendp.prelude as opendp
 from numpy.typing import ArrayLike, NDArray
 
+from sottovoce.arguments import array as numbers
+from sottovoce.arguments import whole
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import Floats, Real
 
@@ -157,7 +159,7 @@ class SimulatedSampler(Sampler):
 
     def __init__(self, sigma: ArrayLike, seed: int) -> None:
         self._sigma = _per_output(sigma)
-        self._seed = seed
+        self._seed = seed = whole("seed", seed)
         self._generator = np.random.default_rng(seed)
 
     def release(self, values: ArrayLike) -> Released:
@@ -279,7 +281,7 @@ def _discrete_gaussian() -> opendp.Measurement:
 
 
 def _per_output(sigma: ArrayLike) -> Floats:
-    array = np.array(sigma, dtype=np.float64)
+    array = numbers("sigma", sigma, "a non-empty list of numbers")
     if array.ndim != 1 or array.size == 0:
         raise InputError(f"sigma must be a non-empty list of numbers, got shape {array.shape}")
     _check_sigma(array)

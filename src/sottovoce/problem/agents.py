@@ -17,11 +17,16 @@ import numpy as np
 import sympy as sp
 from numpy.typing import ArrayLike, NDArray
 
+from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
 from sottovoce.problem.text import check_name
 
 Array: TypeAlias = NDArray[np.float64]
 State: TypeAlias = Any  # a SymPy symbol, or a NumPy array of symbols for a vector state
+
+
+_MOST_AGENTS = 10**9
+_MOST_COMPONENTS = 10**5
 
 
 def read_only(values: ArrayLike) -> Array:
@@ -63,7 +68,7 @@ class Group:
 
     def parameter(self, name: str) -> State:
         """The symbol of parameter ``name``, or an array of symbols if each agent has several."""
-        pattern = re.compile(re.escape(name) + r"(\[\d+\])?\Z")
+        pattern = re.compile(re.escape(str(name)) + r"(\[\d+\])?\Z")
         found = [s for s in self.parameters if pattern.match(s.name)]
         if not found:
             known = ", ".join(s.name for s in self.parameters) or "none"
@@ -159,18 +164,20 @@ def states(
             symbol; otherwise it is an array of d_i symbols.
         names: what to call the agents in files and reports; x1, x2, ... by default.
     """
-    _require_count(n)
-    dims = [dim] * n if isinstance(dim, (int, np.integer)) else list(dim)
-    labels = [f"x{i + 1}" for i in range(n)] if names is None else list(names)
+    n = _count(n)
+    dims = entries("dim", dim, "dimensions, one per agent") if np.iterable(dim) else [dim] * n
+    labels = [f"x{i + 1}" for i in range(n)]
+    if names is not None:
+        labels = entries("names", names, "a list of names, one per agent")
     for what, given in (("dim", dims), ("names", labels)):
         if len(given) != n:
             raise ProblemError(f"{what} must have one entry per agent ({n}), got {len(given)}")
-    for name, uses in Counter(labels).items():
+    for name, uses in Counter(map(str, labels)).items():
         if uses > 1:
             raise ProblemError(f"names must differ, got {name} twice: rename one")
     lows, highs = _per_agent(lower, n, "lower"), _per_agent(upper, n, "upper")
     groups = [
-        _group(name=labels[i], count=1, dim=int(dims[i]), lower=lows[i], upper=highs[i])
+        _group(name=labels[i], count=1, dim=dims[i], lower=lows[i], upper=highs[i])
         for i in range(n)
     ]
     return States(groups)
@@ -195,7 +202,9 @@ def fleet(
         name: the common name of the agents in reports.
         parameters: for each name n numbers, or an array (n, p) for p numbers per agent.
     """
-    _require_count(n)
+    n = _count(n)
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise ProblemError(f"parameters must map names to numbers, got {parameters!r:.60}")
     arrays: dict[sp.Symbol, Array] = {}
     for key, values in (parameters or {}).items():
         arrays.update(_parameter(key, values, n))
@@ -212,8 +221,7 @@ def _group(
     parameters: Mapping[sp.Symbol, Array] | None = None,
 ) -> Group:
     check_name(name, where="agent")
-    if dim < 1:
-        raise ProblemError(f"dim must be at least 1, got dim={dim} for {name}")
+    dim = whole(f"dim of {name}", dim, least=1, most=_MOST_COMPONENTS, error=ProblemError)
     names = [name] if dim == 1 else [f"{name}[{c + 1}]" for c in range(dim)]
     low = _bounds(lower, count, dim, f"lower bound of {name}")
     high = _bounds(upper, count, dim, f"upper bound of {name}")
@@ -236,8 +244,8 @@ def _group(
 def _bounds(values: Any, count: int, dim: int, what: str) -> Array:
     try:
         array = read_only(values)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{what} must be numbers, got {values!r}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ProblemError(f"{what} must be numbers, got {values!r:.60}") from error
     if dim == 1 and array.ndim == 1 and array.size == count:
         array = array[:, np.newaxis]
     try:
@@ -265,8 +273,11 @@ def _per_agent(values: Any, n: int, what: str) -> list[Any]:
 
 
 def _parameter(name: str, values: ArrayLike, n: int) -> dict[sp.Symbol, Array]:
-    array = read_only(values)
     check_name(name, where="parameter")
+    try:
+        array = read_only(values)
+    except (TypeError, ValueError, OverflowError):
+        raise ProblemError(f"parameter {name} must be numbers, got {values!r:.60}") from None
     if array.ndim not in (1, 2) or array.shape[0] != n:
         raise ProblemError(f"parameter {name} must have one row per agent ({n}), "
                            f"got shape {array.shape}")  # fmt: skip
@@ -285,6 +296,7 @@ def _bundle(symbols: Sequence[sp.Symbol]) -> State:
     return array
 
 
-def _require_count(n: int) -> None:
-    if n < 1:
+def _count(n: Any) -> int:
+    if isinstance(n, int) and n < 1:
         raise ProblemError(f"a problem needs at least one agent, got n={n}")
+    return whole("n", n, least=1, most=_MOST_AGENTS, error=ProblemError)

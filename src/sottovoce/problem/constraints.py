@@ -11,8 +11,10 @@ import scipy.sparse as sparse
 import sympy as sp
 from numpy.typing import ArrayLike
 
+from sottovoce.arguments import array, instance, without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.expressions import sympified
 
 Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
 
@@ -122,6 +124,7 @@ class Total:
             )
 
 
+@without_deep_recursion
 def total(group: Group, terms: Any, *, weights: ArrayLike | Any | None = None) -> Total:
     """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over a fleet, to be compared with <= or >=.
 
@@ -136,7 +139,11 @@ def total(group: Group, terms: Any, *, weights: ArrayLike | Any | None = None) -
         ``total(ev, ev.state) <= capacity`` keeps a fleet of chargers below the capacity of each
         hour.
     """
-    exprs = tuple(sp.sympify(h) for h in np.atleast_1d(np.asarray(terms, dtype=object)))
+    instance("group", group, Group, "sv.fleet(...)")
+    listed = np.ravel(np.asarray(terms, dtype=object))
+    if not listed.size:
+        raise ProblemError(f"total over {group.name} must have at least one term, got none")
+    exprs = tuple(sympified(h) for h in listed)
     held = None if weights is None else _weights(weights, group)
     part = FleetSum(group=group, terms=exprs, weights=held)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
@@ -150,7 +157,8 @@ def _weights(weights: Any, group: Group) -> Weights:
         matrix.eliminate_zeros()
         values = matrix.data
     else:
-        matrix = read_only(np.atleast_2d(np.asarray(weights, dtype=np.float64)))
+        wanted = "an array of numbers (rows, agents)"
+        matrix = read_only(np.atleast_2d(array("weights", weights, wanted)))
         values = matrix
     if matrix.ndim != 2 or matrix.shape[1] != group.count:
         raise ProblemError(

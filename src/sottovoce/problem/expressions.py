@@ -16,6 +16,7 @@ from typing import Any
 
 import sympy
 
+from sottovoce.arguments import without_deep_recursion
 from sottovoce.errors import ProblemError
 
 MAX_DEPTH = 50
@@ -43,6 +44,7 @@ _EVALUATE: dict[Any, Callable[[Sequence[float]], float]] = {
 }
 
 
+@without_deep_recursion
 def check_expression(expr: object, allowed: Collection[sympy.Symbol], where: str) -> sympy.Expr:
     """Return the expression in the form that files keep, or refuse it.
 
@@ -59,7 +61,7 @@ def check_expression(expr: object, allowed: Collection[sympy.Symbol], where: str
         ProblemError: If a node, a number or a symbol is not allowed; the message names it.
     """
     try:
-        tree = _sympified(expr)
+        tree = sympified(expr)
         rebuilt = _rebuild(tree, 0)
         if rebuilt != tree:
             rebuilt = _rebuild(rebuilt, 0)
@@ -69,9 +71,10 @@ def check_expression(expr: object, allowed: Collection[sympy.Symbol], where: str
     return rebuilt
 
 
+@without_deep_recursion
 def exp(argument: object) -> sympy.Expr:
     """The exponential e^a, with a -> argument."""
-    tree = _inspected(_sympified(argument))
+    tree = _inspected(sympified(argument))
     for term in sympy.Add.make_args(tree):
         factor, rest = term.as_coeff_Mul()
         # SymPy turns exp(c log b) into b**c at once, so c is an exponent.
@@ -80,16 +83,19 @@ def exp(argument: object) -> sympy.Expr:
     return _inspected(sympy.exp(tree))
 
 
+@without_deep_recursion
 def log(argument: object) -> sympy.Expr:
     """The natural logarithm ln a, with a -> argument; concave, defined for a > 0."""
-    return _inspected(sympy.log(_sympified(argument)))
+    return _inspected(sympy.log(sympified(argument)))
 
 
+@without_deep_recursion
 def sqrt(argument: object) -> sympy.Expr:
     """The square root a^(1/2), with a -> argument; smooth for a > 0."""
     return power(argument, sympy.Rational(1, 2))
 
 
+@without_deep_recursion
 def logsumexp(*terms: object) -> sympy.Expr:
     """The smooth maximum ln(e^(a_1) + ... + e^(a_r)), with a_1, ..., a_r -> terms; convex.
 
@@ -100,14 +106,16 @@ def logsumexp(*terms: object) -> sympy.Expr:
     return log(add(*(exp(term) for term in terms)))
 
 
+@without_deep_recursion
 def add(*terms: object) -> sympy.Expr:
     """The sum a_1 + ... + a_r, with a_1, ..., a_r -> terms."""
-    return _inspected(sympy.Add(*map(_sympified, terms)))
+    return _inspected(sympy.Add(*map(sympified, terms)))
 
 
+@without_deep_recursion
 def multiply(*factors: object) -> sympy.Expr:
     """The product a_1 ... a_r, with a_1, ..., a_r -> factors."""
-    trees = [_sympified(factor) for factor in factors]
+    trees = [sympified(factor) for factor in factors]
     parts = [part.as_base_exp() for tree in trees for part in sympy.Mul.make_args(tree)]
     # SymPy joins roots of integers under one root and looks for factors of what stands there.
     roots = [base for base, exponent in parts if base.is_Rational and not exponent.is_Integer]
@@ -116,12 +124,13 @@ def multiply(*factors: object) -> sympy.Expr:
     return _inspected(sympy.Mul(*trees))
 
 
+@without_deep_recursion
 def power(base: object, exponent: object) -> sympy.Expr:
     """The power a^c, with a -> base and c -> exponent.
 
     Either c is constant, or a is a positive constant and the power is written exp(c log a).
     """
-    a, c = _sympified(base), _sympified(exponent)
+    a, c = sympified(base), sympified(exponent)
     _check_power(a, c)
     if _facts(c).value is None:
         return exp(multiply(c, log(a)))
@@ -273,7 +282,8 @@ def _check_symbols(expr: sympy.Expr, allowed: Collection[sympy.Symbol]) -> None:
     raise ProblemError(f"unknown symbol {name}: this expression may use {listed(known)}")
 
 
-def _sympified(expr: object) -> sympy.Expr:
+def sympified(expr: object) -> sympy.Expr:
+    """Return a number as a SymPy expression, an expression as it is; text is never evaluated."""
     # Strict: without it SymPy hands a string to Python's eval.
     try:
         tree = sympy.sympify(expr, strict=True)

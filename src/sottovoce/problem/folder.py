@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import sympy as sp
 
-from sottovoce.errors import InputError, ProblemError
+from sottovoce.arguments import path_of
+from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, States, states
 from sottovoce.problem.document import Document, read_document
 from sottovoce.problem.problem import AgentView, CloudView, Problem
@@ -32,7 +33,7 @@ def load_problem(folder: str | Path) -> Problem:
 
     Nothing in the files is ever executed: formulas go through the parser of ``problem.text``.
     """
-    root = path_of(folder, "folder")
+    root = path_of("folder", folder)
     cloud = read_document(root / "problem.toml")
     public = _public(cloud)
     groups = public["states"].groups
@@ -51,13 +52,13 @@ def load_problem(folder: str | Path) -> Problem:
 
 def read_public(folder: str | Path) -> Problem:
     """Read ``problem.toml`` alone: a problem whose objectives are all 0, being private."""
-    public = _public(read_document(path_of(folder, "folder") / "problem.toml"))
+    public = _public(read_document(path_of("folder", folder) / "problem.toml"))
     return Problem(**public, objectives=[sp.Integer(0)] * len(public["states"]))
 
 
 def read_agent(path: str | Path) -> tuple[CloudView, int, AgentView]:
     """Read ``FOLDER/agents/3.toml``: the public problem, the agent's number and what it knows."""
-    file = path_of(path, "path")
+    file = path_of("path", path)
     if not file.stem.isdecimal():
         raise ProblemError(f"an agent's file must be called 1.toml, 2.toml, ..., got {file.name}")
     number = int(file.stem)
@@ -73,14 +74,6 @@ def read_agent(path: str | Path) -> tuple[CloudView, int, AgentView]:
         start=start,
     )
     return problem.cloud, number, view
-
-
-def path_of(given: Any, name: str) -> Path:
-    """Return a path that the user gave, or refuse what is none."""
-    try:
-        return Path(given)
-    except TypeError:
-        raise InputError(f"{name} must be a path, got {name}={given!r:.60}") from None
 
 
 def _symbols(groups: tuple[Group, ...]) -> dict[str, sp.Symbol]:

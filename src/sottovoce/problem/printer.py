@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import sympy
 
+from sottovoce.arguments import without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.text import parse_constraint, parse_expression
@@ -15,6 +16,7 @@ from sottovoce.problem.text import parse_constraint, parse_expression
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
 
 
+@without_deep_recursion
 def write_expression(expr: sympy.Expr) -> str:
     """Write a checked expression, such as `x5**2 + x6**4/12`.
 
@@ -29,6 +31,7 @@ def write_expression(expr: sympy.Expr) -> str:
     return _read_back(expr, _text(expr, _SUM), parse_expression)
 
 
+@without_deep_recursion
 def write_constraint(g: sympy.Expr) -> str:
     """Write g <= 0 with its constant on the right, such as `x1 + x2 + x3 <= 3`.
 

@@ -8,7 +8,7 @@ constraint; ``Problem`` is both together, for whoever may see everything: a simu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -19,6 +19,7 @@ import sympy as sp
 from sympy.core.relational import GreaterThan, LessThan, Relational
 from sympy.logic.boolalg import BooleanAtom
 
+from sottovoce.arguments import entries, whole, without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import (
     Array,
@@ -83,8 +84,7 @@ class CloudView:
 
     def locate(self, agent: int) -> tuple[int, int]:
         """The group of agent number ``agent`` (from 1) and its place there, both from 0."""
-        if not 1 <= agent <= self.agents:
-            raise ProblemError(f"agent must lie in 1..{self.agents}, got agent={agent}")
+        agent = whole("agent", agent, least=1, most=self.agents, error=ProblemError)
         ends = np.cumsum([group.count for group in self.groups])
         index = int(np.searchsorted(ends, agent))
         return index, agent - 1 - int(ends[index] - self.groups[index].count)
@@ -137,6 +137,7 @@ class Problem:
     schedule: Mapping[str, Any]
     source: Mapping[str, str] | None
 
+    @without_deep_recursion
     def __init__(
         self,
         *,
@@ -148,14 +149,16 @@ class Problem:
         schedule: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
     ) -> None:
+        if source is not None and not isinstance(source, Mapping):
+            raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         groups = _groups(states)
         vars(self).update(
             groups=groups,
             objectives=_objectives(objectives, groups),
             cloud=_cloud(groups, _constraints(constraints, groups)),
             start=_start(start, groups),
-            privacy=MappingProxyType(check_settings("privacy", privacy or {})),
-            schedule=MappingProxyType(check_settings("schedule", schedule or {})),
+            privacy=MappingProxyType(check_settings("privacy", privacy)),
+            schedule=MappingProxyType(check_settings("schedule", schedule)),
             source=None if source is None else MappingProxyType(dict(source)),
         )
 
@@ -206,7 +209,8 @@ class Problem:
 
 
 def _groups(given: Any) -> tuple[Group, ...]:
-    parts = [given] if isinstance(given, (Group, States)) else list(given)
+    alone = isinstance(given, (Group, States))
+    parts = [given] if alone else entries("states", given, "from sv.states or sv.fleet")
     groups: list[Group] = []
     for part in parts:
         if isinstance(part, States):
@@ -354,7 +358,9 @@ def _cloud(groups: tuple[Group, ...], families: tuple[Constraint, ...]) -> Cloud
 
 
 def _start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
-    listed: Sequence[Any] = [None] * len(groups) if given is None else list(given)
+    listed = [None] * len(groups)
+    if given is not None:
+        listed = entries("start", given, "a list with one entry per agent or fleet")
     if len(listed) != len(groups):
         raise ProblemError(
             f"start must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
@@ -370,8 +376,12 @@ def _start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
             continue
         try:
             array = np.broadcast_to(read_only(values), shape)
-        except ValueError as error:
-            raise ProblemError(f"start of {group.name} must fit the shape {shape}") from error
+        except (TypeError, ValueError, OverflowError):
+            # The values stay unsaid: a start is private.
+            raise ProblemError(
+                f"start of {group.name} must be numbers of the shape {shape}, got "
+                f"{type(values).__name__}"
+            ) from None
         if not np.all((array >= group.lower) & (array <= group.upper)):
             raise ProblemError(
                 f"start of {group.name} must lie in its box: move it inside the bounds"

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.arguments import instance, path_of
 from sottovoce.errors import ProblemError
-from sottovoce.problem.folder import FORMAT, path_of
+from sottovoce.problem.folder import FORMAT
 from sottovoce.problem.printer import write_constraint, write_expression
 from sottovoce.problem.problem import Problem
 
@@ -22,9 +23,8 @@ def save_problem(problem: Problem, folder: str | Path) -> None:
     Reading the folder again gives the same problem. Fleets have no file form: state them in
     Python.
     """
-    if not isinstance(problem, Problem):
-        raise ProblemError(f"problem must be a Problem, got {problem!r:.60}: state one")
-    root = path_of(folder, "folder")
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    root = path_of("folder", folder)
     files = problem.source if problem.source is not None else _write(problem)
     for path in files:
         if (root / path).exists() and (root / path).read_text(encoding="utf-8") != files[path]:

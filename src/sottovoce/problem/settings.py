@@ -14,7 +14,9 @@ Setting: TypeAlias = "int | float | str | list[float | str]"
 
 
 def check_settings(name: str, given: Any) -> dict[str, Setting]:
-    """Return the table ``[name]`` as plain numbers, texts and lists, or refuse it."""
+    """Return the table ``[name]``, empty for None, as plain numbers, texts and lists."""
+    if given is None:
+        return {}
     if not isinstance(given, Mapping):
         raise ProblemError(f"[{name}] must be a table of settings, got {given!r:.60}")
     return {key: check_setting(name, key, value) for key, value in given.items()}

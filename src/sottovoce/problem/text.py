@@ -17,6 +17,7 @@ from typing import TypeVar, final
 
 import sympy
 
+from sottovoce.arguments import without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem import expressions
 from sottovoce.problem.tokens import Source, Token, tokenize
@@ -46,6 +47,7 @@ _COMPARISONS = {
 _Inner = TypeVar("_Inner")
 
 
+@without_deep_recursion
 def parse_expression(
     text: str, symbols: Mapping[str, sympy.Symbol], *, where: str = ""
 ) -> sympy.Expr:
@@ -65,6 +67,7 @@ def parse_expression(
     return _Parser(text, symbols, where).expression()
 
 
+@without_deep_recursion
 def parse_constraint(
     text: str, symbols: Mapping[str, sympy.Symbol], *, where: str = ""
 ) -> sympy.Expr:

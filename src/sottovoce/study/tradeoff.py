@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.arguments import entries, instance, whole
 from sottovoce.certify.certificate import certify
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.privacy.limit import limit
@@ -51,6 +52,12 @@ def tradeoff(
 
     The accuracy is ``sqrt(trace(J^-1 Sigma J^-T / T))``, what T releases allow at best.
     """
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    epsilons = entries("epsilons", epsilons, "a list of numbers")
+    rounds = [
+        whole("rounds", count, least=1)
+        for count in entries("rounds", rounds, "a list of whole numbers")
+    ]
     certificate = certify(problem)
     saddle = saddle_point(problem)
     rows = []
@@ -65,7 +72,7 @@ def tradeoff(
                 rounds=count,
             )
             least = limit(problem, made, count, saddle=saddle)
-            whole = made.radius * (1.0 if adjacency == "trajectory" else np.sqrt(count))
+            reach = made.radius * (1.0 if adjacency == "trajectory" else np.sqrt(count))
             noisy = made.sigma[made.sigma > 0]
             rows.append(
                 TradeoffRow(
@@ -73,7 +80,7 @@ def tradeoff(
                     rounds=count,
                     sigma_least=float(noisy.min()),
                     sigma_most=float(noisy.max()),
-                    hidden_offset=float(whole.min() / np.sqrt(count)),
+                    hidden_offset=float(reach.min() / np.sqrt(count)),
                     x=least.x,
                     mu=least.mu,
                 )

@@ -55,6 +55,6 @@ def known(name: str) -> KnownOptimum | None:
 
 
 def _checked(name: str) -> str:
-    if name not in _PROBLEMS:
-        raise ProblemError(f"name must be one of {', '.join(_PROBLEMS)}, got {name!r}")
+    if not isinstance(name, str) or name not in _PROBLEMS:
+        raise ProblemError(f"name must be one of {', '.join(_PROBLEMS)}, got {name!r:.60}")
     return name

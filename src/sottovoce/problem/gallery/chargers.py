@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import sympy as sp
 
+from sottovoce.arguments import whole
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, fleet
 from sottovoce.problem.constraints import total
@@ -44,8 +45,9 @@ def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
         seed: draws connectors, arrivals, departures, energy needs and their urgency.
         hours: length d of the plan; every state has this dimension.
     """
-    if hours < 1:
-        raise ProblemError(f"hours must be at least 1, got hours={hours}")
+    n = whole("n", n, least=1, error=ProblemError)
+    hours = whole("hours", hours, least=1, most=100_000, error=ProblemError)
+    seed = whole("seed", seed, error=ProblemError)
     rng = np.random.default_rng(seed)
     limit = rng.choice(CONNECTOR_KW, size=n, p=CONNECTOR_SHARE)
     arrival = np.clip(np.floor(rng.normal(1.0, 1.5, n)), 0, hours - 1)

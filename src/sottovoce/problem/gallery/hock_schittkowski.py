@@ -24,7 +24,7 @@ NUMBERS = (10, 11, 21, 22, 34, 43, 66, 72)
 
 def hock_schittkowski(number: int) -> Problem:
     """Return problem ``number`` of the book, one of 10, 11, 21, 22, 34, 43, 66 and 72."""
-    if number not in NUMBERS:
+    if not isinstance(number, int) or number not in NUMBERS:
         raise ProblemError(
             f"number must be one of {', '.join(map(str, NUMBERS))}, got {number}: "
             "the other problems are not convex with inequalities alone, or not in this gallery"

@@ -1,0 +1,98 @@
+"""Checks of what people pass in: each returns the value in its own type, or says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from numbers import Real
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.errors import InputError, ProblemError
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+_LARGEST = 2**53  # beyond it not every whole number is a float64
+
+
+def whole(
+    name: str,
+    value: Any,
+    *,
+    least: int = 0,
+    most: int = _LARGEST,
+    error: type[InputError] = InputError,
+) -> int:
+    """Return a whole number from ``least`` to ``most``; 2.0 is one, True and 2.5 are none."""
+    number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    # NaN fails the comparison, before anything is made an integer.
+    if not number or not least <= value <= most or int(value) != value:
+        limit = f"of at least {least}" if most == _LARGEST else f"from {least} to {most}"
+        raise error(f"{name} must be a whole number {limit}, got {name}={value!r:.60}")
+    return int(value)
+
+
+def instance(name: str, value: Any, kind: type[_T], remedy: str) -> _T:
+    """Return a value of a type of ours; ``remedy`` says where such a value comes from."""
+    if not isinstance(value, kind):
+        raise InputError(
+            f"{name} must be a {kind.__name__}, got {name}={value!r:.60}: use {remedy}"
+        )
+    return value
+
+
+def real(name: str, value: Any, requirement: str, holds: Callable[[float], bool]) -> float:
+    """Return a number that meets a requirement, such as "positive and finite"."""
+    number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    if not number or not holds(float(value)):
+        raise InputError(f"{name} must be {requirement}, got {name}={value!r:.60}")
+    return float(value)
+
+
+def entries(name: str, value: Any, what: str) -> list[Any]:
+    """Return what a list, a tuple or the like holds; ``what`` says what it must hold."""
+    if isinstance(value, str | bytes) or not np.iterable(value):
+        raise InputError(f"{name} must be {what}, got {name}={value!r:.60}")
+    return list(value)
+
+
+def array(name: str, value: Any, what: str) -> NDArray[np.float64]:
+    """Return numbers as an array; ``what`` says which numbers they must be."""
+    try:
+        return np.array(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        # Its type alone: states are private, and messages end up in logs.
+        raise InputError(f"{name} must be {what}, got {type(value).__name__}") from None
+
+
+def path_of(name: str, value: Any) -> Path:
+    """Return a path."""
+    try:
+        return Path(value)
+    except TypeError:
+        raise InputError(f"{name} must be a path, got {name}={value!r:.60}") from None
+
+
+def without_deep_recursion(
+    function: Callable[_P, _T],
+) -> Callable[_P, _T]:
+    """Turn the end of Python's stack into a refusal that says what to do.
+
+    Whatever walks an expression by recursion, here or inside SymPy, ends there if it is nested too
+    deeply: no value was computed, so nothing half done is left behind.
+    """
+
+    @wraps(function)
+    def guarded(*args: _P.args, **settings: _P.kwargs) -> _T:
+        try:
+            return function(*args, **settings)
+        except RecursionError:
+            raise ProblemError(
+                "an expression must not be nested deeply, got one with more levels than Python "
+                "can walk: write it with fewer levels, or split it into several constraints"
+            ) from None
+
+    return guarded

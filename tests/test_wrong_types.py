@@ -1,0 +1,113 @@
+"""Every public function with wrong values in every argument: only our own errors come out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sottovoce as sv
+from sottovoce.problem.folder import read_agent, read_public
+
+WRONG = [
+    None, "a", b"a", "", 2.5, math.nan, math.inf, -1, 0, 10**30, True, [], {}, ["a"], [None],
+    object(), np.array([[1.0]]),
+]  # fmt: skip
+
+x = sv.states(2, lower=0, upper=1)
+problem = sv.Problem(states=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1])
+certificate = sv.certify(problem)
+plan = sv.plan(certificate, epsilon=1, delta=0.05, radius=1.0, rounds=100)
+saddle = sv.saddle_point(problem)
+ev = sv.fleet(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
+house = sv.Household.of_problem(problem, [1])
+
+# A call that is right, to be spoilt in one argument at a time.
+CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "states": (sv.states, {"n": 2, "lower": 0, "upper": 1, "dim": 1, "names": ["a", "b"]}),
+    "fleet": (sv.fleet, {"n": 3, "lower": 0, "upper": 1, "dim": 1, "name": "x",
+                         "parameters": {"a": [1, 2, 3]}}),
+    "parameter": (ev.parameter, {"name": "a"}),
+    "total": (sv.total, {"group": ev, "terms": ev.state, "weights": None}),
+    "exp": (sv.exp, {"argument": x[0]}),
+    "log": (sv.log, {"argument": x[0]}),
+    "sqrt": (sv.sqrt, {"argument": x[0]}),
+    "logsumexp": (lambda first: sv.logsumexp(first, x[1]), {"first": x[0]}),
+    "Problem": (sv.Problem, {"states": x, "objectives": list(x), "constraints": [x[0] + x[1] <= 1],
+                             "start": [0, 0], "privacy": {}, "schedule": {}, "source": None}),
+    "agent": (problem.agent, {"agent": 1}),
+    "guarantee": (plan.guarantee, {"agent": 1}),
+    "load_problem": (sv.load_problem, {"folder": "nowhere"}),
+    "read_public": (read_public, {"folder": "nowhere"}),
+    "read_agent": (read_agent, {"path": "nowhere/1.toml"}),
+    "certify": (sv.certify, {"problem": problem, "tolerance": 0.01}),
+    "saddle_point": (sv.saddle_point, {"problem": problem}),
+    "plan": (sv.plan, {"certificate": certificate, "epsilon": 1, "delta": 0.05, "radius": 1.0,
+                       "adjacency": "trajectory", "rounds": 100, "method": "joint",
+                       "weights": None, "constants": None}),
+    "limit": (sv.limit, {"problem": problem, "plan": plan, "rounds": 100, "saddle": saddle}),
+    "load": (sv.load, {"path": "nowhere.npz"}),
+    "Averaging": (sv.Averaging, {"gain": 4.0, "decay": 0.6, "burn_in": 0.1}),
+    "Tikhonov": (sv.Tikhonov, {"gamma_bar": 0.1, "alpha_bar": 0.1, "c1": 0.3, "c2": 0.2}),
+    "Constants": (sv.Constants, {"k_g": 1.0, "k_prime": (1.0,)}),
+    "SecureSampler": (sv.SecureSampler, {"sigma": [1.0]}),
+    "SimulatedSampler": (sv.SimulatedSampler, {"sigma": [1.0], "seed": 0}),
+    "gallery.get": (sv.gallery.get, {"name": "paper"}),
+    "gallery.known": (sv.gallery.known, {"name": "paper"}),
+    "gallery.hock_schittkowski": (sv.gallery.hock_schittkowski, {"number": 22}),
+    "gallery.chargers": (sv.gallery.chargers, {"seed": 0, "hours": 3}),
+    "of_problem": (sv.Household.of_problem, {"problem": problem, "agents": [1]}),
+    "of_file": (sv.Household.of_file, {"path": "nowhere/1.toml"}),
+    "of_gradient": (sv.Household.of_gradient, {"cloud": problem.cloud, "agent": 1,
+                                               "gradient": abs, "start": None}),
+    "Agent": (sv.Agent, {"household": house, "cloud": "wss://h:1", "keys": "k", "saved": "s"}),
+}  # fmt: skip
+SPOILT = [(name, argument) for name, (_, right) in CALLS.items() for argument in right]
+
+
+@pytest.mark.parametrize(("name", "argument"), SPOILT)
+def test_a_wrong_value_is_refused_by_an_error_of_ours_or_is_right(name: str, argument: str) -> None:
+    function, right = CALLS[name]
+    for wrong in WRONG:
+        with suppress(sv.SottovoceError):
+            function(**(right | {argument: wrong}))
+
+
+@pytest.mark.parametrize(
+    ("argument", "wrong"),
+    [
+        *((name, value) for name in ("rounds", "runs") for value in (None, "a", 2.5, math.nan, 0)),
+        *(("seed", value) for value in (None, "a", 2.5, -1)),
+        *(("threads", value) for value in ("a", 1.5, math.inf, -1)),
+        *(("record", value) for value in ("a", [3.7], [math.nan], [-1], {})),
+        *((name, value) for name in ("x0", "mu0") for value in ("a", [None], [-2.0], 5, {})),
+        *(("saddle", value) for value in ("a", 1, [1], [["a"], [1]])),
+        *(("algorithm", value) for value in ("a", 1, sv.Averaging)),
+        *(("plan", value) for value in ("a", 1, certificate)),
+        *(("problem", value) for value in (None, "a", certificate)),
+    ],
+)
+def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -> None:
+    right = {"problem": problem, "plan": plan, "rounds": 3}
+    with pytest.raises(sv.SottovoceError, match=rf"{argument} must .*, got"):
+        sv.solve(**(right | {argument: wrong}))
+
+
+@pytest.mark.parametrize("argument", ["problem", "epsilons", "rounds", "delta", "radius"])
+def test_tradeoff_refuses_a_wrong_value_and_says_which(argument: str) -> None:
+    right = {"problem": problem, "epsilons": [1.0], "rounds": [100], "delta": 0.05, "radius": 1.0}
+    for wrong in (None, "a", [-1], [math.nan], -1):
+        with pytest.raises(sv.SottovoceError, match=r"must .*got"):
+            sv.tradeoff(**({"adjacency": "trajectory"} | right | {argument: wrong}))
+
+
+def test_text_in_a_total_is_never_evaluated(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    with pytest.raises(sv.SottovoceError, match="must be a number or made of states, got str"):
+        sv.total(ev, f"open({str(trace)!r}, 'w')")
+    assert not trace.exists()
