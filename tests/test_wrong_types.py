@@ -78,32 +78,37 @@ def test_a_wrong_value_is_refused_by_an_error_of_ours_or_is_right(name: str, arg
             function(**(right | {argument: wrong}))
 
 
+WRONG_FOR_SOLVE: dict[str, list[Any]] = {
+    "rounds": [None, "a", 2.5, math.nan, 0],
+    "runs": [None, "a", 2.5, math.nan, 0],
+    "seed": [None, "a", 2.5, -1],
+    "threads": ["a", 1.5, math.inf, -1],
+    "record": ["a", [3.7], [math.nan], [-1], {}],
+    "x0": ["a", [None], [-2.0], 5, {}],
+    "mu0": ["a", [None], [-2.0], 5, {}],
+    "saddle": ["a", 1, [1], [["a"], [1]]],
+    "algorithm": ["a", 1, sv.Averaging],
+    "plan": ["a", 1, certificate],
+    "problem": [None, "a", certificate],
+}
+
+
 @pytest.mark.parametrize(
-    ("argument", "wrong"),
-    [
-        *((name, value) for name in ("rounds", "runs") for value in (None, "a", 2.5, math.nan, 0)),
-        *(("seed", value) for value in (None, "a", 2.5, -1)),
-        *(("threads", value) for value in ("a", 1.5, math.inf, -1)),
-        *(("record", value) for value in ("a", [3.7], [math.nan], [-1], {})),
-        *((name, value) for name in ("x0", "mu0") for value in ("a", [None], [-2.0], 5, {})),
-        *(("saddle", value) for value in ("a", 1, [1], [["a"], [1]])),
-        *(("algorithm", value) for value in ("a", 1, sv.Averaging)),
-        *(("plan", value) for value in ("a", 1, certificate)),
-        *(("problem", value) for value in (None, "a", certificate)),
-    ],
+    ("argument", "wrong"), [(name, v) for name, values in WRONG_FOR_SOLVE.items() for v in values]
 )
 def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -> None:
-    right = {"problem": problem, "plan": plan, "rounds": 3}
+    right: dict[str, Any] = {"problem": problem, "plan": plan, "rounds": 3}
     with pytest.raises(sv.SottovoceError, match=rf"{argument} must .*, got"):
         sv.solve(**(right | {argument: wrong}))
 
 
 @pytest.mark.parametrize("argument", ["problem", "epsilons", "rounds", "delta", "radius"])
 def test_tradeoff_refuses_a_wrong_value_and_says_which(argument: str) -> None:
-    right = {"problem": problem, "epsilons": [1.0], "rounds": [100], "delta": 0.05, "radius": 1.0}
+    right: dict[str, Any] = {"problem": problem, "epsilons": [1.0], "rounds": [100]}
+    right |= {"delta": 0.05, "radius": 1.0, "adjacency": "trajectory"}
     for wrong in (None, "a", [-1], [math.nan], -1):
         with pytest.raises(sv.SottovoceError, match=r"must .*got"):
-            sv.tradeoff(**({"adjacency": "trajectory"} | right | {argument: wrong}))
+            sv.tradeoff(**(right | {argument: wrong}))
 
 
 def test_text_in_a_total_is_never_evaluated(tmp_path: Path) -> None:

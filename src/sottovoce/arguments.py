@@ -30,7 +30,8 @@ def whole(
     number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     # NaN fails the comparison, before anything is made an integer.
     if not number or not least <= value <= most or int(value) != value:
-        limit = f"of at least {least}" if most == _LARGEST else f"from {least} to {most}"
+        unbounded = most == _LARGEST and not (number and value > most)
+        limit = f"of at least {least}" if unbounded else f"from {least} to {most}"
         raise error(f"{name} must be a whole number {limit}, got {name}={value!r:.60}")
     return int(value)
 

@@ -199,7 +199,7 @@ def test_paper_reports_published_and_recomputed_side_by_side(tmp_path: Path) -> 
         (["plan", PAPER, "--adjacency", "nearby"], "adjacency must be one of"),
         (["plan", PAPER, "--epsilon", "__import__('os')"], "--epsilon"),
         (["plan", COUPLED], "epsilon must be given"),
-        (["audit", PAPER, "--agent", "8"], "agent must lie in 1..7"),
+        (["audit", PAPER, "--agent", "8"], "agent must be a whole number from 1 to 7"),
         (["compare", PAPER, "--rounds", "0,abc"], "whole numbers of at least 1, separated by"),
         (["compare", PAPER, "--rounds", "5,0"], "got --rounds '5,0'"),
         (["compare", PAPER, "--out", PAPER / "problem.toml"], "--out must be a folder"),

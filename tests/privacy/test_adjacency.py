@@ -105,7 +105,7 @@ def test_whole_rounds_are_taken(rounds: Any) -> None:
 
 @pytest.mark.parametrize("rounds", [0, -1, 2.5, math.nan, math.inf, True, "7", 10**400])
 def test_bad_rounds_are_refused(rounds: Any) -> None:
-    with pytest.raises(InputError, match="rounds must be a whole number from 1 to"):
+    with pytest.raises(InputError, match="rounds must be a whole number"):
         rounds_covered("trajectory", rounds)
 
 

@@ -270,7 +270,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: sv.fleet(3, lower=0, upper=1, parameters={"need": [1.0]}),
         r"one row per agent \(3\)",
     ),
-    "an agent number out of range": (lambda: small().agent(3), r"in 1..2, got agent=3"),
+    "an agent number out of range": (lambda: small().agent(3), r"from 1 to 2, got agent=3"),
 }
 
 
