@@ -235,6 +235,20 @@ SENT = (
         killed_by=RELEASE + "test_no_state_outside_the_certified_domain_enters_a_round",
     ),
     Mutant(
+        name="states not clipped into the domain",
+        file="network/protocol/box.py",
+        old="        if self.holds(data):\n",
+        new="        if len(data) == self._numbers.size:\n",
+        killed_by=RELEASE + "test_no_state_outside_the_certified_domain_enters_a_round",
+    ),
+    Mutant(
+        name="whoever is clipped hears of it",
+        file="network/protocol/cloud.py",
+        old="found.append(Incident(code=Code.CLIPPED, agents=session.agents, k=self.round))",
+        new="found += self._object(peer, session, Code.CLIPPED)",
+        killed_by=RELEASE + "test_what_is_sent_depends_on_states_through_the_releases_alone",
+    ),
+    Mutant(
         name="states kept in a larger domain than the certified one",
         file="certify/certificate.py",
         old="domain=tuple(domain),",
@@ -496,6 +510,14 @@ ACCOUNTING = (
         old="mu = float(self.gdp_mu[agent - 1])",
         new="mu = float(self.gdp_mu.min())",
         killed_by=PLAN + "test_a_guarantee_is_that_agents_own",
+    ),
+    Mutant(
+        name="epsilon, delta and mu printed to nearest",
+        file="privacy/figures.py",
+        old="return _written(value, digits, ROUND_CEILING)",
+        new='return _written(value, digits, "ROUND_HALF_EVEN")',
+        killed_by="tests/privacy/test_statement.py::"
+        "test_epsilon_delta_and_mu_are_printed_rounded_up_and_sigma_rounded_down",
     ),
     Mutant(
         name="ledger rounds what is spent down",

@@ -113,16 +113,17 @@ def test_what_is_sent_depends_on_states_through_the_releases_alone(
     plan = plan_for(request.getfixturevalue(name))
     lower, upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
 
-    def transcript(states: int, script: int) -> list[bytes]:
+    def transcript(states: int, script: int, beyond: float = 0.0) -> list[bytes]:
         generator = np.random.default_rng(states)
         played = Run(plan, algorithm, Scripted(noisy_sigma(plan), script), 8)
         for k in range(1, 10):
-            played.say(k, generator.uniform(lower, upper))
+            played.say(k, generator.uniform(lower - beyond, upper + beyond))
         return played.sent
 
     one = transcript(states=1, script=1)
     assert sum(b"mu" in message for message in one) >= 9  # eight rounds and the end
     assert transcript(states=2, script=1) == one
+    assert transcript(states=3, script=1, beyond=9.0) == one  # states outside tell nothing either
     assert transcript(states=1, script=2) != one
 
 
