@@ -10,10 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from mutants import MUTANTS, Mutant
+from accounting_mutants import ACCOUNTING
+from certify_mutants import CERTIFIED
+from mutant import Mutant
+from network_mutants import SENT
+from noise_mutants import NOISE
 
 ROOT = Path(__file__).parents[2]
+MUTANTS = NOISE + SENT + ACCOUNTING + CERTIFIED
 SECONDS = 240  # a test that hangs on a mutant has not found it
 
 BROKEN = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError")
