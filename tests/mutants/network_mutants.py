@@ -46,8 +46,8 @@ SENT = (
     Mutant(
         name="simulated noise in a real run",
         file="network/cloud.py",
-        old="SecureSampler(sigma)\n            if self._seed is None",
-        new="EngineSampler(sigma, 1, done=done)\n            if self._seed is None",
+        old="deployed_sampler(plan)\n            if self._seed is None",
+        new="EngineSampler(noisy_sigma(plan), 1, done=done)\n            if self._seed is None",
         killed_by="tests/network/test_cloud.py::"
         "test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size",
     ),
@@ -100,9 +100,9 @@ SENT = (
     ),
     Mutant(
         name="cloud's sampler made with less noise than planned",
-        file="network/cloud.py",
-        old="SecureSampler(sigma)\n            if self._seed is None",
-        new="SecureSampler(0.7 * sigma)\n            if self._seed is None",
+        file="network/rounds.py",
+        old="return SecureSampler(noisy_sigma(plan))",
+        new="return SecureSampler(0.7 * noisy_sigma(plan))",
         killed_by=RELEASE + "test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output",
     ),
     Mutant(
