@@ -24,10 +24,12 @@ from sottovoce.cli.options import (
     make_plan,
 )
 from sottovoce.cli.progress import working
-from sottovoce.problem.folder import load_problem
+from sottovoce.network.store import summarise
+from sottovoce.problem.folder import load_problem, read_public
 from sottovoce.report.audit import audit_figure, audit_table, noise_table
 from sottovoce.study.audit import Audit
 from sottovoce.study.audit import audit as study
+from sottovoce.study.store_audit import audit_store
 
 
 def audit(
@@ -43,6 +45,9 @@ def audit(
     adjacency: AdjacencyOption = None,
     method: Method = "joint",
     algorithm: AlgorithmName = None,
+    store: Annotated[
+        Path | None, typer.Option(help="check the noise of this finished run instead of playing")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
     json: Json = False,
 ) -> None:
@@ -53,15 +58,21 @@ def audit(
     Example: sottovoce audit examples/paper --agent 6 --out out
     """
     make_folder(out)
+    asked: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "radius": radius,
+        "adjacency": adjacency,
+    }
+    if store is not None:
+        _finished(folder, store, asked, json=json)
+        return
     problem = load_problem(folder)
     with working("certifying, planning and playing"):
         made = make_plan(
             problem,
             certify(problem),
-            epsilon=epsilon,
-            delta=delta,
-            radius=radius,
-            adjacency=adjacency,
+            **asked,
             rounds=None if adjacency in (None, "trajectory") else rounds,
             method=method,
         )
@@ -81,6 +92,22 @@ def audit(
     if out is not None:
         audit_figure(found, out / "audit.png")
         errors.print(f"figure: {out / 'audit.png'}")
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+def _finished(folder: Path, store: Path, asked: dict[str, Any], *, json: bool) -> None:
+    """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
+    config = summarise(store).config
+    covered = None if config is None else int(config.promise["covered_rounds"])
+    problem = read_public(folder)
+    with working("certifying, planning and checking"):
+        made = make_plan(problem, certify(problem.cloud), rounds=covered, **asked)
+        found = audit_store(made, store)
+    if json:
+        print_json(asdict(found) | {"passed": found.passed})
+    else:
+        console.print(noise_table(found))
     if not found.passed:
         raise typer.Exit(1)
 

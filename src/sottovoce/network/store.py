@@ -18,7 +18,7 @@ import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 from msgspec.structs import replace
@@ -332,6 +332,45 @@ def multipliers(path: str | os.PathLike[str]) -> Floats:
         return np.array([_answer(row) for row in read_rounds(database, file)])
     finally:
         database.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Transcript:
+    """All rounds of a store, for an audit; the states are as private as the store itself.
+
+    Attributes:
+        config: the configuration, None before the first start.
+        states: x(k), one row per round; None if the states of some round were not kept.
+        multiples: the released integers, one row per round.
+    """
+
+    config: RunConfig | None
+    states: Floats | None
+    multiples: Any
+
+
+def transcript(path: str | os.PathLike[str]) -> Transcript:
+    """Read every round of a store.
+
+    Raises:
+        StoreError: it is not a store, or damaged.
+    """
+    file = Path(path)
+    database = connect_to_read(file)
+    try:
+        database.execute("BEGIN")
+        run = read_run(database, file)
+        rows = list(read_rounds(database, file))
+    except sqlite3.Error as error:
+        raise trouble(file, error) from None
+    finally:
+        database.close()
+    kept = [unpack(row.x) for row in rows if row.x is not None]
+    return Transcript(
+        config=read_config(run.config) if run.config else None,
+        states=np.array(kept) if rows and len(kept) == len(rows) else None,
+        multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),
+    )
 
 
 def _answer(row: Row) -> Floats:
