@@ -23,6 +23,7 @@ from sottovoce.cli.progress import working
 from sottovoce.errors import InputError
 from sottovoce.network import logs, loop
 from sottovoce.network.cloud import LINGER_SECONDS, Cloud, CloudResult, Straggler
+from sottovoce.network.health import STALL_SECONDS
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.folder import read_public
@@ -58,6 +59,9 @@ def cloud(
     linger: Annotated[
         float, typer.Option(help="seconds to wait for agents that missed the end")
     ] = LINGER_SECONDS,
+    stall: Annotated[
+        str, typer.Option(help="seconds without a round after which /healthz says 503, e.g. 60s")
+    ] = f"{STALL_SECONDS:g}s",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:
     """Run the cloud of a problem: collect states, add noise, send multipliers.
@@ -89,10 +93,11 @@ def cloud(
             listen=address(listen),
             algorithm=algorithm_for(problem, algorithm),
             straggler=_straggler(straggler),
-            deadline=None if deadline is None else _seconds(deadline),
+            deadline=None if deadline is None else _seconds("deadline", deadline),
             ledger=None if ledger is None else Ledger(ledger),
             keep_states=keep_states,
             new=new,
+            stall=_seconds("stall", stall),
             linger=linger,
         )
     )
@@ -119,11 +124,11 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _seconds(text: str) -> float:
+def _seconds(name: str, text: str) -> float:
     try:
         return float(text.removesuffix("s"))
     except ValueError:
-        raise InputError(f"deadline must be seconds such as 2s, got {text!r}") from None
+        raise InputError(f"{name} must be seconds such as 2s, got {text!r}") from None
 
 
 def _straggler(text: str) -> Straggler:

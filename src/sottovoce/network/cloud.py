@@ -17,12 +17,13 @@ from aiohttp import web
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.averaging import Averaging
-from sottovoce.errors import SottovoceError
+from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.allowances import Allowances
+from sottovoce.network.attendance import Attendance
 from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, HaltedError
 from sottovoce.network.gate import Gate
-from sottovoce.network.health import troubles
+from sottovoce.network.health import STALL_SECONDS, troubles
 from sottovoce.network.identity import require_current
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
@@ -106,6 +107,7 @@ class Cloud:
         seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
             refuse unless they were told to expect it.
         keep_states: keep the raw states of every round in the store, for an audit.
+        stall: seconds without a round after which /healthz says that the run is stalled.
         new: begin a new run where the store is damaged or has lost rounds, and only there.
     """
 
@@ -123,9 +125,12 @@ class Cloud:
         ledger: Ledger | None = None,
         seed: int | None = None,
         keep_states: bool = False,
+        stall: float = STALL_SECONDS,
         new: bool = False,
     ) -> None:
         check_request(plan, rounds, straggler, deadline)
+        if not stall > 0:
+            raise InputError(f"stall must be a positive number of seconds, got {stall}")
         self.plan = plan
         self.rounds = rounds
         self._keys = Path(keys)
@@ -137,6 +142,8 @@ class Cloud:
         self._seed = seed
         self._keep_states = keep_states
         self._new = new
+        self._stall = stall
+        self._attendance = Attendance(plan.cloud.agents)
         self._metrics = Metrics()
         self._quiet = Quiet()
         self._told: set[int] = set()
@@ -355,6 +362,8 @@ class Cloud:
         asyncio.get_running_loop().call_soon(self._rounds.prepare)
         now = time.perf_counter()
         self._door.round()
+        late = tuple(agent + 1 for agent in sorted(action.held))
+        self._attendance.completed(late or self._peers.spoke)
         self._metrics.round(now - self._marked, len(action.held))
         self._marked = now
         note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
@@ -394,9 +403,13 @@ class Cloud:
             self._gate.reload()
             self._peers.check()
             self._door.sweep()
+            self._attendance.look(self._machine.present)
 
     def _facts(self) -> Facts:
         machine = self._machine
+        self._attendance.look(machine.present)
+        over = machine.phase is Phase.DONE
+        waited = 0.0 if over else time.perf_counter() - self._marked
         return Facts(
             run=self._store.run_id,
             phase=machine.phase.name.lower(),
@@ -407,8 +420,16 @@ class Cloud:
             mu=tuple(machine.answer.tolist()),
             gdp_mu=float(self.plan.gdp_mu.max()),
             troubles=troubles(
-                failed=self._failure is not None, unread_seconds=self._gate.unread_seconds
+                failed=self._failure is not None,
+                unread_seconds=self._gate.unread_seconds,
+                waited=waited,
+                stall=self._stall,
+                missing=self._attendance.missing,
             ),
+            seconds_since_round=round(waited, 3),
+            missing=self._attendance.missing,
+            absent=self._attendance.absent(),
+            last_to_answer=self._attendance.laggards(),
             unreadable=self._gate.unreadable,
         )
 

@@ -9,6 +9,10 @@ STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
 
 
+STALL_SECONDS: Final = 60.0
+"""A run without a round for this long is stalled, unless the operator says otherwise."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """One reason why a cloud is not healthy.
@@ -22,12 +26,17 @@ class Trouble:
     reason: str
 
 
-def troubles(*, failed: bool, unread_seconds: float) -> tuple[Trouble, ...]:
+def troubles(
+    *, failed: bool, unread_seconds: float, waited: float, stall: float, missing: int
+) -> tuple[Trouble, ...]:
     """Return what is wrong; nothing if the cloud is healthy.
 
     Args:
         failed: whether the run has ended with an error.
         unread_seconds: how long ago the revocation list was known to be current.
+        waited: seconds since the last round, or since the start; 0 once the run is over.
+        stall: seconds without a round after which the run is stalled.
+        missing: agents that are absent.
     """
     found = []
     if failed:
@@ -38,4 +47,10 @@ def troubles(*, failed: bool, unread_seconds: float) -> tuple[Trouble, ...]:
             "the last good list counts meanwhile"
         )
         found.append(Trouble(code="stale-revocations", reason=reason))
+    if waited > stall:
+        reason = (
+            f"a round must come within {stall:g} s, but none came for {waited:.0f} s; "
+            f"{missing} agents are absent: see /status"
+        )
+        found.append(Trouble(code="stalled", reason=reason))
     return tuple(found)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, final
 
+from sottovoce.network.attendance import Absence, Laggard
 from sottovoce.network.protocol.messages import Code
 
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
@@ -90,6 +92,30 @@ class Metrics:
             f"sottovoce_round_seconds_count {self._rounds}",
         ]
         return "\n".join(lines) + "\n"
+
+
+def who_is_missing(
+    missing: int, absent: Sequence[Absence], laggards: Sequence[Laggard], waited: float
+) -> str:
+    """Return the part of the page that names agents.
+
+    Args:
+        missing: how many agents are absent.
+        absent: those of them that are named.
+        laggards: who completed the last rounds.
+        waited: seconds since the last round.
+    """
+    lines = [
+        *_gauge("seconds_since_round", "Seconds since the last round or the start.", waited),
+        *_gauge("agents_absent", "Agents that are not connected.", missing),
+        "# HELP sottovoce_absent_seconds How long an agent has been absent.",
+        "# TYPE sottovoce_absent_seconds gauge",
+        *(f'sottovoce_absent_seconds{{agent="{a.agent}"}} {a.seconds}' for a in absent),
+        "# HELP sottovoce_last_to_answer Rounds of the last 100 that these agents completed.",
+        "# TYPE sottovoce_last_to_answer gauge",
+        *(f'sottovoce_last_to_answer{{agents="{one.agents}"}} {one.rounds}' for one in laggards),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _gauge(name: str, text: str, value: float) -> list[str]:

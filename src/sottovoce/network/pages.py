@@ -8,10 +8,11 @@ from typing import final
 
 from aiohttp import web
 
+from sottovoce.network.attendance import Absence, Laggard
 from sottovoce.network.certificates import certificate_days, certificate_ends
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import Trouble
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.metrics import Metrics, who_is_missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,10 @@ class Facts:
         gdp_mu: Gaussian-DP parameter of the run for its worst agent.
         troubles: what is wrong; nothing if the cloud is healthy.
         unreadable: how often the revocation list could not be read.
+        seconds_since_round: since the last round, or since the start; 0 once the run is over.
+        missing: how many agents are absent.
+        absent: who is, the longest first.
+        last_to_answer: who completed the last 100 rounds, the most frequent first.
     """
 
     run: str
@@ -41,6 +46,10 @@ class Facts:
     gdp_mu: float
     troubles: tuple[Trouble, ...]
     unreadable: int
+    seconds_since_round: float
+    missing: int
+    absent: tuple[Absence, ...]
+    last_to_answer: tuple[Laggard, ...]
 
 
 @final
@@ -83,6 +92,9 @@ class Pages:
             unreadable=facts.unreadable,
         )
         text += certificate_days(self._ends)
+        text += who_is_missing(
+            facts.missing, facts.absent, facts.last_to_answer, facts.seconds_since_round
+        )
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
 
     async def _status(self, request: web.Request) -> web.Response:

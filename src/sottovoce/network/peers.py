@@ -61,6 +61,8 @@ class Peers:
         self._limit = limit
         self._connections: dict[int, Connection] = {}
         self._count = 0
+        self.spoke: tuple[int, ...] = ()
+        """The agents on the connection that was answered last."""
 
     async def talk(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection to its end."""
@@ -140,7 +142,7 @@ class Peers:
             heartbeat.heard += 1
             if message.type is WSMsgType.BINARY:
                 if guard.allows("frames"):
-                    self._perform(self._hear(peer, message.data))
+                    self._heard(peer, self._hear(peer, message.data))
                 else:
                     self._refuse(peer, Code.FLOOD)
             elif message.type in _ENDS:
@@ -157,6 +159,11 @@ class Peers:
         except MalformedError:
             return self._machine.refuse(peer, Code.MALFORMED)
         return self._machine.receive(peer, message)
+
+    def _heard(self, peer: int, actions: list[Action]) -> None:
+        if actions:  # as for the last state of a round
+            self.spoke = self._machine.agents_of(peer)
+            self._perform(actions)
 
     def _refuse(self, peer: int, code: Code) -> None:
         self._perform(self._machine.refuse(peer, code))

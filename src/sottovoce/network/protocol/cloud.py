@@ -137,6 +137,11 @@ class CloudMachine:
         """How many agents are connected."""
         return sum(len(s.agents) for s in self._sessions.values())
 
+    @property
+    def present(self) -> set[int]:
+        """The agents that are connected, from 1."""
+        return {agent for session in self._sessions.values() for agent in session.agents}
+
     def agents_of(self, peer: int) -> tuple[int, ...]:
         """The agents on a connection, from 1; nobody before hello."""
         session = self._sessions.get(peer)

@@ -1,0 +1,119 @@
+"""Who is missing and since when, and who held the last rounds up: identities, never states."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from sottovoce.network.logs import note
+
+RECENT: Final = 100
+"""Rounds over which those who answered last are counted."""
+
+NAMED: Final = 100
+"""Agents named on a page; a page must stay readable where a whole fleet is missing."""
+
+LOGGED: Final = 16
+"""Agents named in a line of the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absence:
+    """An agent that is not connected.
+
+    Attributes:
+        agent: from 1.
+        since: when it was last seen, or when the cloud started, UTC.
+        seconds: how long ago that was.
+    """
+
+    agent: int
+    since: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laggard:
+    """Who completed some of the last rounds, so that all others waited for it.
+
+    Attributes:
+        agents: those on one connection, such as "3" or "1-250"; or those held in a round.
+        rounds: in how many of the last 100 rounds.
+    """
+
+    agents: str
+    rounds: int
+
+
+@final
+class Attendance:
+    """Keeps count for one cloud.
+
+    Args:
+        agents: agents of the problem; all are missing to begin with.
+    """
+
+    def __init__(self, agents: int) -> None:
+        self._everybody = range(1, agents + 1)
+        now = time.time()
+        self._since = dict.fromkeys(self._everybody, now)
+        self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
+
+    def look(self, present: Iterable[int]) -> None:
+        """Compare with who is connected now, and log who has come and gone."""
+        here = set(present)
+        if not self._since and len(here) == len(self._everybody):
+            return
+        now = time.time()
+        gone = [a for a in self._everybody if a not in here and a not in self._since]
+        back = [a for a in self._since if a in here]
+        for agent in gone:
+            self._since[agent] = now
+        for agent in back:
+            del self._since[agent]
+        if gone:
+            note("absent", level=logging.WARNING, agents=gone[:LOGGED], missing=len(self._since))
+        if back:
+            note("present", agents=back[:LOGGED], missing=len(self._since))
+
+    def completed(self, agents: Sequence[int]) -> None:
+        """A round is complete; these agents were the last, or were held."""
+        self._last.append(tuple(agents))
+
+    @property
+    def missing(self) -> int:
+        """How many agents are absent."""
+        return len(self._since)
+
+    def absent(self) -> tuple[Absence, ...]:
+        """Return who is missing, the longest first, a hundred at most."""
+        now = time.time()
+        longest = sorted(self._since.items(), key=lambda item: (item[1], item[0]))
+        return tuple(
+            Absence(agent=agent, since=_utc(since), seconds=round(max(0.0, now - since), 3))
+            for agent, since in longest[:NAMED]
+        )
+
+    def laggards(self) -> tuple[Laggard, ...]:
+        """Return who was last to answer in the last rounds, the most frequent first."""
+        counts = Counter(self._last).most_common(NAMED)
+        return tuple(Laggard(agents=_named(agents), rounds=rounds) for agents, rounds in counts)
+
+
+def _utc(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def _named(agents: tuple[int, ...]) -> str:
+    """Agents as ranges, ``1-3,7``."""
+    parts: list[list[int]] = []
+    for agent in agents:
+        if parts and agent == parts[-1][1] + 1:
+            parts[-1][1] = agent
+        else:
+            parts.append([agent, agent])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
