@@ -61,7 +61,8 @@ def published(problem: Problem) -> NoisePlan:
         delta=ones, radius=ones, sigma_g=np.full(4, 688971.6017**0.5),
         gradient_rows=np.tile(np.arange(4), 4), gradient_columns=np.repeat([2, 4, 5, 6], 4),
         gradient_sigma=np.sqrt(np.repeat([12.3406, 30900.7580], 8)), gradient_slope=np.ones(16),
-        domain=problem.cloud.groups, gdp_mu=ones, certified=False,
+        domain=problem.cloud.groups, gdp_mu=ones, gdp_rounding=0.0,
+        certified=False,
     )  # fmt: skip
 
 

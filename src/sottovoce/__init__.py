@@ -23,12 +23,15 @@ if TYPE_CHECKING:
         InputError,
         PrivacyError,
         ProblemError,
+        RollbackError,
         SottovoceError,
+        UnavailableError,
     )
     from sottovoce.network.agent import Agent
     from sottovoce.network.cloud import Cloud
     from sottovoce.network.errors import NetworkError
     from sottovoce.network.home import Household
+    from sottovoce.privacy.charge import Charge, Protected
     from sottovoce.privacy.ledger import Ledger
     from sottovoce.privacy.limit import Limit, limit
     from sottovoce.privacy.paper_method import Constants
@@ -51,6 +54,7 @@ _HOME = {
     "BudgetError": "sottovoce.errors",
     "Certificate": "sottovoce.certify.certificate",
     "CertificateError": "sottovoce.errors",
+    "Charge": "sottovoce.privacy.charge",
     "Cloud": "sottovoce.network.cloud",
     "Constants": "sottovoce.privacy.paper_method",
     "ConvexityError": "sottovoce.errors",
@@ -64,12 +68,15 @@ _HOME = {
     "PrivacyError": "sottovoce.errors",
     "Problem": "sottovoce.problem.problem",
     "ProblemError": "sottovoce.errors",
+    "Protected": "sottovoce.privacy.charge",
     "Result": "sottovoce.engine.result",
+    "RollbackError": "sottovoce.errors",
     "SaddlePoint": "sottovoce.certify.saddle",
     "SecureSampler": "sottovoce.privacy.sampler",
     "SimulatedSampler": "sottovoce.privacy.sampler",
     "SottovoceError": "sottovoce.errors",
     "Tikhonov": "sottovoce.algorithm.tikhonov",
+    "UnavailableError": "sottovoce.errors",
     "audit": "sottovoce.study.audit",
     "certify": "sottovoce.certify",
     "exp": "sottovoce.problem.expressions",
@@ -97,6 +104,7 @@ __all__ = [
     "BudgetError",
     "Certificate",
     "CertificateError",
+    "Charge",
     "Cloud",
     "Constants",
     "ConvexityError",
@@ -110,12 +118,15 @@ __all__ = [
     "PrivacyError",
     "Problem",
     "ProblemError",
+    "Protected",
     "Result",
+    "RollbackError",
     "SaddlePoint",
     "SecureSampler",
     "SimulatedSampler",
     "SottovoceError",
     "Tikhonov",
+    "UnavailableError",
     "audit",
     "certify",
     "exp",

@@ -29,3 +29,11 @@ class PrivacyError(SottovoceError):
 
 class BudgetError(PrivacyError):
     """A release would spend more privacy than an agent granted."""
+
+
+class RollbackError(PrivacyError):
+    """A copy or an old backup of a run would release rounds again."""
+
+
+class UnavailableError(PrivacyError):
+    """A ledger cannot be read or written now; nothing may be released until it can."""

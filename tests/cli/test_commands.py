@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from sottovoce.cli.ledger import grant
+from sottovoce.errors import BudgetError, InputError
+from sottovoce.privacy.charge import Charge, Protected
+from sottovoce.privacy.ledger import Ledger
+
 PAPER = Path(__file__).parents[2] / "examples" / "paper"
 COUPLED = Path(__file__).parents[2] / "examples" / "coupled"
 
@@ -163,11 +168,24 @@ def test_audit_finds_no_more_than_claimed(tmp_path: Path) -> None:
 
 def test_ledger_grants_and_shows(tmp_path: Path) -> None:
     file = tmp_path / "budget.db"
-    granted = run("ledger", "grant", file, "--agent", "x1", "--epsilon", "ln(3)", "--delta", "0.05")
+    promise = ["--agent", "x1", "--epsilon", "ln(3)", "--delta", "0.05"]
+    granted = run("ledger", "grant", file, *promise, "--adjacency", "trajectory", "--radius", "0.5")
     assert "x1" in granted.stdout
-    accounts = run_json("ledger", "show", file)
-    assert accounts[0]["agent"] == "x1"
-    assert accounts[0]["spent"] == 0.0
+    cost = Charge(agent="x1", protected=Protected("trajectory", 1.0), mu=1 / 3, allowance=0.0)
+    Ledger(file).spend("run", [cost])
+    account = run_json("ledger", "show", file)[0]
+    assert (account["agent"], account["adjacency"], account["radius"]) == ("x1", "trajectory", 0.5)
+    assert account["spent"] == pytest.approx(1 / 6)
+    assert account["spent_per_radius"] == pytest.approx(1 / 3)
+    shown = run("ledger", "show", file).stdout
+    # spent 1/6 and per radius 1/3 rounded up, what remains of 0.7962... rounded down
+    for cell in ("trajectory", "0.5", "1.0987, 0.05", "0.16667", "0.33334", "0.77858"):
+        assert f" {cell} " in shown
+    assert account["remaining"] == pytest.approx(0.778587, abs=1e-6)
+    with pytest.raises(BudgetError, match="bounds nothing there"):
+        grant(file, ["x1"], "1", "0.05", "everything")
+    with pytest.raises(InputError, match="radius must be one number for all agents named"):
+        grant(file, ["x1"], "1", "0.05", "trajectory", "1,2")
     assert "no such file" in run("ledger", "show", tmp_path / "none.db", code=2).stderr
 
 

@@ -36,6 +36,7 @@ def noise(problem: Problem, sigma_g: float, entries: dict[tuple[int, int], float
         gradient_slope=np.ones(len(entries)),
         domain=problem.cloud.groups,
         gdp_mu=per_agent,
+        gdp_rounding=0.0,
         certified=False,
     )
 

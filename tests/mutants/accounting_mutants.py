@@ -156,19 +156,4 @@ ACCOUNTING = (
         killed_by="tests/privacy/test_statement.py::"
         "test_epsilon_delta_and_mu_are_printed_rounded_up_and_sigma_rounded_down",
     ),
-    Mutant(
-        name="ledger rounds what is spent down",
-        file="privacy/ledger.py",
-        old="return math.ceil(math.ldexp(mu, BITS)) ** 2",
-        new="return math.floor(math.ldexp(mu, BITS)) ** 2",
-        killed_by="tests/privacy/test_ledger.py::"
-        "test_the_last_bit_of_a_budget_can_be_spent_and_no_more",
-    ),
-    Mutant(
-        name="ledger does not wait for the disk",
-        file="privacy/ledger.py",
-        old='database.execute("PRAGMA synchronous = FULL")',
-        new='database.execute("PRAGMA synchronous = OFF")',
-        killed_by="tests/privacy/test_ledger.py::test_the_file_waits_for_the_disk_at_every_commit",
-    ),
 )

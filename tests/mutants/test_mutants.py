@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from accounting_mutants import ACCOUNTING
 from certify_mutants import CERTIFIED
+from ledger_mutants import LEDGER
 from mutant import Mutant
 from network_mutants import SENT
 from noise_mutants import NOISE
 
 ROOT = Path(__file__).parents[2]
-MUTANTS = NOISE + SENT + ACCOUNTING + CERTIFIED
+MUTANTS = NOISE + SENT + ACCOUNTING + LEDGER + CERTIFIED
 SECONDS = 240  # a test that hangs on a mutant has not found it
 
 BROKEN = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError")

@@ -18,16 +18,21 @@ from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud
+from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem import gallery
 
 
 async def cloud(port: str, keys: str, folder: str, rounds: str, seed: str) -> None:
+    problem = gallery.paper()
+    ledger = Ledger(Path(folder) / "ledger.db")
+    ledger.grant(problem.cloud.agent_labels(), 1.1, 0.05, adjacency="trajectory", radius=1.0)
     serving = Cloud(
-        plan_for(gallery.paper()),
+        plan_for(problem),
         rounds=int(rounds),
         keys=keys,
         store=Path(folder) / "run.db",
         listen=("127.0.0.1", int(port)),
+        ledger=ledger,
         seed=int(seed),
         keep_states=True,
     )

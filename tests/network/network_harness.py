@@ -63,6 +63,7 @@ def plan_for(
         gradient_slope=np.ones(len(released)),
         domain=cloud.groups,
         gdp_mu=per_agent * 0.5,
+        gdp_rounding=0.0,
         certified=True,
     )
 

@@ -81,6 +81,9 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
     kept = np.frombuffer(carried, "<f8").reshape(-1, problem.rows)
     np.testing.assert_allclose(kept[0], here.last_mu[0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(kept[-1], here.mu[0], rtol=0, atol=1e-12)
+    database = sqlite3.connect(folder / "ledger.db")
+    assert database.execute("SELECT fence FROM runs").fetchall() == [(rounds,)]
+    database.close()
 
 
 def test_a_cloud_killed_at_any_instant_continues_the_same_run(

@@ -246,7 +246,7 @@ def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(
     plan = plan_for(paper)  # costs every agent mu = 0.5
     ledger = Ledger(tmp_path / "ledger.db")
     names = paper.cloud.agent_labels()
-    ledger.grant(names, epsilon=np.log(3), delta=0.05)
+    ledger.grant(names, np.log(3), 0.05, adjacency="trajectory", radius=1.0)
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
 

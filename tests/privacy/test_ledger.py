@@ -8,18 +8,33 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.errors import BudgetError, InputError, PrivacyError
+from sottovoce.errors import BudgetError, InputError, PrivacyError, UnavailableError
+from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.gaussian import delta_of, mu_of
 from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.ledger_file import transaction
 
 BUDGET = mu_of(1.0, 1e-6)
+
+
+WITHIN_1 = Protected("trajectory", 1.0)
+AS_PLANNED: dict[str, Any] = {"adjacency": "trajectory", "radius": 1.0}
+
+
+def costs(mus: Mapping[str, float], protected: Protected = WITHIN_1) -> list[Charge]:
+    """Charges of which nothing is known but mu."""
+    return [
+        Charge(agent=agent, protected=protected, mu=mu, allowance=mu) for agent, mu in mus.items()
+    ]
 
 
 @pytest.fixture
@@ -29,7 +44,8 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def exact_sum(ledger: Ledger, agent: str) -> Fraction:
     """Return the sum of the squares in the history, without rounding."""
-    return sum((Fraction(s.mu) ** 2 for s in ledger.history() if s.agent == agent), Fraction(0))
+    mus = (s.charge.mu for s in ledger.history() if s.charge.agent == agent)
+    return sum((Fraction(mu) ** 2 for mu in mus), Fraction(0))
 
 
 def assert_never_undercounts(ledger: Ledger) -> None:
@@ -39,7 +55,7 @@ def assert_never_undercounts(ledger: Ledger) -> None:
 
 
 def test_a_budget_is_stored_as_the_largest_gaussian_parameter(ledger: Ledger) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
     account = ledger.account("pump")
     assert (account.epsilon, account.delta, account.budget) == (1.0, 1e-6, BUDGET)
     assert (ledger.spent("pump"), ledger.remaining("pump")) == (0.0, BUDGET)
@@ -47,15 +63,15 @@ def test_a_budget_is_stored_as_the_largest_gaussian_parameter(ledger: Ledger) ->
 
 
 def test_spends_compose_as_the_root_of_the_sum_of_squares(ledger: Ledger) -> None:
-    ledger.grant(["pump", "valve"], 5.0, 1e-6)
-    ledger.spend("monday", {"pump": 0.3, "valve": 0.1}, "first")
-    ledger.spend("tuesday", {"pump": 0.4}, "second")
+    ledger.grant(["pump", "valve"], 5.0, 1e-6, **AS_PLANNED)
+    ledger.spend("monday", costs({"pump": 0.3, "valve": 0.1}), "first")
+    ledger.spend("tuesday", costs({"pump": 0.4}), "second")
     assert ledger.spent("pump") == pytest.approx(0.5, rel=1e-15)
     assert ledger.spent("valve") == 0.1
     assert ledger.remaining("pump") == pytest.approx(
         math.sqrt(mu_of(5.0, 1e-6) ** 2 - 0.25), rel=1e-14
     )
-    assert [(s.run_id, s.agent, s.mu, s.note) for s in ledger.history()] == [
+    assert [(s.run_id, s.charge.agent, s.charge.mu, s.note) for s in ledger.history()] == [
         ("monday", "pump", 0.3, "first"),
         ("monday", "valve", 0.1, "first"),
         ("tuesday", "pump", 0.4, "second"),
@@ -64,17 +80,17 @@ def test_spends_compose_as_the_root_of_the_sum_of_squares(ledger: Ledger) -> Non
 
 
 def test_the_last_bit_of_a_budget_can_be_spent_and_no_more(ledger: Ledger) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
-    ledger.spend("most", {"pump": BUDGET / 3})
-    ledger.spend("rest", {"pump": ledger.remaining("pump")})
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
+    ledger.spend("most", costs({"pump": BUDGET / 3}))
+    ledger.spend("rest", costs({"pump": ledger.remaining("pump")}))
     with pytest.raises(BudgetError):
-        ledger.spend("more", {"pump": BUDGET * 1e-7})
-    ledger.grant("valve", 1.0, 1e-6)
-    ledger.spend("whole", {"valve": BUDGET})
+        ledger.spend("more", costs({"pump": BUDGET * 1e-7}))
+    ledger.grant("valve", 1.0, 1e-6, **AS_PLANNED)
+    ledger.spend("whole", costs({"valve": BUDGET}))
     assert ledger.remaining("valve") == 0.0
     with pytest.raises(BudgetError):
-        ledger.spend("least", {"valve": math.ulp(0.0)})
-    ledger.spend("nothing", {"valve": 0.0})
+        ledger.spend("least", costs({"valve": math.ulp(0.0)}))
+    ledger.spend("nothing", costs({"valve": 0.0}))
 
 
 @settings(max_examples=25, deadline=None)
@@ -83,46 +99,47 @@ def test_sums_are_never_below_the_exact_ones_and_remaining_is_spendable(
     tmp_path_factory: pytest.TempPathFactory, mus: list[float]
 ) -> None:
     ledger = Ledger(tmp_path_factory.mktemp("ledger") / "file")
-    ledger.grant("pump", 1.0, 1e-6)
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
     for number, mu in enumerate(mus):
         allowed = exact_sum(ledger, "pump") + Fraction(mu) ** 2 <= Fraction(BUDGET) ** 2
         if allowed:
-            ledger.spend(f"run {number}", {"pump": mu})
+            ledger.spend(f"run {number}", costs({"pump": mu}))
         else:
             with pytest.raises(BudgetError):
-                ledger.spend(f"run {number}", {"pump": mu})
+                ledger.spend(f"run {number}", costs({"pump": mu}))
         assert_never_undercounts(ledger)
         assert Fraction(ledger.spent("pump")) ** 2 <= exact_sum(ledger, "pump") * (1 + 2**-50)
-    ledger.spend("rest", {"pump": ledger.remaining("pump")})
+    ledger.spend("rest", costs({"pump": ledger.remaining("pump")}))
     assert_never_undercounts(ledger)
 
 
 def test_a_refusal_names_agent_spent_asked_and_remaining_and_records_nothing(
     ledger: Ledger,
 ) -> None:
-    ledger.grant(["pump", "valve"], 1.0, 1e-6)
-    ledger.spend("first", {"pump": 0.2})
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
+    ledger.spend("first", costs({"pump": 0.2}))
     before = ledger.history(), ledger.accounts()
     with pytest.raises(BudgetError, match=r"agent 'pump' would exceed.*nothing") as refusal:
-        ledger.spend("second", {"valve": 0.1, "pump": 0.15})
+        ledger.spend("second", costs({"valve": 0.1, "pump": 0.15}))
+    assert "trajectory within 1.0" in str(refusal.value)
     for number in (0.2, 0.15, BUDGET, ledger.remaining("pump")):
         assert repr(number) in str(refusal.value)
     assert (ledger.history(), ledger.accounts()) == before
 
 
 def test_an_agent_without_a_grant_is_refused(ledger: Ledger) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
     with pytest.raises(BudgetError, match="agent 'valve' has no budget granted"):
-        ledger.spend("first", {"pump": 0.1, "valve": 0.0})
+        ledger.spend("first", costs({"pump": 0.1, "valve": 0.0}))
     with pytest.raises(BudgetError, match="agent 'valve' has no budget granted"):
         ledger.spent("valve")
     assert ledger.history() == ()
 
 
 def test_a_restarted_run_does_not_pay_twice(ledger: Ledger) -> None:
-    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
     for _ in range(3):
-        Ledger(ledger.path).spend("run", {"pump": 0.1, "valve": 0.2})
+        Ledger(ledger.path).spend("run", costs({"pump": 0.1, "valve": 0.2}))
     assert ledger.spent("pump") == 0.1
     assert len(ledger.history()) == 2
 
@@ -131,67 +148,114 @@ def test_a_restarted_run_does_not_pay_twice(ledger: Ledger) -> None:
 def test_a_run_cannot_be_recorded_again_with_other_amounts(
     ledger: Ledger, amounts: dict[str, float]
 ) -> None:
-    ledger.grant(["pump", "valve"], 1.0, 1e-6)
-    ledger.spend("run", {"pump": 0.1, "valve": 0.1})
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
+    ledger.spend("run", costs({"pump": 0.1, "valve": 0.1}))
     with pytest.raises(BudgetError, match="run 'run' is already recorded with other"):
-        ledger.spend("run", amounts)
+        ledger.spend("run", costs(amounts))
     assert len(ledger.history()) == 2
 
 
+def test_spend_refuses_an_agent_that_is_charged_twice(ledger: Ledger) -> None:
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
+    twice = [*costs({"valve": 0.1, "pump": 0.2}), *costs({"pump": 0.1})]
+    with pytest.raises(InputError, match="charge every agent once, got 'pump' twice"):
+        ledger.spend("run", twice)
+    assert ledger.history() == ()
+
+
+def test_runs_of_other_radii_are_charged_in_units_of_the_account(ledger: Ledger) -> None:
+    """A promise for a thousandth of the distance is a thousand times weaker."""
+    ledger.grant(["near", "far"], 2.0, 1e-6, adjacency="trajectory", radius=1.0)
+    near = costs({"near": 0.0001}, Protected("trajectory", 0.001))
+    ledger.spend("run", [*near, *costs({"far": 0.1})])
+    assert ledger.spent("near") == pytest.approx(0.1, rel=1e-15)
+    assert ledger.spent("far") == 0.1
+    assert ledger.account("near").protected == WITHIN_1
+    with pytest.raises(BudgetError, match=r"asked 10\..*mu=0.01 for trajectory within 0.001"):
+        ledger.spend("more", costs({"near": 0.01}, Protected("trajectory", 0.001)))
+
+
+def test_a_run_of_an_adjacency_that_bounds_nothing_is_refused(ledger: Ledger) -> None:
+    ledger.grant("pump", 2.0, 1e-6, adjacency="everything")
+    for kind in ("trajectory", "per-round"):
+        with pytest.raises(BudgetError, match=f"account for everything, and a run for {kind} with"):
+            ledger.spend(kind, costs({"pump": 0.1}, Protected(kind, 100.0)))
+    assert ledger.history() == ()
+    ledger.spend("run", costs({"pump": 0.1}, Protected("everything")))
+    assert ledger.spent("pump") == 0.1
+    assert ledger.account("pump").spent_per_radius is None
+
+
+def test_another_grant_charges_the_history_anew_for_what_is_then_protected(ledger: Ledger) -> None:
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, adjacency="per-round", radius=1.0)
+    ledger.spend("a", costs({"pump": 0.03, "valve": 0.1}, Protected("per-round", 1.0)))
+    ledger.spend("b", costs({"pump": 0.04}, Protected("per-round", 1.0)))
+    ledger.grant("pump", 1.0, 1e-6, adjacency="trajectory", radius=3.0)
+    assert ledger.spent("pump") == pytest.approx(0.15, rel=1e-15)
+    assert ledger.account("pump").spent_per_radius == pytest.approx(0.05, rel=1e-15)
+    assert ledger.spent("valve") == 0.1
+    before = ledger.accounts()
+    with pytest.raises(BudgetError, match="must cover what is already spent"):
+        ledger.grant("pump", 1.0, 1e-6, adjacency="per-round", radius=100.0)
+    with pytest.raises(BudgetError, match=r"a run for per-round within 1\.0 bounds nothing"):
+        ledger.grant("pump", 9.0, 1e-6, adjacency="everything")
+    assert ledger.accounts() == before
+
+
 def test_a_budget_below_what_is_spent_is_refused(ledger: Ledger) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
-    ledger.spend("run", {"pump": 0.2})
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
+    ledger.spend("run", costs({"pump": 0.2}))
     with pytest.raises(BudgetError, match="the budget of agent 'pump' must cover what is already"):
-        ledger.grant(["valve", "pump"], 0.1, 1e-6)
+        ledger.grant(["valve", "pump"], 0.1, 1e-6, **AS_PLANNED)
     assert [a.agent for a in ledger.accounts()] == ["pump"]
     assert ledger.account("pump").budget == BUDGET
-    ledger.grant("pump", 2.0, 1e-6)
+    ledger.grant("pump", 2.0, 1e-6, **AS_PLANNED)
     assert ledger.spent("pump") == 0.2
     assert ledger.account("pump").budget == mu_of(2.0, 1e-6)
 
 
 @pytest.mark.parametrize("mu", [-0.1, math.nan, math.inf])
 def test_a_bad_amount_is_refused(ledger: Ledger, mu: float) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
     with pytest.raises(InputError, match="mu of agent 'pump' must lie in"):
-        ledger.spend("run", {"pump": mu})
+        ledger.spend("run", costs({"pump": mu}))
 
 
 def test_bad_budgets_and_names_are_refused(ledger: Ledger, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="epsilon must be positive"):
-        ledger.grant("pump", 0.0, 1e-6)
+        ledger.grant("pump", 0.0, 1e-6, **AS_PLANNED)
     with pytest.raises(InputError, match=r"delta must lie in \(0, 1\)"):
-        ledger.grant("pump", 1.0, 1.0)
+        ledger.grant("pump", 1.0, 1.0, **AS_PLANNED)
     with pytest.raises(InputError, match="name must be a non-empty string"):
-        ledger.grant("", 1.0, 1e-6)
+        ledger.grant("", 1.0, 1e-6, **AS_PLANNED)
     with pytest.raises(InputError, match="at least one agent"):
-        ledger.spend("run", {})
+        ledger.spend("run", costs({}))
     with pytest.raises(InputError, match="cannot be created: No such file"):
         Ledger(tmp_path / "missing" / "ledger")
 
 
 def test_a_fleet_is_charged_in_one_transaction(ledger: Ledger) -> None:
     fleet = [f"charger {i}" for i in range(20_000)]
-    ledger.grant(fleet, 1.0, 1e-6)
-    ledger.spend("run", dict.fromkeys(fleet, 0.1))
+    ledger.grant(fleet, 1.0, 1e-6, **AS_PLANNED)
+    ledger.spend("run", costs(dict.fromkeys(fleet, 0.1)))
     assert {a.spent for a in ledger.accounts()} == {0.1}
-    costs = dict.fromkeys(fleet, 0.1) | {"charger 19999": 0.3}
+    asked = dict.fromkeys(fleet, 0.1) | {"charger 19999": 0.3}
     with pytest.raises(BudgetError, match="agent 'charger 19999' would exceed"):
-        ledger.spend("next", costs)
+        ledger.spend("next", costs(asked))
     assert len(ledger.history()) == 20_000
 
 
 def test_only_the_owner_can_read_the_files(ledger: Ledger) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
-    with ledger._transaction("DEFERRED"):  # keeps the files of the write-ahead log alive
-        ledger.spend("run", {"pump": 0.1})
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
+    with transaction(ledger.path, "DEFERRED"):  # keeps the files of the write-ahead log alive
+        ledger.spend("run", costs({"pump": 0.1}))
         files = list(ledger.path.parent.iterdir())
         assert len(files) == 3
         assert {stat.S_IMODE(f.stat().st_mode) for f in files} == {0o600}
 
 
 def test_the_file_waits_for_the_disk_at_every_commit(ledger: Ledger) -> None:
-    with ledger._transaction("DEFERRED") as database:
+    with transaction(ledger.path, "DEFERRED") as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
 
@@ -210,19 +274,28 @@ def test_what_is_not_a_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
         assert path.read_bytes() == before
 
 
-def test_another_schema_version_is_refused_and_left_alone(ledger: Ledger) -> None:
+@pytest.mark.parametrize(
+    ("version", "remedy"),
+    [
+        (1, "does not say for which adjacency.*grant that much in a new file"),
+        (3, "use the release"),
+    ],
+)
+def test_another_schema_version_is_refused_and_left_alone(
+    version: int, remedy: str, ledger: Ledger
+) -> None:
     with sqlite3.connect(ledger.path) as database:
-        database.execute("PRAGMA user_version = 2")
+        database.execute(f"PRAGMA user_version = {version}")
     database.close()
     before = ledger.path.read_bytes()
-    with pytest.raises(PrivacyError, match="must have schema version 1, got 2"):
+    with pytest.raises(PrivacyError, match=f"must have schema version 2, got {version}.*{remedy}"):
         Ledger(ledger.path)
     assert ledger.path.read_bytes() == before
 
 
 def test_a_damaged_ledger_is_refused_and_left_alone(ledger: Ledger) -> None:
     agents = [f"agent {i}" for i in range(500)]
-    ledger.grant(agents, 1.0, 1e-6)
+    ledger.grant(agents, 1.0, 1e-6, **AS_PLANNED)
     damaged = bytearray(ledger.path.read_bytes())
     for start in range(4096, len(damaged), 4096):
         damaged[start : start + 200] = bytes(200)
@@ -233,20 +306,28 @@ def test_a_damaged_ledger_is_refused_and_left_alone(ledger: Ledger) -> None:
 
 
 def test_a_ledger_that_vanished_does_not_come_back_empty(ledger: Ledger) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
     ledger.path.unlink()
-    with pytest.raises(PrivacyError, match="unable to open"):
-        ledger.spend("run", {"pump": 0.1})
+    with pytest.raises(UnavailableError, match="unable to open"):
+        ledger.spend("run", costs({"pump": 0.1}))
     assert not ledger.path.exists()
 
 
 def python(script: str, *arguments: object) -> subprocess.Popen[str]:
     # newer Pythons warn about forking a process that has threads
-    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", COSTS + script]
     return subprocess.Popen(
         [*command, *map(str, arguments)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
 
+
+COSTS = """
+from sottovoce.privacy.charge import Charge, Protected
+
+def costs(mus):
+    within = Protected("trajectory", 1.0)
+    return [Charge(agent=a, protected=within, mu=mu, allowance=mu) for a, mu in mus.items()]
+"""
 
 RACER = """
 import sys
@@ -256,7 +337,7 @@ ledger, name, mu = Ledger(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 print("ready", flush=True)
 for agent in map(str.strip, sys.stdin):
     try:
-        ledger.spend(f"{name} {agent}", {agent: mu, "everyone": mu / 100})
+        ledger.spend(f"{name} {agent}", costs({agent: mu, "everyone": mu / 100}))
         print("won", flush=True)
     except BudgetError:
         print("lost", flush=True)
@@ -265,7 +346,7 @@ for agent in map(str.strip, sys.stdin):
 
 def test_of_two_processes_racing_for_the_last_budget_exactly_one_wins(ledger: Ledger) -> None:
     prizes = [f"agent {i}" for i in range(25)]
-    ledger.grant([*prizes, "everyone"], 1.0, 1e-6)
+    ledger.grant([*prizes, "everyone"], 1.0, 1e-6, **AS_PLANNED)
     racers = [python(RACER, ledger.path, name, 0.8 * BUDGET) for name in ("a", "b")]
     assert [said(racer) for racer in racers] == ["ready", "ready"]
     for prize in prizes:
@@ -287,12 +368,12 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
-    ledger.grant("pump", 1.0, 1e-6)
+    ledger.grant("pump", 1.0, 1e-6, **AS_PLANNED)
     wins = []
 
     def race(name: int) -> None:
         try:
-            ledger.spend(f"run {name}", {"pump": 0.6 * BUDGET})
+            ledger.spend(f"run {name}", costs({"pump": 0.6 * BUDGET}))
         except BudgetError:
             return
         wins.append(name)
@@ -319,7 +400,7 @@ for child in range(children):
     if pid == 0:
         ledger = Ledger(path)
         for i in range(1000):
-            ledger.spend(f"{child} {i}", {"pump": 0.001, "valve": 0.002})
+            ledger.spend(f"{child} {i}", costs({"pump": 0.001, "valve": 0.002}))
             os.write(writer, f"{child} {i}\\n".encode())
         os._exit(0)
     os.close(writer)
@@ -356,7 +437,7 @@ for life in itertools.count(1):
     if pid == 0:
         ledger = module.Ledger(path)
         module.sqlite3.connect = mortal(life)
-        ledger.spend(f"life {life}", {"pump": 0.001, "valve": 0.002})
+        ledger.spend(f"life {life}", costs({"pump": 0.001, "valve": 0.002}))
         os.write(writer, f"life {life}\\n".encode())
         os._exit(0)
     os.close(writer)
@@ -372,7 +453,7 @@ for life in itertools.count(1):
 def assert_whole(ledger: Ledger, reported: list[str]) -> None:
     """Check that every reported spend is recorded, for both agents or for none, and summed up."""
     runs = {
-        agent: [s.run_id for s in ledger.history() if s.agent == agent]
+        agent: [s.run_id for s in ledger.history() if s.charge.agent == agent]
         for agent in ("pump", "valve")
     }
     assert runs["pump"] == runs["valve"]
@@ -381,7 +462,7 @@ def assert_whole(ledger: Ledger, reported: list[str]) -> None:
 
 
 def test_no_kill_at_a_random_instant_loses_a_reported_spend(ledger: Ledger) -> None:
-    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
     children = 40
     output, _ = python(KILLED_AT_RANDOM, ledger.path, children).communicate(timeout=60)
     reported = output.splitlines()
@@ -392,7 +473,7 @@ def test_no_kill_at_a_random_instant_loses_a_reported_spend(ledger: Ledger) -> N
 
 
 def test_no_kill_between_two_statements_loses_or_halves_a_spend(ledger: Ledger) -> None:
-    ledger.grant(["pump", "valve"], 1.0, 1e-6)
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
     output, _ = python(KILLED_BEFORE_EACH_STATEMENT, ledger.path).communicate(timeout=60)
     *reported, deaths = output.splitlines()
     assert int(deaths.split()[0]) >= 10

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.table import Table
 
 from sottovoce.cli.console import console, print_json
 from sottovoce.cli.options import Json, numbers
 from sottovoce.errors import InputError
-from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.figures import down, up
+from sottovoce.privacy.ledger import Account, Ledger
 
 ledger = typer.Typer(help="Lifetime privacy budgets of agents.", no_args_is_help=True)
 
 LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
 
+DIGITS = 5
+
 
 @ledger.command()
 def show(file: LedgerFile, json: Json = False) -> None:
-    """Show what every agent has granted, spent and has left.
+    """Show what every agent protects, and has granted, spent and left for it.
+
+    Figures are Gaussian-DP mu for two lifetimes that differ by no more than the radius within
+    every run. What is spent is rounded up, what remains is rounded down.
 
     Example: sottovoce ledger show budget.db
     """
@@ -29,14 +35,15 @@ def show(file: LedgerFile, json: Json = False) -> None:
         raise InputError(f"{file} must exist, got no such file: grant a budget first")
     accounts = Ledger(file).accounts()
     if json:
-        print_json([asdict(account) for account in accounts])
+        print_json([_fields(account) for account in accounts])
         return
-    table = Table(title=f"Budgets in {file.name} (Gaussian-DP mu)", title_justify="left")
-    for heading in ("agent", "granted as", "budget", "spent", "remaining"):
+    title = f"Budgets in {file.name}: granted as epsilon, delta; spent in Gaussian-DP mu"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for heading in ("agent", "protects", "radius", "granted as", "spent", "mu/radius",
+                    "remaining"):  # fmt: skip
         table.add_column(heading, justify="right")
-    for a in accounts:
-        table.add_row(a.agent, f"({a.epsilon:.4g}, {a.delta:.3g})", f"{a.budget:.6f}",
-                      f"{a.spent:.6f}", f"{a.remaining:.6f}")  # fmt: skip
+    for account in accounts:
+        table.add_row(*_cells(account))
     console.print(table)
 
 
@@ -46,10 +53,60 @@ def grant(
     agent: Annotated[list[str], typer.Option(help="agent's name; repeat for several")],
     epsilon: Annotated[str, typer.Option(help="lifetime privacy loss, e.g. 'ln(3)'")],
     delta: Annotated[str, typer.Option(help="lifetime failure probability")],
+    adjacency: Annotated[
+        str, typer.Option(help="what is protected: trajectory, per-round or everything")
+    ],
+    radius: Annotated[
+        str | None, typer.Option(help="how far apart behaviours may be; not for everything")
+    ] = None,
 ) -> None:
-    """Grant agents a lifetime budget; it may be raised later, never below what is spent.
+    """Grant agents a lifetime budget; it may be changed later, never below what is spent.
 
     Example: sottovoce ledger grant budget.db --agent x1 --agent x2 --epsilon 'ln(3)' --delta 0.05
+    --adjacency trajectory --radius 1
     """
-    Ledger(file).grant(agent, numbers(epsilon, "epsilon")[0], numbers(delta, "delta")[0])
+    Ledger(file).grant(
+        agent,
+        _one(epsilon, "epsilon"),
+        _one(delta, "delta"),
+        adjacency=adjacency,
+        radius=None if radius is None else _one(radius, "radius"),
+    )
     show(file)
+
+
+def _one(text: str, name: str) -> float:
+    values = numbers(text, name)
+    if len(values) != 1:
+        raise InputError(
+            f"{name} must be one number for all agents named, got {text!r}: grant agents that "
+            "differ one after the other"
+        )
+    return values[0]
+
+
+def _fields(account: Account) -> dict[str, Any]:
+    return {
+        "agent": account.agent,
+        "adjacency": account.protected.adjacency,
+        "radius": account.protected.radius,
+        "epsilon": account.epsilon,
+        "delta": account.delta,
+        "budget": account.budget,
+        "spent": account.spent,
+        "spent_per_radius": account.spent_per_radius,
+        "remaining": account.remaining,
+    }
+
+
+def _cells(account: Account) -> tuple[str, ...]:
+    radius, per_radius = account.protected.radius, account.spent_per_radius
+    return (
+        account.agent,
+        account.protected.adjacency,
+        "any" if radius is None else down(radius, DIGITS),
+        f"{up(account.epsilon, DIGITS)}, {up(account.delta, DIGITS)}",
+        up(account.spent, DIGITS),
+        "-" if per_radius is None else up(per_radius, DIGITS),
+        down(account.remaining, DIGITS),
+    )

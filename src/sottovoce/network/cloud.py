@@ -55,6 +55,7 @@ from sottovoce.network.simulated import EngineSampler
 from sottovoce.network.store import Store
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.tls import server_context
+from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array
@@ -103,7 +104,8 @@ class Cloud:
         straggler: "wait" for every agent, or "hold" those that miss the deadline at their last
             state; trajectory adjacency does not cover holding, so it is refused there.
         deadline: seconds, for "hold".
-        ledger: accounts of the agents; the run takes its place there before round 1.
+        ledger: accounts of the agents; the run takes its place there before round 1, and every
+            round is fenced off there before it is sent.
         seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
             refuse unless they were told to expect it.
         keep_states: keep the raw states of every round in the store, for an audit.
@@ -153,6 +155,7 @@ class Cloud:
         self._failure: SottovoceError | None = None
         self._began = self._marked = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._fence: Fence | None = None
         self._gate: Gate
         self._store: Store
         self._machine: CloudMachine
@@ -181,6 +184,8 @@ class Cloud:
             DiskError: the store cannot be written now; start again to continue.
             BusyError: another cloud has the store or the port.
             BudgetError: the ledger has no room for the run.
+            RollbackError: the ledger knows rounds that the store does not hold as they were sent.
+            UnavailableError: the ledger cannot be written now; start again to continue.
         """
         await self.start()
         try:
@@ -206,7 +211,7 @@ class Cloud:
             server = cast(Callable[[], asyncio.Protocol], self._runner.server)
             await self._door.open(self._listen, server, self._supervisor)
         except BaseException:
-            self._store.close()
+            self._close_files()
             raise
         self._began = self._marked = time.perf_counter()
         self._supervisor.start("tick", self._tick())
@@ -244,6 +249,13 @@ class Cloud:
             await self._runner.cleanup()
             await self._door.close()
         finally:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        try:
+            if self._fence is not None:
+                self._fence.close()
+        finally:
             self._store.close()
 
     def _prepare(self, context: ssl.SSLContext) -> None:
@@ -256,11 +268,16 @@ class Cloud:
         store.pin(config)
         check_store(plan, store)
         self._config_hash = config.hash
-        if self._ledger is not None:
-            amounts = zip(plan.cloud.agent_labels(), plan.gdp_mu.tolist(), strict=True)
-            self._ledger.spend(store.run_id, dict(amounts), note="sottovoce cloud")
         last = store.last()
         done = 0 if last is None else last.k
+        if self._ledger is not None:
+            self._fence = self._ledger.begin(
+                store.run_id,
+                plan.charges(),
+                rounds=done,
+                digest=store.digest,
+                note="sottovoce cloud",
+            )
         sampler = (
             deployed_sampler(plan)
             if self._seed is None
@@ -359,6 +376,8 @@ class Cloud:
             action.k, action.x, machine.carried, previous, action.held
         )
         self._store.commit(record, released)
+        if self._fence is not None:
+            self._fence.rise(record.k, record.digest)  # durable, before a byte leaves
         asyncio.get_running_loop().call_soon(self._rounds.prepare)
         now = time.perf_counter()
         self._door.round()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
@@ -17,6 +17,18 @@ Adjacency = Literal["trajectory", "per-round", "everything"]
 # allowance for rounding does.
 TRAJECTORY_ROUNDS = 1_000_000
 _MOST_ROUNDS = 2**53
+
+
+def adjacency_of(name: str) -> Adjacency:
+    """Return the adjacency of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    for kind in get_args(Adjacency):
+        if name == kind:
+            return cast("Adjacency", kind)
+    raise InputError(f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {name!r}")
 
 
 def per_agent(name: str, values: Any, agents: int) -> Array:
@@ -46,13 +58,7 @@ def radii(
         domain: the boxes X_l.
         agents: the number of agents n.
     """
-    for kind in get_args(Adjacency):
-        if adjacency == kind:
-            break
-    else:
-        raise InputError(
-            f"adjacency must be one of {', '.join(get_args(Adjacency))}, got {adjacency!r}"
-        )
+    kind = adjacency_of(adjacency)
     if kind == "everything":
         if radius is not None:
             raise InputError(

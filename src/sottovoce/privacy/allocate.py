@@ -83,6 +83,11 @@ def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int
     return np.asarray((shift + extra) * DISCRETISATION * (1.0 + 2.0**-48))
 
 
+def rounding_spent(sigma: Array, errors: Array, rounds: int) -> float:
+    """Return the part of every agent's ``spent`` that does not depend on its reach, rounded up."""
+    return rounding_share(sigma, errors, rounds) * DISCRETISATION * (1.0 + 2.0**-48)
+
+
 def rounding_share(sigma: Array, errors: Array, rounds: int) -> float:
     """What rounding adds to mu over all rounds: ``sqrt(T sum_o (c_o / sigma_o)^2)``, rounded up."""
     used = sigma > 0

@@ -1,67 +1,46 @@
 """What every agent has spent of its lifetime budget, across runs, restarts and crashes.
 
-Gaussian-DP composes exactly: after runs with parameters mu_1, ..., mu_k an agent has spent
+An account protects one thing, an adjacency with a radius: two lifetimes of the agent that, within
+every run, are adjacent in that sense. A run that was planned for another radius or adjacency is
+charged in the account's own terms, or refused (`charge.py` says how much, and why). Gaussian-DP
+composes exactly: after runs charged with mu_1, ..., mu_k an agent has spent
 
     mu = sqrt(mu_1^2 + ... + mu_k^2),
 
-also when later runs were chosen after seeing earlier ones. The ledger holds the sum as an integer:
-mu_j is rounded up to a multiple of 2^-100 (which every double above 1e-14 already is) and squared
-without error, so sums neither depend on their order nor lose anything, and an agent may spend its
-budget to the last bit and no further.
+also when later runs were chosen after seeing earlier ones, or ran at the same time. The ledger
+holds the sum as an integer: mu_j is rounded up to a multiple of 2^-100 (which every double above
+1e-14 already is) and squared without error, so sums neither depend on their order nor lose
+anything, and an agent may spend its budget to the last bit and no further.
 
 The file is SQLite in WAL mode with synchronous=FULL. A spend is one IMMEDIATE transaction: two
 processes are served one after the other, and a process killed at any instant leaves either all of a
-spend or nothing. `spend` returns only after the commit is on disk; release afterwards, and the
-ledger can be ahead of what was released, never behind. It must lie on a local disk (WAL needs one).
+spend or nothing. `spend` and `begin` return only after the commit is on disk; release afterwards,
+and the ledger can be ahead of what was released, never behind. It must lie on a local disk (WAL
+needs one).
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sqlite3
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
-from sottovoce.privacy.gaussian import LARGEST, mu_of
+from sottovoce.privacy.adjacency import adjacency_of
+from sottovoce.privacy.charge import Charge, Protected, amount
+from sottovoce.privacy.exact_mu import ratio_up, root_down, root_up, square_down
+from sottovoce.privacy.fence import Digests, Fence, place
+from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.ledger_file import create, transaction
 
-BITS: Final = 100
-"""Binary places of mu in the exact sums."""
-
-PATIENCE: Final = 60.0
-"""Seconds to wait while another process writes."""
-
-APPLICATION: Final = int.from_bytes(b"svlg")
-SCHEMA: Final = 1
-
-# spent: the exact sum of the squares in units of 4^-BITS, hexadecimal
-TABLES: Final = f"""
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
-CREATE TABLE accounts (
-    agent TEXT PRIMARY KEY,
-    epsilon REAL NOT NULL,
-    delta REAL NOT NULL,
-    budget REAL NOT NULL,
-    spent TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE runs (
-    number INTEGER PRIMARY KEY,
-    run_id TEXT NOT NULL UNIQUE,
-    note TEXT NOT NULL,
-    at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%SZ', 'now'))
-);
-CREATE TABLE spends (
-    number INTEGER NOT NULL REFERENCES runs,
-    agent TEXT NOT NULL REFERENCES accounts,
-    mu REAL NOT NULL,
-    PRIMARY KEY (number, agent)
-) WITHOUT ROWID;
+GRANT: Final = """
+INSERT INTO accounts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent) DO UPDATE SET
+    adjacency = excluded.adjacency, radius = excluded.radius, epsilon = excluded.epsilon,
+    delta = excluded.delta, budget = excluded.budget, spent = excluded.spent
 """
 
 
@@ -70,20 +49,32 @@ class Account:
     """One agent's lifetime budget; spent is rounded up and remaining down.
 
     Attributes:
-        agent: its name.
+        agent: its label.
+        protected: which two behaviours must look alike within every run.
         epsilon: of the lifetime budget.
         delta: of the lifetime budget.
         budget: the largest Gaussian-DP parameter that gives (epsilon, delta).
         spent: Gaussian-DP parameter of all runs so far together.
-        remaining: the largest Gaussian-DP parameter that one more run may have.
+        remaining: the largest Gaussian-DP parameter that one more run for ``protected`` may have.
     """
 
     agent: str
+    protected: Protected
     epsilon: float
     delta: float
     budget: float
     spent: float
     remaining: float
+
+    @property
+    def spent_per_radius(self) -> float | None:
+        """``spent / radius``, rounded up; None for "everything".
+
+        Lifetimes that are ``d >= radius`` apart within every run have spent at most ``d`` times
+        this.
+        """
+        radius = self.protected.radius
+        return None if radius is None else ratio_up(self.spent, radius)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,15 +83,13 @@ class Spend:
 
     Attributes:
         run_id: the run's name.
-        agent: the agent's name.
-        mu: Gaussian-DP parameter of the run for this agent.
+        charge: what the run cost the agent, in the run's own terms.
         note: what the caller wrote down.
         at: when it was recorded, UTC, ISO 8601.
     """
 
     run_id: str
-    agent: str
-    mu: float
+    charge: Charge
     note: str
     at: str
 
@@ -121,79 +110,115 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not self.path.exists():
-            _create(self.path)
-        with self._transaction("DEFERRED") as database:
+            create(self.path)
+        with transaction(self.path, "DEFERRED") as database:
             faults = database.execute("PRAGMA quick_check(1)").fetchone()[0]
             if faults != "ok":
                 raise PrivacyError(f"ledger {self.path} is damaged: {faults}; restore a backup")
 
-    def grant(self, agents: str | Iterable[str], epsilon: float, delta: float) -> None:
-        """Set the lifetime budget of one agent or of several.
+    def grant(
+        self,
+        agents: str | Iterable[str],
+        epsilon: float,
+        delta: float,
+        *,
+        adjacency: str,
+        radius: float | None = None,
+    ) -> None:
+        """Set the lifetime budget of one agent or of several, and what it protects.
 
         budget = mu_of(epsilon, delta)
 
-        Granting again replaces the budget; what was spent stays spent.
+        Granting again replaces both; what was spent stays spent, and is charged anew from the
+        history if another thing is to be protected.
+
+        Args:
+            agents: their labels.
+            epsilon: of the lifetime budget.
+            delta: of the lifetime budget.
+            adjacency: "trajectory", "per-round" or "everything".
+            radius: how far apart two behaviours may be within a run; not for "everything".
 
         Raises:
-            BudgetError: an agent has already spent more than that. Nothing is changed.
+            BudgetError: an agent has already spent more than that, or took part in a run that
+                bounds nothing of what is to be protected. Nothing is changed.
         """
         budget = float(mu_of(epsilon, delta))
-        names = [_named(agent) for agent in ([agents] if isinstance(agents, str) else agents)]
-        with self._transaction("IMMEDIATE") as database:
-            for agent in names:
-                spent = _spent(database, agent)
-                if spent is not None and spent > _square_down(budget):
+        protected = Protected(adjacency_of(adjacency), radius)
+        names = [agents] if isinstance(agents, str) else list(agents)
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise InputError(f"an agent's name must be a non-empty string, got {name!r}")
+        with transaction(self.path, "IMMEDIATE") as database:
+            totals = _charged_anew(database, names, protected)
+            for agent, spent in totals.items():
+                if spent > square_down(budget):
                     raise BudgetError(
                         f"the budget of agent {agent!r} must cover what is already spent, "
-                        f"got mu={budget!r}, spent mu={_root_up(spent)!r}: grant more"
+                        f"got mu={budget!r}, spent mu={root_up(spent)!r} for {protected}: grant "
+                        "more"
                     )
+            thing = (protected.adjacency, protected.radius)
             database.executemany(
-                "INSERT INTO accounts VALUES (?, ?, ?, ?, '0') ON CONFLICT (agent) DO UPDATE SET "
-                "epsilon = excluded.epsilon, delta = excluded.delta, budget = excluded.budget",
-                [(agent, epsilon, delta, budget) for agent in names],
+                GRANT,
+                [(agent, *thing, epsilon, delta, budget, f"{totals[agent]:x}") for agent in names],
             )
 
-    def spend(self, run_id: str, amounts: Mapping[str, float], note: str = "") -> None:
+    def spend(self, run_id: str, charges: Iterable[Charge], note: str = "") -> None:
         """Record what a run will cost each of its agents, or refuse; call it BEFORE the release.
 
-        sum_j mu_j^2 + mu^2 <= budget^2    for every agent
+        sum_j mu_j^2 + mu^2 <= budget^2    for every agent, in its account's terms
 
-        The same run_id with the same amounts is the same run, restarted: it is not charged again.
-        So a run_id must never be reused for fresh noise.
+        The same run_id with the same charges is the same run, restarted: it is not charged again.
+        So a run_id must never be reused for fresh noise; `begin` sees to that.
 
         Args:
             run_id: names the run, for ever.
-            amounts: Gaussian-DP parameter mu of the whole run, by agent.
+            charges: one per agent, for the whole run.
             note: kept in the history.
 
         Raises:
-            BudgetError: an agent has no budget or too little left, or run_id is known with other
-                amounts. Nothing is recorded for any agent.
+            InputError: an agent is charged twice.
+            BudgetError: an agent has no budget or too little left, or protects what the run does
+                not, or run_id is known with other charges. Nothing is recorded for any agent.
         """
-        asked = {_named(agent): _amount(agent, mu) for agent, mu in amounts.items()}
-        if not run_id or not asked:
-            raise InputError("a spend must have a run_id and at least one agent")
-        with self._transaction("IMMEDIATE") as database:
-            recorded = _recorded(database, run_id)
-            if recorded == asked:
-                return
-            if recorded is not None:
-                raise BudgetError(
-                    f"run {run_id!r} is already recorded with other agents or amounts: "
-                    "a different run needs another run_id"
+        asked = _by_agent(run_id, charges)
+        with transaction(self.path, "IMMEDIATE") as database:
+            _spend(database, run_id, asked, note)
+
+    def begin(
+        self,
+        run_id: str,
+        charges: Iterable[Charge],
+        *,
+        rounds: int,
+        digest: Digests,
+        note: str = "",
+    ) -> Fence:
+        """Spend, check the store of the run against its fence, and return the fence to raise.
+
+        Args:
+            run_id: names the run, for ever.
+            charges: one per agent, for the whole run.
+            rounds: how many rounds the store holds.
+            digest: of the store's rounds.
+            note: kept in the history.
+
+        Raises:
+            BudgetError: as `spend`.
+            RollbackError: the store is a copy or an old backup. Nothing is recorded.
+            PrivacyError: the ledger does not know rounds that were released. Nothing is recorded.
+        """
+        asked = _by_agent(run_id, charges)
+        with transaction(self.path, "IMMEDIATE") as database:
+            if _spend(database, run_id, asked, note) and rounds > 0:
+                raise PrivacyError(
+                    f"the ledger must know run {run_id!r}, which has released {rounds} rounds "
+                    "already: use the ledger that it began with; a run that began without one "
+                    "goes on without one, or anew with a new store"
                 )
-            totals = _totals(database, asked)
-            number = database.execute(
-                "INSERT INTO runs (run_id, note) VALUES (?, ?)", (run_id, note)
-            ).lastrowid
-            database.executemany(
-                "INSERT INTO spends VALUES (?, ?, ?)",
-                [(number, agent, mu) for agent, mu in asked.items()],
-            )
-            database.executemany(
-                "UPDATE accounts SET spent = ? WHERE agent = ?",
-                [(f"{total:x}", agent) for agent, total in totals.items()],
-            )
+            place(database, run_id, rounds, digest)
+        return Fence(self.path, run_id, rounds, digest(rounds) or b"")
 
     def account(self, agent: str) -> Account:
         """Return one agent's account.
@@ -201,15 +226,15 @@ class Ledger:
         Raises:
             BudgetError: no budget was ever granted to it.
         """
-        with self._transaction("DEFERRED") as database:
-            row = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,)).fetchone()
+        with transaction(self.path, "DEFERRED") as database:
+            row = _row(database, agent)
         if row is None:
             raise BudgetError(_no_budget(agent))
         return _account(row)
 
     def accounts(self) -> tuple[Account, ...]:
         """Return all accounts, by name."""
-        with self._transaction("DEFERRED") as database:
+        with transaction(self.path, "DEFERRED") as database:
             return tuple(map(_account, database.execute("SELECT * FROM accounts ORDER BY agent")))
 
     def spent(self, agent: str) -> float:
@@ -225,98 +250,88 @@ class Ledger:
 
     def history(self) -> tuple[Spend, ...]:
         """Return everything ever recorded, in order."""
-        with self._transaction("DEFERRED") as database:
+        with transaction(self.path, "DEFERRED") as database:
             rows = database.execute(
-                "SELECT run_id, agent, mu, note, at FROM spends JOIN runs USING (number) "
-                "ORDER BY number, agent"
+                "SELECT run_id, note, at, agent, adjacency, radius, mu, allowance "
+                "FROM spends JOIN runs USING (number) ORDER BY number, agent"
             ).fetchall()
-        return tuple(Spend(run_id=r, agent=a, mu=m, note=n, at=t) for r, a, m, n, t in rows)
-
-    @contextmanager
-    def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """Commit what the body did; if it raises, closing the file undoes all of it."""
-        try:
-            # mode=rw: a ledger that vanished must not come back empty
-            address = f"{self.path.absolute().as_uri()}?mode=rw"
-            with closing(_connect(address)) as database:
-                database.execute(f"BEGIN {kind}")
-                _check_version(database, self.path)
-                yield database
-                database.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise PrivacyError(
-                f"ledger {self.path} cannot be used ({error}); nothing may be released without it"
-            ) from error
-
-
-def _connect(address: str) -> sqlite3.Connection:
-    database = sqlite3.connect(address, uri=True, timeout=PATIENCE, isolation_level=None)
-    database.execute("PRAGMA synchronous = FULL")
-    database.execute("PRAGMA foreign_keys = ON")
-    return database
-
-
-def _create(path: Path) -> None:
-    """Make an empty ledger beside path and link it into place whole, or not at all."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-    except OSError as error:
-        raise InputError(f"ledger {path} cannot be created: {error.strerror}") from error
-    os.close(handle)
-    try:
-        with closing(_connect(Path(name).absolute().as_uri())) as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.executescript(f"BEGIN; {TABLES} COMMIT;")
-        try:
-            os.link(name, path)
-        except FileExistsError:
-            return  # another process was faster
-        directory = os.open(path.parent, os.O_RDONLY)
-        os.fsync(directory)
-        os.close(directory)
-    finally:
-        Path(name).unlink()
-
-
-def _check_version(database: sqlite3.Connection, path: Path) -> None:
-    application = database.execute("PRAGMA application_id").fetchone()[0]
-    version = database.execute("PRAGMA user_version").fetchone()[0]
-    if application != APPLICATION:
-        raise PrivacyError(f"{path} is not a ledger: restore it or choose another file")
-    if version != SCHEMA:
-        raise PrivacyError(
-            f"ledger {path} must have schema version {SCHEMA}, got {version}: "
-            "use the release of sottovoce that wrote it"
+        return tuple(
+            Spend(run_id=run, charge=_charge(row), note=note, at=at) for run, note, at, *row in rows
         )
 
 
-def _spent(database: sqlite3.Connection, agent: str) -> int | None:
-    row = database.execute("SELECT spent FROM accounts WHERE agent = ?", (agent,)).fetchone()
-    return None if row is None else int(row[0], 16)
+def _by_agent(run_id: str, charges: Iterable[Charge]) -> dict[str, Charge]:
+    listed = list(charges)
+    if not run_id or not listed:
+        raise InputError("a spend must have a run_id and at least one agent")
+    asked = {charge.agent: charge for charge in listed}
+    if len(asked) < len(listed):
+        agent = Counter(charge.agent for charge in listed).most_common(1)[0][0]
+        raise InputError(
+            f"a run must charge every agent once, got {agent!r} twice: agents of one problem need "
+            "different labels"
+        )
+    return asked
 
 
-def _recorded(database: sqlite3.Connection, run_id: str) -> dict[str, float] | None:
+def _spend(database: sqlite3.Connection, run_id: str, asked: dict[str, Charge], note: str) -> bool:
+    """Record a run unless it is recorded already; return whether it is new."""
+    recorded = _recorded(database, run_id)
+    if recorded == asked:
+        return False
+    if recorded is not None:
+        raise BudgetError(
+            f"run {run_id!r} is already recorded with other agents or amounts: "
+            "a different run needs another run_id"
+        )
+    totals = _totals(database, asked)
+    number = database.execute(
+        "INSERT INTO runs (run_id, note) VALUES (?, ?)", (run_id, note)
+    ).lastrowid
+    database.executemany(
+        "INSERT INTO spends VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (number, c.agent, c.protected.adjacency, c.protected.radius, c.mu, c.allowance)
+            for c in asked.values()
+        ],
+    )
+    database.executemany(
+        "UPDATE accounts SET spent = ? WHERE agent = ?",
+        [(f"{total:x}", agent) for agent, total in totals.items()],
+    )
+    return True
+
+
+def _recorded(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | None:
     run = database.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if run is None:
         return None
-    return dict(database.execute("SELECT agent, mu FROM spends WHERE number = ?", run).fetchall())
+    rows = database.execute(
+        "SELECT agent, adjacency, radius, mu, allowance FROM spends WHERE number = ?", run
+    )
+    return {row[0]: _charge(row) for row in rows}
 
 
-def _totals(database: sqlite3.Connection, asked: Mapping[str, float]) -> dict[str, int]:
+def _totals(database: sqlite3.Connection, asked: dict[str, Charge]) -> dict[str, int]:
     """Return every agent's new exact total, or refuse, naming the first agent in the way."""
     totals, refusals = {}, []
-    for agent, mu in asked.items():
-        row = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,)).fetchone()
+    for agent, charge in asked.items():
+        row = _row(database, agent)
         if row is None:
             refusals.append(_no_budget(agent))
             continue
-        *_, budget, spent = row
-        totals[agent] = int(spent, 16) + _square_up(mu)
-        if totals[agent] > _square_down(budget):
-            account = _account(row)
+        account = _account(row)
+        try:
+            cost = amount(charge, account.protected)
+        except BudgetError as error:
+            refusals.append(str(error))
+            continue
+        totals[agent] = int(row[-1], 16) + cost**2
+        if totals[agent] > square_down(account.budget):
             refusals.append(
-                f"agent {agent!r} would exceed its lifetime budget of mu={account.budget!r}: "
-                f"spent {account.spent!r}, asked {mu!r}, remaining {account.remaining!r}"
+                f"agent {agent!r} would exceed its lifetime budget of mu={account.budget!r} for "
+                f"{account.protected}: spent {account.spent!r}, asked {root_up(cost**2)!r} (mu="
+                f"{charge.mu!r} for {charge.protected}), remaining {account.remaining!r}"
             )
     if refusals:
         others = f" (and {len(refusals) - 1} more agents)" if len(refusals) > 1 else ""
@@ -324,53 +339,47 @@ def _totals(database: sqlite3.Connection, asked: Mapping[str, float]) -> dict[st
     return totals
 
 
-def _account(row: tuple[str, float, float, float, str]) -> Account:
-    agent, epsilon, delta, budget, spent = row
+def _charged_anew(
+    database: sqlite3.Connection, agents: list[str], protected: Protected
+) -> dict[str, int]:
+    """Return what agents have spent in terms of what is to be protected from now on."""
+    totals = dict.fromkeys(agents, 0)
+    changed = set()
+    for agent in agents:
+        row = _row(database, agent)
+        if row is not None and _account(row).protected == protected:
+            totals[agent] = int(row[-1], 16)
+        elif row is not None:
+            changed.add(agent)
+    if changed:
+        for row in database.execute("SELECT agent, adjacency, radius, mu, allowance FROM spends"):
+            if row[0] in changed:
+                totals[row[0]] += amount(_charge(row), protected) ** 2
+    return totals
+
+
+def _row(database: sqlite3.Connection, agent: str) -> Any:
+    return database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,)).fetchone()
+
+
+def _account(row: Any) -> Account:
+    agent, adjacency, radius, epsilon, delta, budget, spent = row
     total = int(spent, 16)
     return Account(
         agent=agent,
+        protected=Protected(adjacency, radius),
         epsilon=epsilon,
         delta=delta,
         budget=budget,
-        spent=_root_up(total),
-        remaining=_root_down(_square_down(budget) - total),
+        spent=root_up(total),
+        remaining=root_down(square_down(budget) - total),
     )
+
+
+def _charge(row: Any) -> Charge:
+    agent, adjacency, radius, mu, allowance = row
+    return Charge(agent=agent, protected=Protected(adjacency, radius), mu=mu, allowance=allowance)
 
 
 def _no_budget(agent: str) -> str:
     return f"agent {agent!r} has no budget granted: grant one first"
-
-
-def _named(agent: str) -> str:
-    if not isinstance(agent, str) or not agent:
-        raise InputError(f"an agent's name must be a non-empty string, got {agent!r}")
-    return agent
-
-
-def _amount(agent: str, mu: float) -> float:
-    if not 0 <= mu <= LARGEST:  # refuses NaN too
-        raise InputError(f"mu of agent {agent!r} must lie in [0, {LARGEST:g}], got mu={mu!r}")
-    return float(mu)
-
-
-def _square_up(mu: float) -> int:
-    """Return mu^2 in units of 4^-BITS, mu being rounded up to a multiple of 2^-BITS."""
-    return math.ceil(math.ldexp(mu, BITS)) ** 2
-
-
-def _square_down(mu: float) -> int:
-    return math.floor(math.ldexp(mu, BITS)) ** 2
-
-
-def _root_up(total: int) -> float:
-    """Return the least double whose square is at least total."""
-    root = math.isqrt(total)
-    root += root * root < total
-    value = math.ldexp(root, -BITS)
-    return value if math.ldexp(value, BITS) >= root else math.nextafter(value, math.inf)
-
-
-def _root_down(total: int) -> float:
-    root = math.isqrt(total)
-    value = math.ldexp(root, -BITS)
-    return value if math.ldexp(value, BITS) <= root else math.nextafter(value, 0.0)

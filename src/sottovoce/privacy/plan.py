@@ -14,7 +14,8 @@ from sottovoce.certify.evaluation import evaluation_errors
 from sottovoce.certify.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.adjacency import Adjacency, per_agent, radii, rounds_covered
-from sottovoce.privacy.allocate import allocate, rounding_share, spent
+from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spent
+from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.figures import up
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
@@ -86,6 +87,8 @@ class NoisePlan:
         gradient_slope: how fast it can change when all agents move, ``sum_l S[entry, l]``.
         domain: the agents with the boxes their states are kept in.
         gdp_mu: the Gaussian-DP parameter of each agent for the whole transcript.
+        gdp_rounding: the part of every ``gdp_mu`` that pays for the rounding of numbers, whatever
+            the radius.
         certified: whether every promise asked for is kept; False only if an undernoised plan was
             explicitly allowed.
     """
@@ -104,6 +107,7 @@ class NoisePlan:
     gradient_slope: Array
     domain: tuple[Group, ...]
     gdp_mu: Array
+    gdp_rounding: float
     certified: bool
 
     @property
@@ -130,6 +134,21 @@ class NoisePlan:
             epsilon=epsilon_of(mu, float(self.delta[agent - 1])),
             delta=delta_of(mu, float(self.epsilon[agent - 1])),
             asked=(float(self.epsilon[agent - 1]), float(self.delta[agent - 1])),
+        )
+
+    def charges(self) -> tuple[Charge, ...]:
+        """Return what a run of all covered rounds costs each agent, for a ledger."""
+        kind, everything = self.adjacency, self.adjacency == "everything"
+        return tuple(
+            Charge(
+                agent=label,
+                protected=Protected(kind, None if everything else radius),
+                mu=mu,
+                allowance=min(self.gdp_rounding, mu),
+            )
+            for label, radius, mu in zip(
+                self.cloud.agent_labels(), self.radius.tolist(), self.gdp_mu.tolist(), strict=True
+            )
         )
 
     def __str__(self) -> str:
@@ -222,6 +241,7 @@ def plan(
             gradient_slope=read_only(S.totals()[cloud.rows :]),
             domain=domain,
             gdp_mu=read_only(spends(sigma)),
+            gdp_rounding=rounding_spent(sigma, errors, covered),
             certified=certified,
         ),
     )

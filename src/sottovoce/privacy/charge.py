@@ -1,0 +1,147 @@
+r"""What a run costs an agent, and what an account that protects another distance is charged for it.
+
+An account protects one thing, an adjacency with a radius R, and its total holds for every pair of
+lifetimes of the agent that are adjacent in that sense within every run. A run promises mu for pairs
+within its own radius b. Its noise being fixed, `docs/privacy.md` shows that pairs within ANY
+distance r are told apart no better than
+
+    mu(r) = s r + c,      mu >= mu(b),
+
+with a slope s >= 0 (of the certified sensitivities, and sqrt(T) for per-round) and an allowance
+c >= 0 for the rounding of numbers, which does not shrink with the distance. A bound a >= c and mu
+are enough to charge the account that protects R, without knowing s:
+
+    charge(R) = (R/b) mu + max(0, 1 - R/b) a   >=   mu(R).
+
+For R <= b: (R/b) mu + (1 - R/b) a >= (R/b)(s b + c) + (1 - R/b) c = s R + c.
+For R >= b: (R/b) mu >= (R/b)(s b + c) = s R + (R/b) c >= s R + c.
+
+If nothing is known of c, a = mu is safe: pairs within R <= b are pairs within b. That charges
+mu max(1, R/b): a smaller distance is then charged like b.
+
+Between adjacencies only inclusions are used: every pair that the account protects must be a pair
+that the run's promise speaks of. Two sequences within R in l2 over all rounds are within R in each
+round, and any two behaviours at all are covered by "everything". So
+
+    account \ run   trajectory   per-round   everything
+    trajectory      charge(R)    charge(R)   mu
+    per-round       refused      charge(R)   mu
+    everything      refused      refused     mu
+
+What is refused could be converted by sqrt(T) or a box's diameter in some runs, but not in all (a
+cloud that holds lost agents repeats differences), so it is not converted at all.
+
+Everything is computed in exact fractions and rounded up to a multiple of 2^-BITS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+from sottovoce.errors import BudgetError, InputError
+from sottovoce.privacy.adjacency import Adjacency, adjacency_of
+from sottovoce.privacy.exact_mu import units_up
+from sottovoce.privacy.gaussian import LARGEST
+
+BOUNDED_BY: Final[Mapping[Adjacency, tuple[Adjacency, ...]]] = {
+    "trajectory": ("trajectory", "per-round", "everything"),
+    "per-round": ("per-round", "everything"),
+    "everything": ("everything",),
+}
+"""For an account's adjacency, those of runs whose promise speaks of all of the account's pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protected:
+    """Which two behaviours of an agent must look alike within one run.
+
+    Attributes:
+        adjacency: "trajectory", "per-round" or "everything".
+        radius: how far apart they may be; None for "everything", and only there.
+    """
+
+    adjacency: Adjacency
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        kind = adjacency_of(self.adjacency)
+        if kind == "everything":
+            if self.radius is not None:
+                raise InputError(
+                    "radius must not be given with adjacency='everything', which protects any two "
+                    "behaviours: leave it out"
+                )
+            return
+        if self.radius is None:
+            raise InputError(
+                f"radius must be given with adjacency={kind!r}: how far apart may two behaviours "
+                "be that must look alike?"
+            )
+        if not 1 / LARGEST <= self.radius <= LARGEST:  # refuses NaN too
+            raise InputError(
+                f"radius must lie in [{1 / LARGEST:g}, {LARGEST:g}], got radius={self.radius!r}"
+            )
+        object.__setattr__(self, "radius", float(self.radius))
+
+    def __str__(self) -> str:
+        return self.adjacency if self.radius is None else f"{self.adjacency} within {self.radius!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charge:
+    """What one run costs one agent.
+
+    Attributes:
+        agent: its label.
+        protected: which pairs of behaviours the run's promise speaks of.
+        mu: the Gaussian-DP parameter of the whole run for such pairs.
+        allowance: the part of mu that a smaller distance would not make smaller; mu if unknown.
+    """
+
+    agent: str
+    protected: Protected
+    mu: float
+    allowance: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.agent, str) or not self.agent:
+            raise InputError(f"an agent's name must be a non-empty string, got {self.agent!r}")
+        if not 0 <= self.mu <= LARGEST:  # refuses NaN too
+            raise InputError(
+                f"mu of agent {self.agent!r} must lie in [0, {LARGEST:g}], got mu={self.mu!r}"
+            )
+        if not 0 <= self.allowance <= self.mu:
+            raise InputError(
+                f"allowance of agent {self.agent!r} must lie in [0, mu], got "
+                f"allowance={self.allowance!r} with mu={self.mu!r}"
+            )
+
+
+def amount(charge: Charge, account: Protected) -> int:
+    """Return what an account is charged, in units of 2^-BITS, rounded up.
+
+    Raises:
+        BudgetError: the run promises nothing about some of the pairs that the account protects.
+    """
+    run = charge.protected
+    covering = BOUNDED_BY[account.adjacency]
+    if run.adjacency not in covering:
+        raise BudgetError(
+            f"agent {charge.agent!r} keeps an account for {account}, and a run for {run} bounds "
+            f"nothing there: plan the run with adjacency {' or '.join(map(repr, covering))}, or "
+            f"grant the budget anew with adjacency={run.adjacency!r}"
+        )
+    if run.radius is None or account.radius is None:
+        return _units(charge.mu, 0.0, 1.0, 1.0)
+    return _units(charge.mu, charge.allowance, account.radius, run.radius)
+
+
+@lru_cache(maxsize=1024)  # the agents of a fleet mostly cost the same
+def _units(mu: float, allowance: float, radius: float, planned: float) -> int:
+    ratio = Fraction(radius) / Fraction(planned)
+    exact = ratio * Fraction(mu) + max(Fraction(0), 1 - ratio) * Fraction(allowance)
+    return units_up(exact)

@@ -1,0 +1,209 @@
+"""A run with a ledger: whatever is copied, killed or restored, every round is sent once."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network_harness import member, plan_for, run, serving
+
+from sottovoce.errors import PrivacyError, RollbackError
+from sottovoce.network import agent as agent_module
+from sottovoce.network.cloud import Cloud
+from sottovoce.network.peers import Peers
+from sottovoce.network.protocol.codec import decode_from_cloud
+from sottovoce.network.protocol.messages import FromCloud, Round
+from sottovoce.network.store import Store, summarise
+from sottovoce.privacy.fence import Fence
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.problem.problem import Problem
+
+ALL = list(range(1, 8))
+ROUNDS = 6
+
+
+@pytest.fixture
+def ledger(paper: Problem, tmp_path: Path) -> Ledger:
+    made = Ledger(tmp_path / "ledger.db")
+    made.grant(paper.cloud.agent_labels(), 1.1, 0.05, adjacency="trajectory", radius=1.0)
+    return made
+
+
+def fence(ledger: Ledger) -> int:
+    database = sqlite3.connect(ledger.path)
+    ((k,),) = database.execute("SELECT fence FROM runs").fetchall()
+    database.close()
+    return int(k)
+
+
+async def until(cloud: Cloud, k: int) -> None:
+    while cloud.round < k:
+        await asyncio.sleep(0.002)
+
+
+def begin(paper: Problem, keys: Path, store: Path, ledger: Ledger | None, *, rounds: int) -> None:
+    """Start a run of ROUNDS and stop the cloud after at least so many of them."""
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, store, rounds=ROUNDS, ledger=ledger) as cloud:
+            task = asyncio.create_task(member(paper, ALL, cloud, keys, store.parent).run())
+            await until(cloud, rounds)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+
+
+def finish(paper: Problem, keys: Path, store: Path, ledger: Ledger | None, folder: Path) -> None:
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, store, rounds=ROUNDS, ledger=ledger) as cloud:
+            task = asyncio.create_task(member(paper, ALL, cloud, keys, folder).run())
+            try:
+                await cloud.finished(linger=10)
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+
+
+def fresh(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def test_a_copied_store_is_refused_before_it_listens(
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    begin(paper, keys, tmp_path / "run.db", ledger, rounds=2)
+    shutil.copy(tmp_path / "run.db", tmp_path / "copy.db")
+    copied = summarise(tmp_path / "copy.db").rounds
+    assert copied < ROUNDS
+    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+    assert fence(ledger) == ROUNDS
+
+    async def copy() -> None:
+        cloud = Cloud(
+            plan_for(paper), rounds=ROUNDS, keys=keys, store=tmp_path / "copy.db", ledger=ledger
+        )
+        with pytest.raises(
+            RollbackError, match=f"got {copied} of {ROUNDS}: it is a copy or an old"
+        ):
+            await cloud.start()
+        assert not hasattr(cloud, "_server")
+
+    run(copy())
+    assert ledger.spent("x1") == 0.5
+    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)  # the newest store is still welcome
+
+
+def test_of_two_clouds_on_two_copies_one_sends_a_round(
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = plan_for(paper)
+    begin(paper, keys, tmp_path / "run.db", ledger, rounds=0)
+    shutil.copy(tmp_path / "run.db", tmp_path / "copy.db")
+    heard: list[Round] = []
+
+    def witnessed(frame: bytes) -> FromCloud:
+        message = decode_from_cloud(frame)
+        if isinstance(message, Round):
+            heard.append(message)
+        return message
+
+    async def main() -> None:
+        one = serving(plan, keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger)
+        two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
+        async with one as original, two as copy:
+            await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
+            monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
+            late = asyncio.create_task(member(paper, ALL, copy, keys, fresh(tmp_path / "b")).run())
+            with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
+                await copy.finished(linger=10)
+            late.cancel()
+            await asyncio.gather(late, return_exceptions=True)
+
+    run(main())
+    assert summarise(tmp_path / "run.db").rounds == ROUNDS
+    assert heard == []
+    with pytest.raises(RollbackError):  # nor later, with what it committed and never sent
+        finish(paper, keys, tmp_path / "copy.db", ledger, tmp_path)
+
+
+def test_a_crash_between_store_and_ledger_is_safe(
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rise = Fence.rise
+
+    def dies(self: Fence, k: int, digest: bytes) -> None:
+        if k == 3:
+            raise PrivacyError("killed")
+        rise(self, k, digest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Fence, "rise", dies)
+        with pytest.raises(PrivacyError, match="killed"):
+            finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+    assert (summarise(tmp_path / "run.db").rounds, fence(ledger)) == (3, 2)
+
+    async def restart() -> None:
+        async with serving(
+            plan_for(paper), keys, tmp_path / "run.db", rounds=ROUNDS, ledger=ledger
+        ):
+            assert fence(ledger) == 3  # raised before anybody can connect
+
+    run(restart())
+    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+    assert (summarise(tmp_path / "run.db").rounds, fence(ledger)) == (ROUNDS, ROUNDS)
+
+
+def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events: list[tuple[str, int]] = []
+    commit, rise, post = Store.commit, Fence.rise, Peers.post
+
+    def committed(self: Store, record: Any, released: Any) -> None:
+        commit(self, record, released)
+        events.append(("store", record.k))
+
+    def risen(self: Fence, k: int, digest: bytes) -> None:
+        rise(self, k, digest)
+        events.append(("fence", k))
+
+    def posted(self: Peers, action: Any) -> None:
+        if isinstance(action.message, Round):
+            events.append(("sent", action.message.round))
+        post(self, action)
+
+    monkeypatch.setattr(Store, "commit", committed)
+    monkeypatch.setattr(Fence, "rise", risen)
+    monkeypatch.setattr(Peers, "post", posted)
+    finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+    order = [(what, k) for k in range(1, ROUNDS + 1) for what in ("store", "fence", "sent")]
+    assert events == order
+
+
+def test_a_run_that_went_on_without_its_ledger_is_refused_with_it(
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    begin(paper, keys, tmp_path / "run.db", None, rounds=2)
+    with pytest.raises(PrivacyError, match=r"ledger must know run .* already"):
+        finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
+    assert ledger.history() == ()
