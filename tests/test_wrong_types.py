@@ -27,6 +27,13 @@ saddle = sv.saddle_point(problem)
 ev = sv.fleet(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
 house = sv.Household.of_problem(problem, [1])
 
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some wrong values are names of files: what they make must not stay in the project."""
+    monkeypatch.chdir(tmp_path)
+
+
 # A call that is right, to be spoilt in one argument at a time.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "states": (sv.states, {"n": 2, "lower": 0, "upper": 1, "dim": 1, "names": ["a", "b"]}),
