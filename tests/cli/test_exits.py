@@ -75,7 +75,7 @@ def every_error() -> set[type[SottovoceError]]:
 def test_every_error_has_a_code() -> None:
     found = {kind.__name__: exit_code(kind("x")) for kind in every_error()}
     passing = {name for name, code in found.items() if code is Exit.AGAIN}
-    assert passing == {"BusyError", "CrashedError", "DiskError"}
+    assert passing == {"BusyError", "CrashedError", "DiskError", "UnavailableError"}
     assert {name for name, code in found.items() if code is Exit.EXPIRED} == {"ExpiredError"}
     assert set(found.values()) == {Exit.PERSON, Exit.AGAIN, Exit.EXPIRED}
     assert {code: exit_code(RefusedError(code, "x")) for code in Code} == dict.fromkeys(

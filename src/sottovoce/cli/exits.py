@@ -8,7 +8,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from sottovoce.errors import SottovoceError
+from sottovoce.errors import SottovoceError, UnavailableError
 from sottovoce.network.errors import (
     BusyError,
     CrashedError,
@@ -45,6 +45,7 @@ ERRORS: Final[Mapping[type[SottovoceError], Exit]] = MappingProxyType(
         CrashedError: Exit.AGAIN,
         DiskError: Exit.AGAIN,
         ExpiredError: Exit.EXPIRED,
+        UnavailableError: Exit.AGAIN,
     }
 )
 """An error's code is that of its nearest ancestor here."""
