@@ -91,8 +91,8 @@ def test_certify_refuses_where_pythons_stack_ends(monkeypatch: pytest.MonkeyPatc
     def endless(*_: object) -> None:
         endless()
 
-    x = sv.states(1, lower=1, upper=2)
-    problem = sv.Problem(states=x, objectives=[x[0]], constraints=[x[0] <= 1.5])
-    monkeypatch.setattr("sottovoce.certify.certificate.gradient_entries", endless)
+    x = sv.states(2, lower=1, upper=2)
+    problem = sv.Problem(states=x, objectives=[x[0], x[1]], constraints=[x[0] + x[1] <= 3])
+    monkeypatch.setattr("sottovoce.certify.certificate.contribution_ranges", endless)
     with pytest.raises(sv.ProblemError, match=r"nested deeply, got .*: write it with fewer levels"):
         certify(problem)

@@ -144,9 +144,9 @@ BROKEN = {
     "a number for a constraint": (CLOUD.replace('"x1 + x2 <= 1"', "3"), "must be text"),
     "rounds in words": (CLOUD + "rounds = 'a'\n", "whole number of at least 1, got 'a'"),
     "half a round": (CLOUD + "rounds = 1.5\n", "whole number of at least 1, got 1.5"),
-    "an unknown adjacency": (
-        CLOUD.replace("delta = 0.05", 'adjacency = "all"'),
-        "line 18: adjacency .* got 'all'",
+    "an unknown kind of hiding": (
+        CLOUD.replace("delta = 0.05", 'hide = "all"'),
+        "line 18: hide .* got 'all'",
     ),
     "an epsilon in words": (CLOUD.replace('"ln(3)"', '"much"'), "line 17: epsilon"),
     "a truth for delta": (CLOUD.replace("0.05", "true"), "line 18: delta .* got True"),

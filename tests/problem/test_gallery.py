@@ -9,20 +9,24 @@ import numpy as np
 import pytest
 import sympy as sp
 
+from sottovoce.certify.certificate import certify
+from sottovoce.certify.saddle import saddle_point
 from sottovoce.errors import ProblemError
 from sottovoce.problem import gallery
 from sottovoce.problem.gallery.chargers import CONNECTOR_KW
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 
-UNBOUNDED_IN_THE_BOOK = ("hs10", "hs11", "hs22", "hs43")
+UNBOUNDED_IN_THE_BOOK = ("hs10", "hs11", "hs22", "hs43", "hs48", "hs51", "hs52")
+EQUALITIES = ("dispatch", "hs48", "hs51", "hs52", "hs53")
 
 
 def test_every_name_gives_a_problem() -> None:
     assert gallery.names() == (
         "paper",
-        *(f"hs{number}" for number in (10, 11, 21, 22, 34, 43, 66, 72)),
+        *(f"hs{number}" for number in (10, 11, 21, 22, 34, 43, 48, 51, 52, 53, 66, 72)),
         "coupled",
+        "dispatch",
         "chargers",
     )
     for name in gallery.names():
@@ -78,6 +82,25 @@ def test_a_known_optimum_meets_the_conditions_of_optimality(name: str) -> None:
     # HS72 is printed with an error of 5e-6; everything else with ten digits or more.
     assert numeric.residual(x, mu) <= 20 * optimum.tolerance
     assert optimum.source
+
+
+@pytest.mark.parametrize("name", EQUALITIES)
+def test_equalities_are_solved_to_nine_digits_with_multipliers_of_either_sign(name: str) -> None:
+    optimum, problem = gallery.known(name), gallery.get(name)
+    assert optimum is not None
+    assert all(family.equality for family in problem.constraints)
+    found = saddle_point(problem)
+    assert found.x == pytest.approx(optimum.x, rel=1e-9, abs=1e-9)
+    assert found.mu == pytest.approx(optimum.mu, rel=1e-9, abs=1e-9)
+    assert found.objective == pytest.approx(optimum.objective, rel=1e-9, abs=1e-9)
+    assert certify(problem).holds
+
+
+def test_the_dispatch_is_the_one_the_book_prints() -> None:
+    optimum = gallery.known("dispatch")
+    assert optimum is not None
+    assert [round(p, 1) for p in optimum.x] == [393.2, 334.6, 122.2]
+    assert round(-optimum.mu[0], 3) == 9.148
 
 
 @pytest.mark.parametrize("name", UNBOUNDED_IN_THE_BOOK)

@@ -71,10 +71,10 @@ def test_values_and_derivatives_agree_with_50_digits(name: str) -> None:
 
 
 def test_a_constant_reaches_the_compiled_code_bit_by_bit() -> None:
-    x = states(1, lower=0, upper=2)
+    x = states(2, lower=0, upper=2)
     constant = 0.1 + 0.2  # printed with 15 digits it would turn into 0.3
-    problem = Problem(states=x, objectives=[constant * x[0]], constraints=[x[0] <= 1])
-    assert Numeric(problem).objective(np.ones(1)) == constant
+    problem = Problem(states=x, objectives=[constant * x[0], 0], constraints=[x[0] + x[1] <= 1])
+    assert Numeric(problem).objective(np.ones(2)) == constant
 
 
 def test_where_a_formula_is_undefined_the_answer_is_not_finite_and_no_warning_appears() -> None:

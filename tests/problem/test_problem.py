@@ -212,9 +212,17 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         "g1 must name at least one agent, got a comparison that is always True",
     ),
     "no constraint": (lambda: small(constraints=[]), "at least one constraint"),
-    "equality": (
-        lambda: small(constraints=[sp.Eq(X[0] + X[1], 1)]),
-        "comparison with <= or >=, got the relation ==",
+    "Python's equality, which answers at once": (
+        lambda: small(constraints=[X[0] + X[1] == 1]),
+        r"write an equality as sv\.equal\(left, right\), because Python answers == at once",
+    ),
+    "an inequality with a hole": (
+        lambda: small(constraints=[sp.Ne(X[0] + X[1], 1)]),
+        r"comparison with <= or >=, or sv\.equal, got the relation !=",
+    ),
+    "an equality that is not affine": (
+        lambda: small(constraints=[sv.equal(X[0] ** 2 + X[1], 1)]),
+        "constraint g1 must be affine to be an equality, got",
     ),
     "strict comparison": (lambda: small(constraints=[X[0] + X[1] < 1]), "got the relation <"),
     "an objective that names another agent": (

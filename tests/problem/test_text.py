@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -90,7 +91,12 @@ def test_text_reads_as_the_mathematics_it_shows(text: str, expected: sympy.Expr)
     ],
 )
 def test_a_constraint_reads_as_g_at_most_zero(text: str, g: sympy.Expr) -> None:
-    assert parse_constraint(text, SYMBOLS) == g
+    assert parse_constraint(text, SYMBOLS) == (g, False)
+    assert parse_constraint(re.sub("[<>]=", "==", text), SYMBOLS) in ((g, True), (-g, True))
+
+
+def test_an_equality_reads_as_left_minus_right() -> None:
+    assert parse_constraint("x1 + x2 == 3*x3 - 1", SYMBOLS) == (x1 + x2 - 3 * x3 + 1, True)
 
 
 digit = st.integers(0, 9).map(str)
@@ -227,18 +233,18 @@ def test_a_refusal_says_why_and_points_at_the_place(text: str, message: str, col
     [
         ("x1 < 3", "must include its border: write <="),
         ("x1 > 3", "must include its border: write >="),
-        ("x1 = 3", "an equality has no interior"),
-        ("x1 == 3", "an equality has no interior"),
+        ("x1 = 3", "an equality is written with =="),
         ("x1 != 3", "not convex"),
         ("1 <= x1 <= 3", "write two constraints"),
-        ("x1 + 3", "expected <= or >=, got the end"),
+        ("x1 == x2 == 3", "write two constraints"),
+        ("x1 + 3", "expected <=, >= or ==, got the end"),
         ("x1 3 <= 3", "expected an operator before '3'"),
         ("x1 <=", "got the end"),
         ("<= 3", "got '<='"),
         ("(x1 <= 3)", "expected ')', got '<='"),
     ],
 )
-def test_what_is_no_single_inequality_is_refused(text: str, message: str) -> None:
+def test_what_is_no_single_comparison_is_refused(text: str, message: str) -> None:
     assert message in refusal(text, parse_constraint)
 
 
@@ -298,7 +304,16 @@ def test_what_expressions_cannot_name_is_no_name(name: str) -> None:
 
 # Robustness
 
-signs = ["**", "<=", ">=", "'", "__class__", "\N{MINUS SIGN}", *"+-*/^()[],<>=.1234567890eE \n"]
+signs = [
+    "**",
+    "<=",
+    ">=",
+    "==",
+    "'",
+    "__class__",
+    "\N{MINUS SIGN}",
+    *"+-*/^()[],<>=.1234567890eE \n",
+]
 words = [*NAMES, "pi", "exp(", "log(", "sqrt(", "logsumexp(", "1e300", "1e-300", "999", "1/3"]
 fragments = st.sampled_from([*signs, *words, "0.5", "0.0"])
 
@@ -313,7 +328,9 @@ def test_only_problem_errors_come_out_of_any_text(text: str) -> None:
         except ProblemError as error:
             str(error).encode("utf-8")
         else:
-            assert isinstance(result, sympy.Expr)
+            tree, equality = result if isinstance(result, tuple) else (result, False)
+            assert isinstance(tree, sympy.Expr)
+            assert isinstance(equality, bool)
 
 
 @pytest.mark.parametrize(
@@ -426,9 +443,11 @@ def test_reading_what_was_written_gives_the_same_tree(expr: sympy.Expr) -> None:
         kept = check_expression(expr, names.values(), "")
     except ProblemError:
         assume(False)
-    written, constraint = write_expression(kept), write_constraint(kept)
-    assert sympy.srepr(parse_expression(written, names)) == sympy.srepr(kept)
-    assert sympy.srepr(parse_constraint(constraint, names)) == sympy.srepr(kept)
+    assert sympy.srepr(parse_expression(write_expression(kept), names)) == sympy.srepr(kept)
+    for equality in (False, True):
+        read_back, sign = parse_constraint(write_constraint(kept, equality=equality), names)
+        assert sympy.srepr(read_back) == sympy.srepr(kept)
+        assert sign == equality
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Global constraints g_j(x) <= 0: formulas over named agents, and sums over fleets."""
+"""Global constraints g_j(x) <= 0 or = 0: formulas over named agents, and sums over fleets."""
 
 from __future__ import annotations
 
@@ -44,19 +44,21 @@ class FleetSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraint:
-    """A family of ``rows`` constraints: ``sums + rest + offset <= 0``, row by row.
+    """A family of ``rows`` constraints: ``sums + rest + offset <= 0``, or ``= 0``, row by row.
 
     Attributes:
         name: what people call it.
         sums: sums over fleets, each with ``rows`` rows.
         rest: a formula per row over agents stated one by one, or nothing at all.
         offset: a constant per row.
+        equality: whether the rows must be 0 instead of at most 0.
     """
 
     name: str
     sums: tuple[FleetSum, ...]
     rest: tuple[sp.Expr, ...]
     offset: Array
+    equality: bool = False
 
     @property
     def rows(self) -> int:
@@ -89,10 +91,10 @@ class Total:
             )
         if isinstance(other, sp.Expr) and not other.is_number:
             return replace(self, rest=_add(self.rest, (other,) * self.offset.size))
-        constant = np.atleast_1d(np.asarray(other, dtype=np.float64))
+        constant = np.atleast_1d(_numbers(other))
         if constant.size != 1:
             self._require_rows(constant.size)
-        return replace(self, offset=read_only(self.offset + constant))
+        return replace(self, offset=read_only(self.offset + constant.ravel()))
 
     __radd__ = __add__
 
@@ -104,7 +106,7 @@ class Total:
         )
 
     def __sub__(self, other: Any) -> Total:
-        return self + (-other if isinstance(other, (Total, sp.Expr)) else -np.asarray(other))
+        return self + (-other if isinstance(other, (Total, sp.Expr)) else -_numbers(other))
 
     def __rsub__(self, other: Any) -> Total:
         return (-self).__add__(other)
@@ -114,7 +116,7 @@ class Total:
         return Constraint(name="", sums=left.sums, rest=left.rest, offset=left.offset)
 
     def __ge__(self, bound: Any) -> Constraint:
-        return (-self).__le__(-bound if isinstance(bound, (Total, sp.Expr)) else -np.asarray(bound))
+        return (-self).__le__(-bound if isinstance(bound, (Total, sp.Expr)) else -_numbers(bound))
 
     def _require_rows(self, got: int) -> None:
         if got != self.offset.size:
@@ -147,6 +149,29 @@ def total(group: Group, terms: Any, *, weights: ArrayLike | Any | None = None) -
     held = None if weights is None else _weights(weights, group)
     part = FleetSum(group=group, terms=exprs, weights=held)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
+
+
+def equal(left: Any, right: Any) -> Any:
+    """Return the constraint ``left = right``, which must be affine in the states.
+
+    Python's ``==`` compares formulas and answers at once, so that it cannot state a constraint.
+
+    Args:
+        left: a formula, or a ``total`` over a fleet.
+        right: likewise, or numbers.
+
+    Example:
+        ``equal(sum(p), demand)`` balances generators against a demand.
+    """
+    for side, other in ((left, right), (right, left)):
+        if isinstance(side, Total):
+            return replace(side <= other, equality=True)
+    return sp.Eq(sympified(left), sympified(right), evaluate=False)
+
+
+def _numbers(given: Any) -> Array:
+    """What a total is added to or compared with, if it is no formula."""
+    return array("a side of a constraint", given, "a formula, a number or one number per row")
 
 
 def _weights(weights: Any, group: Group) -> Weights:

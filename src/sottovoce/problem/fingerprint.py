@@ -46,7 +46,7 @@ def _feed(digest: Any, part: Any) -> None:
     elif isinstance(part, FleetSum):
         _feed(digest, (part.group.name, part.terms, part.weights))
     elif isinstance(part, Constraint):
-        _feed(digest, (part.sums, part.rest, part.offset))
+        _feed(digest, (part.sums, part.rest, part.offset, part.equality))
     else:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
 

@@ -128,8 +128,8 @@ def _constraints(document: Document, symbols: Mapping[str, sp.Symbol]) -> dict[s
         where = document.at(text.split("\n")[0], after="constraints")
         if name in constraints:
             raise ProblemError(f"{where}: names must differ, got constraint {name} twice")
-        g = parse_constraint(text, symbols, where=where)
-        constraints[name] = sp.Le(g, 0, evaluate=False)
+        g, equality = parse_constraint(text, symbols, where=where)
+        constraints[name] = (sp.Eq if equality else sp.Le)(g, 0, evaluate=False)
     return constraints
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights
-from sottovoce.problem.problem import Problem
+from sottovoce.problem.problem import CloudView, Problem
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -232,6 +232,45 @@ class Jacobian:
 
 
 @final
+class Rows:
+    """Families of rows in float64, such as the sums of a problem: values and derivatives."""
+
+    def __init__(self, problem: Problem | CloudView, families: Sequence[Constraint]) -> None:
+        self.blocks, place = blocks_of(problem.groups)
+        self._parts = tuple(_parts(families, place, self.blocks))
+        self._offset = np.concatenate([family.offset for family in families])
+
+    def values(self, x: Array) -> Array:
+        """The rows at x, shape (r,)."""
+        out = self._offset.copy()
+        for part in self._parts:
+            out[part.rows] += part.gather(part.formulas.values(part.formulas.block.of(x)))
+        return out
+
+    def pullback(self, x: Array, weights: Array) -> Array:
+        """The gradient of the weighted sum of the rows, shape (N,)."""
+        out = np.zeros(x.size)
+        for part in self._parts:
+            block = part.formulas.block
+            out[block.index] += part.formulas.pullback(block.of(x), part.spread(weights)).ravel()
+        return out
+
+    def hessian(self, x: Array, weights: Array) -> tuple[Array, ...]:
+        """Second derivatives of the weighted sum, per block an array (count, dim, dim)."""
+        out = tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
+        for total, block in zip(out, self.blocks, strict=True):
+            for part in (p for p in self._parts if p.formulas.block is block):
+                part.formulas.add_hessian(block.of(x), part.spread(weights), total)
+        return out
+
+    def jacobian(self, x: Array) -> Jacobian:
+        """The derivatives of the rows at x."""
+        slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self._parts)
+        shape = (self._offset.size, x.size)
+        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes))
+
+
+@final
 class Numeric:
     """A problem in float64: objective, constraints and their first and second derivatives.
 
@@ -241,12 +280,16 @@ class Numeric:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.blocks, place = blocks_of(problem.groups)
-        self._parts = tuple(_parts(problem.constraints, place, self.blocks))
-        self._offset = np.concatenate([c.offset for c in problem.constraints])
+        self._rows = Rows(problem, problem.constraints)
+        self.blocks = self._rows.blocks
+        self.equality: NDArray[np.bool_] = np.concatenate(
+            [np.full(c.rows, c.equality) for c in problem.constraints]
+        )
+        _, place = blocks_of(problem.groups)
+        own = dict(zip([b.symbols for b in self.blocks], self.blocks, strict=True))
         totals = dict.fromkeys(self.blocks, sp.Integer(0))
         for group, f in zip(problem.groups, problem.objectives, strict=True):
-            totals[place[group.name]] += f
+            totals[own[place[group.name].symbols]] += f
         self._objectives = tuple(Formulas([f], block) for block, f in totals.items())
 
     @cached_property
@@ -283,18 +326,11 @@ class Numeric:
 
     def constraints(self, x: Array) -> Array:
         """``g(x)``, shape (m,)."""
-        out = self._offset.copy()
-        for part in self._parts:
-            out[part.rows] += part.gather(part.formulas.values(part.formulas.block.of(x)))
-        return out
+        return self._rows.values(x)
 
     def pullback(self, x: Array, mu: Array) -> Array:
         """``(dg/dx)' mu``, the gradient of ``mu' g``, shape (N,)."""
-        out = np.zeros(x.size)
-        for part in self._parts:
-            block = part.formulas.block
-            out[block.index] += part.formulas.pullback(block.of(x), part.spread(mu)).ravel()
-        return out
+        return self._rows.pullback(x, mu)
 
     def lagrangian(self, x: Array, mu: Array) -> float:
         """``L = sum_i f_i + mu' g`` at (x, mu)."""
@@ -307,11 +343,7 @@ class Numeric:
 
     def constraint_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
         """Second derivatives of ``mu' g``, per block an array (count, dim, dim)."""
-        out = tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
-        for total, block in zip(out, self.blocks, strict=True):
-            for part in (p for p in self._parts if p.formulas.block is block):
-                part.formulas.add_hessian(block.of(x), part.spread(mu), total)
-        return out
+        return self._rows.hessian(x, mu)
 
     def lagrangian_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
         """Second derivatives of ``L`` in x, per block an array (count, dim, dim)."""
@@ -320,17 +352,17 @@ class Numeric:
 
     def jacobian(self, x: Array) -> Jacobian:
         """``dg/dx`` at x."""
-        slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self._parts)
-        shape = (self._offset.size, x.size)
-        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes))
+        return self._rows.jacobian(x)
 
     def residual(self, x: Array, mu: Array) -> float:
         """The natural residual of the saddle-point conditions, 0 at a saddle point only.
 
-        ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)`` over all components.
+        ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)`` over all components, ``|g|`` for the
+        rows that must be 0.
         """
         moved = np.clip(x - self.lagrangian_gradient(x, mu), self.lower, self.upper)
-        raised = np.maximum(mu + self.constraints(x), 0.0)
+        raised = mu + self.constraints(x)
+        raised = np.where(self.equality, raised, np.maximum(raised, 0.0))
         return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
 
 

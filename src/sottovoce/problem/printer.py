@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import sympy
 
@@ -32,22 +33,25 @@ def write_expression(expr: sympy.Expr) -> str:
 
 
 @without_deep_recursion
-def write_constraint(g: sympy.Expr) -> str:
-    """Write g <= 0 with its constant on the right, such as `x1 + x2 + x3 <= 3`.
+def write_constraint(g: sympy.Expr, *, equality: bool = False) -> str:
+    """Write g <= 0, or g == 0, with its constant on the right, such as `x1 + x2 + x3 <= 3`.
 
-    Reading is the inverse of writing: parse_constraint(write_constraint(g)) == g, node by node.
-    Errors are those of `write_expression`.
+    Reading is the inverse of writing: parse_constraint(write_constraint(g)) == (g, False), node by
+    node. Errors are those of `write_expression`.
     """
     check_expression(g, g.free_symbols, "")
     terms = sympy.Add.make_args(g)
     left = sympy.Add(*[term for term in terms if term.free_symbols])
     right = -sympy.Add(*[term for term in terms if not term.free_symbols])
-    return _read_back(g, f"{_text(left, _SUM)} <= {_text(right, _SUM)}", parse_constraint)
+    sign = "==" if equality else "<="
+    text = f"{_text(left, _SUM)} {sign} {_text(right, _SUM)}"
+    return _read_back((g, equality), text, parse_constraint)
 
 
-def _read_back(expr: sympy.Expr, text: str, parse: Callable[..., sympy.Expr]) -> str:
+def _read_back(written: Any, text: str, parse: Callable[..., Any]) -> str:
+    expr = written[0] if isinstance(written, tuple) else written
     symbols = {symbol.name: symbol for symbol in expr.free_symbols}
-    if parse(text, symbols, where="text written for a file") != expr:
+    if parse(text, symbols, where="text written for a file") != written:
         raise ProblemError(
             f"an expression must read back unchanged, but {text!r:.60} does not; "
             "pass it through check_expression first"

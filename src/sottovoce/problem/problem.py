@@ -1,4 +1,4 @@
-"""The problem: minimise sum_i f_i(x_i) subject to g(x) <= 0, x_i in X_i, split by who knows what.
+"""The problem: minimise sum_i f_i(x_i), x_i in X_i, under global constraints; who knows what.
 
 ``CloudView`` holds what the cloud knows (boxes and constraints) and cannot name an objective;
 ``AgentView`` holds what one agent knows (its objective, box and start) and cannot name a
@@ -16,7 +16,7 @@ from typing import Any, final
 
 import numpy as np
 import sympy as sp
-from sympy.core.relational import GreaterThan, LessThan, Relational
+from sympy.core.relational import Equality, GreaterThan, LessThan, Relational
 from sympy.logic.boolalg import BooleanAtom
 
 from sottovoce.arguments import entries, whole, without_deep_recursion
@@ -33,7 +33,9 @@ from sottovoce.problem.agents import (
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.own_rows import absorbed
 from sottovoce.problem.settings import check_settings
+from sottovoce.problem.sums import Sums, sums_of
 from sottovoce.problem.text import parse_constraint, parse_expression
 
 
@@ -43,12 +45,16 @@ class CloudView:
 
     Attributes:
         groups: the agents, with the parameters that constraints use and no others.
-        constraints: the families of constraints.
-        fingerprint: a hash of all of the above; certificates and plans carry it.
+        constraints: the families of constraints that couple agents, as they were stated.
+        sums: the same constraints as sums and a public set, which is how they are kept.
+        own: constraints that name one component of one state, which its bounds keep.
+        fingerprint: a hash of agents and constraints; certificates and plans carry it.
     """
 
     groups: tuple[Group, ...]
     constraints: tuple[Constraint, ...]
+    sums: Sums
+    own: tuple[Constraint, ...]
     fingerprint: str
 
     @property
@@ -113,7 +119,7 @@ class AgentView:
 
 @final
 class Problem:
-    """Minimise ``sum_i f_i(x_i)`` subject to ``g_j(x) <= 0`` for all j and ``x_i in X_i``.
+    """Minimise ``sum_i f_i(x_i)`` subject to ``g_j(x) <= 0`` or ``= 0`` and ``x_i in X_i``.
 
     Values are checked when the problem is stated and never change afterwards.
 
@@ -121,8 +127,8 @@ class Problem:
         states: from ``states`` or ``fleet``, or a list of such.
         objectives: f_i for every agent stated by itself and one formula per fleet, in the order of
             ``states``; a formula may be text such as ``"(x1 - 9)**2 + x1"``.
-        constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev, ev.state) <= 40``, or
-            text; a mapping gives them names.
+        constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev, ev.state) <= 40``,
+            equalities such as ``equal(x[0] + x[1], 3)``, or text; a mapping gives them names.
         start: x_i(0) per agent or fleet in the same order; by default the point of X_i nearest 0.
         privacy: settings from a problem file's ``[privacy]`` table.
         schedule: settings from a problem file's ``[schedule]`` table.
@@ -151,11 +157,12 @@ class Problem:
     ) -> None:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
-        groups = _groups(states)
+        stated = _groups(states)
+        groups, families, own = absorbed(stated, _constraints(constraints, stated))
         vars(self).update(
             groups=groups,
             objectives=_objectives(objectives, groups),
-            cloud=_cloud(groups, _constraints(constraints, groups)),
+            cloud=_cloud(groups, families, own),
             start=_start(start, groups),
             privacy=MappingProxyType(check_settings("privacy", privacy)),
             schedule=MappingProxyType(check_settings("schedule", schedule)),
@@ -274,22 +281,26 @@ def _constraint(
     where = f"constraint {name}"
     if isinstance(given, Constraint):
         return _fleet_constraint(name, given, symbols, groups)
+    equality = isinstance(given, Equality)
     if isinstance(given, str):
-        expr = parse_constraint(given, symbols, where=where)
+        expr, equality = parse_constraint(given, symbols, where=where)
     elif isinstance(given, (bool, np.bool_, BooleanAtom)):
         raise ProblemError(
             f"{where} must name at least one agent, got a comparison that is always "
-            f"{bool(given)}: remove it or mend it"
+            f"{bool(given)}: remove it or mend it, and write an equality as sv.equal(left, right), "
+            "because Python answers == at once"
         )
     elif isinstance(given, LessThan | GreaterThan):
         expr = given.lts - given.gts
+    elif isinstance(given, Equality):
+        expr = given.lhs - given.rhs
     else:
         kind = f"the relation {given.rel_op}" if isinstance(given, Relational) else repr(given)
-        raise ProblemError(f"{where} must be a comparison with <= or >=, got {kind}")
+        raise ProblemError(f"{where} must be a comparison with <= or >=, or sv.equal, got {kind}")
     expr = check_expression(expr, symbols.values(), where)
     if not expr.free_symbols:
         raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
-    return Constraint(name=name, sums=(), rest=(expr,), offset=read_only([0.0]))
+    return Constraint(name=name, sums=(), rest=(expr,), offset=read_only([0.0]), equality=equality)
 
 
 def _fleet_constraint(
@@ -337,7 +348,9 @@ def _used(part: FleetSum) -> Any:
     return np.asarray(abs(part.weights).sum(axis=0)).ravel() > 0
 
 
-def _cloud(groups: tuple[Group, ...], families: tuple[Constraint, ...]) -> CloudView:
+def _cloud(
+    groups: tuple[Group, ...], families: tuple[Constraint, ...], own: tuple[Constraint, ...]
+) -> CloudView:
     used = {
         s for family in families for part in family.sums for h in part.terms for s in h.free_symbols
     }
@@ -352,8 +365,17 @@ def _cloud(groups: tuple[Group, ...], families: tuple[Constraint, ...]) -> Cloud
         for f in families
     )
     held = tuple(public.values())
+    if not constraints:
+        raise ProblemError(
+            "a problem needs at least one constraint that couples agents, got none: let every "
+            "agent minimise its objective alone"
+        )
     return CloudView(
-        groups=held, constraints=constraints, fingerprint=fingerprint(held, constraints)
+        groups=held,
+        constraints=constraints,
+        sums=sums_of(held, constraints),
+        own=own,
+        fingerprint=fingerprint(held, constraints),
     )
 
 

@@ -56,9 +56,10 @@ def _write(problem: Problem) -> dict[str, str]:
         lines += ["", "[[agents]]", f"name = {_quoted(group.name)}"]
         lines += [f"dim = {group.dim}"] if group.dim > 1 else []
         lines += [f"lower = {_bounds(group.lower)}", f"upper = {_bounds(group.upper)}"]
-    for constraint in problem.constraints:
+    for constraint in (*problem.constraints, *problem.cloud.own):
         lines += ["", "[[constraints]]", f"name = {_quoted(constraint.name)}"]
-        lines += [f"expression = {_quoted(write_constraint(constraint.rest[0]))}"]
+        text = write_constraint(constraint.rest[0], equality=constraint.equality)
+        lines += [f"expression = {_quoted(text)}"]
     for name, table in (("privacy", problem.privacy), ("schedule", problem.schedule)):
         if table:
             lines += ["", f"[{name}]", *(f"{k} = {_setting(v)}" for k, v in table.items())]

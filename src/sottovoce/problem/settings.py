@@ -68,11 +68,11 @@ _TABLES: Mapping[str, Mapping[str, Callable[[str, Any], Setting]]] = {
         "epsilon": _numbers,
         "delta": _numbers,
         "radius": _numbers,
-        "adjacency": _one_of("trajectory", "per-round", "everything"),
+        "hide": _one_of("trajectory", "offset", "everything"),
         "rounds": _count,
     },
     "schedule": {
-        "algorithm": _one_of("averaging", "tikhonov"),
+        "algorithm": _one_of("dual-averaging", "tikhonov"),
         "gamma_bar": _number,
         "alpha_bar": _number,
         "c1": _number,

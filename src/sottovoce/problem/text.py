@@ -1,6 +1,6 @@
 """Text to expressions: a parser that knows arithmetic and five functions, and nothing of Python.
 
-    constraint = sum ("<=" | ">=") sum
+    constraint = sum ("<=" | ">=" | "==") sum
     sum        = product {("+" | "-") product}
     product    = {"+" | "-"} power {("*" | "/") {"+" | "-"} power}
     power      = atom [("**" | "^") {"+" | "-"} power]
@@ -34,15 +34,14 @@ _FUNCTIONS: dict[str, Callable[..., sympy.Expr]] = {
 }
 RESERVED_NAMES = frozenset({*_FUNCTIONS, "pi", "e", "E"})
 
-_NO_EQUALITY = "an equality has no interior, so no Slater point: write <= or >="
 _COMPARISONS = {
     "<=": "",
     ">=": "",
     "<": "a constraint must include its border: write <=",
     ">": "a constraint must include its border: write >=",
-    "=": _NO_EQUALITY,
-    "==": _NO_EQUALITY,
-    "!=": "a set with a hole is not convex: write <= or >=",
+    "==": "",
+    "=": "an equality is written with ==",
+    "!=": "a set with a hole is not convex: write <=, >= or ==",
 }
 _Inner = TypeVar("_Inner")
 
@@ -70,10 +69,11 @@ def parse_expression(
 @without_deep_recursion
 def parse_constraint(
     text: str, symbols: Mapping[str, sympy.Symbol], *, where: str = ""
-) -> sympy.Expr:
-    """Read a constraint such as `x1 + x2 + x3 <= 3`; return g with g <= 0.
+) -> tuple[sympy.Expr, bool]:
+    """Read a constraint such as `x1 + x2 + x3 <= 3`; return g with g <= 0, and False.
 
-    `a <= b` gives g = a - b, and `a >= b` gives g = b - a.
+    `a <= b` gives g = a - b, `a >= b` gives g = b - a, and `a == b` gives a - b, which must be 0,
+    and True.
     Arguments and errors are those of `parse_expression`.
     """
     return _Parser(text, symbols, where).constraint()
@@ -115,12 +115,12 @@ class _Parser:
         self._expect_end()
         return self._checked(tree)
 
-    def constraint(self) -> sympy.Expr:
+    def constraint(self) -> tuple[sympy.Expr, bool]:
         left = self._sum()
         sign = self._token
-        if self._accept("<=", ">=") is None:
+        if self._accept("<=", ">=", "==") is None:
             if sign.text not in _COMPARISONS:
-                raise self._unexpected("<= or >=")
+                raise self._unexpected("<=, >= or ==")
             raise self._error(_COMPARISONS[sign.text])
         right = self._sum()
         if self._token.text in _COMPARISONS:
@@ -128,7 +128,8 @@ class _Parser:
         self._expect_end()
         if sign.text == ">=":
             left, right = right, left
-        return self._checked(self._build(sign, expressions.add, left, -right))
+        g = self._checked(self._build(sign, expressions.add, left, -right))
+        return g, sign.text == "=="
 
     def _sum(self) -> sympy.Expr:
         first = self._token

@@ -8,6 +8,8 @@ from functools import partial
 from sottovoce.errors import ProblemError
 from sottovoce.problem.gallery.chargers import chargers
 from sottovoce.problem.gallery.coupled import coupled
+from sottovoce.problem.gallery.dispatch import KNOWN as _KNOWN_DISPATCH
+from sottovoce.problem.gallery.dispatch import dispatch
 from sottovoce.problem.gallery.hock_schittkowski import KNOWN as _KNOWN_HOCK_SCHITTKOWSKI
 from sottovoce.problem.gallery.hock_schittkowski import NUMBERS as _NUMBERS
 from sottovoce.problem.gallery.hock_schittkowski import hock_schittkowski
@@ -20,6 +22,7 @@ __all__ = [
     "KnownOptimum",
     "chargers",
     "coupled",
+    "dispatch",
     "get",
     "hock_schittkowski",
     "known",
@@ -31,10 +34,12 @@ _PROBLEMS: dict[str, Callable[[], Problem]] = {
     "paper": paper,
     **{f"hs{number}": partial(hock_schittkowski, number) for number in _NUMBERS},
     "coupled": coupled,
+    "dispatch": dispatch,
     "chargers": chargers,
 }
 _KNOWN = {
     "paper": _KNOWN_PAPER,
+    "dispatch": _KNOWN_DISPATCH,
     **{f"hs{number}": optimum for number, optimum in _KNOWN_HOCK_SCHITTKOWSKI.items()},
 }
 

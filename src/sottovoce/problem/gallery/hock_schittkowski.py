@@ -1,33 +1,36 @@
-"""Convex test problems of Hock and Schittkowski, one agent per variable.
+"""Convex test problems of Hock and Schittkowski, one agent per variable where the objective allows.
 
 W. Hock and K. Schittkowski, "Test Examples for Nonlinear Programming Codes", Lecture Notes in
 Economics and Mathematical Systems 187, Springer, 1981. Constraints are turned round to
-``g_j(x) <= 0``, and constants of the objective belong to the first agent. Problems 10, 11, 22 and
-43 have no bounds in the book: here each variable lies in [-10, 10], which holds the book's start
-and the optimum with room to spare, so the optimum stays the book's.
+``g_j(x) <= 0``, and constants of the objective belong to the first agent. Variables that meet in a
+term of the objective (48, 51, 52 and 53) are components of one agent's state. Problems 10, 11, 22,
+43, 48, 51 and 52 have no bounds in the book: here each variable lies in [-10, 10], which holds the
+book's start and the optimum with room to spare, so the optimum stays the book's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import log, sqrt
 
 import sympy as sp
 
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import states
+from sottovoce.problem.constraints import equal
 from sottovoce.problem.gallery.optimum import KnownOptimum
 from sottovoce.problem.problem import Problem
 
-NUMBERS = (10, 11, 21, 22, 34, 43, 66, 72)
+NUMBERS = (10, 11, 21, 22, 34, 43, 48, 51, 52, 53, 66, 72)
 
 
 def hock_schittkowski(number: int) -> Problem:
-    """Return problem ``number`` of the book, one of 10, 11, 21, 22, 34, 43, 66 and 72."""
+    """Return problem ``number`` of the book, one of those in ``NUMBERS``."""
     if not isinstance(number, int) or number not in NUMBERS:
         raise ProblemError(
             f"number must be one of {', '.join(map(str, NUMBERS))}, got {number}: "
-            "the other problems are not convex with inequalities alone, or not in this gallery"
+            "the other problems are not convex, or not in this gallery"
         )
     return _PROBLEMS[number]()
 
@@ -97,6 +100,29 @@ def _hs43() -> Problem:
     )
 
 
+def _hs48() -> Problem:
+    x = states(3, lower=-10, upper=10, dim=[1, 2, 2])
+    a, (b, c), (d, e) = x
+    return Problem(
+        states=x,
+        objectives=[(a - 1) ** 2, (b - c) ** 2, (d - e) ** 2],
+        constraints=[equal(a + b + c + d + e, 5), equal(c - 2 * (d + e), -3)],
+        start=[3, [5, -3], [2, -2]],
+    )
+
+
+def _with_three_equalities(slope: int, right: int, start: list[float]) -> Problem:
+    """Problems 51, 52 and 53: one form, two numbers and a start apart."""
+    x = states(3, lower=-10, upper=10, dim=[3, 1, 1])
+    (a, b, c), d, e = x
+    return Problem(
+        states=x,
+        objectives=[(slope * a - b) ** 2 + (b + c - 2) ** 2, (d - 1) ** 2, (e - 1) ** 2],
+        constraints=[equal(a + 3 * b, right), equal(c + d - 2 * e, 0), equal(b - e, 0)],
+        start=[start[:3], start[3], start[4]],
+    )
+
+
 def _hs66() -> Problem:
     x = states(3, lower=0, upper=[100, 100, 10])
     return Problem(
@@ -134,6 +160,20 @@ def _known() -> dict[int, KnownOptimum]:
         22: (1.0, (1.0, 1.0), (2.0 / 3.0, 2.0 / 3.0), 1e-9),
         34: (-log(ten), (log(ten), ten, 10.0), (1.0 / ten, 0.1 / ten), 1e-9),
         43: (-44.0, (0.0, 1.0, 2.0, -1.0), (1.0, 0.0, 2.0), 1e-9),
+        48: (0.0, (1.0,) * 5, (0.0, 0.0), 1e-9),
+        51: (0.0, (1.0,) * 5, (0.0, 0.0, 0.0), 1e-9),
+        52: (
+            1859 / 349,
+            (-33 / 349, 11 / 349, 180 / 349, -158 / 349, 11 / 349),
+            (1144 / 349, 1014 / 349, -2704 / 349),
+            1e-9,
+        ),
+        53: (
+            176 / 43,
+            (-33 / 43, 11 / 43, 27 / 43, -5 / 43, 11 / 43),
+            (88 / 43, 96 / 43, -256 / 43),
+            1e-9,
+        ),
         66: (
             0.5181632741,
             (0.1841264879, 1.202167873, 3.327322322),
@@ -165,6 +205,10 @@ _PROBLEMS: dict[int, Callable[[], Problem]] = {
     22: _hs22,
     34: _hs34,
     43: _hs43,
+    48: _hs48,
+    51: partial(_with_three_equalities, 1, 4, [2.5, 0.5, 2.0, -1.0, 0.5]),
+    52: partial(_with_three_equalities, 4, 0, [2.0] * 5),
+    53: partial(_with_three_equalities, 1, 0, [2.0] * 5),
     66: _hs66,
     72: _hs72,
 }

@@ -1,0 +1,259 @@
+"""What couples agents, as sums and a public set: ``s(x) = sum_i h_i(x_i)`` must lie in C.
+
+Every stated constraint becomes some sums of terms that name one agent each, and a set that these
+sums must lie in: an interval where the terms already are a sum, a region ``{phi(u) <= 0}`` of
+several sums where the constraint mixes agents. Only noisy sums are ever released, so that of
+several ways to write a constraint the one with the fewest sums is taken.
+
+    as it is written                       sums                      C
+    sum_i h_i(x_i) <= b                    that sum                  s <= b
+    a'x == b                               a'x                       s = b
+    log(sum_i h_i) <= c, sqrt(...) <= c    sum_i h_i                 s <= e^c, s <= c^2
+    (a'x)^2 <= c                           a'x                       -sqrt(c) <= s <= sqrt(c)
+    x'Qx + q'x <= c                        U x with U'U = Q          |u - m|^2 <= r^2
+    Phi(a'x, b'x, ...) + sum_i h_i <= c    a'x, b'x, ..., sum_i h_i  Phi(u) + v <= c
+
+The last row always works: a state by itself is such an ``a'x``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import sympy as sp
+
+from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.decompose import (
+    AS_STATED,
+    Owners,
+    decompose,
+    named,
+    require_affine,
+    separated,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Region:
+    """Sums that a public convex set holds together: ``phi(u) <= 0``.
+
+    Attributes:
+        name: what people call the stated constraint.
+        stated: its row of g, from 0.
+        rows: the sums u, from 0.
+        symbols: what phi calls them.
+        phi: convex, and nondecreasing in every sum whose terms are not affine.
+    """
+
+    name: str
+    stated: int
+    rows: tuple[int, ...]
+    symbols: tuple[sp.Symbol, ...]
+    phi: sp.Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Which sums a family of stated constraints became.
+
+    Attributes:
+        name: the family's.
+        first: its first sum, from 0; row r of a family of several rows has its sum at
+            ``first + r``.
+        count: how many sums it became.
+        as_stated: whether its rows were sums already, so that their prices are its multipliers.
+        how: how it was written as sums, for people.
+    """
+
+    name: str
+    first: int
+    count: int
+    as_stated: bool
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sums:
+    """The sums that couple agents and the set C that they must lie in.
+
+    Attributes:
+        families: rows ``sum_i h_i(x_i)``, in order; their offsets are 0, and every term of a
+            formula over named agents names one of them.
+        lower: least value of each sum, shape (p,); minus infinity where C has no such bound.
+        upper: largest value, likewise.
+        regions: what else holds sums; no sum is in two of them, and one that is in a region has
+            no bounds.
+        origins: for each stated family of constraints, which sums it became and why.
+    """
+
+    families: tuple[Constraint, ...]
+    lower: Array
+    upper: Array
+    regions: tuple[Region, ...]
+    origins: tuple[Origin, ...]
+
+    @property
+    def count(self) -> int:
+        """The number of sums p."""
+        return int(self.lower.size)
+
+    def labels(self) -> list[str]:
+        """What people call the sums, in order."""
+        return [family.label(r) for family in self.families for r in range(family.rows)]
+
+    @property
+    def free(self) -> bool:
+        """Whether all stated constraints were sums already, so that prices are multipliers."""
+        return all(origin.as_stated for origin in self.origins)
+
+
+def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
+    """Write all constraints as sums and a public set.
+
+    Args:
+        groups: the agents.
+        constraints: as they were stated.
+
+    Raises:
+        ProblemError: if an equality is not affine.
+    """
+    owners = {s: group.name for group in groups if group.count == 1 for s in group.symbols}
+    made = _Making()
+    for stated in constraints:
+        if stated.sums:
+            made.add_fleets(stated, owners)
+        else:
+            made.add_named(stated, owners)
+    return Sums(
+        families=tuple(made.families),
+        lower=read_only(np.concatenate(made.lower)),
+        upper=read_only(np.concatenate(made.upper)),
+        regions=tuple(made.regions),
+        origins=tuple(made.origins),
+    )
+
+
+def contributions(sums: Sums, group: Group) -> Mapping[int, sp.Expr]:
+    """Return ``h_oi`` of a named agent by the sums o, from 0, that it takes part in."""
+    own = set(group.symbols)
+    found: dict[int, sp.Expr] = {}
+    first = 0
+    for family in sums.families:
+        for row, formula in enumerate(family.rest):
+            terms = [t for t in sp.Add.make_args(formula) if t.free_symbols & own]
+            if terms:
+                found[first + row] = sp.Add(*terms)
+        first += family.rows
+    return found
+
+
+class _Making:
+    """Sums in the making."""
+
+    def __init__(self) -> None:
+        self.families: list[Constraint] = []
+        self.lower: list[Array] = []
+        self.upper: list[Array] = []
+        self.regions: list[Region] = []
+        self.origins: list[Origin] = []
+        self.rows = 0
+        self.stated = 0
+
+    def add_named(self, stated: Constraint, owners: Owners) -> None:
+        """A constraint over named agents."""
+        g = stated.rest[0] + (sp.Float(float(stated.offset[0])) if stated.offset[0] else 0)
+        found = decompose(g, owners, name=stated.name, equality=stated.equality)
+        first = self.rows
+        if found.phi is not None:
+            self._hold(stated, 0, range(first, first + len(found.sums)), *found.phi)
+        self._family(stated.name, found.sums, found.lower, found.upper)
+        self._came(stated, first, found.how, as_stated=found.as_stated)
+
+    def add_fleets(self, stated: Constraint, owners: Owners) -> None:
+        """A family with fleets is a sum already, but for what mixes named agents beside them."""
+        if stated.equality:
+            for row in range(stated.rows):
+                _require_affine_row(stated, row)
+        first = self.rows
+        rest = [_plain(formula, owners) for formula in stated.rest]
+        split = [separated(formula, owners) for formula in rest]
+        constants = np.array([float(c) for _, c, _ in split] or np.zeros(stated.rows))
+        bound = -(stated.offset + constants)
+        mixing = {row: named(rest[row], owners) for row, found in enumerate(split) if found[2]}
+        high = bound.copy()
+        high[list(mixing)] = np.inf
+        kept = tuple(
+            mixing[row].rest if row in mixing else sp.Add(*parts.values())
+            for row, (parts, _, _) in enumerate(split)
+        )
+        zero = read_only(np.zeros(stated.rows))
+        low = bound.copy() if stated.equality else np.full(stated.rows, -np.inf)
+        self._take(replace(stated, rest=kept, offset=zero, equality=False), low, high)
+        for row, found in mixing.items():
+            v = sp.Symbol("total")
+            rows = (first + row, *range(self.rows, self.rows + len(found.names)))
+            phi = found.phi + v + sp.Float(stated.offset[row])
+            self._hold(stated, row, rows, (v, *found.names.values()), phi)
+            free = (np.inf,) * len(found.names)
+            name = f"{stated.label(row)} mixed"
+            self._family(name, tuple(found.names), tuple(-f for f in free), free)
+        how = AS_STATED if stated.rows == 1 else f"{stated.rows} sums as stated"
+        if mixing:
+            how = f"{self.rows - first} sums: over the fleet, and of what mixes agents beside it"
+        self._came(stated, first, how, as_stated=not mixing)
+
+    def _came(self, stated: Constraint, first: int, how: str, *, as_stated: bool) -> None:
+        count = self.rows - first
+        self.origins.append(
+            Origin(name=stated.name, first=first, count=count, as_stated=as_stated, how=how)
+        )
+        self.stated += stated.rows
+
+    def _hold(
+        self,
+        stated: Constraint,
+        row: int,
+        rows: Sequence[int],
+        symbols: tuple[sp.Symbol, ...],
+        phi: sp.Expr,
+    ) -> None:
+        self.regions.append(
+            Region(
+                name=stated.label(row),
+                stated=self.stated + row,
+                rows=tuple(rows),
+                symbols=symbols,
+                phi=phi,
+            )
+        )
+
+    def _family(
+        self, name: str, sums: Sequence[sp.Expr], lower: Sequence[float], upper: Sequence[float]
+    ) -> None:
+        offset = read_only(np.zeros(len(sums)))
+        family = Constraint(name=name, sums=(), rest=tuple(sums), offset=offset)
+        self._take(family, np.array(lower), np.array(upper))
+
+    def _take(self, family: Constraint, lower: Array, upper: Array) -> None:
+        self.families.append(family)
+        self.lower.append(lower)
+        self.upper.append(upper)
+        self.rows += family.rows
+
+
+def _plain(formula: sp.Expr, owners: Owners) -> sp.Expr:
+    """A formula multiplied out if that is all it takes to separate agents."""
+    expanded = sp.expand(formula)
+    return formula if separated(expanded, owners)[2] else expanded
+
+
+def _require_affine_row(stated: Constraint, row: int) -> None:
+    terms = [part.terms[row % len(part.terms)] for part in stated.sums]
+    states = {s for part in stated.sums for s in part.group.symbols}
+    for formula in (*stated.rest[row : row + 1], *terms):
+        moving = formula.free_symbols & states or formula.free_symbols
+        if any(sp.expand(sp.diff(formula, s)).free_symbols & moving for s in moving):
+            require_affine(stated.label(row), formula)

@@ -1,0 +1,138 @@
+"""Public constraints on one component of one state: bounds, not sums."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sottovoce as sv
+from sottovoce.errors import ProblemError
+
+
+def problem(*own: Any, lower: Any = -5.0, upper: Any = 5.0) -> sv.Problem:
+    x = sv.states(2, lower=lower, upper=upper, dim=[1, 2])
+    y, z = x[1]
+    rows = [row(x[0]) if callable(row) else row for row in own]
+    return sv.Problem(
+        states=x, objectives=[x[0] ** 2, y**2 + z**2], constraints=[*rows, x[0] + y - z <= 3]
+    )
+
+
+def box(stated: sv.Problem) -> tuple[float, float]:
+    group = stated.cloud.groups[0]
+    return float(group.lower[0, 0]), float(group.upper[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (lambda x: x <= 2, (-5.0, 2.0)),
+        (lambda x: -2 * x <= 3, (-1.5, 5.0)),
+        (lambda x: x**2 <= 4, (-2.0, 2.0)),
+        (lambda x: (x - 1) ** 2 + x <= 1, (0.0, 1.0)),
+        (lambda x: sv.exp(x) <= math.e, (-5.0, 1.0)),
+        (lambda x: -sv.log(x) <= 0, (1.0, 5.0)),
+        (lambda x: sv.equal(3 * x, 1.5), (0.5, 0.5)),
+        ("x1 == 2", (2.0, 2.0)),
+        (lambda x: x <= 99, (-5.0, 5.0)),
+    ],
+)
+def test_a_constraint_on_one_component_is_a_bound(row: Any, expected: tuple[float, float]) -> None:
+    found = problem(row)
+    assert box(found) == pytest.approx(expected, abs=1e-14)
+    assert [family.name for family in found.constraints] == ["g2"]
+    assert [family.name for family in found.cloud.own] == ["g1"]
+    assert found.cloud.sums.labels() == ["g2"]
+
+
+def test_a_component_of_a_vector_is_bounded_alone() -> None:
+    x = sv.states(2, lower=-5, upper=5, dim=[1, 2])
+    stated = sv.Problem(
+        states=x,
+        objectives=[x[0], x[1][0]],
+        constraints=[x[1][1] ** 2 <= 9, x[0] + x[1][0] + x[1][1] <= 1],
+    )
+    np.testing.assert_allclose(stated.cloud.groups[1].lower, [[-5, -3]])
+    np.testing.assert_allclose(stated.cloud.groups[1].upper, [[5, 3]])
+
+
+def test_several_such_constraints_meet() -> None:
+    assert box(problem(lambda x: x <= 2, lambda x: x >= -1, lambda x: x**2 <= 2.25)) == (-1.0, 1.5)
+
+
+@pytest.mark.parametrize(
+    "row", [lambda x: x <= -6, lambda x: x**2 <= -1, lambda x: sv.equal(x, 7), lambda x: x >= 9]
+)
+def test_one_that_never_holds_is_refused(row: Any) -> None:
+    with pytest.raises(
+        ProblemError, match=r"constraint g1 must hold somewhere between .* got none"
+    ):
+        problem(row)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.floats(0.1, 5),
+    st.floats(-4, 4),
+    st.floats(0.01, 8),
+    st.sampled_from(["square", "exp", "four"]),
+)
+def test_the_bound_is_the_last_float_that_holds(
+    scale: float, centre: float, level: float, kind: str
+) -> None:
+    t = sp.Symbol("x1")
+    formula: Any = {
+        "square": lambda s: scale * (s - centre) ** 2,
+        "exp": lambda s: sp.exp(scale * (s - centre) / 4) - 1,
+        "four": lambda s: scale * (s - centre) ** 4 / 10 + s / 50 - centre / 50,
+    }[kind]
+    found = problem(lambda x: formula(x) <= level)
+    value: Any = sp.lambdify(t, formula(t) - level, modules="math")
+    low, high = box(found)
+    for inside in (low, high):
+        assert value(inside) <= 1e-9
+    for edge, way in ((low, -np.inf), (high, np.inf)):
+        beyond = float(edge)
+        for _ in range(4):
+            beyond = float(np.nextafter(beyond, way))
+        if -5 <= beyond <= 5 and edge not in (-5.0, 5.0):
+            assert value(beyond) > -1e-12
+
+
+def test_one_that_may_not_be_convex_stays_a_constraint() -> None:
+    kept = problem(lambda x: x**3 <= 1)
+    assert [family.name for family in kept.constraints] == ["g1", "g2"]
+    assert kept.cloud.own == ()
+
+
+def test_a_problem_without_coupling_is_refused() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    with pytest.raises(ProblemError, match="at least one constraint that couples agents, got none"):
+        sv.Problem(states=x, objectives=list(x), constraints=[x[0] <= 0.5, x[1] <= 0.5])
+
+
+def test_such_constraints_survive_a_folder(tmp_path: Path) -> None:
+    stated = problem(lambda x: x**2 <= 4, "x2[1] >= -1")
+    sv.save_problem(stated, tmp_path / "p")
+    again = sv.load_problem(tmp_path / "p")
+    assert again.fingerprint == stated.fingerprint
+    assert {family.name for family in again.cloud.own} == {"g1", "g2"}
+
+
+def test_the_optimum_respects_them_without_a_multiplier() -> None:
+    x = sv.states(2, lower=-5, upper=5)
+    stated = sv.Problem(
+        states=x,
+        objectives=[(x[0] - 4) ** 2, x[1] ** 2],
+        constraints=[x[0] + x[1] <= 9, x[0] ** 2 <= 4],
+    )
+    found = sv.saddle_point(stated)
+    assert found.x == pytest.approx([2.0, 0.0], abs=1e-9)
+    assert found.mu == pytest.approx([0.0], abs=1e-9)
