@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certify.certificate import certify
+from sottovoce.certify.certificate import TOLERANCE, certify
 from sottovoce.certify.gradients import gradient_entries
+from sottovoce.certify.paper_constants import paper_constants
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.problem.problem import Problem
 
@@ -18,9 +19,7 @@ def status(certificate: sv.Certificate, name: str) -> str:
 
 
 def outputs(problem: Problem) -> list[sp.Expr]:
-    g = [row for family in problem.constraints for row in family.rest]
-    released = [e for e in gradient_entries(problem.cloud) if e.kind == "released"]
-    return [*g, *(e.formula for e in released)]
+    return [row for family in problem.cloud.sums.families for row in family.rest]
 
 
 def sampled(problem: Problem, certificate: sv.Certificate, points: int) -> np.ndarray:
@@ -56,7 +55,7 @@ def test_gallery_sensitivities_are_within_one_percent_and_never_below_what_is_se
 
 
 def test_the_papers_constants_come_out_over_the_original_box() -> None:
-    constants = certify(sv.gallery.paper()).paper
+    constants = paper_constants(sv.gallery.paper().cloud, tolerance=TOLERANCE)
     assert constants is not None
     assert constants.k_g.upper == pytest.approx(472.674613, abs=5e-7)
     assert constants.column_sensitivity == pytest.approx(333.934292, abs=5e-7)
@@ -75,7 +74,7 @@ def test_every_assumption_of_the_paper_is_settled() -> None:
     assert status(certificate, "regular and unique saddle point") == "numerical"
 
 
-def test_separable_gradients_stay_at_home_and_coupled_ones_are_released() -> None:
+def test_the_papers_release_knows_whose_gradients_others_move() -> None:
     kinds = {(e.row, e.column): e.kind for e in gradient_entries(sv.gallery.paper().cloud)}
     assert kinds[0, 0] == "public"
     assert kinds[1, 4] == "own"
@@ -84,10 +83,9 @@ def test_separable_gradients_stay_at_home_and_coupled_ones_are_released() -> Non
     coupled = Problem(
         states=x, objectives=[x[0], x[1]], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
     )
-    certificate = certify(coupled, tighten=False)
-    assert [e.kind for e in certificate.gradients] == ["released", "released"]
-    # The influence of x2 on dg/dx1 is 20, ten times the second derivative by x1 itself.
-    np.testing.assert_allclose(certificate.sensitivity.dense()[1], [2.0, 20.0], rtol=1e-9)
+    assert [e.kind for e in gradient_entries(coupled.cloud)] == ["released", "released"]
+    # Only the sum x1 + 10 x2 is ever released by default, whatever its square does.
+    np.testing.assert_allclose(certify(coupled).sensitivity.dense(), [[1.0, 10.0]], rtol=1e-9)
 
 
 def test_hard_constraints_over_a_large_box_stay_within_five_percent() -> None:
@@ -99,9 +97,12 @@ def test_hard_constraints_over_a_large_box_stay_within_five_percent() -> None:
     )
     certificate = certify(problem, tighten=False)
     assert certificate.sensitivity.gap() <= 0.05
-    top = certificate.sensitivity.dense()[:2].max(axis=1)
-    assert top[0] == pytest.approx(1.0, rel=0.05)
-    assert top[1] == pytest.approx(10 / np.sqrt(101), rel=0.05)
+    # The sums inside the logarithm and the root: exp(10) and 2 x 10 at most.
+    top = certificate.sensitivity.dense().max(axis=1)
+    assert top == pytest.approx([np.exp(10), 20.0], rel=0.05)
+    # What the constraints imply is far less: exp(x) <= e^5.
+    kept = certify(problem).sensitivity.dense().max(axis=1)
+    assert kept[0] == pytest.approx(np.exp(5), rel=0.2)
 
 
 def test_the_cloud_can_certify_without_objectives() -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.errors import BudgetError, InputError
-from sottovoce.privacy.adjacency import Adjacency
 from sottovoce.privacy.allocate import spent
 from sottovoce.privacy.charge import Charge, Protected, amount
 from sottovoce.privacy.exact_mu import BITS, ratio_up
+from sottovoce.privacy.hide import Kind
 
 DISTANCES = st.floats(1e-9, 1e9)
 PARAMETERS = st.just(0.0) | st.floats(1e-30, 1e6)
@@ -54,55 +54,48 @@ def test_charges_are_exact_up_to_the_last_of_a_hundred_bits(
 ) -> None:
     allowance = min(mu * share, mu)
     charge = Charge(
-        agent="pump", protected=Protected("per-round", planned), mu=mu, allowance=allowance
+        agent="pump", protected=Protected("offset", planned), mu=mu, allowance=allowance
     )
     ratio = Fraction(protected) / Fraction(planned)
     exact = ratio * Fraction(mu) + max(Fraction(0), 1 - ratio) * Fraction(allowance)
-    got = charged(charge, Protected("per-round", protected))
+    got = charged(charge, Protected("offset", protected))
     assert 0 <= got - exact < Fraction(1, 2**BITS)
 
 
-@pytest.mark.parametrize("adjacency", ["trajectory", "per-round"])
-def test_a_plan_is_charged_what_its_noise_reveals_at_every_other_radius(
-    adjacency: str,
-) -> None:
+@pytest.mark.parametrize("make", [sv.Trajectory, sv.Offset])
+def test_a_plan_is_charged_what_its_noise_reveals_at_every_other_radius(make: Any) -> None:
     certificate = sv.certify(sv.gallery.paper().cloud)
     planned = np.linspace(0.5, 1.5, certificate.cloud.agents)
     T = 1000
-    plan = sv.plan(
-        certificate, epsilon=1.0, delta=1e-6, radius=planned, adjacency=adjacency, rounds=T
-    )
+    plan = sv.plan(certificate, epsilon=1.0, delta=1e-6, hide=make(radius=planned, rounds=T))
     charges = plan.charges()
     assert [c.agent for c in charges] == plan.cloud.agent_labels()
     assert [c.mu for c in charges] == plan.gdp_mu.tolist()
     for radius in (1e-6, 0.01, 0.5, 1.0, 20.0):
-        reach = np.full(planned.size, radius * (1.0 if adjacency == "trajectory" else T**0.5))
-        there = spent(
-            certificate.sensitivity, plan.sigma, reach, certificate.evaluation_error, plan.rounds
-        )
+        reach = np.full(planned.size, radius * (1.0 if make is sv.Trajectory else T**0.5))
+        errors = certificate.contributions.error
+        there = spent(certificate.sensitivity, plan.sigma, reach, errors, plan.rounds)
         for charge, needed, b in zip(charges, there.tolist(), planned, strict=True):
-            got = charged(charge, Protected(plan.adjacency, radius))
+            got = charged(charge, Protected(plan.hide.kind, radius))
             assert got >= Fraction(needed) * Fraction(1 - 2.0**-45)  # spent() rounds up itself
             # Beyond b rounding is charged as if it grew too.
             slack = charge.allowance * max(0.0, radius / b - 1)
             assert float(got) <= needed * (1 + 1e-9) + slack * (1 + 1e-9)
 
 
-KINDS: tuple[Adjacency, ...] = get_args(Adjacency)
-SOUND = {("trajectory", "trajectory"), ("trajectory", "per-round"), ("trajectory", "everything"),
-         ("per-round", "per-round"), ("per-round", "everything"),
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SOUND = {("trajectory", "trajectory"), ("trajectory", "offset"), ("trajectory", "everything"),
+         ("offset", "offset"), ("offset", "everything"),
          ("everything", "everything")}  # fmt: skip
 
 
-def of(kind: Adjacency, radius: float) -> Protected:
+def of(kind: Kind, radius: float) -> Protected:
     return Protected(kind, None if kind == "everything" else radius)
 
 
 @pytest.mark.parametrize("run", KINDS)
 @pytest.mark.parametrize("account", KINDS)
-def test_only_runs_that_speak_of_all_protected_pairs_are_charged(
-    account: Adjacency, run: Adjacency
-) -> None:
+def test_only_runs_that_speak_of_all_protected_pairs_are_charged(account: Kind, run: Kind) -> None:
     charge = Charge(agent="pump", protected=of(run, 2.0), mu=0.5, allowance=0.0)
     if (account, run) in SOUND:
         scaled = "everything" not in (account, run)
@@ -117,12 +110,12 @@ def test_only_runs_that_speak_of_all_protected_pairs_are_charged(
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Protected(cast("Any", "nearby"), 1.0), "adjacency must be one of"),
+        (lambda: Protected(cast("Any", "nearby"), 1.0), "hide must be one of"),
         (lambda: Protected("trajectory"), "radius must be given"),
         (lambda: Protected("everything", 1.0), "radius must not be given"),
-        (lambda: Protected("per-round", 0.0), "radius must lie in"),
-        (lambda: Protected("per-round", math.nan), "radius must lie in"),
-        (lambda: Protected("per-round", math.inf), "radius must lie in"),
+        (lambda: Protected("offset", 0.0), "radius must lie in"),
+        (lambda: Protected("offset", math.nan), "radius must lie in"),
+        (lambda: Protected("offset", math.inf), "radius must lie in"),
         (lambda: cost(agent=""), "non-empty string"),
         (lambda: cost(mu=math.nan), r"mu of agent 'pump' must lie in \[0, 1e\+100\]"),
         (lambda: cost(mu=-1.0), "mu of agent 'pump' must lie in"),

@@ -24,7 +24,7 @@ Store = dict[int, bytes]
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     made = Ledger(tmp_path / "ledger")
-    made.grant("pump", 1.0, 1e-6, adjacency="trajectory", radius=1.0)
+    made.grant("pump", 1.0, 1e-6, hide="trajectory", radius=1.0)
     return made
 
 

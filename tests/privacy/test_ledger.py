@@ -27,7 +27,7 @@ BUDGET = mu_of(1.0, 1e-6)
 
 
 WITHIN_1 = Protected("trajectory", 1.0)
-AS_PLANNED: dict[str, Any] = {"adjacency": "trajectory", "radius": 1.0}
+AS_PLANNED: dict[str, Any] = {"hide": "trajectory", "radius": 1.0}
 
 
 def costs(mus: Mapping[str, float], protected: Protected = WITHIN_1) -> list[Charge]:
@@ -165,7 +165,7 @@ def test_spend_refuses_an_agent_that_is_charged_twice(ledger: Ledger) -> None:
 
 def test_runs_of_other_radii_are_charged_in_units_of_the_account(ledger: Ledger) -> None:
     """A promise for a thousandth of the distance is a thousand times weaker."""
-    ledger.grant(["near", "far"], 2.0, 1e-6, adjacency="trajectory", radius=1.0)
+    ledger.grant(["near", "far"], 2.0, 1e-6, hide="trajectory", radius=1.0)
     near = costs({"near": 0.0001}, Protected("trajectory", 0.001))
     ledger.spend("run", [*near, *costs({"far": 0.1})])
     assert ledger.spent("near") == pytest.approx(0.1, rel=1e-15)
@@ -176,8 +176,8 @@ def test_runs_of_other_radii_are_charged_in_units_of_the_account(ledger: Ledger)
 
 
 def test_a_run_of_an_adjacency_that_bounds_nothing_is_refused(ledger: Ledger) -> None:
-    ledger.grant("pump", 2.0, 1e-6, adjacency="everything")
-    for kind in ("trajectory", "per-round"):
+    ledger.grant("pump", 2.0, 1e-6, hide="everything")
+    for kind in ("trajectory", "offset"):
         with pytest.raises(BudgetError, match=f"account for everything, and a run for {kind} with"):
             ledger.spend(kind, costs({"pump": 0.1}, Protected(kind, 100.0)))
     assert ledger.history() == ()
@@ -187,18 +187,18 @@ def test_a_run_of_an_adjacency_that_bounds_nothing_is_refused(ledger: Ledger) ->
 
 
 def test_another_grant_charges_the_history_anew_for_what_is_then_protected(ledger: Ledger) -> None:
-    ledger.grant(["pump", "valve"], 1.0, 1e-6, adjacency="per-round", radius=1.0)
-    ledger.spend("a", costs({"pump": 0.03, "valve": 0.1}, Protected("per-round", 1.0)))
-    ledger.spend("b", costs({"pump": 0.04}, Protected("per-round", 1.0)))
-    ledger.grant("pump", 1.0, 1e-6, adjacency="trajectory", radius=3.0)
+    ledger.grant(["pump", "valve"], 1.0, 1e-6, hide="offset", radius=1.0)
+    ledger.spend("a", costs({"pump": 0.03, "valve": 0.1}, Protected("offset", 1.0)))
+    ledger.spend("b", costs({"pump": 0.04}, Protected("offset", 1.0)))
+    ledger.grant("pump", 1.0, 1e-6, hide="trajectory", radius=3.0)
     assert ledger.spent("pump") == pytest.approx(0.15, rel=1e-15)
     assert ledger.account("pump").spent_per_radius == pytest.approx(0.05, rel=1e-15)
     assert ledger.spent("valve") == 0.1
     before = ledger.accounts()
     with pytest.raises(BudgetError, match="must cover what is already spent"):
-        ledger.grant("pump", 1.0, 1e-6, adjacency="per-round", radius=100.0)
-    with pytest.raises(BudgetError, match=r"a run for per-round within 1\.0 bounds nothing"):
-        ledger.grant("pump", 9.0, 1e-6, adjacency="everything")
+        ledger.grant("pump", 1.0, 1e-6, hide="offset", radius=100.0)
+    with pytest.raises(BudgetError, match=r"a run for offset within 1\.0 bounds nothing"):
+        ledger.grant("pump", 9.0, 1e-6, hide="everything")
     assert ledger.accounts() == before
 
 

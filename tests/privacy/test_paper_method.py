@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certify.certificate import TOLERANCE, Certificate, certify
+from sottovoce.certify.paper_constants import paper_constants
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
+from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.paper_method import Constants
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
-from sottovoce.problem.constraints import total
+from sottovoce.problem.agents import Array, fleet, states
+from sottovoce.problem.constraints import equal, total
 from sottovoce.problem.problem import Problem
 
 EPSILON, DELTA = math.log(3), 0.05
@@ -37,50 +39,67 @@ def coupled() -> Certificate:
 
 
 def made(certificate: Certificate, **change: Any) -> NoisePlan:
-    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "radius": 1.0, "method": "paper"}
-    return plan(certificate, **(asked | change))
+    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "method": "paper"}
+    hide = Trajectory(radius=change.pop("radius", 1.0))
+    return plan(certificate, **(asked | {"hide": hide} | change))
+
+
+def values(plan_: NoisePlan) -> Array:
+    """The noise of every constraint's value."""
+    return np.array([o.sigma for o in plan_.outputs if o.kind == "value"])
+
+
+def gradients(plan_: NoisePlan) -> list[tuple[int, int, float]]:
+    """Row, column and noise of every released entry of the gradient."""
+    return [(o.row, o.column, o.sigma) for o in plan_.outputs if o.column is not None]
 
 
 def test_sigma_never_falls_below_the_theorems(paper: Certificate) -> None:
     found = made(paper, radius=0.3)
-    assert paper.paper is not None
+    known = paper_constants(paper.cloud, tolerance=TOLERANCE)
+    assert known is not None
     factor = Fraction(kappa(EPSILON, DELTA)) * Fraction(0.3)
-    for sigma in found.sigma_g:
-        assert Fraction(float(sigma)) >= factor * Fraction(paper.paper.k_g.upper)
-    owners = found.gradient_columns
-    for agent, sigma in zip(owners, found.gradient_sigma, strict=True):
-        assert Fraction(float(sigma)) >= factor * Fraction(paper.paper.k_prime[agent].upper)
+    for sigma in values(found):
+        assert Fraction(float(sigma)) >= factor * Fraction(known.k_g.upper)
+    for _, agent, sigma in gradients(found):
+        assert Fraction(float(sigma)) >= factor * Fraction(known.k_prime[agent].upper)
 
 
 def test_certified_constants_give_the_recomputed_noise(paper: Certificate) -> None:
     found = made(paper)
     factor = 1.7563398731
-    assert found.sigma_g == pytest.approx(np.full(4, factor * 472.674613), rel=6e-3)
-    assert sorted(set(found.gradient_columns.tolist())) == [2, 4, 5, 6]
-    each = dict(zip(found.gradient_columns.tolist(), found.gradient_sigma, strict=True))
+    assert values(found) == pytest.approx(np.full(4, factor * 472.674613), rel=6e-3)
+    each = {column: sigma for _, column, sigma in gradients(found)}
+    assert sorted(each) == [2, 4, 5, 6]
     assert [each[c] / factor for c in (2, 4)] == pytest.approx([2, 2], rel=6e-3)
     assert [each[c] / factor for c in (5, 6)] == pytest.approx([100.019998] * 2, rel=6e-3)
     assert found.domain == paper.cloud.groups
 
 
 def test_every_entry_is_noised_zero_entries_included(paper: Certificate) -> None:
-    found = made(paper)
-    pairs = list(zip(found.gradient_rows.tolist(), found.gradient_columns.tolist(), strict=True))
+    pairs = [(row, column) for row, column, _ in gradients(made(paper))]
     assert sorted(pairs) == [(row, column) for row in range(4) for column in (2, 4, 5, 6)]
+
+
+def test_outputs_name_what_is_released(paper: Certificate) -> None:
+    outputs = made(paper).outputs
+    assert [o.name for o in outputs if o.kind == "value"] == ["g1", "g2", "g3", "g4"]
+    assert "d g2 / d x5" in [o.name for o in outputs if o.kind == "gradient"]
 
 
 def test_published_constants_give_the_published_variances(paper: Certificate) -> None:
     found = made(paper, constants=PUBLISHED)
-    assert np.square(found.sigma_g) == pytest.approx(np.full(4, 688971.6017), rel=3e-4)
-    variance = np.square(found.gradient_sigma)[np.argsort(found.gradient_columns, kind="stable")]
-    assert variance[::4] == pytest.approx([12.3406, 12.3406, 30900.758, 30900.758], rel=3e-4)
+    assert np.square(values(found)) == pytest.approx(np.full(4, 688971.6017), rel=3e-4)
+    variance = {column: sigma**2 for _, column, sigma in gradients(found)}
+    published = {2: 12.3406, 4: 12.3406, 5: 30900.758, 6: 30900.758}
+    assert variance == pytest.approx(published, rel=3e-4)
 
 
 def test_the_plan_says_what_all_mechanisms_give_together(paper: Certificate) -> None:
     found = made(paper, constants=PUBLISHED)
-    alone = 333.934292 / found.sigma_g[0]
+    alone = 333.934292 / values(found)[0]
     assert found.certified
-    slope = math.hypot(100.0, 2.0) / found.gradient_sigma[-1]
+    slope = math.hypot(100.0, 2.0) / gradients(found)[-1][2]
     # g and dg/dx6 both speak of x6, and what they say adds up.
     assert found.gdp_mu[5] == pytest.approx(math.hypot(alone, slope), rel=6e-3)
     worst = found.guarantee(6)
@@ -101,16 +120,21 @@ def test_an_undernoised_plan_is_made_only_on_request_and_says_so(coupled: Certif
     assert not found.certified
     assert "THIS IS LESS THAN WAS ASKED FOR" in str(found)
     # x2 shifts dg/dx1, released with 3.5, by 20: the claim admits what that reveals.
-    assert found.gdp_mu[1] > 20 / found.gradient_sigma[0] > 7 * mu_of(EPSILON, DELTA)
+    assert found.gdp_mu[1] > 20 / gradients(found)[0][2] > 7 * mu_of(EPSILON, DELTA)
     assert found.guarantee(2).epsilon > 5 * EPSILON
 
 
 def test_each_mechanism_is_held_to_its_rounding_too() -> None:
-    x = states(1, lower=-1, upper=1)
-    alone = certify(Problem(states=x, objectives=[x[0] ** 2], constraints=[x[0] <= 0.5]).cloud)
+    x = states(2, lower=-1, upper=1)
+    problem = Problem(
+        states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] / 1024 <= 0.5]
+    )
+    alone = certify(problem.cloud)
     just = exact_sigma(EPSILON, DELTA) / kappa(EPSILON, DELTA)
     for k_g, enough in ((just, False), (just * 1.001, True)):
-        found = made(alone, constants=Constants(k_g=k_g, k_prime=(0.0,)), allow_undernoised=True)
+        found = made(
+            alone, constants=Constants(k_g=k_g, k_prime=(0.0, 0.0)), allow_undernoised=True
+        )
         assert found.certified is enough
         assert (delta_of(float(found.gdp_mu[0]), EPSILON) <= DELTA) is enough
 
@@ -153,3 +177,18 @@ def test_fleets_are_not_for_the_paper() -> None:
     for constants in (None, Constants(k_g=1.0, k_prime=(0.0, 0.0))):
         with pytest.raises(PrivacyError, match="method='paper' knows no fleets"):
             made(certify(problem.cloud), constants=constants)
+
+
+def test_equalities_are_not_for_the_paper() -> None:
+    x = states(2, lower=0, upper=1)
+    problem = Problem(states=x, objectives=list(x), constraints=[equal(x[0] + x[1], 1)])
+    with pytest.raises(PrivacyError, match="method='paper' knows no equalities"):
+        made(certify(problem.cloud))
+
+
+@pytest.mark.parametrize("hide", [Offset(radius=0.5, rounds=16), Everything(rounds=16)])
+def test_other_kinds_of_hiding_take_the_root_of_the_rounds(paper: Certificate, hide: Hide) -> None:
+    # Any two states lie within a box's diameter, 20, and an offset within its radius.
+    reach = 4 * (0.5 if isinstance(hide, Offset) else 20.0)
+    found = made(paper, hide=hide)
+    assert found.sigma == pytest.approx(reach * made(paper).sigma, rel=1e-9)

@@ -116,8 +116,9 @@ def test_two_million_draws_have_their_tails_and_no_memory() -> None:
     assert largest_correlation(z) < stats.norm.isf(FALSE_ALARM / z.size) / math.sqrt(z.size)
 
 
+@pytest.mark.parametrize("rounded", [False, True], ids=["values", "multiples"])
 def test_every_draw_is_released_once_as_it_came_however_large(
-    monkeypatch: pytest.MonkeyPatch,
+    rounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issued: list[int] = []
 
@@ -134,7 +135,7 @@ def test_every_draw_is_released_once_as_it_came_however_large(
     nearest = np.rint(values / grid_of(SIGMA)).astype(np.int64)
     used: list[int] = []
     for _ in range(1_500):
-        released = sampler.release(values)
+        released = sampler.release_multiples(nearest) if rounded else sampler.release(values)
         assert released.multiples is not None
         used += (released.multiples - nearest).tolist()
     assert len(set(used)) == len(used) == 6_000
@@ -358,6 +359,28 @@ def test_a_value_out_of_reach_is_refused_without_being_named(value: float) -> No
         SecureSampler([1.0, 1.0]).release([0.0, value])
     assert repr(value)[:4] not in str(refusal.value)
     assert SecureSampler([1.0]).release([reach_of(1.0)]).private
+
+
+@pytest.mark.parametrize("steps", [2**51 + 1, -(2**51) - 1, -(2**63), 2**63 - 1])
+def test_a_multiple_out_of_reach_is_refused_without_being_named(steps: int) -> None:
+    with pytest.raises(PrivacyError, match=r"within 2\^25 sigma of zero, output 2") as refusal:
+        SecureSampler([1.0, 1.0]).release_multiples(np.array([0, steps]))
+    assert str(steps) not in str(refusal.value)
+    assert SecureSampler([1.0]).release_multiples(np.array([2**51])).private
+
+
+@pytest.mark.parametrize("sampler", [SecureSampler(SIGMA), SimulatedSampler(SIGMA, 1)], ids=repr)
+def test_multiples_are_whole_numbers_one_for_each_output(sampler: Sampler) -> None:
+    for wrong in (np.zeros(4), np.zeros(3, dtype=np.int64), np.zeros((4, 1), dtype=np.int64)):
+        with pytest.raises(InputError, match="multiples must be 4 whole numbers"):
+            sampler.release_multiples(wrong)  # type: ignore[arg-type]
+
+
+def test_a_simulation_of_multiples_is_one_of_the_values_they_stand_for() -> None:
+    steps = np.array([3, -5, 2**40, 0])
+    one, other = SimulatedSampler(SIGMA, 7), SimulatedSampler(SIGMA, 7)
+    values = one.release_multiples(steps).values
+    assert values.tolist() == other.release(steps * grid_of(SIGMA)).values.tolist()
 
 
 def test_refusals_never_quote_the_values() -> None:

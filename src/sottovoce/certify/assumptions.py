@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sparse
 import sympy as sp
 
+from sottovoce.certify.contributions import sum_ranges
 from sottovoce.certify.curvature import Curvature, curvature, smoothness
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.certify.slater import slater_point
@@ -18,6 +19,7 @@ from sottovoce.errors import SottovoceError
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.problem import CloudView, Problem
+from sottovoce.problem.shape import shape
 
 Status = Literal["proven", "numerical", "fails", "unchecked"]
 
@@ -45,7 +47,10 @@ class Assumption:
 
 
 def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
-    """Check what the cloud can check: compactness, convexity and smoothness of g, Slater."""
+    """Check what the cloud can check: compactness, convexity and smoothness, Slater.
+
+    Where a constraint is kept as a region of several sums, the region must be convex too.
+    """
     yield Assumption(
         name="compactness of X",
         status="proven",
@@ -64,8 +69,55 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                     group = kept[part.group.name]
                     yield from _of_term(family.label(t), first + t, sign * h, [group])
         first += family.rows
+    yield from _regions(cloud, domain)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.how)
+
+
+def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
+    if not cloud.sums.regions:
+        return
+    ranges = sum_ranges(cloud.sums, domain)
+    for region in cloud.sums.regions:
+        name = f"convexity of the set of {region.name}"
+        if shape(region.phi) in ("affine", "convex"):
+            yield Assumption(name=name, status="proven", detail="convex by its form")
+            continue
+        box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
+        yield _curvature_assumption(name, curvature(region.phi, box))
+
+
+def convex_sums(
+    cloud: CloudView, domain: Sequence[Group], found: Sequence[Assumption]
+) -> dict[int, bool]:
+    """For each sum, from 0, whether it is proven convex.
+
+    Args:
+        cloud: the public problem.
+        domain: the boxes the states are kept in.
+        found: what ``public_assumptions`` found of the constraints as stated.
+    """
+    stated: dict[int, bool] = {}
+    for a in found:
+        if a.row is not None and a.name.startswith("convexity"):
+            stated[a.row] = stated.get(a.row, True) and a.status == "proven"
+    boxes = [group for group in domain if group.count == 1]
+    facts: dict[int, bool] = {}
+    row = 0
+    for origin, family in zip(cloud.sums.origins, cloud.constraints, strict=True):
+        if origin.as_stated:
+            for r in range(origin.count):
+                facts[origin.first + r] = stated.get(row + r, False)
+        row += family.rows
+    row = 0
+    for family in cloud.sums.families:
+        for r, formula in enumerate(() if family.sums else family.rest):
+            if row + r not in facts:
+                facts[row + r] = shape(formula) in ("affine", "convex") or (
+                    _judged(curvature, formula, boxes).status == "proven"
+                )
+        row += family.rows
+    return facts
 
 
 def private_assumptions(

@@ -6,14 +6,17 @@ import math
 from dataclasses import dataclass
 
 from sottovoce.arguments import instance, real, without_deep_recursion
-from sottovoce.certify.assumptions import Assumption, private_assumptions, public_assumptions
+from sottovoce.certify.assumptions import (
+    Assumption,
+    convex_sums,
+    private_assumptions,
+    public_assumptions,
+)
+from sottovoce.certify.contributions import Contributions, contribution_ranges
 from sottovoce.certify.domain import MARGIN, tightened_domain
-from sottovoce.certify.evaluation import evaluation_errors
-from sottovoce.certify.gradients import GradientEntry, gradient_entries
-from sottovoce.certify.paper_constants import PaperConstants, paper_constants
 from sottovoce.certify.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import ConvexityError, ProblemError
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import CloudView, Problem
 
 TOLERANCE = 0.01
@@ -27,31 +30,20 @@ class Certificate:
         cloud: the public part of the problem it speaks of.
         assumptions: the assumptions of the paper's Theorem 1, one by one.
         domain: the agents with the boxes in which their states are kept; S holds there.
-        gradients: every entry of dg/dx and who can tell it.
-        sensitivity: ``S[o, l]`` for the rows of g and then the released gradient entries.
-        evaluation_error: how far float64 may be off when it computes each output.
-        magnitude: the largest absolute value of each output that it may compute.
-        paper: K_g and K_g'^i over the original X; None for fleets, which the paper does not know.
+        sensitivity: ``S[o, l]`` of every sum o to every agent l.
+        contributions: the range of every agent's contribution to every sum.
     """
 
     cloud: CloudView
     assumptions: tuple[Assumption, ...]
     domain: tuple[Group, ...]
-    gradients: tuple[GradientEntry, ...]
     sensitivity: Sensitivity
-    evaluation_error: Array
-    magnitude: Array
-    paper: PaperConstants | None
+    contributions: Contributions
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the public problem it was made for."""
         return self.cloud.fingerprint
-
-    @property
-    def released(self) -> tuple[GradientEntry, ...]:
-        """The gradient entries that only the cloud can tell, in the order of their outputs."""
-        return tuple(entry for entry in self.gradients if entry.kind == "released")
 
     @property
     def holds(self) -> bool:
@@ -76,10 +68,10 @@ class Certificate:
 def certify(
     problem: Problem | CloudView, *, tighten: bool = True, tolerance: float = TOLERANCE
 ) -> Certificate:
-    """Certify a problem: assumptions, domain, gradient kinds and sensitivities.
+    """Certify a problem: assumptions, domain, sensitivities and ranges of contributions.
 
-    ``S[o, l] = sup over the domain of |d output_o / d x_l|`` is bounded from above in
-    outward-rounded interval arithmetic with subdivision; a sampled maximum could only be too small.
+    ``S[o, l] = sup over X_l of |d h_ol / d x_l|`` is bounded from above in outward-rounded
+    interval arithmetic with subdivision; a sampled maximum could only be too small.
 
     Args:
         problem: the whole problem, or the cloud's part of it alone; the latter leaves out what
@@ -96,24 +88,15 @@ def certify(
     instance("problem", cloud, CloudView, "a Problem or its cloud")
     real("tolerance", tolerance, "positive and finite", lambda value: 0 < value < math.inf)
     domain = tightened_domain(cloud, margin=MARGIN) if tighten else cloud.groups
-    gradients = gradient_entries(cloud)
-    released = [entry for entry in gradients if entry.kind == "released"]
     assumptions = list(public_assumptions(cloud, domain))
-    convex: dict[int, bool] = {}
-    for a in assumptions:
-        if a.row is not None and a.name.startswith("convexity"):
-            convex[a.row] = convex.get(a.row, True) and a.status == "proven"
+    convex = convex_sums(cloud, domain, assumptions)
     if isinstance(problem, Problem):
         sound = all(a.status != "fails" for a in assumptions)
         assumptions += private_assumptions(problem, domain, sound=sound)
-    error, magnitude = evaluation_errors(cloud, domain, released)
     return Certificate(
         cloud=cloud,
         assumptions=tuple(assumptions),
         domain=tuple(domain),
-        gradients=gradients,
-        sensitivity=sensitivity(cloud, domain, released, convex=convex, tolerance=tolerance),
-        evaluation_error=read_only(error),
-        magnitude=read_only(magnitude),
-        paper=paper_constants(cloud, tolerance=tolerance),
+        sensitivity=sensitivity(cloud.sums.families, domain, convex=convex, tolerance=tolerance),
+        contributions=contribution_ranges(cloud.sums, domain),
     )

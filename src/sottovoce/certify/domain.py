@@ -11,12 +11,12 @@ import scipy.sparse as sparse
 import sympy as sp
 
 from sottovoce.certify.contract import EmptyDomainError, contract
-from sottovoce.certify.gradients import gradient_entries
 from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
+from sottovoce.problem.sums import Sums
 
 MARGIN = 0.01
 _ROOMY = 10.0
@@ -36,9 +36,9 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
     moved is then moved back by ``margin`` times the new width, but no further than half-way to the
     original box, beyond which formulas may not be defined: a bound that touched a constraint's
     boundary could become active at the optimum beside it and would leave the multipliers without a
-    unique value. Components that enter no derivative of g get ten times the margin: their bounds
-    make no difference to any sensitivity, and a bound just behind the optimum would hide from noisy
-    values of g whether a multiplier is too small.
+    unique value. Components that enter no derivative of a sum get ten times the margin: their
+    bounds make no difference to any sensitivity, and a bound just behind the optimum would hide
+    from noisy sums whether a price is too small.
 
     Raises:
         ProblemError: if the propagation proves that no point satisfies all constraints.
@@ -50,7 +50,7 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
     }
     for _ in range(_SWEEPS):
         shrunk = 0.0
-        for family in cloud.constraints:
+        for family in (side for stated in cloud.constraints for side in _sides(stated)):
             for row in range(family.rows):
                 try:
                     shrunk = max(shrunk, _propagate(family, row, boxes))
@@ -62,9 +62,29 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
                     ) from error
         if shrunk < _ENOUGH:
             break
-    bending = {s for entry in gradient_entries(cloud) for s in entry.formula.free_symbols}
+    bending = set(_bending(cloud.sums))
     margins = {s: margin if s in bending else _ROOMY * margin for s in boxes}
     return tuple(_widened(group, boxes, margins) for group in cloud.groups)
+
+
+def _sides(stated: Constraint) -> Iterator[Constraint]:
+    """A constraint, and for an equality the same turned round."""
+    yield stated
+    if stated.equality:
+        yield replace(
+            stated,
+            sums=tuple(replace(p, terms=tuple(-h for h in p.terms)) for p in stated.sums),
+            rest=tuple(-e for e in stated.rest),
+            offset=-stated.offset,
+        )
+
+
+def _bending(sums: Sums) -> Iterator[sp.Symbol]:
+    """The components of states that a derivative of a sum depends on."""
+    for family in sums.families:
+        for h in (*family.rest, *(t for part in family.sums for t in part.terms)):
+            for s in h.free_symbols:
+                yield from sp.diff(h, s).free_symbols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ saddle point are followed as tau falls to 0:
     df/dx + J' mu - low + high = 0,     g(x) + s = 0,
     s mu = tau,   (x - lower) low = tau,   (upper - x) high = tau.
 
+A row that must be 0 has no slack, and a multiplier of either sign.
+
 Steps are Mehrotra's predictor and corrector where these bring the residual down, and plain Newton
 steps cut back until they do elsewhere.
 """
@@ -129,6 +131,8 @@ class InteriorPoint:
         self.numeric = numeric
         self.lower, self.upper = numeric.lower, numeric.upper
         self.held = self.upper <= self.lower
+        self.equal = numeric.equality
+        self.price = 1.0  # what a unit of an equality's violation counts, in units of the objective
         self.least_gap = np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper)))
 
     def approach(self, targets: Sequence[float]) -> Iterator[Solution]:
@@ -166,7 +170,9 @@ class InteriorPoint:
         tau = max(1e-3, 0.1 * float(np.median(forces)))
         slack = np.maximum(-g, 1e-2 * np.maximum(1.0, np.abs(g)))
         below, above = self.gaps(x)
-        return Iterate(x, slack, tau / slack, tau / below, tau / above)
+        self.price = tau / max(1.0, float(np.max(np.abs(g[self.equal]), initial=0.0)))
+        mu = np.where(self.equal, 0.0, tau / slack)
+        return Iterate(x, np.where(self.equal, 0.0, slack), mu, tau / below, tau / above)
 
     def gaps(self, x: Array) -> tuple[Array, Array]:
         """``x - lower`` and ``upper - x``, never 0 by rounding.
@@ -185,13 +191,14 @@ class InteriorPoint:
     def _products(self, at: Iterate) -> Array:
         free = ~self.held
         below, above = (gap[free] for gap in self.gaps(at.x))
-        return np.concatenate([at.slack * at.mu, below * at.low[free], above * at.high[free]])
+        rows = (at.slack * at.mu)[~self.equal]
+        return np.concatenate([rows, below * at.low[free], above * at.high[free]])
 
     def _infeasibility(self, at: Iterate, values: Values, now: Iterate) -> tuple[Array, Array]:
         """What the equations miss, in units of the objective by way of the gaps and multipliers."""
         dual = (values.gradient - at.low + at.high)[~self.held]
         gap = np.minimum(*self.gaps(now.x))[~self.held]
-        return gap * dual, now.mu * (values.g + at.slack)
+        return gap * dual, np.where(self.equal, self.price, now.mu) * (values.g + at.slack)
 
     def _merit(self, at: Iterate, values: Values, tau: float, now: Iterate) -> float:
         parts = (*self._infeasibility(at, values, now), self._products(at) - tau)
@@ -237,7 +244,7 @@ class InteriorPoint:
             return
         require_convex(self.numeric, now.x, now.mu)
         mu = now.mu.copy()
-        for j in np.argsort(mu):
+        for j in np.argsort(np.abs(mu)):
             fewer = np.where(np.arange(mu.size) == j, 0.0, mu)
             if self._exclude(now.x, fewer * values.g, self.numeric.pullback(now.x, fewer)):
                 mu = fewer
@@ -264,7 +271,7 @@ class _Direction:
     """Newton steps from one point, for any targets of the products."""
 
     def __init__(self, method: InteriorPoint, now: Iterate, values: Values) -> None:
-        self.now, self.values = now, values
+        self.now, self.values, self.equal = now, values, method.equal
         self.below, self.above = method.gaps(now.x)
         self.jacobian = method.numeric.jacobian(now.x)
         self.system = KktSystem(
@@ -272,7 +279,7 @@ class _Direction:
             method.numeric.lagrangian_hessian(now.x, now.mu),
             now.low / self.below + now.high / self.above,
             method.held,
-            now.slack / now.mu,
+            self._per_row(now.slack),
             np.ones(now.mu.size, dtype=np.bool_),
         )
 
@@ -280,20 +287,25 @@ class _Direction:
         """The step to ``s mu = slack``, ``(x - lower) low = low``, ``(upper - x) high = high``."""
         now, g = self.now, self.values.g
         r = self.values.gradient - low / self.below + high / self.above
-        dx, dmu = self.system.solve(r, g + slack / now.mu)
+        dx, dmu = self.system.solve(r, g + self._per_row(slack))
         return Iterate(
             x=dx,
-            slack=-(g + now.slack) - self.jacobian.times(dx),
+            slack=np.where(self.equal, 0.0, -(g + now.slack) - self.jacobian.times(dx)),
             mu=dmu,
             low=(low - now.low * dx) / self.below - now.low,
             high=(high + now.high * dx) / self.above - now.high,
         )
 
+    def _per_row(self, product: Array | float) -> Array:
+        """``product / mu`` for rows with a slack, 0 for equalities."""
+        mu = np.where(self.equal, 1.0, self.now.mu)
+        return np.where(self.equal, 0.0, product / mu)
+
     def longest(self, step: Iterate, part: float) -> float:
         """The longest step, at most 1, that goes ``part`` of the way to the nearest bound."""
-        now = self.now
-        room = (self.below, self.above, now.slack, now.mu, now.low, now.high)
-        moves = (step.x, -step.x, step.slack, step.mu, step.low, step.high)
+        now, bent = self.now, ~self.equal
+        room = (self.below, self.above, now.slack[bent], now.mu[bent], now.low, now.high)
+        moves = (step.x, -step.x, step.slack[bent], step.mu[bent], step.low, step.high)
         limits = (
             np.min(-have[move < 0.0] / move[move < 0.0], initial=np.inf)
             for have, move in zip(room, moves, strict=True)

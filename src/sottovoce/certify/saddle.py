@@ -27,7 +27,7 @@ STRICT = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SaddlePoint:
-    """A saddle point of ``L = sum_i f_i + mu' g`` on ``X x {mu >= 0}``.
+    """A saddle point of ``L = sum_i f_i + mu' g`` on ``X x {mu >= 0}``; mu is free for equalities.
 
     Attributes:
         x: x-hat, shape (N,).
@@ -126,7 +126,7 @@ def _polished(numeric: Numeric, rough: Solution) -> tuple[Solution, float]:
 def _newton(numeric: Numeric, at: Solution) -> Solution:
     """One semismooth Newton step: rows and bounds that the residual shows active hold exactly."""
     target = at.x - numeric.lagrangian_gradient(at.x, at.mu)
-    rows = at.mu + numeric.constraints(at.x) > 0.0
+    rows = numeric.equality | (at.mu + numeric.constraints(at.x) > 0.0)
     held = (target <= numeric.lower) | (target >= numeric.upper)
     x = np.where(held, np.clip(target, numeric.lower, numeric.upper), at.x)
     mu = np.where(rows, at.mu, 0.0)
@@ -140,7 +140,8 @@ def _newton(numeric: Numeric, at: Solution) -> Solution:
     system = KktSystem(jacobian, hessian, diagonal, held, np.zeros_like(mu), rows)
     dx, dmu = system.solve(numeric.lagrangian_gradient(x, mu), numeric.constraints(x))
     moved = np.clip(x + dx, numeric.lower, numeric.upper)
-    return Solution(moved, np.maximum(mu + dmu, 0.0), at.iterations + 1)
+    after = np.where(numeric.equality, mu + dmu, np.maximum(mu + dmu, 0.0))
+    return Solution(moved, after, at.iterations + 1)
 
 
 def _require_minimum(numeric: Numeric, at: Solution) -> None:
@@ -169,7 +170,9 @@ def _described(numeric: Numeric, at: Solution, jacobian: Jacobian, residual: flo
     distance = np.minimum(at.x - numeric.lower, numeric.upper - at.x)
     movable = numeric.upper > numeric.lower
     bounds = np.maximum(np.abs(multipliers), distance)[movable]
-    active = (at.mu + g > 0.0) | (g >= -TOLERANCE)
+    equal = numeric.equality
+    active = equal | (at.mu + g > 0.0) | (g >= -TOLERANCE)
+    forces = np.maximum(at.mu, -g)[~equal]
     inside = movable & (distance > TOLERANCE)
     pressed = movable & ~inside & (np.abs(multipliers) > STRICT)
     return SaddlePoint(
@@ -180,7 +183,7 @@ def _described(numeric: Numeric, at: Solution, jacobian: Jacobian, residual: flo
         residual=residual,
         active=tuple(int(j) for j in np.flatnonzero(active)),
         regular=_independent(jacobian, inside, active),
-        margin=float(min(np.min(np.maximum(at.mu, -g)), np.min(bounds, initial=np.inf))),
+        margin=float(min(np.min(forces, initial=np.inf), np.min(bounds, initial=np.inf))),
         flat=_flat(numeric, at, jacobian, movable & ~pressed),
         iterations=at.iterations,
     )
@@ -208,7 +211,7 @@ def _flat(
     kernels = [(block, kernel) for block, kernel in found if kernel is not None]
     if not kernels:
         return ()
-    pressing = at.mu > STRICT
+    pressing = numeric.equality | (at.mu > STRICT)
     slopes = [_along(jacobian.columns(block)[pressing], kernel) for block, kernel in kernels]
     _, sizes, seen = np.linalg.svd(np.hstack(slopes), full_matrices=False)
     seen = seen[sizes > STRICT * np.max(sizes, initial=1.0)]

@@ -1,13 +1,14 @@
 """How far one agent can move one output: ``S[o, l] = sup over X of |d output_o / d x_l|``.
 
-Outputs are the m rows of g, then the released entries of its gradient. Named agents get a certified
-supremum each, by branch and bound; fleets get one vectorised enclosure over all their agents.
+Outputs are rows of sums; for the paper's release the rows of g, then the entries of its gradient.
+Named agents get a certified supremum each, by branch and bound; fleets get one vectorised enclosure
+over all their agents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ import sympy as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from sottovoce.certify.affine import Affine, affine_parts
 from sottovoce.certify.forms import exact
 from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.interval import Interval, enclose
@@ -24,8 +26,7 @@ from sottovoce.certify.supremum import Supremum
 from sottovoce.certify.symmetry import norm_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.constraints import FleetSum
-from sottovoce.problem.problem import CloudView
+from sottovoce.problem.constraints import Constraint, FleetSum
 
 _UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
 
@@ -75,14 +76,17 @@ class Sensitivity:
     """The matrix S of all outputs against all agents, in blocks that never overlap.
 
     Attributes:
-        outputs: number of outputs: m rows of g and the released gradient entries.
+        outputs: number of outputs.
         agents: number of agents n.
         blocks: what is not zero.
+        affine: what is known of several outputs together, of agents whose components some affine
+            output mixes.
     """
 
     outputs: int
     agents: int
     blocks: tuple[Block, ...]
+    affine: tuple[Affine, ...] = ()
 
     def loads(self, precision: Array) -> Array:
         """Return ``max_p sum_{o in p} S[o, l]^2 precision_o`` for every agent l, rounded up.
@@ -100,6 +104,23 @@ class Sensitivity:
             np.maximum(total, load, out=total)
         # A sum of n nonnegative numbers errs by less than n + 3 roundings.
         return np.asarray(total * (1.0 + (self.outputs + 8) * 2.0**-52))
+
+    def together(self, precision: Array) -> Array:
+        """Return ``sup |diag(precision)^(1/2) J_l|_2^2`` for every agent l, rounded up.
+
+        J_l is the Jacobian of all outputs by agent l's state: what ``loads`` takes output by
+        output is taken at one direction of the state for all affine outputs together.
+        """
+        total = self.loads(precision)
+        for affine in self.affine:
+            own = slice(affine.first, affine.first + affine.count)
+            curved = precision.copy()
+            curved[affine.outputs] = 0.0
+            mine = tuple(b for b in self.blocks if own.start <= b.first < own.stop)
+            rest = replace(self, blocks=mine, affine=()).loads(curved)[own]
+            both = (affine.loads(precision) + rest) * (1.0 + 4.0 * 2.0**-52)
+            total[own] = np.minimum(total[own], both)
+        return total
 
     def signature(self, precision: Array) -> Array:
         """One number per agent that tells agents with different influences apart."""
@@ -198,9 +219,9 @@ class Sensitivity:
 
 
 def sensitivity(
-    cloud: CloudView,
+    families: Sequence[Constraint],
     domain: Sequence[Group],
-    released: Sequence[GradientEntry],
+    released: Sequence[GradientEntry] = (),
     *,
     convex: Mapping[int, bool],
     tolerance: float,
@@ -208,32 +229,35 @@ def sensitivity(
     """Certify ``S[o, l]`` for every output o and agent l over the boxes of ``domain``.
 
     Args:
-        cloud: constraints and agents.
-        domain: the same groups with the boxes over which states will be kept.
-        released: the gradient entries that are sent, each an output after the m rows of g.
-        convex: for each row of g, whether it is proven convex; then ``d g / d x_l`` never
+        families: the rows that are released.
+        domain: the agents with the boxes over which states will be kept.
+        released: gradient entries that are sent as well, each an output after the rows.
+        convex: for each row, whether it is proven convex; then its slope by x_l never
             decreases in x_l, which saves most of the subdivision.
         tolerance: relative gap at which subdivision stops.
     """
-    parts = _parts(cloud, released)
-    blocks = [*_named_blocks(cloud, domain, released, convex, tolerance, parts)]
-    blocks += _fleet_blocks(cloud, domain, convex, parts)
+    rows = sum(family.rows for family in families)
+    outputs = [*_named_rows(families), *((rows + e, r.formula) for e, r in enumerate(released))]
+    parts = _parts(families, domain, [formula for _, formula in outputs])
+    blocks = [*_named_blocks(outputs, domain, convex, tolerance, parts)]
+    blocks += _fleet_blocks(families, domain, convex, parts)
     return Sensitivity(
-        outputs=cloud.rows + len(released), agents=cloud.agents, blocks=tuple(blocks)
+        outputs=rows + len(released),
+        agents=sum(group.count for group in domain),
+        blocks=tuple(blocks),
+        affine=() if released else tuple(affine_parts(families, domain)),
     )
 
 
 def _named_blocks(
-    cloud: CloudView,
+    formulas: Sequence[tuple[int, sp.Expr]],
     domain: Sequence[Group],
-    released: Sequence[GradientEntry],
     convex: Mapping[int, bool],
     tolerance: float,
     parts: Mapping[sp.Symbol, int],
 ) -> Iterator[Block]:
     # Rational coefficients, so that differentiation does not round them.
-    outputs = [(row, exact(g)) for row, g in _named_rows(cloud)]
-    outputs += [(cloud.rows + e, exact(r.formula)) for e, r in enumerate(released)]
+    outputs = [(row, exact(formula)) for row, formula in formulas]
     box = {
         s: (float(lo), float(hi))
         for group in domain
@@ -251,20 +275,20 @@ def _named_blocks(
                 )
                 moved.append((output, _supremum(components, box, facts, tolerance, group, output)))
         if moved:
-            formulas = dict(outputs)
+            known = dict(outputs)
             yield Block(
                 rows=np.array([output for output, _ in moved]),
                 first=first,
                 upper=np.array([[bound.upper] for _, bound in moved]),
                 found=np.array([[bound.found] for _, bound in moved]),
-                parts=_part_of([formulas[output] for output, _ in moved], group, parts),
+                parts=_part_of([known[output] for output, _ in moved], group, parts),
             )
         first += group.count
 
 
-def _named_rows(cloud: CloudView) -> Iterator[tuple[int, sp.Expr]]:
+def _named_rows(families: Sequence[Constraint]) -> Iterator[tuple[int, sp.Expr]]:
     first = 0
-    for family in cloud.constraints:
+    for family in families:
         yield from ((first + row, g) for row, g in enumerate(family.rest))
         first += family.rows
 
@@ -292,17 +316,17 @@ def _supremum(
 
 
 def _fleet_blocks(
-    cloud: CloudView,
+    families: Sequence[Constraint],
     domain: Sequence[Group],
     convex: Mapping[int, bool],
     parts: Mapping[sp.Symbol, int],
 ) -> Iterator[Block]:
     boxes = {group.name: group for group in domain}
     offsets, agents = {}, 0
-    for group in cloud.groups:
+    for group in domain:
         offsets[group.name], agents = agents, agents + group.count
     first = 0
-    for family in cloud.constraints:
+    for family in families:
         for part in family.sums:
             group = boxes[part.group.name]
             terms = [exact(h) for h in part.terms]
@@ -319,12 +343,13 @@ def _fleet_blocks(
         first += family.rows
 
 
-def _parts(cloud: CloudView, released: Sequence[GradientEntry]) -> dict[sp.Symbol, int]:
+def _parts(
+    families: Sequence[Constraint], domain: Sequence[Group], named: Sequence[sp.Expr]
+) -> dict[sp.Symbol, int]:
     """Number the parts of every agent's state: components that some output mixes share a part."""
-    formulas = [g for _, g in _named_rows(cloud)] + [entry.formula for entry in released]
-    formulas += [h for family in cloud.constraints for part in family.sums for h in part.terms]
+    formulas = [*named, *(h for family in families for part in family.sums for h in part.terms)]
     parts: dict[sp.Symbol, int] = {}
-    for group in cloud.groups:
+    for group in domain:
         links = np.zeros((group.dim, group.dim))
         for formula in formulas:
             mixed = [c for c, s in enumerate(group.symbols) if s in formula.free_symbols]

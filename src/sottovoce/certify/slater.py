@@ -1,10 +1,10 @@
-"""Slater's condition: a point of X at which every constraint holds strictly."""
+"""Slater's condition: a point of X at which inequalities hold strictly and equalities hold."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ _SMALL = 200  # states and rows up to which the slack is maximised, not just mad
 _STEPS = 200
 _STEPS_OF_MILLIONS = 20
 _EPS = 2.0**-52
+_MET = 1e-9  # how far an equality may be off, relative to the numbers it adds up
+_ROOM = 1e-7  # the least slack, likewise, that an inequality must have beside equalities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,13 +32,13 @@ class SlaterPoint:
     Attributes:
         point: x, flat, shape (N,).
         slack: a certified upper bound of ``max_j g_j(x)``: negative if the condition is proven.
-        status: "proven" or "fails".
+        status: "proven", "numerical" (equalities are met up to rounding) or "fails".
         how: what was found, in one sentence.
     """
 
     point: Array
     slack: float
-    status: Literal["proven", "fails"]
+    status: Literal["proven", "numerical", "fails"]
     how: str
 
 
@@ -45,6 +47,8 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
 
     In small problems x comes close to the largest slack, ``min_x max_j g_j(x)``; for fleets the
     first point that will do is taken. The paper assumes that there is one; here it is shown.
+    Affine equalities need no interior, only a point of the box that meets them together with the
+    inequalities: no float may do so exactly, so that this part is checked, not proven.
 
     Args:
         cloud: the constraints g.
@@ -52,24 +56,41 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
     """
     constraints = _Constraints(cloud)
     small = max(cloud.size, cloud.rows) <= _SMALL
+    equal = bool(constraints.equal.any())
     best, least = np.empty(0), np.inf
     for point in _candidates(constraints, domain):
+        if equal:
+            point = _met(constraints, domain, point)
         worst = constraints.worst(point)
         if worst < least or not best.size:
             best, least = point, worst
-        if least < 0.0 and not small:
+        if least < 0.0 and not (small and not equal):
             break
     if small:
         best = _polished(constraints, domain, best)
     best.flags.writeable = False
     upper = constraints.upper(best)
+    labels = cloud.row_labels()
+    if equal and constraints.missed(best) > _MET:
+        row = int(np.argmax(np.where(constraints.equal, np.abs(upper), -np.inf)))
+        how = (
+            f"a point of the box that meets the equalities must exist, got none: {labels[row]} is "
+            f"off by {abs(upper[row]):.6g} at the best point found; widen the boxes"
+        )
+        return SlaterPoint(point=best, slack=np.inf, status="fails", how=how)
+    if equal:
+        # Where equalities are met to rounding only, slack of that size is none.
+        upper = np.where(constraints.equal, -np.inf, upper + _ROOM * constraints.scales(best))
     row = int(upper.argmax())
     slack = float(upper[row])
     if slack < 0.0:
         how = f"max_j g_j(x) is {slack:.6g} at a point found (bounded by interval arithmetic)"
-        return SlaterPoint(point=best, slack=slack, status="proven", how=how)
+        if equal:
+            how = f"{how if np.isfinite(slack) else 'no inequalities'}; equalities met to rounding"
+        status: Literal["proven", "numerical"] = "numerical" if equal else "proven"
+        return SlaterPoint(point=best, slack=slack, status=status, how=how)
     how = (
-        f"a point with g(x) < 0 must exist, got none: {cloud.row_labels()[row]} is {slack:.6g} at "
+        f"a point with g(x) < 0 must exist, got none: {labels[row]} is {slack:.6g} at "
         "the best point found; relax the constraints or widen the boxes"
     )
     return SlaterPoint(point=best, slack=slack, status="fails", how=how)
@@ -82,6 +103,7 @@ class _Constraints:
         self.blocks, place = blocks_of(cloud.groups)
         self.size = cloud.size
         self.offset = np.concatenate([family.offset for family in cloud.constraints])
+        self.equal = np.concatenate([np.full(f.rows, f.equality) for f in cloud.constraints])
         self.parts: list[Part] = []
         first = 0
         for family in cloud.constraints:
@@ -103,9 +125,21 @@ class _Constraints:
         return out
 
     def worst(self, x: Array) -> float:
-        """``max_j g_j(x)``, infinite where g is not defined."""
-        g = self.values(x)
-        return float(np.where(np.isfinite(g), g, np.inf).max())
+        """``max_j g_j(x)`` over the inequalities, infinite where g is not defined."""
+        g = self.values(x)[~self.equal]
+        return float(np.where(np.isfinite(g), g, np.inf).max(initial=-np.inf))
+
+    def missed(self, x: Array) -> float:
+        """``max_j |g_j(x)|`` over the equalities, relative to the size of what adds up to it."""
+        if not self.equal.any():
+            return 0.0
+        return float(np.max(np.abs(self.values(x) / self.scales(x))[self.equal]))
+
+    def scales(self, x: Array) -> Array:
+        """``1 + |dg_j/dx| |x|`` for every row: the size of the numbers that it adds up."""
+        slopes = self.slopes(x)
+        parts = ((replace(p, weights=_size(p.weights)), np.abs(s)) for p, s in slopes.parts)
+        return 1.0 + replace(slopes, parts=tuple(parts)).times(np.abs(x))
 
     def pullback(self, x: Array, weights: Array) -> Array:
         """``sum_j weights_j dg_j/dx (x)``, shape (N,)."""
@@ -116,11 +150,15 @@ class _Constraints:
             out[block.index] += slope.ravel()
         return out
 
-    def jacobian(self, x: Array) -> Array:
-        """``dg/dx``, dense, shape (m, N)."""
+    def slopes(self, x: Array) -> Jacobian:
+        """``dg/dx``, agent by agent."""
         slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self.parts)
         shape = (self.offset.size, self.size)
-        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes)).dense()
+        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes))
+
+    def jacobian(self, x: Array) -> Array:
+        """``dg/dx``, dense, shape (m, N)."""
+        return self.slopes(x).dense()
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
@@ -195,27 +233,86 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
         yield x
 
 
+def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Array:
+    """The point of the box that misses the equalities least, starting from a point nearby.
+
+    Newton's steps to the solutions, each by the states that no bound has stopped.
+    """
+    lower, upper = lower_bounds(domain), upper_bounds(domain)
+    best, free = near, lower < upper
+    x = near
+    for _ in range(_STEPS):
+        slopes = constraints.slopes(x)
+        left = np.where(constraints.equal, constraints.values(x), 0.0)
+        masks = [_diagonal(block.of(free)) for block in constraints.blocks]
+        gram = slopes.gram(masks)[np.ix_(constraints.equal, constraints.equal)]
+        push = np.zeros_like(left)
+        push[constraints.equal] = np.linalg.pinv(gram, hermitian=True) @ left[constraints.equal]
+        step = -slopes.pullback(push) * free
+        x = np.clip(x + step, lower, upper)
+        if constraints.missed(x) < constraints.missed(best):
+            best = x
+        stopped = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
+        if constraints.missed(best) <= _MET / 1e3 or not stopped.any():
+            break
+        free = free & ~stopped
+    if constraints.missed(best) > _MET and x.size <= _SMALL:
+        return _least_squares(constraints, lower, upper, best)
+    return np.array(best)
+
+
+def _least_squares(constraints: _Constraints, lower: Array, upper: Array, near: Array) -> Array:
+    slopes = constraints.jacobian(near)[constraints.equal]
+    right = slopes @ near - constraints.values(near)[constraints.equal]
+    wide = np.where(upper > lower, upper, lower + 1.0)  # lsq_linear wants room between bounds
+    found = optimize.lsq_linear(slopes, right, bounds=(lower, wide), tol=1e-14)
+    return np.asarray(np.clip(found.x, lower, upper))
+
+
+def _diagonal(mask: Any) -> Array:
+    """Ones on the diagonal for the free components of every agent, shape (count, dim, dim)."""
+    return np.asarray(mask[:, :, np.newaxis] * np.eye(mask.shape[1]))
+
+
+def _size(weights: Any) -> Any:
+    return None if weights is None else abs(weights)
+
+
 def _polished(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
     """Minimise t subject to ``g(x) <= t`` and x in X; return the start if that does no better."""
     lower = lower_bounds(domain)
     upper = upper_bounds(domain)
-    ones = np.ones((constraints.offset.size, 1))
     minimize: Any = optimize.minimize
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # the result is checked below, whatever the solver says
         found = minimize(
             lambda z: z[-1],
-            np.append(start, constraints.worst(start)),
+            np.append(start, max(constraints.worst(start), -1e6)),
             jac=lambda z: np.eye(1, z.size, z.size - 1)[0],
             method="SLSQP",
             bounds=[*zip(lower, upper, strict=True), (None, None)],
-            constraints={
-                "type": "ineq",
-                "fun": lambda z: z[-1] - constraints.values(z[:-1]),
-                "jac": lambda z: np.hstack([-constraints.jacobian(z[:-1]), ones]),
-            },
+            constraints=_conditions(constraints),
             options={"maxiter": 200, "ftol": 1e-9},
         )
     point = np.clip(found.x[:-1], lower, upper)
     better = constraints.worst(point) < constraints.worst(start)
-    return point if better else start
+    met = constraints.missed(point) <= max(_MET, constraints.missed(start))
+    return point if better and met else start
+
+
+def _conditions(constraints: _Constraints) -> list[dict[str, Any]]:
+    """``g(x) <= t`` for inequalities and ``g(x) = 0`` for equalities, for SLSQP."""
+    conditions = []
+    for kind, rows, share in (("ineq", ~constraints.equal, 1.0), ("eq", constraints.equal, 0.0)):
+        column = np.full((int(rows.sum()), 1), share)
+        if rows.any():
+            conditions.append(
+                {
+                    "type": kind,
+                    "fun": lambda z, r=rows, s=share: s * z[-1] - constraints.values(z[:-1])[r],
+                    "jac": lambda z, r=rows, c=column: np.hstack(
+                        [-constraints.jacobian(z[:-1])[r], c]
+                    ),
+                }
+            )
+    return conditions

@@ -65,10 +65,21 @@ def allocate(sensitivity: Sensitivity, caps: Array, weights: Array) -> Array:
     return sigma
 
 
+def spare(S: Sensitivity, sigma: Array, caps: Array) -> float:
+    """Return the share of sigma that suffices because agents move sums together, at most 1.
+
+    Caps were kept output by output; a difference of two states has one direction for all of them.
+    """
+    precision = np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
+    worst = float(np.max(S.together(precision) / caps, initial=0.0))
+    return min(1.0, float(np.sqrt(worst)) * (1.0 + 2.0**-48)) if worst > 0 else 1.0
+
+
 def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int) -> Array:
     """Return the Gaussian-DP parameter of every agent for the whole transcript, rounded up.
 
-    ``mu_l = R_l sqrt(sum_o S[o, l]^2 / sigma_o^2) + sqrt(T sum_o (c_o / sigma_o)^2)``
+    ``mu_l = R_l |diag(1/sigma) J_l|_2 + sqrt(T sum_o (c_o / sigma_o)^2)``; the norm is bounded by
+    ``sqrt(sum_o S[o, l]^2 / sigma_o^2)`` and, for affine contributions, taken as it is.
 
     Args:
         S: the sensitivity.
@@ -78,7 +89,7 @@ def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int
         rounds: T.
     """
     precision = np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
-    shift = reach * np.sqrt(S.loads(precision)) * (1.0 + 2.0**-48)
+    shift = reach * np.sqrt(S.together(precision)) * (1.0 + 2.0**-48)
     extra = rounding_share(sigma, errors, rounds)
     return np.asarray((shift + extra) * DISCRETISATION * (1.0 + 2.0**-48))
 

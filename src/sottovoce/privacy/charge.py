@@ -7,7 +7,7 @@ distance r are told apart no better than
 
     mu(r) = s r + c,      mu >= mu(b),
 
-with a slope s >= 0 (of the certified sensitivities, and sqrt(T) for per-round) and an allowance
+with a slope s >= 0 (of the certified sensitivities, and sqrt(T) for offset) and an allowance
 c >= 0 for the rounding of numbers, which does not shrink with the distance. A bound a >= c and mu
 are enough to charge the account that protects R, without knowing s:
 
@@ -23,9 +23,9 @@ Between adjacencies only inclusions are used: every pair that the account protec
 that the run's promise speaks of. Two sequences within R in l2 over all rounds are within R in each
 round, and any two behaviours at all are covered by "everything". So
 
-    account \ run   trajectory   per-round   everything
+    account \ run   trajectory   offset   everything
     trajectory      charge(R)    charge(R)   mu
-    per-round       refused      charge(R)   mu
+    offset       refused      charge(R)   mu
     everything      refused      refused     mu
 
 What is refused could be converted by sqrt(T) or a box's diameter in some runs, but not in all (a
@@ -43,16 +43,16 @@ from functools import lru_cache
 from typing import Final
 
 from sottovoce.errors import BudgetError, InputError
-from sottovoce.privacy.adjacency import Adjacency, adjacency_of
 from sottovoce.privacy.exact_mu import units_up
 from sottovoce.privacy.gaussian import LARGEST
+from sottovoce.privacy.hide import Kind, kind_of
 
-BOUNDED_BY: Final[Mapping[Adjacency, tuple[Adjacency, ...]]] = {
-    "trajectory": ("trajectory", "per-round", "everything"),
-    "per-round": ("per-round", "everything"),
+BOUNDED_BY: Final[Mapping[Kind, tuple[Kind, ...]]] = {
+    "trajectory": ("trajectory", "offset", "everything"),
+    "offset": ("offset", "everything"),
     "everything": ("everything",),
 }
-"""For an account's adjacency, those of runs whose promise speaks of all of the account's pairs."""
+"""For what an account hides, what runs may hide whose promise speaks of all its pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +60,25 @@ class Protected:
     """Which two behaviours of an agent must look alike within one run.
 
     Attributes:
-        adjacency: "trajectory", "per-round" or "everything".
+        hide: "trajectory", "offset" or "everything".
         radius: how far apart they may be; None for "everything", and only there.
     """
 
-    adjacency: Adjacency
+    hide: Kind
     radius: float | None = None
 
     def __post_init__(self) -> None:
-        kind = adjacency_of(self.adjacency)
+        kind = kind_of(self.hide)
         if kind == "everything":
             if self.radius is not None:
                 raise InputError(
-                    "radius must not be given with adjacency='everything', which protects any two "
+                    "radius must not be given with hide='everything', which protects any two "
                     "behaviours: leave it out"
                 )
             return
         if self.radius is None:
             raise InputError(
-                f"radius must be given with adjacency={kind!r}: how far apart may two behaviours "
+                f"radius must be given with hide={kind!r}: how far apart may two behaviours "
                 "be that must look alike?"
             )
         if not 1 / LARGEST <= self.radius <= LARGEST:  # refuses NaN too
@@ -88,7 +88,7 @@ class Protected:
         object.__setattr__(self, "radius", float(self.radius))
 
     def __str__(self) -> str:
-        return self.adjacency if self.radius is None else f"{self.adjacency} within {self.radius!r}"
+        return self.hide if self.radius is None else f"{self.hide} within {self.radius!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +128,12 @@ def amount(charge: Charge, account: Protected) -> int:
         BudgetError: the run promises nothing about some of the pairs that the account protects.
     """
     run = charge.protected
-    covering = BOUNDED_BY[account.adjacency]
-    if run.adjacency not in covering:
+    covering = BOUNDED_BY[account.hide]
+    if run.hide not in covering:
         raise BudgetError(
             f"agent {charge.agent!r} keeps an account for {account}, and a run for {run} bounds "
-            f"nothing there: plan the run with adjacency {' or '.join(map(repr, covering))}, or "
-            f"grant the budget anew with adjacency={run.adjacency!r}"
+            f"nothing there: plan the run that hides {' or '.join(map(repr, covering))}, or "
+            f"grant the budget anew with hide={run.hide!r}"
         )
     if run.radius is None or account.radius is None:
         return _units(charge.mu, 0.0, 1.0, 1.0)

@@ -30,16 +30,16 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
-from sottovoce.privacy.adjacency import adjacency_of
 from sottovoce.privacy.charge import Charge, Protected, amount
 from sottovoce.privacy.exact_mu import ratio_up, root_down, root_up, square_down
 from sottovoce.privacy.fence import Digests, Fence, place
 from sottovoce.privacy.gaussian import mu_of
+from sottovoce.privacy.hide import kind_of
 from sottovoce.privacy.ledger_file import create, transaction
 
 GRANT: Final = """
 INSERT INTO accounts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent) DO UPDATE SET
-    adjacency = excluded.adjacency, radius = excluded.radius, epsilon = excluded.epsilon,
+    hide = excluded.hide, radius = excluded.radius, epsilon = excluded.epsilon,
     delta = excluded.delta, budget = excluded.budget, spent = excluded.spent
 """
 
@@ -122,7 +122,7 @@ class Ledger:
         epsilon: float,
         delta: float,
         *,
-        adjacency: str,
+        hide: str,
         radius: float | None = None,
     ) -> None:
         """Set the lifetime budget of one agent or of several, and what it protects.
@@ -136,7 +136,7 @@ class Ledger:
             agents: their labels.
             epsilon: of the lifetime budget.
             delta: of the lifetime budget.
-            adjacency: "trajectory", "per-round" or "everything".
+            hide: "trajectory", "offset" or "everything".
             radius: how far apart two behaviours may be within a run; not for "everything".
 
         Raises:
@@ -144,7 +144,7 @@ class Ledger:
                 bounds nothing of what is to be protected. Nothing is changed.
         """
         budget = float(mu_of(epsilon, delta))
-        protected = Protected(adjacency_of(adjacency), radius)
+        protected = Protected(kind_of(hide), radius)
         names = [agents] if isinstance(agents, str) else list(agents)
         for name in names:
             if not isinstance(name, str) or not name:
@@ -158,7 +158,7 @@ class Ledger:
                         f"got mu={budget!r}, spent mu={root_up(spent)!r} for {protected}: grant "
                         "more"
                     )
-            thing = (protected.adjacency, protected.radius)
+            thing = (protected.hide, protected.radius)
             database.executemany(
                 GRANT,
                 [(agent, *thing, epsilon, delta, budget, f"{totals[agent]:x}") for agent in names],
@@ -252,7 +252,7 @@ class Ledger:
         """Return everything ever recorded, in order."""
         with transaction(self.path, "DEFERRED") as database:
             rows = database.execute(
-                "SELECT run_id, note, at, agent, adjacency, radius, mu, allowance "
+                "SELECT run_id, note, at, agent, hide, radius, mu, allowance "
                 "FROM spends JOIN runs USING (number) ORDER BY number, agent"
             ).fetchall()
         return tuple(
@@ -291,7 +291,7 @@ def _spend(database: sqlite3.Connection, run_id: str, asked: dict[str, Charge], 
     database.executemany(
         "INSERT INTO spends VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (number, c.agent, c.protected.adjacency, c.protected.radius, c.mu, c.allowance)
+            (number, c.agent, c.protected.hide, c.protected.radius, c.mu, c.allowance)
             for c in asked.values()
         ],
     )
@@ -307,7 +307,7 @@ def _recorded(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | 
     if run is None:
         return None
     rows = database.execute(
-        "SELECT agent, adjacency, radius, mu, allowance FROM spends WHERE number = ?", run
+        "SELECT agent, hide, radius, mu, allowance FROM spends WHERE number = ?", run
     )
     return {row[0]: _charge(row) for row in rows}
 
@@ -352,7 +352,7 @@ def _charged_anew(
         elif row is not None:
             changed.add(agent)
     if changed:
-        for row in database.execute("SELECT agent, adjacency, radius, mu, allowance FROM spends"):
+        for row in database.execute("SELECT agent, hide, radius, mu, allowance FROM spends"):
             if row[0] in changed:
                 totals[row[0]] += amount(_charge(row), protected) ** 2
     return totals
@@ -363,11 +363,11 @@ def _row(database: sqlite3.Connection, agent: str) -> Any:
 
 
 def _account(row: Any) -> Account:
-    agent, adjacency, radius, epsilon, delta, budget, spent = row
+    agent, hide, radius, epsilon, delta, budget, spent = row
     total = int(spent, 16)
     return Account(
         agent=agent,
-        protected=Protected(adjacency, radius),
+        protected=Protected(hide, radius),
         epsilon=epsilon,
         delta=delta,
         budget=budget,
@@ -377,8 +377,8 @@ def _account(row: Any) -> Account:
 
 
 def _charge(row: Any) -> Charge:
-    agent, adjacency, radius, mu, allowance = row
-    return Charge(agent=agent, protected=Protected(adjacency, radius), mu=mu, allowance=allowance)
+    agent, hide, radius, mu, allowance = row
+    return Charge(agent=agent, protected=Protected(hide, radius), mu=mu, allowance=allowance)
 
 
 def _no_budget(agent: str) -> str:

@@ -26,7 +26,7 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {SCHEMA};
 CREATE TABLE accounts (
     agent TEXT PRIMARY KEY,
-    adjacency TEXT NOT NULL,
+    hide TEXT NOT NULL,
     radius REAL,
     epsilon REAL NOT NULL,
     delta REAL NOT NULL,
@@ -44,7 +44,7 @@ CREATE TABLE runs (
 CREATE TABLE spends (
     number INTEGER NOT NULL REFERENCES runs,
     agent TEXT NOT NULL REFERENCES accounts,
-    adjacency TEXT NOT NULL,
+    hide TEXT NOT NULL,
     radius REAL,
     mu REAL NOT NULL,
     allowance REAL NOT NULL,

@@ -2,56 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
+from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.errors import InputError
+from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.numeric import Jacobian, Numeric, Rows
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.sums import Region, Sums
 
-_DENSE = 6_000
-_FLAT = 1e-9  # an eigenvalue this far below the largest is a direction without curvature
 _HELD = 1e-6  # a force above this share of the objective's steepest slope holds its row or bound
+_SHARE = 1e-3  # of what would move it freely, below which a component counts as held
+_FLAT = 1e-10  # curvature below this share of the largest, both across an agent's box, is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limit:
-    """The local minimax accuracy of (x-hat, mu-hat) from T releases.
+    """The local minimax accuracy of x and prices from T releases.
 
     Attributes:
         rounds: T.
         x: root-mean-square of |x - x-hat|, flat directions apart.
-        mu: root-mean-square of |mu - mu-hat|.
+        price: root-mean-square of |lambda - lambda-hat|.
         x_each: the standard deviation of every component of x.
-        mu_each: the standard deviation of every multiplier; 0 for inactive constraints.
-        flat: components of x, from 0, that a direction without curvature moves. There the error
-            falls more slowly than 1/sqrt(T) and no limit of this kind exists: such directions, and
-            those that leave mu-hat undetermined, are projected out of all the above.
+        price_each: the standard deviation of every price; 0 where nothing presses.
+        flat: components of x, from 0, that no curvature holds at the saddle point. There the error
+            falls more slowly than 1/sqrt(T), and no limit of this kind exists.
     """
 
     rounds: int
     x: float
-    mu: float
+    price: float
     x_each: Array
-    mu_each: Array
+    price_each: Array
     flat: tuple[int, ...]
 
 
 def limit(
     problem: Problem, plan: NoisePlan, rounds: int, *, saddle: SaddlePoint | None = None
 ) -> Limit:
-    """Return the statistical limit ``J^-1 Sigma J^-T / T`` of T releases at the saddle point.
+    """Return the statistical limit of T releases at the saddle point.
 
-    J is the Jacobian of the saddle-point conditions on the active set, ``[[H, G'], [G, 0]]`` with H
-    the Hessian of the Lagrangian over the states that no bound holds and G the gradients of the
-    active constraints. Sigma is the noise there: ``sum_j mu_j^2 sigma_ij^2`` in the equation of
-    state i, whose gradient entries carry noise, and ``sigma_g^2`` in an active row (Polyak and
-    Juditsky's asymptotic covariance of averaged stochastic approximation).
+    On the active set, ``H dx + S' dlambda = 0``, ``S dx - du = -w`` and ``dlambda`` in the tangent
+    of C's normal cone, with H the Hessian of ``f + lambda'h`` over the states that no bound holds,
+    S the slopes of the sums and w the averaged noise, of variance ``sigma^2 / T`` (Polyak and
+    Juditsky's asymptotic covariance of averaged stochastic approximation). Agents are eliminated
+    one by one, so that a system of the size of the sums is left, whatever their number.
 
     Args:
         problem: the whole problem.
@@ -66,74 +71,143 @@ def limit(
         instance("saddle", saddle, SaddlePoint, "sv.saddle_point(problem)")
     if plan.fingerprint != problem.cloud.fingerprint:
         raise InputError("the plan must be made for this problem, got one for another: plan again")
-    if problem.size > _DENSE:
-        raise InputError(
-            f"the limit is computed for at most {_DENSE} states, got {problem.size}: take a "
-            "smaller fleet of the same make"
-        )
     at = saddle if saddle is not None else saddle_point(problem)
-    numeric = Numeric(problem)
-    jacobian = numeric.jacobian(at.x).dense()
-    least = _HELD * np.max(np.abs(numeric.objective_gradient(at.x)))
-    pressed = np.abs(at.bound_multipliers) > least
-    free = np.flatnonzero((numeric.lower < numeric.upper) & ~pressed)
-    rows = np.flatnonzero(at.mu * np.max(np.abs(jacobian), axis=1) > least)
-    hessian, slopes = _hessian(numeric, at)[np.ix_(free, free)], jacobian[np.ix_(rows, free)]
-    noise_sq = np.concatenate([_gradient_noise(plan, at)[free], plan.sigma_g[rows] ** 2])
-    inverse, null = _pseudo_inverse(hessian, slopes)
-    spread = np.square(inverse) @ noise_sq / rounds
-    x_each, mu_each = np.zeros(problem.size), np.zeros(problem.rows)
-    x_each[free] = np.sqrt(spread[: free.size])
-    mu_each[rows] = np.sqrt(spread[free.size :])
-    flat = free[np.linalg.norm(null[: free.size], axis=1) > 1e-6]
-    return Limit(
-        rounds=rounds,
-        x=float(np.linalg.norm(x_each)),
-        mu=float(np.linalg.norm(mu_each)),
-        x_each=read_only(x_each),
-        mu_each=read_only(mu_each),
-        flat=tuple(int(i) for i in flat),
+    if plan.method == "paper":
+        return _limit(rounds, *paper_limit(problem, plan, rounds, at))
+    numeric, sums = Numeric(problem), problem.cloud.sums
+    price = saddle_prices(problem, at)
+    coupling = Rows(problem, sums.families)
+    jacobian = coupling.jacobian(at.x)
+    least = _HELD * float(np.max(np.abs(numeric.objective_gradient(at.x))))
+    free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
+    both = zip(numeric.objective_hessian(at.x), coupling.hessian(at.x, price), strict=True)
+    inverses, flat = _inverses(numeric, at.x, [f + h for f, h in both], free)
+    gram, values = jacobian.gram(inverses), coupling.values(at.x)
+    answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
+    sigma = plan.sigma / np.sqrt(rounds)
+    x_each = _moved(jacobian, inverses, answer * sigma)
+    return _limit(
+        rounds,
+        x_each,
+        np.sqrt(np.square(answer * sigma).sum(axis=1)),
+        tuple(int(c) for c in np.flatnonzero(_loose(jacobian, inverses, answer, flat & free))),
     )
 
 
-def _hessian(numeric: Numeric, at: SaddlePoint) -> Array:
-    size = at.x.size
-    matrix = np.zeros((size, size))
-    blocks = numeric.lagrangian_hessian(at.x, at.mu)
-    for block, values in zip(numeric.blocks, blocks, strict=True):
-        index = np.arange(size)[block.index].reshape(block.count, block.dim)
-        for place, own in zip(index, np.broadcast_to(values, (block.count, block.dim, block.dim)),
-                              strict=True):  # fmt: skip
-            matrix[np.ix_(place, place)] = own
-    return matrix
+def _limit(rounds: int, x_each: Array, price_each: Array, flat: tuple[int, ...]) -> Limit:
+    return Limit(
+        rounds=rounds,
+        x=float(np.linalg.norm(x_each)),
+        price=float(np.linalg.norm(price_each)),
+        x_each=read_only(x_each),
+        price_each=read_only(price_each),
+        flat=flat,
+    )
 
 
-def _gradient_noise(plan: NoisePlan, at: SaddlePoint) -> Array:
-    """The variance that noise on gradient entries puts into each state's equation."""
-    variance = np.zeros(at.x.size)
-    share = np.square(at.mu[plan.gradient_rows] * plan.gradient_sigma)
-    np.add.at(variance, plan.gradient_columns, share)
-    return variance
+def _inverses(
+    numeric: Numeric, x: Array, hessian: Sequence[Array], free: NDArray[np.bool_]
+) -> tuple[list[Array], NDArray[np.bool_]]:
+    """``H_i^-1`` per agent over its free states, flat directions held by next to nothing.
 
-
-def _pseudo_inverse(hessian: Array, slopes: Array) -> tuple[Array, Array]:
-    """The pseudo-inverse of ``[[H, G'], [G, 0]]``, and an orthonormal basis of its null space.
-
-    Units must not pass for flatness, so rows are brought to a common size D first. That alone would
-    bend the result: ``D pinv(D J D) D`` inverts J only up to null directions that D has turned, and
-    projecting on what is orthogonal to the null space, ``D null(D J D)``, turns it back.
+    Beside them, which components such directions move.
     """
-    states = len(hessian)
-    system = np.block([[hessian, slopes.T], [slopes, np.zeros((len(slopes),) * 2)]])
-    unit = np.ones(len(system))
-    if hessian.any() and slopes.any():
-        unit[states:] = np.abs(hessian).max() / np.abs(slopes).max()
-    peak = np.abs(system * unit[:, np.newaxis] * unit).max(axis=1, initial=0.0)
-    scale = unit / np.sqrt(np.where(peak > _FLAT * peak.max(initial=0.0), peak, 1.0))
-    sizes, vectors = np.linalg.eigh(system * scale[:, np.newaxis] * scale)
-    keep = np.abs(sizes) > _FLAT * np.abs(sizes).max(initial=0.0)
-    inverse = (vectors[:, keep] / sizes[keep]) @ vectors[:, keep].T * scale[:, np.newaxis] * scale
-    null, _ = np.linalg.qr(vectors[:, ~keep] * scale[:, np.newaxis])
-    inverse -= null @ (null.T @ inverse)
-    inverse -= (inverse @ null) @ null.T
-    return inverse, null
+    found, flat = [], np.zeros(x.size, dtype=np.bool_)
+    width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
+    blocks = list(zip(numeric.blocks, hessian, strict=True))
+    across = [
+        h * block.of(width)[:, :, np.newaxis] * block.of(width)[:, np.newaxis, :]
+        for block, h in blocks
+    ]
+    force = np.abs(numeric.objective_gradient(x) * width)
+    most = max(max(float(np.max(np.abs(h), initial=0.0)) for h in across), float(force.max()))
+    for (block, _), h in zip(blocks, across, strict=True):
+        mine = block.of(free)
+        kept = h * mine[:, :, np.newaxis] * mine[:, np.newaxis, :]
+        index = np.arange(block.dim)
+        kept[:, index, index] += np.where(mine, _FLAT * most, 1.0)
+        inverse = np.linalg.inv(kept)
+        inverse *= mine[:, :, np.newaxis] * mine[:, np.newaxis, :]
+        flat[block.index] = (inverse[:, index, index] > _SHARE / (_FLAT * most)).ravel()
+        unit = block.of(width)
+        found.append(inverse * unit[:, :, np.newaxis] * unit[:, np.newaxis, :])
+    return found, flat
+
+
+def _answers(sums: Sums, G: Array, price: Array, values: Array, least: Array) -> Array:
+    """``dlambda / dw``, shape (p, p): how prices answer to an error in the sums."""
+    p = sums.count
+    held = (sums.lower == sums.upper) | (np.abs(price) > least)
+    regions = [r for r in sums.regions if np.any(np.abs(price[list(r.rows)]) > least[list(r.rows)])]
+    inside = {row for r in sums.regions for row in r.rows}
+    rows = [o for o in range(p) if o not in inside and held[o]]
+    size = p + len(regions)
+    left, right = np.zeros((size, size)), np.zeros((size, p))
+    for o in range(p):
+        if o in rows:
+            left[o, :p], right[o, o] = G[o], 1.0
+        else:
+            left[o, o] = 1.0
+    for m, region in enumerate(regions):
+        at = list(region.rows)
+        slope, bent = _derivatives(region, values[at])
+        pressure = float(price[at] @ slope) / float(slope @ slope)
+        left[at, :p] = np.eye(p)[at] + pressure * bent @ G[at]
+        left[at, p + m] = -slope
+        right[np.ix_(at, at)] = pressure * bent
+        left[p + m, :p], right[p + m, at] = slope @ G[at], slope
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(left).max(axis=1), 1e-300))
+    solved, *_ = np.linalg.lstsq(left * scale[:, np.newaxis], right * scale[:, np.newaxis])
+    pressed = [*rows, *(row for region in regions for row in region.rows)]
+    return np.where(np.isin(np.arange(p), pressed)[:, np.newaxis], solved[:p], 0.0)
+
+
+def _derivatives(region: Region, u: Array) -> tuple[Array, Array]:
+    here = dict(zip(region.symbols, u.tolist(), strict=True))
+    slope = [sp.diff(region.phi, s) for s in region.symbols]
+    bent = [[float(sp.diff(d, s).subs(here)) for s in region.symbols] for d in slope]
+    return np.array([float(d.subs(here)) for d in slope]), np.array(bent)
+
+
+def _loose(
+    jacobian: Jacobian, inverses: Sequence[Array], answer: Array, flat: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Which of the components that no curvature holds are not held by pressed sums either.
+
+    A force on component c moves it by ``B_cc - v' answer v`` with ``v = S B e_c`` and B the inverse
+    of H: next to nothing where sums hold it, as far as B_cc where nothing does.
+    """
+    loose = np.zeros_like(flat)
+    for block, B in zip(jacobian.blocks, inverses, strict=True):
+        if not np.any(flat[block.index]):
+            continue
+        S = jacobian.columns(block).reshape(-1, block.count, block.dim)
+        v = np.einsum("pia,iab->pib", S, B)
+        moved = np.einsum("iaa->ia", B) - np.einsum("pib,pq,qib->ib", v, answer, v, optimize=True)
+        loose[block.index] = (moved > _SHARE * np.einsum("iaa->ia", B)).ravel()
+    return np.asarray(loose & flat)
+
+
+def _sizes(jacobian: Jacobian) -> Array:
+    """One over the steepest slope of each sum: what a force on a state is as a price."""
+    steepest = np.zeros(jacobian.shape[0])
+    for part, slope in jacobian.parts:
+        peak = np.abs(slope).max(axis=(0, 2))
+        weights = 1.0 if part.weights is None else abs(part.weights).max(axis=1)
+        dense = weights.toarray().ravel() if hasattr(weights, "toarray") else np.asarray(weights)
+        found = np.multiply.outer(np.ravel(dense), peak)
+        steepest[part.rows] = np.maximum(steepest[part.rows], found.reshape(part.rows.shape))
+    return np.asarray(1.0 / np.where(steepest > 0, steepest, np.inf))
+
+
+def _moved(jacobian: Jacobian, inverses: list[Array], answer: Array) -> Array:
+    """The root of ``sum_o (H^-1 S' answer)_co^2`` for every state c, shape (N,)."""
+    total = np.zeros(jacobian.shape[1])
+    for column in answer.T:
+        if not np.any(column):
+            continue
+        pulled = jacobian.pullback(np.ascontiguousarray(column))
+        for block, inverse in zip(jacobian.blocks, inverses, strict=True):
+            moved = np.einsum("iab,ib->ia", inverse, block.of(pulled))
+            total[block.index] += np.square(moved).ravel()
+    return np.asarray(np.sqrt(total))

@@ -11,6 +11,7 @@ import sympy as sp
 from sottovoce.arguments import entries, real
 from sottovoce.certify.certificate import TOLERANCE, Certificate
 from sottovoce.certify.gradients import GradientEntry
+from sottovoce.certify.paper_constants import paper_constants
 from sottovoce.certify.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import kappa
@@ -36,7 +37,6 @@ def paper_noise(
     epsilon: Array,
     delta: Array,
     reach: Array,
-    *,
     constants: Constants | None,
 ) -> tuple[Sensitivity, tuple[GradientEntry, ...], Array]:
     """Return S over the original X, the entries released and one sigma per output.
@@ -47,7 +47,9 @@ def paper_noise(
     cloud = certificate.cloud
     if any(family.sums for family in cloud.constraints):
         raise PrivacyError("method='paper' knows no fleets, got one: use method='joint'")
-    held = constants or _certified(certificate)
+    if any(family.equality for family in cloud.constraints):
+        raise PrivacyError("method='paper' knows no equalities, got one: use method='joint'")
+    held = constants or _certified(cloud)
     if len(held.k_prime) != cloud.agents:
         raise InputError(
             f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(held.k_prime)}"
@@ -61,19 +63,20 @@ def paper_noise(
             [factor * held.k_prime[entry.agent] for entry in entries],
         ]
     ) * (1.0 + 2.0**-50)
-    S = sensitivity(cloud, cloud.groups, entries, convex={}, tolerance=TOLERANCE)
+    S = sensitivity(cloud.constraints, cloud.groups, entries, convex={}, tolerance=TOLERANCE)
     return S, entries, sigma
 
 
-def _certified(certificate: Certificate) -> Constants:
-    if certificate.paper is None:
+def _certified(cloud: CloudView) -> Constants:
+    found = paper_constants(cloud, tolerance=TOLERANCE)
+    if found is None:
         raise PrivacyError(
             "method='paper' needs K_g and K_g'^i over the original X, got no finite ones: tighten "
             "the boxes or use method='joint'"
         )
     return Constants(
-        k_g=certificate.paper.k_g.upper,
-        k_prime=tuple(bound.upper for bound in certificate.paper.k_prime),
+        k_g=found.k_g.upper,
+        k_prime=tuple(bound.upper for bound in found.k_prime),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,22 +12,46 @@ import scipy.sparse as sparse
 from sottovoce.arguments import array, instance
 from sottovoce.certify.certificate import Certificate
 from sottovoce.certify.evaluation import evaluation_errors
+from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.privacy.adjacency import Adjacency, per_agent, radii, rounds_covered
-from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spent
+from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spare, spent
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.figures import up
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
+from sottovoce.privacy.hide import Everything, Hide, Trajectory, per_agent, radii
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
-from sottovoce.privacy.sampler import DISCRETISATION, reach_of
+from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
 from sottovoce.privacy.statement import hidden, statement
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
 
 Method = Literal["joint", "paper"]
+Kind = Literal["sum", "value", "gradient"]
 
 _MODERATE = 1e60  # products of two squares of numbers up to this, or down to its inverse, are exact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """One number that every round releases.
+
+    Attributes:
+        name: what people call it.
+        kind: "sum" by default; the paper's release has each "value" of a constraint and each entry
+            of its "gradient".
+        sigma: the standard deviation of its noise; 0 where no agent can move it.
+        grid: the public grid it is released on, ``sigma / 2^26``.
+        row: the sum or the constraint, from 0.
+        column: for a gradient entry, the component of the state vector, from 0.
+    """
+
+    name: str
+    kind: Kind
+    sigma: float
+    grid: float
+    row: int
+    column: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +61,8 @@ class Guarantee:
     Attributes:
         agent: the agent's number, from 1.
         name: what people call it.
-        adjacency: which two behaviours of the agent look alike.
-        radius: b_l of the adjacency.
-        rounds: T.
-        gdp_mu: ``mu_l = b_l sqrt(sum_o S[o, l]^2 / sigma_o^2)``, rounding allowance included.
+        hide: what is hidden, with this agent's radius.
+        gdp_mu: ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
         epsilon: at the delta that was asked for.
         delta: at the epsilon that was asked for.
         asked: the epsilon and the delta that were asked for.
@@ -47,9 +70,7 @@ class Guarantee:
 
     agent: int
     name: str
-    adjacency: Adjacency
-    radius: float
-    rounds: int
+    hide: Hide
     gdp_mu: float
     epsilon: float
     delta: float
@@ -58,12 +79,12 @@ class Guarantee:
     @property
     def hidden(self) -> str:
         """What is hidden of the agent, in its own terms."""
-        return hidden(self.adjacency, self.radius, self.rounds)
+        return hidden(self.hide)
 
     def __str__(self) -> str:
         return (
             f"{self.name}: ({up(self.epsilon)}, {up(self.asked[1])})-differentially private "
-            f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.rounds:,} rounds together.\n"
+            f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.hide.rounds:,} rounds together.\n"
             f"Hidden: {self.hidden}."
         )
 
@@ -75,16 +96,10 @@ class NoisePlan:
     Attributes:
         cloud: the public problem it was made for.
         method: "joint" or "paper".
-        adjacency: which behaviours look alike.
-        rounds: the rounds T it covers.
+        hide: which behaviours look alike, and for how many rounds.
         epsilon: asked for, per agent.
         delta: asked for, per agent.
-        radius: b_l per agent.
-        sigma_g: one sigma per row of g; 0 where no agent can move it.
-        gradient_rows: the constraint of each released gradient entry, from 0.
-        gradient_columns: the component of the state vector it is a derivative by, from 0.
-        gradient_sigma: its sigma.
-        gradient_slope: how fast it can change when all agents move, ``sum_l S[entry, l]``.
+        outputs: what every round releases, in order.
         domain: the agents with the boxes their states are kept in.
         gdp_mu: the Gaussian-DP parameter of each agent for the whole transcript.
         gdp_rounding: the part of every ``gdp_mu`` that pays for the rounding of numbers, whatever
@@ -95,16 +110,10 @@ class NoisePlan:
 
     cloud: CloudView
     method: Method
-    adjacency: Adjacency
-    rounds: int
+    hide: Hide
     epsilon: Array
     delta: Array
-    radius: Array
-    sigma_g: Array
-    gradient_rows: Any
-    gradient_columns: Any
-    gradient_sigma: Array
-    gradient_slope: Array
+    outputs: tuple[Output, ...]
     domain: tuple[Group, ...]
     gdp_mu: Array
     gdp_rounding: float
@@ -116,20 +125,33 @@ class NoisePlan:
         return self.cloud.fingerprint
 
     @property
+    def rounds(self) -> int:
+        """The rounds T that the promise covers."""
+        return int(self.hide.rounds)
+
+    @property
     def sigma(self) -> Array:
-        """All standard deviations: the rows of g, then the released gradient entries."""
-        return np.concatenate([self.sigma_g, self.gradient_sigma])
+        """The standard deviations of all outputs, in order."""
+        return np.array([output.sigma for output in self.outputs])
+
+    def radius(self, agent: int) -> float | None:
+        """The radius b_l of agent number ``agent``, from 1; None if everything is hidden."""
+        self.cloud.locate(agent)
+        if isinstance(self.hide, Everything):
+            return None
+        return float(radii(self.hide, self.cloud.agents)[agent - 1])
 
     def guarantee(self, agent: int) -> Guarantee:
         """Return what agent number ``agent``, counted from 1, is promised."""
         index, place = self.cloud.locate(agent)
         mu = float(self.gdp_mu[agent - 1])
+        hide = self.hide
+        if not isinstance(hide, Everything):
+            hide = type(hide)(radius=self.radius(agent), rounds=hide.rounds)
         return Guarantee(
             agent=agent,
             name=self.cloud.groups[index].label(place),
-            adjacency=self.adjacency,
-            radius=float(self.radius[agent - 1]),
-            rounds=self.rounds,
+            hide=hide,
             gdp_mu=mu,
             epsilon=epsilon_of(mu, float(self.delta[agent - 1])),
             delta=delta_of(mu, float(self.epsilon[agent - 1])),
@@ -138,16 +160,15 @@ class NoisePlan:
 
     def charges(self) -> tuple[Charge, ...]:
         """Return what a run of all covered rounds costs each agent, for a ledger."""
-        kind, everything = self.adjacency, self.adjacency == "everything"
         return tuple(
             Charge(
                 agent=label,
-                protected=Protected(kind, None if everything else radius),
+                protected=Protected(self.hide.kind, self.radius(agent)),
                 mu=mu,
                 allowance=min(self.gdp_rounding, mu),
             )
-            for label, radius, mu in zip(
-                self.cloud.agent_labels(), self.radius.tolist(), self.gdp_mu.tolist(), strict=True
+            for agent, (label, mu) in enumerate(
+                zip(self.cloud.agent_labels(), self.gdp_mu.tolist(), strict=True), start=1
             )
         )
 
@@ -160,9 +181,7 @@ def plan(
     *,
     epsilon: Any,
     delta: Any,
-    radius: Any = None,
-    adjacency: str = "trajectory",
-    rounds: int | None = None,
+    hide: Hide,
     method: str = "joint",
     weights: Any = None,
     constants: Constants | None = None,
@@ -170,25 +189,23 @@ def plan(
 ) -> NoisePlan:
     """Choose the noise of every output so that every agent gets (epsilon, delta) for everything.
 
-    ``mu_l = b_l sqrt(sum_o S[o, l]^2 / sigma_o^2)`` is what agent l's behaviour reveals through
-    all outputs of all rounds together; the plan keeps ``delta(epsilon; mu_l) <= delta``.
+    ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, with J_l the Jacobian of agent l's contributions, is
+    what its behaviour reveals through all outputs of all rounds together; the plan keeps
+    ``delta(epsilon; mu_l) <= delta``. Noise is allocated by ``sum_o S[o, l]^2 / sigma_o^2``, which
+    is never less, and scaled down by what the norm itself allows. To hide
+    everything, the range of agent l's contribution takes the place of ``b_l S[o, l]``.
 
     Args:
         certificate: from ``certify``; an assumption that fails is refused here.
         epsilon: one number or one per agent.
         delta: likewise, in (0, 1).
-        radius: b, one number or one per agent; not for "everything".
-        adjacency: "trajectory" (b bounds the whole sequence of states), "per-round" (b bounds each
-            round) or "everything" (any two behaviours).
-        rounds: T; needed unless the adjacency is "trajectory", which covers a million if not said.
-        method: "joint" minimises ``sum_o w_o sigma_o^2``; "paper" follows Theorems 2 and 3, each
+        hide: ``Trajectory``, ``Offset`` or ``Everything``: what must look alike.
+        method: "joint" releases noisy sums and minimises ``sum_o w_o sigma_o^2``; "paper" releases
+            values and gradients of the constraints with the noise of Theorems 2 and 3, each
             mechanism by itself, over the original X.
-        weights: w_o per output (rows of g, then released gradient entries). By default one over
-            the squared median of ``S[o, l]`` over the agents that move o: noise on a constraint
-            displaces the optimum by about sigma over the constraint's slope, of which this is a
-            public estimate that does not depend on the constraint's units. For gradient entries
-            the smallest ``S[o, l]`` takes its place: their noise acts on a state directly, and
-            agents take longer to average it.
+        weights: w_o per sum. By default one over the squared median of ``S[o, l]`` over the agents
+            that move o: noise on a sum displaces the optimum by about sigma over its slope, of
+            which this is a public estimate that does not depend on the units of the sum.
         constants: for "paper", K_g and K_g'^i instead of the certified ones.
         allow_undernoised: for "paper", return a plan even where the formula breaks its promise.
 
@@ -197,29 +214,40 @@ def plan(
             alone would reveal too much, or where an output exceeds what the secure sampler
             releases: a run would have to stop there, and that would tell something.
     """
+    if not isinstance(hide, Hide):
+        raise InputError(
+            f"hide must be sv.Trajectory(...), sv.Offset(...) or sv.Everything(...), got {hide!r}"
+        )
     instance("certificate", certificate, Certificate, "sv.certify(problem)").require()
     cloud = certificate.cloud
     how = _method(method, weights, constants, allow_undernoised)
     eps = per_agent("epsilon", epsilon, cloud.agents)
     dlt = per_agent("delta", delta, cloud.agents)
     target = _targets(eps, dlt)
-    domain = certificate.domain if how == "joint" else cloud.groups
-    kind, b = radii(adjacency, radius, domain, agents=cloud.agents)
-    covered = rounds_covered(kind, rounds)
-    reach = b if kind == "trajectory" else b * np.sqrt(covered) * (1.0 + 2.0**-50)
+    reach = _reach(hide, cloud.agents)
+    entries: tuple[GradientEntry, ...] = ()
     if how == "joint":
-        S, entries = certificate.sensitivity, certificate.released
-        errors, sizes = certificate.evaluation_error, certificate.magnitude
+        domain = certificate.domain
+        S = certificate.sensitivity
         _require_moderate_influence(S)
-        sigma = _joint(S, target, reach, covered, errors, _weights(weights, S, cloud.rows))
+        w = _weights(weights, S)
+        if isinstance(hide, Everything):
+            S = certificate.contributions.spread
+            _require_moderate_influence(S)
+        errors, sizes = certificate.contributions.error, certificate.contributions.size
+        sigma = _joint(S, target, reach, hide.rounds, errors, w)
     else:
-        S, entries, sigma = paper_noise(certificate, eps, dlt, reach, constants=constants)
+        domain = cloud.groups
+        S, entries, sigma = paper_noise(
+            certificate, eps, dlt, _paper_reach(hide, domain), constants
+        )
         errors, sizes = evaluation_errors(cloud, domain, entries)
         _require_moderate_influence(S)
         _require_moderate("the paper's sigma", sigma)
+        reach = _paper_reach(hide, domain)
 
     def spends(part: Array) -> Array:
-        return spent(S, part, reach, errors, covered)
+        return spent(S, part, reach, errors, hide.rounds)
 
     certified = how == "joint" or each_mechanism_keeps(
         cloud, entries, sigma, spends, target, allow_undernoised=allow_undernoised
@@ -229,21 +257,63 @@ def plan(
         NoisePlan(
             cloud=cloud,
             method=how,
-            adjacency=kind,
-            rounds=covered,
+            hide=hide,
             epsilon=eps,
             delta=dlt,
-            radius=b,
-            sigma_g=read_only(sigma[: cloud.rows]),
-            gradient_rows=np.array([e.row for e in entries], dtype=np.int64),
-            gradient_columns=np.array([e.column for e in entries], dtype=np.int64),
-            gradient_sigma=read_only(sigma[cloud.rows :]),
-            gradient_slope=read_only(S.totals()[cloud.rows :]),
+            outputs=_outputs(cloud, how, entries, sigma),
             domain=domain,
             gdp_mu=read_only(spends(sigma)),
-            gdp_rounding=rounding_spent(sigma, errors, covered),
+            gdp_rounding=rounding_spent(sigma, errors, hide.rounds),
             certified=certified,
         ),
+    )
+
+
+def _reach(hide: Hide, agents: int) -> Array:
+    """R_l: how far apart two whole sequences can be, in units of what S multiplies."""
+    if isinstance(hide, Trajectory):
+        return radii(hide, agents)
+    b = np.ones(agents) if isinstance(hide, Everything) else radii(hide, agents)
+    return np.asarray(b * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))
+
+
+def _paper_reach(hide: Hide, groups: Sequence[Group]) -> Array:
+    """The same for outputs that are not sums: any two states lie within a box's diameter."""
+    agents = sum(group.count for group in groups)
+    if isinstance(hide, Everything):
+        widths = np.concatenate([_diameters(group) for group in groups])
+        return np.asarray(widths * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))
+    return _reach(hide, agents)
+
+
+def _diameters(group: Group) -> Array:
+    """The diameter of each agent's box, rounded up."""
+    # hypot neither overflows nor underflows on the way, and errs by less than an ulp per step.
+    width = np.asarray(group.upper - group.lower)
+    return np.asarray(np.hypot.reduce(width, axis=1) * (1.0 + group.dim * 2.0**-50))
+
+
+def _outputs(
+    cloud: CloudView, method: Method, entries: Sequence[GradientEntry], sigma: Array
+) -> tuple[Output, ...]:
+    kind: Kind = "sum" if method == "joint" else "value"
+    names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
+    columns = [s.name for group in cloud.groups for s in group.symbols * group.count]
+    named: list[tuple[str, Kind, int, int | None]] = [
+        (name, kind, row, None) for row, name in enumerate(names)
+    ]
+    named += [(f"d {names[e.row]} / d {columns[e.column]}", "gradient", e.row, e.column)
+              for e in entries]  # fmt: skip
+    return tuple(
+        Output(
+            name=name,
+            kind=what,
+            sigma=float(s),
+            grid=float(grid_of(s)) if s > 0 else 0.0,
+            row=row,
+            column=column,
+        )
+        for (name, what, row, column), s in zip(named, sigma, strict=True)
     )
 
 
@@ -272,9 +342,9 @@ def _targets(epsilon: Array, delta: Array) -> Array:
     return np.asarray(mu_of(pairs[0], pairs[1])[inverse.ravel()])
 
 
-def _weights(weights: Any, S: Sensitivity, rows: int) -> Array:
+def _weights(weights: Any, S: Sensitivity) -> Array:
     if weights is None:
-        slope = np.concatenate([S.typical()[:rows], S.smallest()[rows:]])
+        slope = S.typical()
         return np.where(slope > 0, 1.0 / np.square(np.where(slope > 0, slope, 1.0)), 1.0)
     given = array("weights", weights, f"{S.outputs} numbers, one per output")
     if given.shape != (S.outputs,):
@@ -291,20 +361,21 @@ def _joint(
     S: Sensitivity, target: Array, reach: Array, rounds: int, errors: Array, weights: Array
 ) -> Array:
     """Allocate the noise, leaving room for what rounding adds to every agent's movement."""
-    spare = 0.0
+    kept = 0.0
     for _ in range(8):
-        room = target / DISCRETISATION * (1.0 - 2.0**-40) - spare
+        room = target / DISCRETISATION * (1.0 - 2.0**-40) - kept
         if np.any(room <= 0):
             break
         _require_moderate("radius sqrt(rounds) / mu", reach / room)
         with np.errstate(divide="ignore"):  # an agent whose box is a point can reveal nothing
             caps = np.square(room / reach) * (1.0 - 2.0**-45)
         sigma = allocate(S, caps, weights)
+        sigma = sigma * spare(S, sigma, caps)
         # Less noise means more rounding per sigma, so the allowance is taken from what came out.
         needed = rounding_share(sigma, errors, rounds)
-        if needed <= spare:
+        if needed <= kept:
             return sigma
-        spare = needed * 1.001
+        kept = needed * 1.001
     raise PrivacyError(
         f"epsilon, delta or radius are too small for {rounds:,} rounds: the rounding of numbers "
         "alone would reveal more; enlarge one of them or ask for fewer rounds"
@@ -330,19 +401,21 @@ def _require_moderate(name: str, values: Array) -> None:
 
 def _checked(sizes: Array, made: NoisePlan) -> NoisePlan:
     """Return the plan only if it can be carried out and keeps every promise that was asked for."""
-    if not np.all(made.gradient_sigma > 0):
+    if not all(o.sigma > 0 for o in made.outputs if o.kind == "gradient"):
         raise PrivacyError(
             "every released gradient entry must be moved by some agent, got one that is not: "
             "simplify the constraints"
         )
-    noisy = np.flatnonzero(made.sigma)
-    beyond = noisy[sizes[noisy] >= reach_of(made.sigma[noisy])]
+    sigma = made.sigma
+    noisy = np.flatnonzero(sigma)
+    beyond = noisy[sizes[noisy] >= reach_of(sigma[noisy])]
     if beyond.size:
         first = beyond[0]
+        name, most = made.outputs[first].name, reach_of(sigma[first])
         raise PrivacyError(
-            f"output {first + 1} must stay below 2^25 sigma = {reach_of(made.sigma[first]):.3g}, "
-            f"all that the secure sampler releases, got up to {sizes[first]:.3g}: tighten the "
-            "boxes, or ask for a larger radius or a smaller epsilon"
+            f"{name} must stay below 2^25 sigma = {most:.3g}, all that the secure sampler "
+            f"releases, got up to {sizes[first]:.3g}: tighten the boxes, or ask for a larger "
+            "radius or a smaller epsilon"
         )
     if made.method == "joint" and np.any(delta_of(made.gdp_mu, made.epsilon) > made.delta):
         raise PrivacyError("the plan would promise less than was asked for; no plan is made")

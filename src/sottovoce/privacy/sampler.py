@@ -6,7 +6,8 @@ and even without, the low bits of a sum of doubles depend on the summand that wa
 
     grid_o = sigma_o / N,    N = 2^26,
 
-and a value v is released as the integer round(v/grid_o) + Z, where Z is an exact draw from the
+and a value v is released as the integer round(v/grid_o) + Z. Whoever knows v rounds it: of a sum
+each agent its own contribution, whose integers add up without an error. Z is an exact draw from the
 discrete Gaussian P(Z = z) = exp(-z^2 / 2N^2) / sum_j exp(-j^2 / 2N^2) on all integers (OpenDP,
 whose bits come from OpenSSL's generator: the operating system seeds it, again after a fork). Every
 integer is possible for every v, so no output excludes a hypothesis. N is the same for all outputs,
@@ -37,7 +38,7 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, TypeVar, final
+from typing import Any, Final, TypeVar, final
 
 import numpy as np
 import opendp.prelude as opendp
@@ -147,6 +148,16 @@ class Sampler(ABC):
             PrivacyError: a value is not finite or out of reach. No message contains a value.
         """
 
+    @abstractmethod
+    def release_multiples(self, multiples: Integers) -> Released:
+        """Return the same for values that are whole multiples of their outputs' grids.
+
+        Whoever knows a value rounds it; sums of such numbers are exact.
+
+        Raises:
+            PrivacyError: a number is out of reach.
+        """
+
 
 @final
 class SimulatedSampler(Sampler):
@@ -166,6 +177,10 @@ class SimulatedSampler(Sampler):
         """Return values + sigma z with z from the seeded generator."""
         noise = self._sigma * self._generator.standard_normal(self._sigma.size)
         return Released(values=_finite(values, self._sigma.size) + noise)
+
+    def release_multiples(self, multiples: Integers) -> Released:
+        """Return multiples * grid + sigma z."""
+        return self.release(_whole(multiples, self._sigma.size) * grid_of(self._sigma))
 
     def __repr__(self) -> str:
         return (
@@ -203,17 +218,21 @@ class SecureSampler(Sampler):
     def release(self, values: ArrayLike) -> Released:
         """Return round(values/grid) + Z on the grid, with Z taken from the pool."""
         noise = self._own_pool().take(self._sigma.size)  # before the values are looked at
-        grid = self.grid
         with np.errstate(over="ignore"):
-            steps = np.rint(_finite(values, grid.size) / grid)
-        if np.any(np.abs(steps) > REACH):
-            where = int(np.argmax(np.abs(steps) > REACH)) + 1
-            raise PrivacyError(
-                f"values must lie within 2^25 sigma of zero, output {where} does not "
-                "(its value is withheld): scale the output or plan with a larger sigma"
-            )
-        multiples = steps.astype(np.int64) + noise
-        return Released(values=multiples * grid, multiples=multiples, grid=grid)
+            steps = np.rint(_finite(values, self._sigma.size) / self.grid)
+        _require_reach(steps)
+        return self._released(steps.astype(np.int64), noise)
+
+    def release_multiples(self, multiples: Integers) -> Released:
+        """Return multiples + Z on the grid, with Z taken from the pool."""
+        noise = self._own_pool().take(self._sigma.size)
+        steps = _whole(multiples, self._sigma.size)
+        _require_reach(steps)
+        return self._released(steps, noise)
+
+    def _released(self, steps: Integers, noise: Integers) -> Released:
+        multiples = steps + noise
+        return Released(values=multiples * self.grid, multiples=multiples, grid=self.grid)
 
     def _own_pool(self) -> _Pool:
         if self._pool.process != _process():
@@ -310,6 +329,25 @@ def _finite(values: ArrayLike, outputs: int) -> Floats:
         where = int(np.argmin(np.isfinite(array))) + 1
         raise PrivacyError(f"values must be finite, output {where} is not (its value is withheld)")
     return array
+
+
+def _whole(multiples: Integers, outputs: int) -> Integers:
+    array = np.asarray(multiples)
+    if array.dtype != np.int64 or array.shape != (outputs,):
+        raise InputError(
+            f"multiples must be {outputs} whole numbers (int64), got {array.dtype} of shape "
+            f"{array.shape}"
+        )
+    return array
+
+
+def _require_reach(steps: NDArray[Any]) -> None:
+    beyond = (steps > REACH) | (steps < -REACH)  # abs of the least int64 is itself
+    if np.any(beyond):
+        raise PrivacyError(
+            f"values must lie within 2^25 sigma of zero, output {int(np.argmax(beyond)) + 1} does "
+            "not (its value is withheld): scale the output or plan with a larger sigma"
+        )
 
 
 def _frozen(array: NDArray[Number], dtype: type[Number]) -> NDArray[Number]:

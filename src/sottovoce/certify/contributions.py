@@ -1,0 +1,169 @@
+"""What one agent can add to one sum: its range over the agent's set, and how far float64 is off.
+
+Agents send contributions ``h_oi(x_i)``, one number per sum they take part in. The range says how
+much any two behaviours of an agent can differ by, whatever its objective and its data, and what a
+cloud may believe; the evaluation error is paid for in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+from numpy.typing import NDArray
+
+from sottovoce.certify.evaluation import evaluation_error
+from sottovoce.certify.interval import Interval, evaluate
+from sottovoce.certify.sensitivity import Block, Sensitivity
+from sottovoce.errors import CertificateError
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.constraints import FleetSum
+from sottovoce.problem.sums import Sums, contributions
+
+_UP = 1.0 + 2.0**-40  # more than the roundings of the few operations it is applied to
+_UNIT = 2.0**-53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contributions:
+    """The ranges of all agents' contributions, and their evaluation errors.
+
+    Attributes:
+        spread: ``sup h_oi - inf h_oi`` over agent i's set, for every sum o and agent i, in the
+            blocks of a sensitivity: how far apart two contributions can be.
+        size: the largest ``sum_i |h_oi|``, per sum: no partial sum is larger.
+        error: the largest evaluation error of any agent's contribution, per sum.
+    """
+
+    spread: Sensitivity
+    size: Array
+    error: Array
+
+
+def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
+    """Bound every contribution over the boxes of ``domain``, in outward-rounded arithmetic.
+
+    Raises:
+        CertificateError: if a contribution has no finite bound.
+    """
+    blocks: list[Block] = []
+    size, error = np.zeros(sums.count), np.zeros(sums.count)
+    for rows, first, lower, upper, off in block_ranges(sums, domain):
+        if not all(np.all(np.isfinite(_data(v))) for v in (lower, upper, off)):
+            raise CertificateError(
+                "every contribution must have finite bounds, got none for the sum "
+                f"{sums.labels()[int(rows[0])]}: tighten the boxes so that formulas stay defined"
+            )
+        width = (upper - lower) * _UP
+        blocks.append(Block(rows=rows, first=first, upper=width, found=width))
+        reach = abs(lower).maximum(abs(upper)) if sparse.issparse(lower) else np.maximum(
+            np.abs(lower), np.abs(upper)
+        )  # fmt: skip
+        size[rows] += np.asarray(reach.sum(axis=1)).ravel() * _UP
+        most = off.max(axis=1)
+        most = most.toarray().ravel() if sparse.issparse(most) else np.asarray(most)
+        error[rows] = np.maximum(error[rows], most * _UP)
+    agents = sum(group.count for group in domain)
+    spread = Sensitivity(outputs=sums.count, agents=agents, blocks=tuple(blocks))
+    return Contributions(spread=spread, size=size, error=error)
+
+
+def own_range(h: sp.Expr, group: Group) -> tuple[Interval, Array]:
+    """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error."""
+    box: Mapping[sp.Symbol, Interval] = {
+        s: Interval(lower=group.lower[:, c], upper=group.upper[:, c])
+        for c, s in enumerate(group.symbols)
+    } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items()}
+    value = evaluate(h, box)[h]
+    return value, evaluation_error(h, box)
+
+
+def sum_ranges(sums: Sums, domain: Sequence[Group]) -> list[tuple[float, float]]:
+    """Enclose every sum over the boxes of ``domain``: the ranges of its contributions added up.
+
+    One that a single agent makes keeps its range to the last bit: a formula of it may not be
+    defined beyond.
+    """
+    low, high, size, terms = np.zeros((4, sums.count))
+    for rows, _, lower, upper, _ in block_ranges(sums, domain):
+        low[rows] += np.asarray(lower.sum(axis=1)).ravel()
+        high[rows] += np.asarray(upper.sum(axis=1)).ravel()
+        size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()
+        terms[rows] += lower.shape[1]
+    # n terms summed in any order err by less than n roundings of the sum of their sizes.
+    slack = np.where(terms > 1, size * (terms + 4.0) * _UNIT, 0.0)
+    return list(zip((low - slack).tolist(), (high + slack).tolist(), strict=True))
+
+
+BlockRange = tuple[NDArray[np.int64], int, Any, Any, Any]
+
+
+def block_ranges(sums: Sums, domain: Sequence[Group]) -> Iterator[BlockRange]:
+    """Per block its sums, its first agent, lower and upper ends and errors (sums x agents)."""
+    first: dict[str, int] = {}
+    agents = 0
+    for group in domain:
+        first[group.name], agents = agents, agents + group.count
+        found = contributions(sums, group) if group.count == 1 else {}
+        if found:
+            ends = [own_range(h, group) for h in found.values()]
+            yield (
+                np.array(list(found), dtype=np.int64),
+                first[group.name],
+                np.array([np.ravel(v.lower)[:1] for v, _ in ends]),
+                np.array([np.ravel(v.upper)[:1] for v, _ in ends]),
+                np.array([np.ravel(e)[:1] for _, e in ends]),
+            )
+    boxes = {group.name: group for group in domain}
+    row = 0
+    for family in sums.families:
+        for part in family.sums:
+            group = boxes[part.group.name]
+            rows = np.arange(row, row + part.rows)
+            yield (rows, first[group.name], *_of_fleet(part, group))
+        row += family.rows
+
+
+def _of_fleet(part: FleetSum, group: Group) -> tuple[Any, Any, Any]:
+    terms = [own_range(h, group) for h in part.terms]
+    shape = (group.count,)
+    low, high, off = (
+        np.stack([np.broadcast_to(v, shape) for v in values])
+        for values in (
+            [v.lower for v, _ in terms],
+            [v.upper for v, _ in terms],
+            [e + 2.0 * _UNIT * v.magnitude for v, e in terms],
+        )
+    )
+    if part.weights is None:
+        return low, high, off
+    if sparse.issparse(part.weights):
+        positive, negative = part.weights.maximum(0), part.weights.minimum(0)
+        down = _stacked(positive, low, part) + _stacked(negative, high, part)
+        up = _stacked(positive, high, part) + _stacked(negative, low, part)
+        slack = (abs(down) + abs(up)) * (4.0 * _UNIT)
+        return down - slack, up + slack, _stacked(abs(part.weights), off, part) + slack
+    w = np.asarray(part.weights)[:, np.newaxis, :]
+    ends = np.stack([w * low, w * high])
+    slack = 4.0 * _UNIT * np.abs(ends).max(axis=0)
+    flat = (part.rows, group.count)
+    return (
+        (ends.min(axis=0) - slack).reshape(flat),
+        (ends.max(axis=0) + slack).reshape(flat),
+        (np.abs(w) * off + slack).reshape(flat),
+    )
+
+
+def _stacked(weights: Any, values: Array, part: FleetSum) -> Any:
+    """``W[r, i] values[t, i]`` with rows ``r * terms + t``, sparse."""
+    parts = [weights.multiply(v[np.newaxis, :]).tocsr() for v in values]
+    order = np.arange(part.rows).reshape(len(values), -1).T.ravel()
+    return sparse.csr_array(sparse.vstack(parts, format="csr")[order])
+
+
+def _data(values: Any) -> Any:
+    return values.data if sparse.issparse(values) else values

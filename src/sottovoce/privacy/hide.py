@@ -1,0 +1,151 @@
+"""What is hidden: which two behaviours of an agent nobody can tell apart.
+
+A behaviour is what an agent does whatever it hears: the states it takes, round by round. The plan
+bounds how well anybody who hears everything can tell two *adjacent* behaviours apart; the values
+here say which ones are adjacent, and for how many rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias, cast, final, get_args
+
+import numpy as np
+
+from sottovoce.arguments import whole
+from sottovoce.errors import InputError
+from sottovoce.problem.agents import Array, read_only
+
+TRAJECTORY_ROUNDS: Final = 1_000_000
+"""Rounds covered unless said otherwise: only the allowance for rounding depends on their number."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """Two behaviours whose state sequences differ by at most ``radius`` in l2 over all rounds.
+
+    ``sqrt(sum_k |x_l(k) - x'_l(k)|^2) <= b``, the paper's adjacency. A change in one round may be
+    as large as b; a constant offset over T rounds only ``b / sqrt(T)``.
+
+    Attributes:
+        radius: b, one number for all agents or one per agent.
+        rounds: T, the rounds that the promise covers.
+    """
+
+    radius: Any
+    rounds: int = TRAJECTORY_ROUNDS
+    kind: ClassVar[Kind] = "trajectory"
+
+    def __post_init__(self) -> None:
+        _check_rounds(self.rounds)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """Two behaviours that differ by at most ``radius`` in every round, all rounds together.
+
+    ``|x_l(k) - x'_l(k)| <= b`` for every k: a constant offset of b stays hidden.
+
+    Attributes:
+        radius: b, one number for all agents or one per agent.
+        rounds: T, the rounds that the promise covers; the noise grows as its root.
+    """
+
+    radius: Any
+    rounds: int
+    kind: ClassVar[Kind] = "offset"
+
+    def __post_init__(self) -> None:
+        _check_rounds(self.rounds)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Everything:
+    """Any two behaviours within the agent's public set: objective and data are hidden too.
+
+    Attributes:
+        rounds: T, the rounds that the promise covers; the noise grows as its root.
+    """
+
+    rounds: int
+    kind: ClassVar[Kind] = "everything"
+
+    def __post_init__(self) -> None:
+        _check_rounds(self.rounds)
+
+
+Hide: TypeAlias = Trajectory | Offset | Everything
+Kind: TypeAlias = Literal["trajectory", "offset", "everything"]
+
+
+def kind_of(name: str) -> Kind:
+    """Return the kind of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    for kind in get_args(Kind):
+        if name == kind:
+            return cast("Kind", kind)
+    raise InputError(f"hide must be one of {', '.join(get_args(Kind))}, got {name!r:.60}")
+
+
+def hide_of(kind: str, *, radius: Any = None, rounds: int | None = None) -> Hide:
+    """Return what is hidden from its parts, as commands and files name them.
+
+    Raises:
+        InputError: if the kind is unknown or its parts do not belong to it.
+    """
+    kind = kind_of(kind)
+    if kind == Everything.kind:
+        if radius is not None:
+            raise InputError(
+                "radius must not be given to hide everything, where any two behaviours are "
+                "adjacent: leave it out"
+            )
+        return Everything(rounds=_needed(rounds, kind))
+    if radius is None:
+        raise InputError(
+            f"radius must be given to hide {'a ' if kind == Trajectory.kind else 'an '}{kind}, got "
+            "none: how far apart may two behaviours be that must look alike?"
+        )
+    if kind == Offset.kind:
+        return Offset(radius=radius, rounds=_needed(rounds, kind))
+    return Trajectory(radius=radius, rounds=TRAJECTORY_ROUNDS if rounds is None else rounds)
+
+
+def per_agent(name: str, values: Any, agents: int) -> Array:
+    """Return one number per agent, a read-only view if one was given for all."""
+    wanted = f"{name} must be one number or one per agent ({agents})"
+    try:
+        array = read_only(values)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{wanted}, got {values!r:.60}") from None
+    if array.ndim > 1 or (array.ndim == 1 and array.size != agents):
+        raise InputError(f"{wanted}, got shape {array.shape}")
+    return np.broadcast_to(array, (agents,))
+
+
+def radii(hide: Trajectory | Offset, agents: int) -> Array:
+    """Return b_l for every agent l."""
+    values = per_agent("radius", hide.radius, agents)
+    wrong = ~(np.isfinite(values) & (values > 0))
+    if np.any(wrong):
+        raise InputError(f"radius must be positive and finite, got radius={values[wrong][0]:g}")
+    return values
+
+
+def _needed(rounds: int | None, kind: str) -> int:
+    if rounds is None:
+        raise InputError(
+            f"rounds must be given to hide {kind}: every round adds to what is revealed, so T "
+            "rounds cost sqrt(T) more noise"
+        )
+    return rounds
+
+
+def _check_rounds(rounds: Any) -> None:
+    whole("rounds", rounds, least=1)

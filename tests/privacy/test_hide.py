@@ -1,0 +1,132 @@
+"""What is hidden, as typed values: their words, their radii and their rounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sottovoce as sv
+from sottovoce.errors import InputError
+from sottovoce.privacy.hide import TRAJECTORY_ROUNDS, Hide, hide_of, per_agent, radii
+from sottovoce.privacy.statement import hidden
+
+
+@pytest.mark.parametrize("make", [sv.Trajectory, sv.Offset])
+def test_radii_are_one_for_all_or_one_each(make: Any) -> None:
+    for given_, expected in ((0.5, [0.5, 0.5]), ([1.0, 2.0], [1.0, 2.0])):
+        assert radii(make(radius=given_, rounds=10), 2).tolist() == expected
+
+
+def test_numbers_for_all_agents_are_a_view() -> None:
+    values = per_agent("epsilon", 0.5, 1_000_000)
+    assert values.strides == (0,)
+    assert not values.flags.writeable
+
+
+def test_given_arrays_are_copied() -> None:
+    given_ = np.array([1.0, 2.0])
+    b = radii(sv.Trajectory(radius=given_), 2)
+    given_[0] = 9.0
+    assert b[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("radius", "message"),
+    [
+        ([1.0, 2.0, 3.0], r"radius must be one number or one per agent \(2\), got"),
+        ([[1.0, 2.0]], r"one per agent \(2\), got shape \(1, 2\)"),
+        ("wide", "radius must be one number or one per agent"),
+        (None, "radius must be"),
+        ([1.0, 0.0], "radius must be positive and finite, got radius=0"),
+        (-1.0, "radius must be positive and finite, got radius=-1"),
+        (math.nan, "radius must be positive and finite, got radius=nan"),
+        (math.inf, "radius must be positive and finite, got radius=inf"),
+    ],
+)
+def test_a_bad_radius_has_its_own_message(radius: Any, message: str) -> None:
+    for hide in (sv.Trajectory(radius=radius), sv.Offset(radius=radius, rounds=3)):
+        with pytest.raises(InputError, match=message):
+            radii(hide, 2)
+
+
+def test_a_trajectory_covers_a_million_rounds_if_not_said() -> None:
+    assert sv.Trajectory(radius=1).rounds == TRAJECTORY_ROUNDS == 1_000_000
+
+
+@pytest.mark.parametrize("rounds", [0, -1, 2.5, math.nan, math.inf, True, "7", 10**400, None])
+def test_bad_rounds_are_refused(rounds: Any) -> None:
+    for make in (
+        lambda: sv.Trajectory(radius=1, rounds=rounds),
+        lambda: sv.Offset(radius=1, rounds=rounds),
+        lambda: sv.Everything(rounds=rounds),
+    ):
+        with pytest.raises(InputError, match="rounds must be a whole number"):
+            make()
+
+
+def test_rounds_must_be_said_where_each_costs() -> None:
+    for make in (lambda: sv.Offset(radius=1), lambda: sv.Everything()):  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="rounds"):
+            make()
+    for kind in ("offset", "everything"):
+        radius = 1.0 if kind == "offset" else None
+        with pytest.raises(InputError, match=f"rounds must be given to hide {kind}"):
+            hide_of(kind, radius=radius)
+
+
+def test_files_and_commands_name_the_same_values() -> None:
+    assert hide_of("trajectory", radius=2.0) == sv.Trajectory(radius=2.0)
+    assert hide_of("trajectory", radius=2.0, rounds=9) == sv.Trajectory(radius=2.0, rounds=9)
+    assert hide_of("offset", radius=2.0, rounds=9) == sv.Offset(radius=2.0, rounds=9)
+    assert hide_of("everything", rounds=9) == sv.Everything(rounds=9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts", "message"),
+    [
+        ("per-round", {"radius": 1.0}, "hide must be one of trajectory, offset, everything, got"),
+        ("Trajectory", {"radius": 1.0}, "hide must be one of trajectory, offset, everything, got"),
+        ("trajectory", {}, "radius must be given to hide a trajectory, got none: how far"),
+        ("offset", {"rounds": 3}, "radius must be given to hide an offset, got none: how far"),
+        ("everything", {"radius": 1.0, "rounds": 3}, "radius must not be given to hide everything"),
+    ],
+)
+def test_parts_that_do_not_belong_to_a_kind_are_refused(
+    kind: str, parts: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        hide_of(kind, **parts)
+
+
+@pytest.mark.parametrize(
+    ("hide", "words"),
+    [
+        (
+            sv.Trajectory(radius=2.0, rounds=100),
+            "a change of at most 2 of the whole sequence of states, in l2: a constant offset of "
+            "only 0.2 over 100 rounds",
+        ),
+        (
+            sv.Offset(radius=0.349, rounds=1_000),
+            "an offset of at most 0.34 in every one of 1,000 rounds",
+        ),
+        (
+            sv.Everything(rounds=25),
+            "any behaviour at all within the public set, in all of 25 rounds, so that state, "
+            "start, objective and data are hidden",
+        ),
+    ],
+)
+def test_each_kind_has_words_of_its_own_rounded_towards_the_worse(hide: Hide, words: str) -> None:
+    assert hidden(hide) == words
+
+
+@pytest.mark.parametrize("wrong", ["trajectory", None, 1.0, sv.Trajectory])
+def test_a_plan_takes_nothing_but_such_a_value(wrong: Any) -> None:
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(states=x, objectives=list(x), constraints=[x[0] + x[1] <= 1])
+    with pytest.raises(InputError, match=r"hide must be sv\.Trajectory\(\.\.\.\), sv\.Offset"):
+        sv.plan(sv.certify(problem.cloud), epsilon=1, delta=1e-5, hide=wrong)
