@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 4.0
-STATE_BYTES, ROUND_BYTES = 60, 170
+CONNECTIONS = 100
 MEMORY = Path("/dev/shm")  # noqa: S108  a file system in memory, where there is one
 SPAWN = multiprocessing.get_context("spawn")
 
 
 def run() -> list[dict[str, str | float]]:
     from sottovoce.network import identity
-    from sottovoce.problem import gallery
-    from sottovoce.problem.problem import Problem
 
     rows: list[dict[str, str | float]] = []
     with tempfile.TemporaryDirectory() as name:
@@ -31,32 +29,110 @@ def run() -> list[dict[str, str | float]]:
         identity.create(root / "keys", agents=7)
         for part in gateways:
             identity.issue(root / "keys", agents=part)
-        commits = _commits(root / "commits.db")
-        bare = _echo(root / "keys", 7, STATE_BYTES)
-        rows.append(_row("SQLite commits alone, synchronous=FULL", commits, commits))
-        rows.append(_row("7 processes: bare aiohttp echo, mTLS", bare, bare))
-        rows.append(_row("7 processes: gRPC bidirectional echo, mTLS", _grpc(root / "keys"), bare))
-        paper: Problem = gallery.paper()
-        single = [range(i, i + 1) for i in range(1, 8)]
-        rate = _sottovoce(paper, root, single, "paper")
-        rows.append(_row("7 processes: sottovoce, durable and secure", rate, bare))
-        # What would be left of the bare echo if it also made one durable commit per round.
-        floor = 1 / (1 / bare + 1 / commits)
-        rows.append(_row("7 processes: sottovoce against echo + commit", rate, floor))
-        if MEMORY.is_dir():
-            # All but the disk: commits that are not durable, for comparison only.
-            with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
-                rate = _sottovoce(paper, root, single, "paper", store=Path(memory))
-            rows.append(_row("7 processes: sottovoce, store in memory", rate, bare))
-        bare = _echo(root / "keys", 4, 250 * 8 + 30)
-        rows.append(_row("1,000 agents, 4 gateways: bare aiohttp echo, mTLS", bare, bare))
-        rate = _sottovoce(_fleet(1000), root, gateways, "fleet")
-        rows.append(_row("1,000 agents, 4 gateways: sottovoce", rate, bare))
-        if MEMORY.is_dir():
-            with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
-                rate = _sottovoce(_fleet(1000), root, gateways, "fleet", store=Path(memory))
-            rows.append(_row("1,000 agents, 4 gateways: sottovoce, store in memory", rate, bare))
+        identity.issue(root / "keys", agents=range(1, 100_001))
+        rows += _seven(root)
+        rows += _gateways(root, gateways)
+        rows += _crowds(root)
     return rows
+
+
+def _seven(root: Path) -> list[dict[str, str | float]]:
+    """The paper's problem, an agent to a process."""
+    from sottovoce.problem import gallery
+    from sottovoce.problem.problem import Problem
+
+    paper: Problem = gallery.paper()
+    single = [range(i, i + 1) for i in range(1, 8)]
+    sizes = _sizes(sums=4, own=2)
+    commits = _commits(root / "commits.db")
+    bare = _echo(root / "keys", 7, sizes)
+    rows = [_row("SQLite commits alone, synchronous=FULL", commits, commits)]
+    rows.append(_row("7 processes: bare aiohttp echo, mTLS", bare, bare))
+    grpc = _grpc(root / "keys", sizes)
+    rows.append(_row("7 processes: gRPC bidirectional echo, mTLS", grpc, bare))
+    rate = _sottovoce(paper, root, single, "paper")
+    rows.append(_row("7 processes: sottovoce, durable and secure", rate, bare))
+    # What would be left of the bare echo if it also made one durable commit per round.
+    floor = 1 / (1 / bare + 1 / commits)
+    rows.append(_row("7 processes: sottovoce against echo + commit", rate, floor))
+    if MEMORY.is_dir():
+        # All but the disk: commits that are not durable, for comparison only.
+        with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
+            rate = _sottovoce(paper, root, single, "paper", store=Path(memory))
+        rows.append(_row("7 processes: sottovoce, store in memory", rate, bare))
+    return rows
+
+
+def _gateways(root: Path, gateways: Sequence[range]) -> list[dict[str, str | float]]:
+    """A fleet of 1,000, whose agents minimise behind four gateways."""
+    bare = _echo(root / "keys", 4, _sizes(sums=1, own=1))
+    rows = [_row("1,000 agents, 4 gateways: bare aiohttp echo, mTLS", bare, bare)]
+    rate = _sottovoce(_fleet(1000), root, gateways, "fleet")
+    rows.append(_row("1,000 agents, 4 gateways: sottovoce", rate, bare))
+    if MEMORY.is_dir():
+        with tempfile.TemporaryDirectory(dir=MEMORY) as memory:
+            rate = _sottovoce(_fleet(1000), root, gateways, "fleet", store=Path(memory))
+        rows.append(_row("1,000 agents, 4 gateways: sottovoce, store in memory", rate, bare))
+    return rows
+
+
+def _crowds(root: Path) -> list[dict[str, str | float]]:
+    """What a cloud's rounds cost by the agents behind its connections, which answer at once."""
+    few = _served(_fleet(1_000), root, _crowd(1_000))
+    many = _served(_fleet(100_000), root, _crowd(100_000))
+    return [
+        _row(f"1,000 agents, {CONNECTIONS} gateways that answer at once", few, few),
+        _row(f"100,000 agents, {CONNECTIONS} gateways that answer at once", many, few),
+    ]
+
+
+def _crowd(agents: int) -> Callable[[Path, int], list[SpawnProcess]]:
+    """Two processes that hold all gateways' connections."""
+    each = agents // CONNECTIONS
+    parts = [range(1 + g * each, 1 + (g + 1) * each) for g in range(CONNECTIONS)]
+
+    def start(folder: Path, port: int) -> list[SpawnProcess]:
+        keys = folder.parent / "keys"
+        return _started(_answering, [(keys, port, parts[half::2]) for half in (0, 1)])
+
+    return start
+
+
+def _answering(keys: Path, port: int, parts: Sequence[range]) -> None:
+    """Gateways that send the same contribution in every round, as soon as they hear of it."""
+    import aiohttp
+    import uvloop
+
+    from sottovoce.network.protocol.codec import decode_from_cloud, encode
+    from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round
+    from sottovoce.network.tls import client_context
+
+    async def one(session: aiohttp.ClientSession, part: range) -> None:
+        async with session.ws_connect(f"wss://127.0.0.1:{port}") as socket:
+            hello = Hello(version=VERSION, agents=list(part), config=b"", round=0, receipt=b"")
+            await socket.send_bytes(encode(hello))
+            async for frame in socket:
+                heard = decode_from_cloud(frame.data)
+                k = heard.round + 1 if isinstance(heard, Round) else 1
+                await socket.send_bytes(encode(Contribution(round=k, values=bytes(8))))
+
+    async def main() -> None:
+        context = client_context(keys / "agents" / "1-100000")
+        connector = aiohttp.TCPConnector(ssl=context, limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            await asyncio.gather(*(one(session, part) for part in parts))
+
+    uvloop.run(main())
+
+
+def _sizes(*, sums: int, own: int) -> tuple[int, int]:
+    """The bytes of a contribution to ``own`` of ``sums`` sums, and of a round."""
+    from sottovoce.network.protocol.codec import encode
+    from sottovoce.network.protocol.messages import RECEIPT, Contribution, Round
+
+    said = Contribution(round=1_000, values=bytes(8 * own))
+    told = Round(round=1_000, price=bytes(8 * sums), y=b"", receipt=bytes(RECEIPT))
+    return len(encode(said)), len(encode(told))
 
 
 def _row(what: str, rate: float, reference: float) -> dict[str, str | float]:
@@ -110,7 +186,7 @@ def _server_context(keys: Path) -> ssl.SSLContext:
     return context
 
 
-def _echo(keys: Path, peers: int, size: int) -> float:
+def _echo(keys: Path, peers: int, sizes: tuple[int, int]) -> float:
     import uvloop
     from aiohttp import web
 
@@ -135,10 +211,10 @@ def _echo(keys: Path, peers: int, size: int) -> float:
             runner.server, "127.0.0.1", 0, ssl=_server_context(keys)
         )
         port = server.sockets[0].getsockname()[1]
-        crew = _started(_echo_client, [(keys, port, size, i % 7 + 1) for i in range(peers)])
+        crew = _started(_echo_client, [(keys, port, sizes[0], i % 7 + 1) for i in range(peers)])
         try:
             await asyncio.wait_for(ready.wait(), 120)
-            frame, count, began = bytes(ROUND_BYTES), 0, time.perf_counter()
+            frame, count, began = bytes(sizes[1]), 0, time.perf_counter()
             while time.perf_counter() - began < SECONDS:
                 for socket in sockets:
                     await socket.send_bytes(frame)
@@ -174,7 +250,7 @@ def _echo_client(keys: Path, port: int, size: int, number: int) -> None:
     uvloop.run(main())
 
 
-def _grpc(keys: Path) -> float:
+def _grpc(keys: Path, sizes: tuple[int, int]) -> float:
     import grpc
 
     async def main() -> float:
@@ -198,10 +274,10 @@ def _grpc(keys: Path) -> float:
         )
         port = server.add_secure_port("127.0.0.1:0", credentials)
         await server.start()
-        crew = _started(_grpc_client, [(keys, port, i) for i in range(1, 8)])
+        crew = _started(_grpc_client, [(keys, port, sizes[0], i) for i in range(1, 8)])
         try:
             await asyncio.wait_for(ready.wait(), 120)
-            frame, count, began = bytes(ROUND_BYTES), 0, time.perf_counter()
+            frame, count, began = bytes(sizes[1]), 0, time.perf_counter()
             while time.perf_counter() - began < SECONDS:
                 for stream in streams:
                     await stream.write(frame)
@@ -218,7 +294,7 @@ def _grpc(keys: Path) -> float:
     return asyncio.run(main())
 
 
-def _grpc_client(keys: Path, port: int, number: int) -> None:
+def _grpc_client(keys: Path, port: int, size: int, number: int) -> None:
     import grpc
 
     async def main() -> None:
@@ -226,9 +302,9 @@ def _grpc_client(keys: Path, port: int, number: int) -> None:
         parts = [(folder / name).read_bytes() for name in ("ca.pem", "key.pem", "cert.pem")]
         channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(*parts))
         stream = channel.stream_stream("/e/e")()
-        await stream.write(bytes(STATE_BYTES))
+        await stream.write(bytes(size))
         while await stream.read() is not grpc.aio.EOF:
-            await stream.write(bytes(STATE_BYTES))
+            await stream.write(bytes(size))
 
     asyncio.run(main())
 
@@ -236,23 +312,36 @@ def _grpc_client(keys: Path, port: int, number: int) -> None:
 def _sottovoce(
     problem: Any, root: Path, parts: Sequence[range], name: str, store: Path | None = None
 ) -> float:
+    def start(folder: Path, port: int) -> list[SpawnProcess]:
+        return _started(_agents, [(root / "keys", folder, port, part, name) for part in parts])
+
+    return _served(problem, root, start, store=store)
+
+
+def _served(
+    problem: Any,
+    root: Path,
+    start: Callable[[Path, int], list[SpawnProcess]],
+    store: Path | None = None,
+) -> float:
+    """Rounds per second of a cloud whose agents are processes that ``start`` starts."""
     import math
 
     import uvloop
 
     from sottovoce.certify.certificate import certify
     from sottovoce.network.cloud import Cloud
+    from sottovoce.privacy.hide import Trajectory
     from sottovoce.privacy.plan import plan
 
-    made = plan(certify(problem.cloud), epsilon=math.log(3), delta=0.05, radius=1.0)
-
+    hide = Trajectory(radius=1.0)
+    made = plan(certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide)
     folder = Path(tempfile.mkdtemp(dir=root if store is None else store))
 
     async def main() -> float:
         cloud = Cloud(made, rounds=1_000_000, keys=root / "keys", store=folder / "run.db")
         await cloud.start()
-        words = [(root / "keys", folder, cloud.port, part, name) for part in parts]
-        crew = _started(_agents, words)
+        crew = start(folder, cloud.port)
         try:
             deadline = time.perf_counter() + 240
             while cloud.round < 50:
@@ -274,7 +363,7 @@ def _agents(keys: Path, folder: Path, port: int, part: range, name: str) -> None
     import uvloop
 
     from sottovoce.network.agent import Agent
-    from sottovoce.network.home import Household
+    from sottovoce.network.household import Household
     from sottovoce.problem import gallery
 
     problem = gallery.paper() if name == "paper" else _fleet(1000)

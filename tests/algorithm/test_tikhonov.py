@@ -19,7 +19,7 @@ unit = st.floats(-1e3, 1e3)
         ({"c2": 0.0}, "0 < c2 < c1 must hold"),
         ({"c2": 1 / 3}, "0 < c2 < c1 must hold"),
         ({"c1": 0.7, "c2": 0.3}, "c1 \\+ c2 < 1 must hold"),
-        ({"c1": float("nan")}, "0 < c2 < c1 must hold"),
+        ({"c1": float("nan")}, "c1 must be a finite number"),
         ({"gamma_bar": 0.0}, "gamma_bar must be positive and finite, got gamma_bar=0.0"),
         ({"alpha_bar": float("inf")}, "alpha_bar must be positive and finite"),
     ],
@@ -52,7 +52,7 @@ def test_steps_on_arrays_and_on_floats_agree_and_stay_in_their_sets(
     assert both[0] == one
     unprojected = x - gamma * (slope + alpha * x)
     assert one == min(max(unprojected, -2.0), 5.0)
-    (mu,) = cloud_step(abs(x), slope, gamma, alpha)
+    mu = cloud_step(abs(x), slope, gamma, alpha)
     assert mu == max(abs(x) + gamma * (slope - alpha * abs(x)), 0.0)
 
 

@@ -1,4 +1,8 @@
-"""Algorithm 1 in plain NumPy, and a plan without the privacy: what the engine is held against."""
+"""Both algorithms in plain Python, and a plan without the privacy: what the engine is held against.
+
+``PriceRounds`` takes the very functions that the engine compiles, uncompiled, and adds up in the
+engine's order, so that not a bit may differ. ``GradientSteps`` is written from the paper, in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -8,32 +12,41 @@ from typing import Any, ClassVar
 import numpy as np
 import sympy as sp
 
-from sottovoce.algorithm.algorithm import by_name
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.algorithm.steps import positive, project
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.gradients import gradient_entries
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.engine.agent_text import slope_of, values_of
+from sottovoce.engine.fleet_text import WIDTH, kind_of
+from sottovoce.engine.formulas import Fleet, column_of, local_fleet
+from sottovoce.engine.region_text import phi_function
+from sottovoce.engine.turn import public_rows
+from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.plan import NoisePlan, Output
 from sottovoce.problem.problem import Problem
 
 
-def noise(problem: Problem, sigma_g: float, entries: dict[tuple[int, int], float]) -> NoisePlan:
-    """A plan with this noise and no promise."""
-    pairs = np.array(list(entries), dtype=np.int64).reshape(-1, 2)
-    per_agent = np.ones(problem.agents)
+def noise(
+    problem: Problem, sigma: float, entries: dict[tuple[int, int], float] | None = None
+) -> NoisePlan:
+    """A plan with this noise and no promise; of values and gradients if there are entries."""
+    per_agent, paper = np.ones(problem.agents), entries is not None
+    rows = problem.rows if paper else problem.cloud.sums.count
+    kind: Any = "value" if paper else "sum"
+    outputs = [
+        Output(name=f"{j}", kind=kind, sigma=sigma, grid=sigma / 2**26, row=j) for j in range(rows)
+    ]
+    outputs += [
+        Output(name=f"{j} {i}", kind="gradient", sigma=s, grid=s / 2**26, row=j, column=i)
+        for (j, i), s in (entries or {}).items()
+    ]
     return NoisePlan(
         cloud=problem.cloud,
-        method="joint",
-        adjacency="trajectory",
-        rounds=10**9,
+        method="paper" if paper else "joint",
+        hide=Trajectory(radius=1.0, rounds=10**9),
         epsilon=per_agent,
         delta=per_agent,
-        radius=per_agent,
-        sigma_g=np.full(problem.rows, float(sigma_g)),
-        gradient_rows=pairs[:, 0],
-        gradient_columns=pairs[:, 1],
-        gradient_sigma=np.array(list(entries.values()), dtype=np.float64),
-        gradient_slope=np.ones(len(entries)),
+        outputs=tuple(outputs),
         domain=problem.cloud.groups,
         gdp_mu=per_agent,
         gdp_rounding=0.0,
@@ -49,7 +62,9 @@ def published(problem: Problem) -> NoisePlan:
 
 
 def everywhere(problem: Problem) -> NoisePlan:
-    """Noise on every row of g and on every third gradient entry, out of order."""
+    """Noise on every row of g and on every third gradient entry of named agents, out of order."""
+    if any(group.count > 1 for group in problem.groups):
+        return noise(problem, 0.5, {})
     entries = {
         (j, i): 0.1 + 0.01 * i
         for i in reversed(range(problem.size))
@@ -90,88 +105,162 @@ def written_out(problem: Problem) -> tuple[list[sp.Symbol], sp.Expr, list[sp.Exp
     return symbols, objective, rows
 
 
-def released(problem: Problem) -> NoisePlan:
-    """Noise on every row of g and on the gradient entries that agents cannot work out."""
-    entries = [e for e in gradient_entries(problem.cloud) if e.kind == "released"]
-    return noise(problem, 0.5, {(e.row, e.column): 0.2 + 0.1 * e.column for e in entries})
+class Written:
+    """A problem's formulas as NumPy functions of all states."""
 
-
-class Reference:
-    """Rounds of both algorithms with the noise handed in."""
-
-    def __init__(self, problem: Problem, plan: NoisePlan | None) -> None:
+    def __init__(self, problem: Problem) -> None:
         symbols, f, g = written_out(problem)
-        ends = np.cumsum([group.dim for group in problem.groups for _ in range(group.count)])
-        self.agents = np.split(np.arange(problem.size), ends[:-1])
         self.f, self.g, self.df, self.dg = (
             sp.lambdify([symbols], e, modules="numpy")
             for e in (f, g, [f.diff(s) for s in symbols], [[h.diff(s) for s in symbols] for h in g])
         )
-        self.plan = plan or noise(problem, 0.0, {})
-        self.noisy = np.flatnonzero(self.plan.sigma_g > 0)
-        self.lower = np.concatenate([group.lower.ravel() for group in self.plan.domain])
-        self.upper = np.concatenate([group.upper.ravel() for group in self.plan.domain])
+
+
+class GradientSteps(Written):
+    """Rounds of Algorithm 1 with the noise handed in."""
+
+    def __init__(self, problem: Problem, plan: NoisePlan) -> None:
+        super().__init__(problem)
+        self.sigma_g = np.array([o.sigma for o in plan.outputs if o.column is None])
+        self.entries = [o for o in plan.outputs if o.column is not None]
+        self.lower = np.concatenate([group.lower.ravel() for group in plan.domain])
+        self.upper = np.concatenate([group.upper.ravel() for group in plan.domain])
 
     def run(self, algorithm: Tikhonov, x: Any, mu: Any, z: Any) -> tuple[Any, Any]:
-        p = self.plan
+        rows, columns = ([getattr(o, side) for o in self.entries] for side in ("row", "column"))
+        sigma = np.array([o.sigma for o in self.entries])
         for k, normals in enumerate(z, start=1):
             gamma = algorithm.gamma_bar * k**-algorithm.c1
             alpha = algorithm.alpha_bar * k**-algorithm.c2
-            y = np.array(self.g(x), dtype=float)
+            y = np.array(self.g(x), dtype=float) + self.sigma_g * normals[: mu.size]
             Y = np.array(self.dg(x), dtype=float)
-            y[self.noisy] += p.sigma_g[self.noisy] * normals[: self.noisy.size]
-            Y[p.gradient_rows, p.gradient_columns] += p.gradient_sigma * normals[self.noisy.size :]
+            if self.entries:
+                Y[rows, columns] += sigma * normals[mu.size :]
             step = np.array(self.df(x), dtype=float) + Y.T @ mu + alpha * x
             x = np.clip(x - gamma * step, self.lower, self.upper)
             mu = np.maximum(mu + gamma * (y - alpha * mu), 0.0)
         return x, mu
 
-    def think(self, algorithm: Averaging, x: Any, mu: Any, z: Any) -> dict[str, Any]:
-        """Rounds in which agents minimise at home, each asking the whole problem's formulas."""
-        p, rounds = self.plan, len(z)
-        coupled = np.isin(np.arange(mu.size), p.gradient_rows).astype(float)
-        memory = algorithm.start(mu)
-        answer = x
-        for k, normals in enumerate(z, start=1):
-            numbers = dict(zip(algorithm.scalars, algorithm.schedule(k, rounds)[0], strict=True))
-            y = np.array(self.g(x), dtype=float)
-            y[self.noisy] += p.sigma_g[self.noisy] * normals[: self.noisy.size]
-            Y = np.array(self.dg(x), dtype=float)[p.gradient_rows, p.gradient_columns]
-            Y = Y + p.gradient_sigma * normals[self.noisy.size :]
-            held = dict(zip(algorithm.memory, memory, strict=True))
-            values = {"y_g": y, "sigma": p.sigma_g, "coupled": coupled, **held, **numbers}
-            values["largest"] = held["worth"].max()
-            mu, *memory = by_name(algorithm.cloud_step, values)
-            x = np.concatenate([self._minimum(algorithm, i, x, mu, Y, numbers)
-                                for i in self.agents])  # fmt: skip
-            answer = answer + numbers["share"] * (x - answer)
-        return {"x": answer, "mu": memory[-1], "last_x": x, "last_mu": mu}
 
-    def _minimum(
-        self, algorithm: Averaging, own: Any, x: Any, mu: Any, Y: Any, numbers: Any
-    ) -> Any:
-        p = self.plan
-        mine = np.flatnonzero(np.isin(p.gradient_columns, own))
-        place = p.gradient_columns[mine] - own[0]
-        pull, hold = np.zeros(own.size), np.zeros(own.size)
-        np.add.at(pull, place, mu[p.gradient_rows[mine]] * Y[mine])
-        np.add.at(hold, place, mu[p.gradient_rows[mine]] * p.gradient_slope[mine])
+class Home:
+    """All agents of one group: their contributions and their rounds."""
 
-        def slope(context: Any, v: Any) -> Any:
-            moved = x.copy()
-            moved[own] = v
-            dg = np.array(self.dg(moved), dtype=float)
-            dg[p.gradient_rows[mine], p.gradient_columns[mine]] = 0.0
-            total = np.array(self.df(moved), dtype=float)[own] + dg[:, own].T @ mu + pull
-            return total if own.size > 1 else total[0]
+    def __init__(self, problem: Problem, plan: NoisePlan | None, index: int) -> None:
+        sums = problem.cloud.sums
+        self.fleet: Fleet = local_fleet(
+            problem.groups, sums.families, index, problem.objectives[index]
+        )
+        self.group = (problem.groups if plan is None else plan.domain)[index]
+        self.grid = None if plan is None else np.array([o.grid or 1.0 for o in plan.outputs])
+        self.slope = slope_of(self.fleet, objective=True)
+        self.pull = slope_of(self.fleet, objective=False)
+        self.terms = [values_of(self.fleet, part.terms) for part in self.fleet.sums]
 
-        values = {"slope": slope, "context": None, **numbers}
-        arrays = {"x": x[own], "lower": self.lower[own], "upper": self.upper[own],
-                  "coupling": hold}  # fmt: skip
-        if own.size > 1:
-            return by_name(algorithm.vector_step, values | arrays)
-        values |= {name: array[0] for name, array in arrays.items()}
-        return np.atleast_1d(by_name(algorithm.agent_step, values))
+    def numbers(self, i: int, x: Any) -> list[float]:
+        parameters = problem_parameters(self.fleet)
+        return [*np.ravel(x), *(values[i] for values in parameters)]
+
+    def prices(self, i: int, price: Any) -> list[float]:
+        """``m_t = sum_r lambda[r, t] W[r, i]``, added up row by row."""
+        found = []
+        for part in self.fleet.sums:
+            terms = len(part.terms)
+            for t in range(terms):
+                if kind_of(part) == "plain":
+                    found.append(price[part.row + t])
+                    continue
+                total = 0.0
+                for r, w in enumerate(column_of(part.weights, i)):
+                    if kind_of(part) == "dense" or w != 0.0:
+                        total += price[part.row + r * terms + t] * w
+                found.append(total)
+        return found
+
+    def move(self, i: int, x: Any, price: Any, k: int, theta: float) -> Any:
+        own, m = self.numbers(i, x)[x.size :], self.prices(i, price)
+        lower, upper = self.group.lower[i], self.group.upper[i]
+        if x.size == 1:
+            slope, pull = (lambda c, v, f=f: f(v, *own, *m)[0] for f in (self.slope, self.pull))
+            return np.array([agent_round(slope, pull, None, x[0], lower[0], upper[0], k, theta)])
+        slopes, pulls = (
+            lambda c, v, f=f: np.array(f(*v, *own, *m)) for f in (self.slope, self.pull)
+        )
+        return vector_round(slopes, pulls, None, x, lower, upper, k, theta)
+
+    def add(self, x: Any, sums: Any) -> None:
+        """Add contributions as a kernel does: lane by lane, then over the lanes."""
+        for part, terms in zip(self.fleet.sums, self.terms, strict=True):
+            count, rows = len(part.terms), 1
+            if part.weights is not None:
+                rows = part.weights.shape[0]
+            lanes = np.zeros((rows * count, WIDTH))
+            for i in range(self.fleet.group.count):
+                weights = np.ones(1) if part.weights is None else column_of(part.weights, i)
+                for t, h in enumerate(terms(*self.numbers(i, x[i]))):
+                    for r, w in enumerate(weights):
+                        row = part.row + r * count + t
+                        value = h if part.weights is None else h * w
+                        if self.grid is not None:
+                            value = np.rint(value / self.grid[row])
+                        if kind_of(part) == "sparse":
+                            sums[row] += value
+                        else:
+                            lanes[r * count + t, i % WIDTH] += value
+            for at, lane in np.ndindex(lanes.shape):
+                sums[part.row + at] += lanes[at, lane]
+
+
+def problem_parameters(fleet: Fleet) -> list[Any]:
+    return list(fleet.group.parameters.values())
+
+
+class PriceRounds:
+    """Rounds of the default algorithm with the noise handed in, uncompiled."""
+
+    def __init__(self, problem: Problem, plan: NoisePlan | None) -> None:
+        self.problem, self.plan = problem, plan
+        self.homes = [Home(problem, plan, i) for i in range(len(problem.groups))]
+        self.sigma = np.zeros(problem.cloud.sums.count) if plan is None else plan.sigma
+        self.released: list[Any] = []
+
+    def sums(self, x: list[Any]) -> Any:
+        """Fleets first, then agents stated one by one, as the engine adds them up."""
+        total = np.zeros(self.sigma.size)
+        order = sorted(range(len(x)), key=lambda i: self.homes[i].fleet.group.count == 1)
+        for i in order:
+            self.homes[i].add(x[i], total)
+        grid = self.homes[0].grid
+        return total if grid is None else total * grid
+
+    def run(self, z: Any) -> dict[str, Any]:
+        algorithm, sums = DualAveraging(), self.problem.cloud.sums
+        domain = self.problem.groups if self.plan is None else self.plan.domain
+        rows = public_rows(sums, domain, None if self.plan is None else self.plan.sigma)
+        phi = phi_function(sums.regions)
+        x = [
+            np.clip(start, g.lower, g.upper)
+            for start, g in zip(self.problem.start, domain, strict=True)
+        ]
+        price, memory = np.zeros(sums.count), np.zeros(algorithm.memory_size(sums.count))
+        answer, cost = [own.copy() for own in x], np.zeros(sums.count)
+        shares = algorithm.share(np.arange(1, len(z) + 1), len(z), noisy=self.plan is not None)
+        with np.errstate(all="ignore"):
+            for k, normals in enumerate(z, start=1):
+                y = self.sums(x) + self.sigma * normals
+                self.released.append(y)
+                fine = algorithm.cloud_round(
+                    k, y.copy(), price, memory, rows, algorithm.constants, phi
+                )
+                assert fine
+                for home, own in zip(self.homes, x, strict=True):
+                    for i in range(own.shape[0]):
+                        own[i] = home.move(i, own[i], price, k, algorithm.theta)
+                cost += shares[k - 1] * (price - cost)
+                for mean, own in zip(answer, x, strict=True):
+                    mean += shares[k - 1] * (own - mean)
+        flat = {"x": answer, "last_x": x}
+        found = {name: np.concatenate([v.ravel() for v in own]) for name, own in flat.items()}
+        return found | {"price": cost, "last_price": price}
 
 
 def two_agent_step(x: Any, slope: Any, gamma: Any, lower: Any, upper: Any) -> Any:
@@ -179,7 +268,7 @@ def two_agent_step(x: Any, slope: Any, gamma: Any, lower: Any, upper: Any) -> An
 
 
 def two_cloud_step(mu: Any, y_g: Any, eta: Any) -> Any:
-    return (positive(mu + eta * y_g),)
+    return positive(mu + eta * y_g)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,14 +278,8 @@ class TwoSteps:
     gamma: float
     eta: float
     scalars: ClassVar[tuple[str, ...]] = ("gamma", "eta")
-    memory: ClassVar[tuple[str, ...]] = ()
-    thinks: ClassVar[bool] = False
     agent_step = staticmethod(two_agent_step)
-    vector_step = staticmethod(two_agent_step)
     cloud_step = staticmethod(two_cloud_step)
-
-    def start(self, mu: Any) -> tuple[Any, ...]:
-        return ()
 
     def schedule(self, k: Any, rounds: int) -> Any:
         return np.tile([self.gamma, self.eta], (np.size(k), 1))

@@ -70,21 +70,23 @@ def test_other_functions_are_refused() -> None:
 
 def test_the_text_of_a_kernel_does_not_depend_on_pythons_hashing() -> None:
     script = (
-        "from sottovoce.algorithm.averaging import Averaging\n"
+        "from sottovoce.algorithm.dual_averaging import DualAveraging\n"
         "from sottovoce.algorithm.tikhonov import Tikhonov\n"
-        "from sottovoce.certify.gradients import gradient_entries\n"
         "from sottovoce.engine.formulas import formulas\n"
+        "from sottovoce.engine.kernel import KernelText\n"
         "from sottovoce.engine.named_kernel import named_source\n"
         "from sottovoce.engine.named_text import NamedText\n"
+        "from sottovoce.engine.region_text import phi_source\n"
         "from sottovoce.engine.source import Noise\n"
         "from sottovoce.problem.gallery.coupled import coupled\n"
-        "f = formulas(coupled())\n"
-        "n = Noise(rows=(0,), entries={})\n"
-        "e = [e for e in gradient_entries(coupled().cloud) if e.kind == 'released']\n"
-        "c = {(e.row, e.column): i for i, e in enumerate(e)}\n"
-        "for a, c in ((Tikhonov(), {}), (Averaging(), c)):\n"
-        "    t = NamedText(named=f.named, noise=n, algorithm=a, coupled=c)\n"
-        "    print(named_source(t, f.offset.tolist(), lanes=32, transcript=True))\n"
+        "p, n = coupled(), Noise(rows=(0,), entries={})\n"
+        "f = formulas(p, p.constraints)\n"
+        "t = NamedText(named=f.named, noise=n, algorithm=Tikhonov())\n"
+        "print(named_source(t, Tikhonov(), f.offset.tolist(), lanes=32, transcript=True))\n"
+        "f = formulas(p, p.cloud.sums.families)\n"
+        "t = NamedText(named=f.named, noise=n, algorithm=DualAveraging())\n"
+        "print(KernelText(text=t, fleets=[], chunks=1, transcript=True).source())\n"
+        "print(phi_source(p.cloud.sums.regions))\n"
     )
     texts = {
         subprocess.run(

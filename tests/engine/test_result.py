@@ -21,9 +21,9 @@ def result(*, known: bool = True, kept: bool = True) -> Result:
     traces = {name: rng.uniform(0.1, 1, (2, 3)) for name in QUANTITIES}
     return Result(
         x=rng.normal(size=(2, 3)),
-        mu=rng.uniform(size=(2, 1)),
+        price=rng.uniform(size=(2, 1)),
         last_x=rng.normal(size=(2, 3)),
-        last_mu=rng.uniform(size=(2, 1)),
+        last_price=rng.uniform(size=(2, 1)),
         rounds=10,
         requested=20,
         seed=2**80,
@@ -34,10 +34,10 @@ def result(*, known: bool = True, kept: bool = True) -> Result:
         interrupted=True,
         seconds=0.5,
         saddle_x=np.zeros(3) if known else None,
-        saddle_mu=np.ones(1) if known else None,
+        saddle_price=np.ones(1) if known else None,
         trace=Trace(k=k, **traces),
         transcript=Transcript(
-            y_g=rng.normal(size=(2, 10, 1)),
+            y=rng.normal(size=(2, 10, 1)),
             gradients=np.zeros((2, 10, 0)),
             rows=np.zeros(0, dtype=np.int64),
             columns=np.zeros(0, dtype=np.int64),
@@ -68,7 +68,7 @@ def test_errors_are_distances_to_the_saddle_point_or_unknown() -> None:
     known = result()
     assert known.error_x is not None
     np.testing.assert_allclose(known.error_x, np.sqrt((known.x**2).sum(axis=1)))
-    assert result(known=False).error_mu is None
+    assert result(known=False).error_price is None
 
 
 def test_arrays_are_read_only() -> None:
@@ -107,7 +107,7 @@ def rewritten(file: Path, **change: Any) -> None:
 def test_a_newer_version_is_refused_with_the_remedy(tmp_path: Path) -> None:
     file = tmp_path / "r.npz"
     result().save(file)
-    rewritten(file, format=3)
+    rewritten(file, format=4)
     with pytest.raises(InputError, match="newer sottovoce; upgrade"):
         load(file)
 

@@ -30,7 +30,7 @@ def agent_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: An
 
 
 def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
-    """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``, in a tuple.
+    """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``.
 
     Args:
         mu: mu(k).
@@ -38,7 +38,7 @@ def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
         gamma: the step gamma(k).
         alpha: the regularisation alpha(k).
     """
-    return (positive(mu + gamma * (y_g - alpha * mu)),)
+    return positive(mu + gamma * (y_g - alpha * mu))
 
 
 @final
@@ -63,9 +63,6 @@ class Tikhonov:
     scalars: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
     """What ``schedule`` gives per round; steps take them as arguments of the same name."""
 
-    memory: ClassVar[tuple[str, ...]] = ()
-    thinks: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         for name in ("gamma_bar", "alpha_bar"):
             real(name, getattr(self, name), "positive and finite", lambda v: 0 < v < inf)
@@ -82,18 +79,9 @@ class Tikhonov:
         return agent_step
 
     @property
-    def vector_step(self) -> Any:
-        """The step every agent takes: components do not mix."""
-        return agent_step
-
-    @property
     def cloud_step(self) -> Any:
         """The step the cloud takes."""
         return cloud_step
-
-    def start(self, mu: Any) -> tuple[Any, ...]:
-        """Return nothing: the cloud remembers mu alone."""
-        return ()
 
     def schedule(self, k: Any, rounds: int) -> Array:
         """Return gamma(k) and alpha(k) for the rounds ``k >= 1``, one row per round."""

@@ -25,7 +25,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 
-from sottovoce.algorithm import newton, search
+from sottovoce import algorithm
 from sottovoce.engine import intrinsics, normals
 
 _TEXT, _MANIFEST = "kernel.py", "manifest.json"
@@ -62,9 +62,11 @@ def load_kernel(source: str, *steps: Any) -> Any:
 
 
 def _key(source: str, *steps: Any) -> str:
-    files = {module.__file__ for module in (intrinsics, normals, newton, search)}
-    files |= {s.__code__.co_filename for s in steps}
-    parts = [source, *(Path(str(f)).read_text("utf-8") for f in sorted(map(str, files)))]
+    # All that a kernel may compile in: a change anywhere there makes another kernel.
+    files = {Path(str(intrinsics.__file__)), Path(str(normals.__file__))}
+    files |= set(Path(str(algorithm.__file__)).parent.glob("*.py"))
+    files |= {Path(s.__code__.co_filename) for s in steps}
+    parts = [source, *(file.read_text("utf-8") for file in sorted(files))]
     parts += [version("sottovoce"), numba.__version__, platform.python_version(), sys.platform]
     parts += [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()

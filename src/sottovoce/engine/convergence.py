@@ -20,8 +20,8 @@ _COLOURS = ("#1f5a8c", "#c2571a")
 def plot(result: Result, path: str | os.PathLike[str]) -> None:
     """Draw the median of all runs and the band from 5 to 95% against the rounds, log-log.
 
-    Shows ``|x(k) - x_hat|`` and ``|mu(k) - mu_hat|``, or, where the saddle point is not known, the
-    largest constraint violation and the residual of the optimality conditions.
+    Shows ``|x(k) - x_hat|`` and ``|lambda(k) - lambda_hat|``, or, where the saddle point is not
+    known, the largest constraint violation and the residual of the optimality conditions.
     """
     target = Path(path)
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
@@ -46,7 +46,7 @@ def _curves(result: Result) -> list[tuple[str, Array]]:
     if result.saddle_x is not None:
         return [
             (r"$\|x(k) - \hat x\|$", trace.error_x),
-            (r"$\|\mu(k) - \hat\mu\|$", trace.error_mu),
+            (r"$\|\lambda(k) - \hat\lambda\|$", trace.error_price),
         ]
     return [("largest violation", trace.violation), ("optimality residual", trace.residual)]
 

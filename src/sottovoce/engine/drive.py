@@ -15,7 +15,6 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.problem.agents import Array
 
 _SLICE_SECONDS = 0.25
@@ -31,9 +30,9 @@ class Final:
     """
 
     x: Array
-    mu: Array
+    price: Array
     last_x: Array
-    last_mu: Array
+    last_price: Array
     failed: Any
 
 
@@ -72,7 +71,7 @@ class Drive:
 
 def drive(
     engine: Engine,
-    algorithm: Algorithm,
+    schedule: Callable[[Any], Array],
     *,
     done: int,
     rounds: int,
@@ -82,8 +81,8 @@ def drive(
 ) -> Drive:
     """Advance all runs from ``done`` to ``rounds``, in slices of about a quarter of a second.
 
-    Slices do not change results. Ctrl-C ends after the slice at hand. ``save`` is called after
-    every slice with the rounds done.
+    ``schedule`` gives the numbers of rounds k, a row each. Slices do not change results. Ctrl-C
+    ends after the slice at hand. ``save`` is called after every slice with the rounds done.
     """
     start, first, size = perf_counter(), done, _FIRST_SLICE
     with (
@@ -94,7 +93,7 @@ def drive(
         while done < rounds and not stopped.is_set():
             until = min(rounds, done + size)
             began = perf_counter()
-            steps = algorithm.schedule(np.arange(done + 1, until + 1), rounds).ravel()
+            steps = schedule(np.arange(done + 1, until + 1)).ravel()
             for future in engine.advance(pool, done, until, steps):
                 future.result()
             done = until

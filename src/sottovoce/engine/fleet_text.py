@@ -8,14 +8,14 @@ in a fixed order: no number depends on how many threads there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
 import scipy.sparse as sparse
 import sympy as sp
 
-from sottovoce.algorithm.algorithm import Algorithm, averages
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet, Sum
 from sottovoce.engine.source import OPTIONS, block, call
@@ -27,7 +27,7 @@ MEASURES = 4
 """What a measuring pass adds up besides g: objective, residual, squared errors of answer and x."""
 
 Kind = Literal["plain", "dense", "sparse"]
-Pass = Literal["step", "think", "look", "measure"]
+Pass = Literal["step", "minimise", "look", "measure"]
 
 
 def kind_of(part: Sum) -> Kind:
@@ -47,8 +47,9 @@ class FleetText:
         fleet: its formulas.
         algorithm: whose steps to take.
         size: how many states the named agents have; mu follows them in ``state``.
-        rows: how many rows g has.
-        noisy: whether any of its gradient entries is released.
+        rows: how many sums, or rows of g, there are.
+        gridded: whether contributions are rounded to the public grid, as agents send them; sums
+            then count grid steps.
         known: whether the saddle point is known.
         shared_lower: whether all agents have the same lower bounds.
         shared_upper: whether all agents have the same upper bounds.
@@ -59,10 +60,22 @@ class FleetText:
     algorithm: Algorithm
     size: int
     rows: int
-    noisy: bool
+    gridded: bool
     known: bool
     shared_lower: bool
     shared_upper: bool
+
+    @property
+    def minimises(self) -> bool:
+        """Whether agents minimise at home, and average; otherwise they take gradient steps."""
+        return not isinstance(self.algorithm, GradientSteps)
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """What a step takes besides the state, the same for all agents."""
+        if isinstance(self.algorithm, GradientSteps):
+            return self.algorithm.scalars
+        return ("number", "theta", "share")
 
     @property
     def dim(self) -> int:
@@ -78,15 +91,13 @@ class FleetText:
     def arguments(self) -> list[tuple[str, str]]:
         """The fleet's arrays with their Numba types."""
         names = [("x", "float64"), ("data", "float64"), ("bounds", "float64"), ("hat", "float64")]
-        if averages(self.algorithm):
+        if self.minimises:
             names.append(("mean", "float64"))
         for s, part in enumerate(self.fleet.sums):
             if kind_of(part) == "dense":
                 names.append((f"w{s}", "float64"))
             if kind_of(part) == "sparse":
                 names += [(f"ptr{s}", "int64"), (f"row{s}", "int32"), (f"w{s}", "float64")]
-        if self.noisy:
-            names += [("eptr", "int64"), ("erow", "int64"), ("eorder", "int64")]
         return [(f"{name}_{self.index}", f"{kind}[::1]") for name, kind in names]
 
     def layout(self) -> dict[str, int]:
@@ -104,27 +115,24 @@ class FleetText:
             ):
                 at[f"{name}{s}"], end = end, end + length
         at["measure"], end = end, end + MEASURES
-        at["extra"], end = end, end + (self.dim if self.noisy else 0)
         at["end"] = end
         return at
 
     def source(self) -> str:
         """Both passes: ``pass<i>`` takes the step, ``measure<i>`` measures.
 
-        Where agents think, a pass steps first and adds up g at the new states, for the next round;
-        ``look<i>`` adds up g at the states as they are, to begin with.
+        Where agents minimise, a pass steps first and adds up contributions at the new states, for
+        the next round; ``look<i>`` adds them up at the states as they are, to begin with.
         """
         shared = ", ".join(name for name, _ in self.arguments())
-        scalars = ", ".join(self.algorithm.scalars)
-        step = (
-            f"def pass{self.index}(first, last, state, part, work, z, sigma, {scalars}, {shared}):"
-        )
+        scalars = ", ".join(self.numbers)
+        step = f"def pass{self.index}(first, last, state, part, work, grid, {scalars}, {shared}):"
         begin = f"\n\n@njit({OPTIONS})"
-        arguments = f"(first, last, state, part, work, {shared}):"
-        lines = [begin, step, *self._pass("think" if self.algorithm.thinks else "step")]
+        arguments = f"(first, last, state, part, work, grid, {shared}):"
+        lines = [begin, step, *self._pass("minimise" if self.minimises else "step")]
         lines += [begin, f"def measure{self.index}{arguments}", *self._pass("measure")]
-        if self.algorithm.thinks:
-            lines = [*self._own_slope(), *lines]
+        if self.minimises:
+            lines = [*self._own_slope("slope"), *self._own_slope("pull"), *lines]
             lines += [begin, f"def look{self.index}{arguments}", *self._pass("look")]
         return "\n".join(lines)
 
@@ -139,16 +147,15 @@ class FleetText:
         ]
         for s, part in enumerate(self.fleet.sums):
             lines.append(block(self._multipliers(s, part), 2))
-        if self.noisy and what == "step":
-            lines.append(block(self._extra(), 2))
         lines += [
             f"        at = b * {self.dim * WIDTH}",
             f"        own = b * {max(1, self.data_rows) * WIDTH}",
             "        for lane in range(width):",
             block(self._lane(what), 3),
         ]
+        rounded = self.gridded and what in ("minimise", "look")
         for s, part in enumerate(self.fleet.sums):
-            lines.append(block(self._scatter(s, part), 2))
+            lines.append(block(self._scatter(s, part, rounded=rounded), 2))
         for s, part in enumerate(self.fleet.sums):
             lines.append(block(self._gather(s, part), 1))
         if what == "measure":
@@ -209,7 +216,7 @@ class FleetText:
             ]
         return []
 
-    def _scatter(self, s: int, part: Sum) -> list[str]:
+    def _scatter(self, s: int, part: Sum, *, rounded: bool) -> list[str]:
         """Add ``W[r, i] h_t`` of the block's agents to the sums."""
         i, terms, at = self.index, len(part.terms), self.layout()
         h, total = at[f"h{s}"] * WIDTH, at[f"sum{s}"] * WIDTH
@@ -223,6 +230,11 @@ class FleetText:
                 f"            to = {total} + (r * {terms} + t) * {WIDTH} + lane",
                 f"            value = load(work, {h} + t * {WIDTH} + lane)",
                 f"            value *= load(w{s}_{i}, at + lane)",
+                *(
+                    [f"            value = np.rint(value / grid[{part.row} + r * {terms} + t])"]
+                    if rounded
+                    else []
+                ),
                 "            store(work, to, load(work, to) + value)",
             ]
         if kind_of(part) == "sparse":
@@ -234,7 +246,9 @@ class FleetText:
                 f"        value = load(work, {h} + t * {WIDTH} + lane)",
                 "        for e in range(begin, end):",
                 f"            to = {part.row} + load(row{s}_{i}, e) * {terms} + t",
-                f"            store(part, to, load(part, to) + value * load(w{s}_{i}, e))",
+                f"            add = value * load(w{s}_{i}, e)",
+                *(["            add = np.rint(add / load(grid, to))"] if rounded else []),
+                "            store(part, to, load(part, to) + add)",
             ]
         return []
 
@@ -250,32 +264,17 @@ class FleetText:
             f"        part[{part.row} + r] += work[{total} + r * {WIDTH} + lane]",
         ]
 
-    def _extra(self) -> list[str]:
-        """``sum_j mu_j sigma_e z_e`` over the released entries of every agent of the block."""
-        i, extra = self.index, self.layout()["extra"] * WIDTH
-        return [
-            "for lane in range(width):",
-            f"    for c in range({self.dim}):",
-            "        value = 0.0",
-            f"        column = (b * {WIDTH} + lane) * {self.dim} + c",
-            f"        for e in range(eptr_{i}[column], eptr_{i}[column + 1]):",
-            f"            order = eorder_{i}[e]",
-            f"            value += state[{self.size} + erow_{i}[e]] * (sigma[order] * z[order])",
-            f"        work[{extra} + c * {WIDTH} + lane] = value",
-        ]
-
     def _lane(self, what: Pass) -> list[str]:
         """One agent: read, evaluate, then step or measure, and add to the sums.
 
         Bounds are read where they are used and results stored where they arise: an agent has more
         numbers than the processor has registers.
         """
-        averaging = averages(self.algorithm)
-        before = self._thinking() if what == "think" else []
-        page = self._page("mean" if what == "measure" and averaging else "x")
-        if what == "think" and averaging:
+        before = self._minimising() if what == "minimise" else []
+        page = self._page("mean" if what == "measure" and self.minimises else "x")
+        if what == "minimise":
             page.lines += [self._mean(c) for c in range(self.dim)]
-        self._sums(page)
+        self._sums(page, rounded=self.gridded and what in ("minimise", "look"))
         if what == "step":
             self._stepping(page)
         if what == "measure":
@@ -283,18 +282,19 @@ class FleetText:
         return before + page.lines
 
     def _stepping(self, page: Emitter) -> None:
-        prices = self._prices(page)
-        for c, slope in enumerate(self._slopes(page, prices, noisy=self.noisy)):
+        steps, prices = self.algorithm, self._prices(page)
+        assert isinstance(steps, GradientSteps)  # noqa: S101  the caller has asked
+        for c, slope in enumerate(slopes_of(page, self.fleet, prices)):
             values = {"x": f"x{c}", "slope": slope}
             values |= {side: self._bound(side, c) for side in ("lower", "upper")}
-            values |= {name: name for name in self.algorithm.scalars}
-            after = call("agent", self.algorithm.agent_step, values)
+            values |= {name: name for name in steps.scalars}
+            after = call("agent", steps.agent_step, values)
             page.lines.append(f"store(x_{self.index}, at + {c * WIDTH} + lane, {after})")
 
     def _measuring(self, page: Emitter) -> None:
         i, prices = self.index, self._prices(page)
         error, residual, last = [], [], []
-        for c, slope in enumerate(self._slopes(page, prices, noisy=False)):
+        for c, slope in enumerate(slopes_of(page, self.fleet, prices)):
             lower, upper = self._bound("lower", c), self._bound("upper", c)
             residual.append(page.assign(f"(x{c} - project(x{c} - {slope}, {lower}, {upper})) ** 2"))
             at = f"at + {c * WIDTH} + lane"
@@ -306,49 +306,53 @@ class FleetText:
         sums += [page.fold("+", terms) for terms in (residual, error, last)]
         page.lines += [_add(f"{(first + q) * WIDTH} + lane", v) for q, v in enumerate(sums)]
 
-    def _thinking(self) -> list[str]:
+    def _minimising(self) -> list[str]:
         """The agent's minimisation; its slope reads what differs between agents from ``data``."""
         i, d = self.index, self.dim
         context = f"context = (own, lane, state, work, data_{i})"
-        values = {"slope": f"slope{i}", "context": "context", "x": "x", "coupling": "0.0"}
-        values |= {name: name for name in self.algorithm.scalars}
         if d == 1:
-            values |= {side: self._bound(side, 0) for side in ("lower", "upper")}
-            values["x"] = f"load(x_{i}, at + lane)"
-            step = call("agent", self.algorithm.agent_step, values)
+            lower, upper = self._bound("lower", 0), self._bound("upper", 0)
+            step = (
+                f"agent_round(slope{i}, pull{i}, context, load(x_{i}, at + lane), {lower}, "
+                f"{upper}, number, theta)"
+            )
             return [context, f"store(x_{i}, at + lane, {step})"]
-        values |= {"lower": "lower", "upper": "upper", "coupling": "np.zeros(x.size)"}
         lines = [context, *(f"{name} = np.empty({d})" for name in ("x", "lower", "upper"))]
         for c in range(d):
             lines.append(f"x[{c}] = load(x_{i}, at + {c * WIDTH} + lane)")
             lines += [f"{side}[{c}] = {self._bound(side, c)}" for side in ("lower", "upper")]
-        lines.append(f"x = {call('vector', self.algorithm.vector_step, values)}")
+        lines.append(
+            f"x = vector_round(slope{i}, pull{i}, context, x, lower, upper, number, theta)"
+        )
         return lines + [f"store(x_{i}, at + {c * WIDTH} + lane, x[{c}])" for c in range(d)]
 
-    def _own_slope(self) -> list[str]:
-        """``slope<i>(context, x)``, the derivative of an agent's own part of the Lagrangian."""
+    def _own_slope(self, name: str) -> list[str]:
+        """``slope<i>(context, x)`` of an agent's Lagrangian; ``pull<i>`` of its prices alone."""
         i, vector = self.index, self.dim > 1
-        page = Emitter(self._names())
+        page = Emitter(names_in(self.fleet))
         page.lines.append(f"own, lane, state, work, data_{i} = context")
         page.lines += [f"x{c} = x[{c}]" if vector else "x0 = x" for c in range(self.dim)]
         page.lines += self._parameters()
         page.lines += self._plain_prices()
-        slopes = list(self._slopes(page, self._prices(page), noisy=False))
+        whole = name == "slope"
+        slopes = list(slopes_of(page, self.fleet, self._prices(page), objective=whole))
         if vector:
             page.lines.append(f"out = np.empty({self.dim})")
             page.lines += [f"out[{c}] = {slope}" for c, slope in enumerate(slopes)]
         page.lines.append("return out" if vector else f"return {slopes[0]}")
-        return [f"\n\n@njit({OPTIONS})", f"def slope{i}(context, x):", block(page.lines, 1)]
+        return [f"\n\n@njit({OPTIONS})", f"def {name}{i}(context, x):", block(page.lines, 1)]
 
     def _mean(self, c: int) -> str:
         to = f"mean_{self.index}, at + {c * WIDTH} + lane"
         return f"store({to}, load({to}) + share * (x{c} - load({to})))"
 
-    def _sums(self, page: Emitter) -> None:
+    def _sums(self, page: Emitter, *, rounded: bool) -> None:
         at = self.layout()
         for s, part in enumerate(self.fleet.sums):
             for t, h in enumerate(part.terms):
                 value = page.value(h)
+                if kind_of(part) == "plain" and rounded:
+                    value = page.assign(f"np.rint({value} / load(grid, {part.row + t}))")
                 if kind_of(part) == "plain":
                     page.lines.append(_add(f"{(at[f'sum{s}'] + t) * WIDTH} + lane", value))
                 else:
@@ -364,11 +368,6 @@ class FleetText:
         row += self.dim if side == "upper" and not self.shared_lower else 0
         return f"load(data_{self.index}, own + {row * WIDTH} + lane)"
 
-    def _names(self) -> dict[sp.Symbol, str]:
-        group = self.fleet.group
-        names = {symbol: f"x{c}" for c, symbol in enumerate(group.symbols)}
-        return names | {symbol: f"p{q}" for q, symbol in enumerate(group.parameters)}
-
     def _parameters(self) -> list[str]:
         return [
             f"p{q} = load(data_{self.index}, own + {q * WIDTH} + lane)"
@@ -377,7 +376,7 @@ class FleetText:
 
     def _page(self, source: str) -> Emitter:
         """A page with the agent's state, from array ``source``, and parameters by their names."""
-        page = Emitter(self._names())
+        page = Emitter(names_in(self.fleet))
         for c in range(self.dim):
             page.lines.append(f"x{c} = load({source}_{self.index}, at + {c * WIDTH} + lane)")
         page.lines += self._parameters()
@@ -396,18 +395,31 @@ class FleetText:
             for s, part in enumerate(self.fleet.sums)
         ]
 
-    def _slopes(self, page: Emitter, prices: list[list[str]], *, noisy: bool) -> Iterator[str]:
-        """``df/dx_c + sum_t m_t dh_t/dx_c`` for every component c, and its noise if any."""
-        extra = self.layout()["extra"]
-        for c, symbol in enumerate(self.fleet.group.symbols):
-            terms = [page.value(self.fleet.objective.diff(symbol))]
-            for part, price in zip(self.fleet.sums, prices, strict=True):
-                for h, name in zip(part.terms, price, strict=True):
-                    if symbol in h.free_symbols:
-                        terms.append(page.times(name, h.diff(symbol)))
-            if noisy:
-                terms.append(page.assign(f"load(work, {(extra + c) * WIDTH} + lane)"))
-            yield page.fold("+", terms)
+
+def names_in(fleet: Fleet) -> dict[sp.Symbol, str]:
+    """What the states and parameters of an agent are called in the code."""
+    names = {symbol: f"x{c}" for c, symbol in enumerate(fleet.group.symbols)}
+    return names | {symbol: f"p{q}" for q, symbol in enumerate(fleet.group.parameters)}
+
+
+def slopes_of(
+    page: Emitter, fleet: Fleet, prices: Sequence[Sequence[str]], *, objective: bool = True
+) -> Iterator[str]:
+    """``df/dx_c + sum_t m_t dh_t/dx_c`` for every component c; without f if so asked.
+
+    Args:
+        page: takes the lines.
+        fleet: the formulas.
+        prices: the name of the multiplier m_t of every term of every sum.
+        objective: whether f is part of it.
+    """
+    for symbol in fleet.group.symbols:
+        terms = [page.value(fleet.objective.diff(symbol))] if objective else ["0.0"]
+        for part, price in zip(fleet.sums, prices, strict=True):
+            for h, name in zip(part.terms, price, strict=True):
+                if symbol in h.free_symbols:
+                    terms.append(page.times(name, h.diff(symbol)))
+        yield page.fold("+", terms)
 
 
 def _add(to: str, value: str) -> str:

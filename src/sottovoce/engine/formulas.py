@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.constraints import FleetSum, Weights
+from sottovoce.problem.constraints import Constraint, FleetSum, Weights
 from sottovoce.problem.problem import Problem
 
 
@@ -23,6 +23,7 @@ class Named:
         columns: where these lie in the flat state vector.
         objectives: f_i, one per agent.
         constraints: what they contribute to each of the m rows of g, constants apart.
+        contributions: what each agent adds to each row that it takes part in, agent by agent.
         gradient: ``df_i/dx_i``, one per state.
         jacobian: ``dg_j/dx_i`` per state, by the rows j in which it is not zero.
         dims: how many states each agent has.
@@ -32,6 +33,7 @@ class Named:
     columns: tuple[int, ...]
     objectives: tuple[sp.Expr, ...]
     constraints: tuple[sp.Expr, ...]
+    contributions: tuple[tuple[int, sp.Expr], ...]
     gradient: tuple[sp.Expr, ...]
     jacobian: tuple[Mapping[int, sp.Expr], ...]
     dims: tuple[int, ...]
@@ -65,22 +67,15 @@ class Formulas:
     offset: Array
 
 
-def formulas(problem: Problem) -> Formulas:
-    """Return the problem's formulas; sums over a fleet of one become formulas of a named agent."""
+def formulas(problem: Problem, families: Sequence[Constraint]) -> Formulas:
+    """Return the formulas of agents and rows; sums over a fleet of one belong to a named agent.
+
+    Args:
+        problem: whose agents.
+        families: the rows: the problem's sums, or its constraints as stated.
+    """
     begin = np.cumsum([0, *(g.count * g.dim for g in problem.groups)])
-    single = {g.name: g for g in problem.groups if g.count == 1}
-    rows: list[sp.Expr] = []
-    sums: dict[str, list[Sum]] = {g.name: [] for g in problem.groups}
-    for family in problem.constraints:
-        rest = list(family.rest) or [sp.S.Zero] * family.rows
-        for part in family.sums:
-            if part.group.name in single:
-                rest = [a + b for a, b in zip(rest, _written_out(part), strict=True)]
-            else:
-                sums[part.group.name].append(
-                    Sum(row=len(rows), terms=part.terms, weights=part.weights)
-                )
-        rows.extend(rest)
+    rows, sums = _rows(problem.groups, families)
     columns = (
         int(first) + c
         for first, g in zip(begin[:-1], problem.groups, strict=True)
@@ -92,8 +87,28 @@ def formulas(problem: Problem) -> Formulas:
         for first, g, f in zip(begin[:-1], problem.groups, problem.objectives, strict=True)
         if g.count > 1
     )
-    offset = np.concatenate([family.offset for family in problem.constraints])
+    offset = np.concatenate([family.offset for family in families])
     return Formulas(named=_named(problem, tuple(columns), rows), fleets=fleets, offset=offset)
+
+
+def local_fleet(
+    groups: Sequence[Group], families: Sequence[Constraint], index: int, objective: sp.Expr
+) -> Fleet:
+    """Return the agents of one group with what they add to the rows; a named agent as a fleet of 1.
+
+    Args:
+        groups: all groups, with whatever parameters are known here.
+        families: the rows.
+        index: which group.
+        objective: its formula f_i.
+    """
+    rows, sums = _rows(groups, families)
+    group = groups[index]
+    own = sums[group.name]
+    if group.count == 1:
+        objective = _filled(objective, group)
+        own = [Sum(row=j, terms=(h,), weights=None) for j, h in _contributions(rows, group)]
+    return Fleet(group=group, column=0, objective=objective, sums=tuple(own))
 
 
 def part_of(fleet: Fleet, places: NDArray[np.int64]) -> Fleet:
@@ -118,6 +133,26 @@ def part_of(fleet: Fleet, places: NDArray[np.int64]) -> Fleet:
     return Fleet(group=chosen, column=0, objective=fleet.objective, sums=sums)
 
 
+def _rows(
+    groups: Sequence[Group], families: Sequence[Constraint]
+) -> tuple[list[sp.Expr], dict[str, list[Sum]]]:
+    """What named agents add to each row, and the sums of every fleet by its name."""
+    single = {g.name for g in groups if g.count == 1}
+    rows: list[sp.Expr] = []
+    sums: dict[str, list[Sum]] = {g.name: [] for g in groups}
+    for family in families:
+        rest = list(family.rest) or [sp.S.Zero] * family.rows
+        for part in family.sums:
+            if part.group.name in single:
+                rest = [a + b for a, b in zip(rest, _written_out(part), strict=True)]
+            else:
+                sums[part.group.name].append(
+                    Sum(row=len(rows), terms=part.terms, weights=part.weights)
+                )
+        rows.extend(rest)
+    return rows, sums
+
+
 def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> Named:
     pairs = zip(problem.groups, problem.objectives, strict=True)
     own = [(g, _filled(f, g)) for g, f in pairs if g.count == 1]
@@ -128,6 +163,7 @@ def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> N
         columns=columns,
         objectives=tuple(f for _, f in own),
         constraints=tuple(rows),
+        contributions=tuple(pair for g, _ in own for pair in _contributions(rows, g)),
         gradient=tuple(f.diff(s) for g, f in own for s in g.symbols),
         jacobian=tuple(
             {j: y for j, expr in enumerate(rows) if s in free[j] and (y := expr.diff(s)) != 0}
@@ -135,6 +171,14 @@ def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> N
         ),
         dims=tuple(g.dim for g, _ in own),
     )
+
+
+def _contributions(rows: Sequence[sp.Expr], group: Group) -> Iterator[tuple[int, sp.Expr]]:
+    """The terms of each row that name an agent; of rows that mix agents, whatever names it."""
+    for j, row in enumerate(rows):
+        terms = [t for t in sp.Add.make_args(row) if t.free_symbols & set(group.symbols)]
+        if terms:
+            yield j, sp.Add(*terms)
 
 
 def _written_out(part: FleetSum) -> list[sp.Expr]:

@@ -7,8 +7,9 @@ turning loops over lanes into vector code.
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -17,7 +18,8 @@ from numba.core import cgutils as _cgutils
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
-from sottovoce.algorithm import newton, search
+from sottovoce.algorithm import dual_averaging, eigen, newton, prices, projection, search
+from sottovoce.algorithm import round as at_home
 from sottovoce.algorithm.steps import positive, project
 
 # Numba's types know neither the argument that it supplies itself nor its code builder.
@@ -100,19 +102,65 @@ def _positive(mu: Any) -> Any:
     return compiled
 
 
-def _teach(function: Callable[..., Any]) -> None:
-    """Let compiled code call a plain function, which is compiled as it stands."""
-    overload(function, strict=False)(lambda *args: function)
+def _teach(function: Callable[..., Any], *, regional: bool) -> None:
+    """Let compiled code call a plain function, which is compiled as it stands.
+
+    A function that takes another one is compiled into its caller: as a value, a function has an
+    address, and code with an address in it cannot be kept on disk. What only regions need is left
+    out where ``phi`` is None, which halves the time to compile the rest.
+    """
+    names = list(inspect.signature(function).parameters)
+    options: Any = {"no_cfunc_wrapper": True}
+    if {"slope", "pull", "gradient"} & set(names):
+        options["forceinline"] = True
+
+    def chosen(*types_given: Any) -> Any:
+        if regional and types_given[names.index("phi")] in (None, types.none):
+            return _nothing(names)
+        return function
+
+    overload(function, strict=False, jit_options=options)(chosen)
 
 
-for _function in (
-    search.minimise,
-    search.close_in,
-    newton.minimise_vector,
-    newton.newton_step,
-    newton.nearness,
-):
-    _teach(_function)
+def _nothing(names: Sequence[str]) -> Any:
+    scope: dict[str, Any] = {}
+    exec(f"def nothing({', '.join(names)}):\n    return 0.0\n", scope)  # noqa: S102  our own text
+    return scope["nothing"]
+
+
+TAUGHT = (dual_averaging, eigen, newton, prices, projection, at_home, search)
+"""Modules whose functions kernels call, compiled as they stand."""
+
+for _module in TAUGHT:
+    for _function in _module.COMPILED:
+        _teach(_function, regional=_function in getattr(_module, "REGIONAL", ()))
+
+
+@intrinsic
+def invoke(typing: Any, address: Any, arguments: Any) -> Any:
+    """Call the compiled function at an address; it returns whether all went well.
+
+    A function called so is neither linked nor optimised again with its caller, as it would be by
+    its name.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        given = cgutils.unpack_tuple(builder, args[1])
+        kind = ir.FunctionType(
+            context.get_value_type(types.boolean),
+            [context.get_value_type(one) for one in signature.args[1]],
+        )
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), given)
+
+    return types.boolean(types.int64, arguments), emit
+
+
+def address_of(function: Any) -> int:
+    """Return where ``invoke`` finds a compiled function, which must have one signature."""
+    (compiled,) = function.overloads.values()
+    where = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
+    return int(where)
+
 
 _YIELD = "SwitchToThread" if sys.platform == "win32" else "sched_yield"
 _SPINS = 300

@@ -1,4 +1,4 @@
-"""Runs of a problem of named agents, side by side in the lanes of vector registers."""
+"""Runs of gradient steps of named agents, side by side in the lanes of vector registers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.drive import Final
 from sottovoce.engine.formulas import Formulas
@@ -28,15 +28,13 @@ _FEW = 8  # up to this many runs, one by one is faster than a block with empty l
 class Lanes:
     """Blocks of runs and the kernel that advances them; which block a run is in changes nothing."""
 
-    def __init__(self, formulas: Formulas, algorithm: Algorithm, setting: Setting) -> None:
+    def __init__(self, formulas: Formulas, algorithm: GradientSteps, setting: Setting) -> None:
         s = setting
         self._setting = s
         self._lanes = 1 if s.runs <= _FEW else WIDE
-        text = NamedText(
-            named=formulas.named, noise=s.noise, algorithm=algorithm, coupled=s.coupled
-        )
+        text = NamedText(named=formulas.named, noise=s.noise, algorithm=algorithm)
         source = named_source(
-            text, formulas.offset.tolist(), lanes=self._lanes, transcript=s.transcript
+            text, algorithm, formulas.offset.tolist(), lanes=self._lanes, transcript=s.transcript
         )
         kernel = load_kernel(source, *steps_of(algorithm))
         self._advance = kernel.advance
@@ -45,7 +43,7 @@ class Lanes:
         upper = upper_bounds(s.domain)
         self._bounds = np.concatenate([lower, upper])
         x0 = np.clip(np.concatenate([part.ravel() for part in s.start]), lower, upper)
-        start = first_state(text, x0, s.mu0)
+        start = first_state(text, x0, s.price0)
         self._at = text.layout()
         self._state = np.empty((blocks, start.size, self._lanes))
         self._state[:] = start[:, np.newaxis]
@@ -53,7 +51,7 @@ class Lanes:
         self._trace = np.full((blocks, s.marks.size, len(QUANTITIES), self._lanes), np.nan)
         kept = s.rounds if s.transcript else 0
         self._transcript = np.zeros((blocks, kept, s.released, self._lanes))
-        unknown = np.full(x0.size + s.mu0.size, np.nan)
+        unknown = np.full(x0.size + s.price0.size, np.nan)
         self._saddle = unknown if s.saddle is None else np.concatenate(s.saddle)
 
     def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
@@ -75,7 +73,6 @@ class Lanes:
             self._state[block].ravel(),
             self._bounds,
             s.sigma,
-            s.slopes,
             self._saddle,
             s.marks[first:last],
             self._trace[block, first:last].reshape(-1),
@@ -89,15 +86,15 @@ class Lanes:
     def final(self) -> Final:
         """Where every run ended."""
         flat = self._by_run(self._state)
-        n = self._at["mu"]
+        n = self._at["price"]
         last, answer = (
-            flat[:, self._at[name] :][:, : n + self._setting.mu0.size] for name in ("x", "mean")
+            flat[:, self._at[name] :][:, : n + self._setting.price0.size] for name in ("x", "mean")
         )
         return Final(
             x=answer[:, :n].copy(),
-            mu=answer[:, n:].copy(),
+            price=answer[:, n:].copy(),
             last_x=last[:, :n].copy(),
-            last_mu=last[:, n:].copy(),
+            last_price=last[:, n:].copy(),
             failed=flat[:, -1].astype(np.int64),
         )
 

@@ -43,7 +43,7 @@ def member(
     index: int = 0,
     size: int = 0,
     rows: int,
-    entries: tuple[NDArray[np.int64], ...] | None = None,
+    gridded: bool = False,
     hat: Array | None = None,
 ) -> Member:
     """Lay out one fleet.
@@ -56,8 +56,8 @@ def member(
         place: the group's place among all.
         index: the fleet's number in the kernel.
         size: how many scalar states named agents have.
-        rows: how many rows g has.
-        entries: its released gradient entries, by column.
+        rows: how many sums, or rows of g, there are.
+        gridded: whether contributions are rounded to the public grid.
         hat: its part of x_hat, if known.
     """
     text = FleetText(
@@ -66,7 +66,7 @@ def member(
         algorithm=algorithm,
         size=size,
         rows=rows,
-        noisy=entries is not None,
+        gridded=gridded,
         known=hat is not None,
         shared_lower=_shared(lower),
         shared_upper=_shared(upper),
@@ -80,7 +80,7 @@ def member(
         data=packed(*own) if own else np.zeros(0),
         bounds=np.concatenate([lower[0], upper[0]]),
         hat=np.zeros(0) if hat is None else packed(hat.reshape(-1, fleet.group.dim)),
-        rest=(*_weights(fleet), *(entries or ())),
+        rest=_weights(fleet),
     )
 
 

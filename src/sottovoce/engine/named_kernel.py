@@ -1,7 +1,7 @@
-"""The kernel for agents stated one by one: all runs of a block side by side, one per lane.
+"""The kernel of gradient steps for agents stated one by one: runs side by side, one per lane.
 
 Everything that rounds change in a block of runs lies in one flat array, ``state[row * LANES +
-lane]``: x, mu, the cloud's memory, averages and the round of failure (see ``NamedText.layout``).
+lane]``: x, mu and the round of failure (see ``NamedText.layout``).
 The text is written from the problem's formulas; data (bounds, sigmas, steps) come as arguments.
 """
 
@@ -9,33 +9,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sottovoce.algorithm.algorithm import averages
+from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.engine.emit import Emitter
-from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import OPTIONS, QUANTITIES, block, head
+from sottovoce.engine.source import OPTIONS, QUANTITIES, block, call, head
 
 _SIGNATURE = (
     "void(int64, int64, int64, float64[::1], uint64[::1], float64[::1], float64[::1], "
-    "float64[::1], float64[::1], float64[::1], int64[::1], float64[::1], float64[::1])"
+    "float64[::1], float64[::1], int64[::1], float64[::1], float64[::1])"
 )
 _ARGUMENTS = (
-    "done, until, width, steps, seeds, state, bounds, sigma, slopes, saddle, marks, trace, "
-    "transcript"
+    "done, until, width, steps, seeds, state, bounds, sigma, saddle, marks, trace, transcript"
 )
 _BUFFER = 2560  # normals drawn ahead, few enough to stay in the first-level cache
 
 
-def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transcript: bool) -> str:
+def named_source(
+    text: NamedText,
+    steps: GradientSteps,
+    offset: Sequence[float],
+    *,
+    lanes: int,
+    transcript: bool,
+) -> str:
     """Return the text of a module with ``advance``, the kernel that runs rounds.
 
     Args:
         text: writes the formulas.
+        steps: the algorithm.
         offset: constants of the rows of g.
         lanes: runs per block; 1 draws the noise of many rounds at once instead.
         transcript: whether every released number is written down.
     """
-    pairs, scalars = text.noise.pairs, text.algorithm.scalars
+    pairs, scalars = text.noise.pairs, steps.scalars
     ahead = max(1, min(64, _BUFFER // max(1, 2 * pairs * lanes)))
     z_round, z_normal = (1, ahead) if lanes == 1 else (2 * pairs * lanes, lanes)
     drawn = f"k, min({ahead}, until - k), {pairs}"
@@ -45,11 +51,9 @@ def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transc
         fill = f"normals.fill_lanes(seeds, {drawn}, {lanes}, z)"
     measure = "measure(width, state, bounds, saddle, trace, "
     released = text.rows + len(text.noise.entries)
-    home = HomeText(text=text, lanes=lanes)
     return "\n".join(
         [
             *head(text.algorithm),
-            *([home.source()] if text.algorithm.thinks else []),
             f"\n\n@njit({OPTIONS})",
             "def measure(width, state, bounds, saddle, trace, at):",
             block(text.bounds(), 1),
@@ -61,7 +65,6 @@ def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transc
             block(text.bounds(), 1),
             block([f"sigma{j} = sigma[{j}]" for j in range(text.noise.count)], 1),
             f"    z = np.empty({max(1, 2 * pairs * lanes * ahead)})",
-            f"    linear, coupling = np.zeros({text.size}), np.zeros({text.size})",
             "    mark = 0",
             "    if done == 0 and marks.size > 0 and marks[0] == 0:",
             f"        {measure} 0)",
@@ -77,7 +80,7 @@ def named_source(text: NamedText, offset: Sequence[float], *, lanes: int, transc
             f"        at_z = b * {z_round}",
             f"        out = (k - done) * {released * lanes}",
             "        for lane in range(width):",
-            block(_round(home, offset, z_normal, transcript=transcript), 3),
+            block(_round(text, steps, offset, lanes, z_normal, transcript=transcript), 3),
             "        if mark < marks.size and marks[mark] == k + 1:",
             f"            {measure} mark * {len(QUANTITIES) * lanes})",
             "            mark += 1",
@@ -99,10 +102,15 @@ def _evaluated(
 
 
 def _round(
-    home: HomeText, offset: Sequence[float], z_normal: int, *, transcript: bool
+    text: NamedText,
+    steps: GradientSteps,
+    offset: Sequence[float],
+    lanes: int,
+    z_normal: int,
+    *,
+    transcript: bool,
 ) -> list[str]:
     """The lines that take one lane from x(k), mu(k) to x(k+1), mu(k+1)."""
-    text, lanes = home.text, home.lanes
 
     def normal(order: int) -> str:
         return f"sigma{order} * load(z, at_z + {order * z_normal} + lane)"
@@ -117,57 +125,18 @@ def _round(
             f"store(transcript, out + {row * lanes} + lane, {name})"
             for row, name in enumerate(outputs)
         ]
-    if text.algorithm.thinks:
-        exact = text.exact(page)
-        after = [f"load(state, {i * lanes} + lane)" for i in range(text.size)]
-        page.lines += _cloud(text, y, lanes)
-        page.lines += home.priced({**exact, **released})
-        page.lines.append(
-            f"think(lane, state, bounds, linear, coupling, {', '.join(text.algorithm.scalars)})"
-        )
-    else:
-        after = text.agents(page, text.slopes(page, released))
-        page.lines += _cloud(text, y, lanes)
-        page.lines += [f"store(state, {i * lanes} + lane, {x})" for i, x in enumerate(after)]
-    _end(text, page, after, lanes)
-    return page.lines
-
-
-def _cloud(text: NamedText, y: Sequence[str], lanes: int) -> list[str]:
-    """The cloud's step, row by row: mu and memory get their new values, and are stored."""
-    at, memory = text.layout(), text.algorithm.memory
-    held = {name: [(at[name] + j) * lanes for j in range(text.rows)] for name in ("mu", *memory)}
-    sigma = dict.fromkeys(range(text.rows), "0.0")
-    sigma |= {j: f"sigma{order}" for order, j in enumerate(text.noise.rows)}
-    lines = []
-    if "worth" in memory:
-        lines.append("largest = 0.0")
-        lines += [f"largest = max(largest, load(state, {w} + lane))" for w in held["worth"]]
+    after = text.agents(page, text.slopes(page, released), steps)
+    shared = {name: name for name in steps.scalars}
     for j, value in enumerate(y):
-        values = {name: f"load(state, {held[name][j]} + lane)" for name in memory}
-        values |= {"mu": f"mu{j}", "y_g": value, "sigma": sigma[j]}
-        values["coupled"] = "1.0" if text.is_coupled(j) else "0.0"
-        targets = "".join(f"{name}{j}, " for name in held)
-        lines.append(f"{targets}= {text.cloud(values)}")
-        lines += [f"store(state, {rows[j]} + lane, {name}{j})" for name, rows in held.items()]
-    return lines
-
-
-def _end(text: NamedText, page: Emitter, after: Sequence[str], lanes: int) -> None:
-    """Keep the first round whose numbers are not finite, and the averages if there are any."""
-    at = text.layout()
-    total = page.fold("+", [*after, *(f"mu{j}" for j in range(text.rows))])
-    lines = page.lines
-    lines.append(f"failed = load(state, {at['failed'] * lanes} + lane)")
+        cloud = call("cloud", steps.cloud_step, {**shared, "mu": f"mu{j}", "y_g": value})
+        after.append(page.assign(cloud))
+    page.lines += [f"store(state, {i * lanes} + lane, {name})" for i, name in enumerate(after)]
+    at, total = text.layout()["failed"] * lanes, page.fold("+", after)
+    page.lines.append(f"failed = load(state, {at} + lane)")
     # A finite sum less itself is zero, any other is not.
     fine = f"failed > 0.0 or {total} - {total} == 0.0"
-    lines.append(f"store(state, {at['failed'] * lanes} + lane, failed if {fine} else number)")
-    if averages(text.algorithm):
-        for row in range(text.size):
-            to = f"{(at['mean'] + row) * lanes} + lane"
-            lines.append(f"mean = load(state, {to})")
-            new = f"load(state, {row * lanes} + lane)"
-            lines.append(f"store(state, {to}, mean + share * ({new} - mean))")
+    page.lines.append(f"store(state, {at} + lane, failed if {fine} else number)")
+    return page.lines
 
 
 def _measured(text: NamedText, offset: Sequence[float], lanes: int) -> list[str]:
@@ -188,12 +157,12 @@ def _measured(text: NamedText, offset: Sequence[float], lanes: int) -> list[str]
 
     values = {
         "error_x": distance(answer, x),
-        "error_mu": distance(answer, mu),
+        "error_price": distance(answer, mu),
         "violation": worst,
         "residual": f"math.sqrt({page.fold('+', residual)})",
         "objective": text.objective(page),
         "last_error_x": distance(last, x),
-        "last_error_mu": distance(last, mu),
+        "last_error_price": distance(last, mu),
     }
     stores = [
         f"store(trace, at + {q * lanes} + lane, {values[quantity]})"

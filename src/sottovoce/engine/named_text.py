@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 import sympy as sp
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Named
 from sottovoce.engine.source import Noise, call
@@ -28,14 +28,11 @@ class NamedText:
         named: the formulas.
         noise: which numbers get noise.
         algorithm: whose steps to take.
-        coupled: the gradient entries (row, column) that agents cannot work out at home, each with
-            its place in the array of their slopes; empty unless agents think.
     """
 
     named: Named
     noise: Noise
     algorithm: Algorithm
-    coupled: Mapping[tuple[int, int], int]
 
     @property
     def size(self) -> int:
@@ -44,22 +41,26 @@ class NamedText:
 
     @property
     def rows(self) -> int:
-        """How many rows g has."""
+        """How many sums, or rows of g, there are."""
         return len(self.named.constraints)
 
     def layout(self) -> dict[str, int]:
-        """Where each part of a run's state begins: x, mu, the cloud's memory, means, failure.
+        """Where each part of a run's state begins: x, prices, averages, memory, failure.
 
-        The answer begins at ``mean``: averaged x and, right behind, the memory's ``answer``;
-        without averages it is x and mu themselves.
+        The answer begins at ``mean``: averaged x and, right behind, averaged prices; where nothing
+        is averaged it is x and the multipliers themselves.
         """
-        at, end = {"x": 0, "mu": self.size, "mean": 0}, self.size + self.rows
-        for name in self.algorithm.memory:
-            if name == "answer":
-                at["mean"], end = end, end + self.size
-            at[name], end = end, end + self.rows
-        at["failed"] = end
-        return at
+        small = self.size + self.rows
+        if isinstance(self.algorithm, GradientSteps):
+            return {"x": 0, "price": self.size, "mean": 0, "memory": small, "failed": small}
+        memory = self.algorithm.memory_size(self.rows)
+        return {
+            "x": 0,
+            "price": self.size,
+            "mean": small,
+            "memory": 2 * small,
+            "failed": 2 * small + memory,
+        }
 
     def emitter(self) -> Emitter:
         """A fresh page on which the states go by the names x0, x1, ..."""
@@ -84,14 +85,6 @@ class NamedText:
                     found[j, column] = page.assign(f"{exact} + {normal(order)}")
         return found
 
-    def exact(self, page: Emitter) -> dict[tuple[int, int], str]:
-        """``dg_j/dx_i`` without noise, for the coupled entries."""
-        place = {column: i for i, column in enumerate(self.named.columns)}
-        return {
-            (j, column): page.value(self.named.jacobian[place[column]][j])
-            for j, column in self.coupled
-        }
-
     def slopes(
         self, page: Emitter, released: Mapping[tuple[int, int], str] | None = None
     ) -> list[str]:
@@ -110,24 +103,14 @@ class NamedText:
             slopes.append(page.fold("+", terms))
         return slopes
 
-    def agents(self, page: Emitter, slopes: Sequence[str]) -> list[str]:
-        """x(k+1) of agents that do not think, one name per state."""
-        step = self.algorithm.agent_step
-        shared = {name: name for name in self.algorithm.scalars}
+    def agents(self, page: Emitter, slopes: Sequence[str], steps: GradientSteps) -> list[str]:
+        """x(k+1) of agents that take gradient steps, one name per state."""
+        shared = {name: name for name in steps.scalars}
         own = [
             {"x": f"x{i}", "slope": slope, "lower": f"lower{i}", "upper": f"upper{i}"}
             for i, slope in enumerate(slopes)
         ]
-        return [page.assign(call("agent", step, values | shared)) for values in own]
-
-    def cloud(self, values: Mapping[str, str]) -> str:
-        """The call of the cloud's step for one row, given the names of what differs by row."""
-        shared = {name: name for name in (*self.algorithm.scalars, "largest")}
-        return call("cloud", self.algorithm.cloud_step, {**shared, **values})
-
-    def is_coupled(self, row: int) -> bool:
-        """Whether a gradient entry of the row is released to an agent that needs it."""
-        return any(row == j for j, _ in self.coupled)
+        return [page.assign(call("agent", steps.agent_step, values | shared)) for values in own]
 
     def residuals(self, page: Emitter) -> list[str]:
         """``(x - P_X[x - dL/dx])^2`` per state."""
@@ -141,12 +124,11 @@ class NamedText:
         return page.value(sp.Add(*self.named.objectives))
 
 
-def first_state(text: NamedText, x: Array, mu: Array) -> Array:
+def first_state(text: NamedText, x: Array, price: Array) -> Array:
     """A run's state before round 1, laid out as ``NamedText.layout`` says."""
     at = text.layout()
     state = np.zeros(at["failed"] + 1)
-    state[: x.size], state[x.size : x.size + mu.size] = x, mu
-    state[at["mean"] : at["mean"] + x.size] = x
-    for name, values in zip(text.algorithm.memory, text.algorithm.start(mu), strict=True):
-        state[at[name] : at[name] + mu.size] = values
+    for first in (0, at["mean"]):
+        state[first : first + x.size] = x
+        state[first + x.size : first + x.size + price.size] = price
     return state

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sottovoce.arguments import path_of
 from sottovoce.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 """The version of result files; a file with a higher one is refused."""
 
 Array: TypeAlias = NDArray[np.float64]
@@ -31,23 +31,23 @@ class Trace:
         k: how many rounds had been done, one entry per record.
         error_x: ``|x(k) - x_hat|`` of the answer at that time, NaN if the saddle point is not
             known.
-        error_mu: ``|mu(k) - mu_hat|``, likewise.
-        violation: ``max(0, max_j g_j(x(k)))`` of the answer.
-        residual: ``|(x - P_X[x - dL/dx], mu - [mu + g]_+)|`` of the answer, 0 exactly at saddle
-            points.
+        error_price: ``|lambda(k) - lambda_hat|``, likewise.
+        violation: ``max(0, max_j g_j(x(k)))`` of the answer; ``|g_j|`` for equalities.
+        residual: ``|(x - P_X[x - dL/dx], s - P_C[s + lambda])|`` of the answer, 0 exactly at
+            saddle points.
         objective: ``sum_i f_i(x_i(k))`` of the answer.
         last_error_x: ``|x(k) - x_hat|`` of the iterate itself.
-        last_error_mu: ``|mu(k) - mu_hat|`` of the iterate itself.
+        last_error_price: ``|lambda(k) - lambda_hat|`` of the iterate itself.
     """
 
     k: NDArray[np.int64]
     error_x: Array
-    error_mu: Array
+    error_price: Array
     violation: Array
     residual: Array
     objective: Array
     last_error_x: Array
-    last_error_mu: Array
+    last_error_price: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,13 +55,13 @@ class Transcript:
     """Every number released in every round, as an eavesdropper sees them.
 
     Attributes:
-        y_g: ``g(x(k)) + w_g(k)``, shape (runs, rounds, m).
+        y: ``s(x(k)) + w(k)``, shape (runs, rounds, p); for the paper's release ``g(x(k)) + w(k)``.
         gradients: ``dg_row/dx_column (x(k)) + w(k)``, shape (runs, rounds, entries).
         rows: the row of each gradient entry.
         columns: the column of each gradient entry.
     """
 
-    y_g: Array
+    y: Array
     gradients: Array
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -73,28 +73,29 @@ class Result:
 
     Attributes:
         x: the answer, shape (runs, N): averaged states if the algorithm averages, else the last.
-        mu: its multipliers, shape (runs, m).
+        price: its prices, one per sum, shape (runs, p). The price of a constraint that is one sum
+            as stated is its multiplier mu.
         last_x: the states after the last round.
-        last_mu: the multipliers after the last round.
+        last_price: the prices after the last round.
         rounds: rounds done; fewer than ``requested`` if interrupted.
         requested: rounds asked for.
         seed: the seed; run r depends on (seed, r) alone.
         algorithm: the algorithm and its settings, as text.
         noise: what noise there was, in words.
         fingerprint: the problem's.
-        failed: per run the round after which a number was not finite, 0 if none.
+        failed: per run the round in which prices ran away or a number was not finite, 0 if none.
         interrupted: whether it was stopped early.
         seconds: how long the rounds took.
         saddle_x: x_hat, if known.
-        saddle_mu: mu_hat, if known.
+        saddle_price: lambda_hat, if known.
         trace: what was recorded on the way.
         transcript: every released number, if asked for.
     """
 
     x: Array
-    mu: Array
+    price: Array
     last_x: Array
-    last_mu: Array
+    last_price: Array
     rounds: int
     requested: int
     seed: int
@@ -105,7 +106,7 @@ class Result:
     interrupted: bool
     seconds: float
     saddle_x: Array | None
-    saddle_mu: Array | None
+    saddle_price: Array | None
     trace: Trace
     transcript: Transcript | None = None
 
@@ -124,9 +125,11 @@ class Result:
         return None if self.saddle_x is None else np.linalg.norm(self.x - self.saddle_x, axis=1)
 
     @property
-    def error_mu(self) -> Array | None:
-        """``|mu - mu_hat|`` of every run at its end, if the saddle point is known."""
-        return None if self.saddle_mu is None else np.linalg.norm(self.mu - self.saddle_mu, axis=1)
+    def error_price(self) -> Array | None:
+        """``|lambda - lambda_hat|`` of every run at its end, if the saddle point is known."""
+        if self.saddle_price is None:
+            return None
+        return np.asarray(np.linalg.norm(self.price - self.saddle_price, axis=1))
 
     def plot(self, path: str | os.PathLike[str]) -> None:
         """Draw convergence over the rounds, with the ensemble's band, into an image file."""
@@ -155,7 +158,7 @@ def load(path: str | os.PathLike[str]) -> Result:
     try:
         trace = Trace(**{f.name: arrays[f"trace.{f.name}"] for f in fields(Trace)})
         transcript = None
-        if "transcript.y_g" in arrays:
+        if "transcript.y" in arrays:
             names = [f.name for f in fields(Transcript)]
             transcript = Transcript(**{n: arrays[f"transcript.{n}"] for n in names})
         own = {f.name: meta[f.name] for f in fields(Result) if f.name in meta}

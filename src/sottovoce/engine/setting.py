@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import sympy as sp
 from numpy.typing import ArrayLike, NDArray
 
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.dual_averaging import Rows
 from sottovoce.arguments import array, whole
-from sottovoce.certify.certificate import certify
-from sottovoce.certify.gradients import gradient_entries
 from sottovoce.engine.source import Noise
+from sottovoce.engine.turn import public_rows
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.sums import Region
 
 if TYPE_CHECKING:
     from sottovoce.privacy.plan import NoisePlan
 
+_FINEST = 2.0**-60
 _RECORDS = 1000
 _TRANSCRIPT_LIMIT = 100_000_000
 
@@ -33,14 +36,15 @@ class Setting:
         runs: how many runs.
         seed: run r depends on (seed, r) alone.
         start: x at the start, per group (count, d), before projection onto the domain.
-        mu0: mu at the start.
+        price0: prices, or multipliers, at the start.
         domain: the groups with the boxes that states are projected on.
         noise: which released numbers are noisy.
         sigma: their standard deviations.
-        coupled: the gradient entries (row, column) that agents who think need from the cloud, each
-            with its place in ``slopes``.
-        slopes: how fast those entries can change when all agents move.
-        saddle: x_hat and mu_hat, if known.
+        grid: the public grid of each sum; empty if nothing is rounded to one.
+        rows: what is public of the sums: units, noise and C.
+        regions: the regions of C.
+        stated: constraints over named agents whose sums do not show how much they are violated.
+        saddle: x_hat and the prices there, if known.
         marks: after how many rounds to measure, in order.
         transcript: whether to keep every released number.
     """
@@ -49,12 +53,14 @@ class Setting:
     runs: int
     seed: int
     start: tuple[Array, ...]
-    mu0: Array
+    price0: Array
     domain: tuple[Group, ...]
     noise: Noise
     sigma: Array
-    coupled: Mapping[tuple[int, int], int]
-    slopes: Array
+    grid: Array
+    rows: Rows
+    regions: tuple[Region, ...]
+    stated: tuple[sp.Expr, ...]
     saddle: tuple[Array, Array] | None
     marks: NDArray[np.int64]
     transcript: bool
@@ -62,7 +68,12 @@ class Setting:
     @property
     def released(self) -> int:
         """How many numbers a round releases."""
-        return int(self.mu0.size) + len(self.noise.entries)
+        return int(self.price0.size) + len(self.noise.entries)
+
+    @property
+    def gridded(self) -> bool:
+        """Whether contributions are rounded to the public grid, as agents send them."""
+        return self.grid.size > 0
 
     def records(self, done: int, until: int) -> tuple[int, int]:
         """Which marks belong to rounds ``done + 1 .. until``; the start belongs to the first."""
@@ -73,8 +84,8 @@ class Setting:
 def setting(
     problem: Problem,
     plan: NoisePlan | None,
+    algorithm: Algorithm,
     *,
-    thinks: bool,
     rounds: int,
     runs: int,
     seed: int,
@@ -84,10 +95,7 @@ def setting(
     transcript: bool,
     saddle: tuple[Array, Array] | None,
 ) -> Setting:
-    """Check what ``solve`` was given; its docstring says what the arguments mean.
-
-    ``thinks`` says whether the algorithm's agents minimise at home.
-    """
+    """Check what ``solve`` was given; its docstring says what the arguments mean."""
     rounds, runs = whole("rounds", rounds, least=1), whole("runs", runs, least=1)
     seed = whole("seed", seed)
     if plan is not None and plan.fingerprint != problem.cloud.fingerprint:
@@ -101,19 +109,23 @@ def setting(
             f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "
             "again with rounds="
         )
+    gradient = isinstance(algorithm, GradientSteps)
+    _check_release(problem, plan, gradient=gradient)
     noise, sigma = _noise(plan)
-    slopes = coupled_slopes(problem, plan) if thinks else {}
+    domain = problem.groups if plan is None else plan.domain
     request = Setting(
         rounds=rounds,
         runs=runs,
         seed=seed,
         start=_start(problem, x0),
-        mu0=_multipliers(problem, mu0),
-        domain=problem.groups if plan is None else plan.domain,
+        price0=_multipliers(problem, mu0, gradient=gradient),
+        domain=domain,
         noise=noise,
         sigma=sigma,
-        coupled={entry: e for e, entry in enumerate(slopes)},
-        slopes=np.array(list(slopes.values()), dtype=np.float64),
+        grid=np.zeros(0) if gradient or plan is None else _grids(plan),
+        rows=public_rows(problem.cloud.sums, domain, None if plan is None else plan.sigma),
+        regions=() if gradient else problem.cloud.sums.regions,
+        stated=() if gradient else _stated(problem),
         saddle=saddle,
         marks=_marks(record, rounds),
         transcript=transcript,
@@ -126,30 +138,49 @@ def setting(
     return request
 
 
+def _check_release(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> None:
+    """Refuse a plan that releases other numbers than the algorithm works with."""
+    if gradient and any(family.equality for family in problem.constraints):
+        raise InputError(
+            "the paper's algorithm knows no equalities, got one: use the default algorithm"
+        )
+    if plan is None:
+        return
+    if gradient and plan.method == "joint" and not problem.cloud.sums.free:
+        raise InputError(
+            "gradient steps need values and gradients of constraints that mix agents, got a plan "
+            "that releases sums: plan with method='paper', or use the default algorithm"
+        )
+    if not gradient and plan.method == "paper":
+        raise InputError(
+            "the default algorithm works with sums, got a plan of the paper's values and "
+            "gradients: plan with method='joint', or use sv.Tikhonov()"
+        )
+
+
+def _grids(plan: NoisePlan) -> Array:
+    """The grid of every sum; one that nobody moves, and that has no noise, is hardly rounded."""
+    return np.array([o.grid if o.grid > 0 else _FINEST for o in plan.outputs])
+
+
+def _stated(problem: Problem) -> tuple[sp.Expr, ...]:
+    found = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
+    return tuple(
+        family.rest[0] + sp.Float(float(family.offset[0]))
+        for family, origin in found
+        if not (family.sums or origin.as_stated)
+    )
+
+
 def _noise(plan: NoisePlan | None) -> tuple[Noise, Array]:
     if plan is None:
         return Noise(rows=(), entries={}), np.zeros(0)
-    rows = np.flatnonzero(plan.sigma_g > 0)
-    entries = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
+    rows = [o.row for o in plan.outputs if o.kind != "gradient" and o.sigma > 0]
+    entries = [(o.row, o.column) for o in plan.outputs if o.column is not None]
     noise = Noise(
-        rows=tuple(rows.tolist()),
-        entries={entry: rows.size + e for e, entry in enumerate(entries)},
+        rows=tuple(rows), entries={entry: len(rows) + e for e, entry in enumerate(entries)}
     )
-    return noise, np.concatenate([plan.sigma_g[rows], plan.gradient_sigma])
-
-
-def coupled_slopes(problem: Problem, plan: NoisePlan | None) -> dict[tuple[int, int], float]:
-    """Return ``sum_l S[entry, l]`` of the entries that no agent can work out at home."""
-    needed = [(e.row, e.column) for e in gradient_entries(problem.cloud) if e.kind == "released"]
-    known: dict[tuple[int, int], float] = {}
-    if plan is not None:
-        entries = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
-        known = dict(zip(entries, plan.gradient_slope.tolist(), strict=True))
-    if not known.keys() >= set(needed):
-        certificate = certify(problem.cloud)
-        totals = certificate.sensitivity.totals()[problem.rows :].tolist()
-        known |= dict(zip(((e.row, e.column) for e in certificate.released), totals, strict=True))
-    return {entry: known[entry] for entry in needed}
+    return noise, np.array([o.sigma for o in plan.outputs if o.sigma > 0])
 
 
 def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
@@ -176,7 +207,13 @@ def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     return tuple(start)
 
 
-def _multipliers(problem: Problem, mu0: ArrayLike | None) -> Array:
+def _multipliers(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
+    if mu0 is not None and not gradient:
+        raise InputError(
+            "mu0 must be left out unless the algorithm is sv.Tikhonov(): prices start at 0"
+        )
+    if not gradient:
+        return np.zeros(problem.cloud.sums.count)
     mu = np.zeros(problem.rows) if mu0 is None else array("mu0", mu0, "plain numbers")
     if mu.shape != (problem.rows,):
         raise InputError(

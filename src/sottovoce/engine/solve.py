@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.algorithm.algorithm import Algorithm, require_algorithm
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algorithm
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.drive import Drive, Engine, drive
-from sottovoce.engine.fleets import Fleets
 from sottovoce.engine.formulas import formulas
 from sottovoce.engine.lanes import Lanes
 from sottovoce.engine.result import Result, Trace, Transcript
+from sottovoce.engine.runs import Runs
 from sottovoce.engine.setting import Setting, setting
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.problem.agents import Array
@@ -46,10 +47,10 @@ def solve(
     progress: bool | None = None,
     saddle: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> Result:
-    """Run rounds k = 1, 2, ... from x(1) = x0, mu(1) = mu0.
+    """Run rounds k = 1, 2, ... from x(1) = x0 and prices 0.
 
-    ``mu(k+1) = cloud_step(mu(k), g(x(k)) + w_g(k))`` and ``x_i(k+1) = agent_step(x_i(k), ...)``,
-    with mu(k+1) where agents think and with mu(k) where they take gradient steps. Noise is
+    ``lambda(k+1) = cloud_round(s(x(k)) + w(k))``, then ``x_i(k+1) = argmin over X_i of
+    f_i + lambda(k+1)'h_i``, damped; with the paper's algorithm gradient steps of both. Noise is
     pseudo-random and repeatable, so a simulation keeps nothing private.
 
     Args:
@@ -58,20 +59,22 @@ def solve(
         rounds: how many rounds.
         runs: how many independent runs; run r depends on (seed, r) alone.
         seed: any integer that is not negative.
-        algorithm: ``Averaging()`` by default; ``Tikhonov()`` is the paper's.
+        algorithm: ``DualAveraging()`` by default; ``Tikhonov()`` is the paper's.
         x0: all states in one vector, projected onto the plan's domain; the problem's start by
             default.
-        mu0: multipliers at the start, 0 by default. Plain numbers: they must not be worked out
-            from anybody's state, since nothing hides them.
+        mu0: for the paper's algorithm, multipliers at the start, 0 by default. Plain numbers: they
+            must not be worked out from anybody's state, since nothing hides them.
         record: after how many rounds to measure; by default about 1,000, log-spaced.
         transcript: whether to keep every released number (small solves only).
         checkpoint: a file to save to every few seconds and to go on from if it exists.
         threads: at most so many; the processor's by default. Results do not depend on it.
         progress: whether to show a bar; by default on a terminal, if it takes over two seconds.
-        saddle: x_hat and mu_hat if known; otherwise computed for problems that are not large.
+        saddle: x_hat and the prices there if known; otherwise computed for problems that are not
+            large.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    steps = Averaging() if algorithm is None else require_algorithm(algorithm)
+    steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
+    gradient = isinstance(steps, GradientSteps)
     team = _threads(threads)
     if plan is not None:
         _require_plan(plan)
@@ -79,7 +82,7 @@ def solve(
     request = setting(
         problem,
         plan,
-        thinks=steps.thinks,
+        steps,
         rounds=rounds,
         runs=runs,
         seed=seed,
@@ -87,12 +90,15 @@ def solve(
         mu0=mu0,
         record=record,
         transcript=transcript,
-        saddle=_saddle(problem, saddle),
+        saddle=_saddle(problem, saddle, gradient=gradient),
     )
-    written = formulas(problem)
-    engine: Engine = (
-        Fleets(written, steps, request, team) if written.fleets else Lanes(written, steps, request)
-    )
+    families = problem.constraints if gradient else problem.cloud.sums.families
+    written = formulas(problem, families)
+    engine: Engine
+    if isinstance(steps, GradientSteps) and not written.fleets:
+        engine = Lanes(written, steps, request)
+    else:
+        engine = Runs(written, steps, request, team)
     keeper = None
     if checkpoint is not None:
         keeper = Checkpoint(
@@ -102,7 +108,7 @@ def solve(
         )
     ended = drive(
         engine,
-        steps,
+        _schedule(steps, request),
         done=0 if keeper is None else keeper.resume(),
         rounds=request.rounds,
         threads=team,
@@ -114,30 +120,40 @@ def solve(
     return _result(problem, name, plan, steps, request, engine, ended)
 
 
+def _schedule(algorithm: Algorithm, s: Setting) -> Callable[[Any], Array]:
+    """The numbers of each round: an algorithm's steps, or the weights of the answer."""
+    if isinstance(algorithm, GradientSteps):
+        return lambda k: algorithm.schedule(k, s.rounds)
+    return lambda k: algorithm.share(k, s.rounds, noisy=s.sigma.size > 0)
+
+
 def _saddle(
-    problem: Problem, given: tuple[ArrayLike, ArrayLike] | None
+    problem: Problem, given: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
 ) -> tuple[Array, Array] | None:
     if given is None and problem.size > _SADDLE_STATES:
         return None
     if given is None:
         from sottovoce.certify.saddle import saddle_point
+        from sottovoce.certify.saddle_prices import saddle_prices
 
         try:
             found = saddle_point(problem)
         except CertificateError:
             return None
-        return np.array(found.x), np.array(found.mu)
-    wanted = f"a pair of {problem.size} states and {problem.rows} multipliers"
+        prices = found.mu if gradient else saddle_prices(problem, found)
+        return np.array(found.x), np.array(prices)
+    rows = problem.rows if gradient else problem.cloud.sums.count
+    wanted = f"a pair of {problem.size} states and {rows} prices"
     pair = entries("saddle", given, wanted)
     if len(pair) != 2:
         raise InputError(f"saddle must be {wanted}, got {len(pair)} entries")
-    x, mu = (array("saddle", part, wanted) for part in pair)
-    if x.shape != (problem.size,) or mu.shape != (problem.rows,):
+    x, prices = (array("saddle", part, wanted) for part in pair)
+    if x.shape != (problem.size,) or prices.shape != (rows,):
         raise InputError(
-            f"saddle must be a pair of {problem.size} states and {problem.rows} multipliers, "
-            f"got shapes {x.shape} and {mu.shape}"
+            f"saddle must be a pair of {problem.size} states and {rows} prices, got shapes "
+            f"{x.shape} and {prices.shape}"
         )
-    return x, mu
+    return x, prices
 
 
 def _require_plan(given: Any) -> None:
@@ -158,7 +174,7 @@ def _identity(problem: Problem, algorithm: Algorithm, s: Setting) -> str:
         repr(algorithm),
         (s.rounds, s.runs, s.seed, s.transcript, s.noise.rows),
         np.array(list(s.noise.entries), dtype=np.int64),
-        (s.start, s.mu0, s.domain, s.sigma, s.slopes, s.saddle, s.marks),
+        (s.start, s.price0, s.domain, s.sigma, s.saddle, s.marks),
     )
 
 
@@ -173,12 +189,12 @@ def _result(
 ) -> Result:
     final = engine.final()
     reached = int(np.searchsorted(s.marks, ended.done, side="right"))
-    hat_x, hat_mu = (None, None) if s.saddle is None else s.saddle
+    hat_x, hat_price = (None, None) if s.saddle is None else s.saddle
     return Result(
         x=final.x,
-        mu=final.mu,
+        price=final.price,
         last_x=final.last_x,
-        last_mu=final.last_mu,
+        last_price=final.last_price,
         rounds=ended.done,
         requested=s.rounds,
         seed=s.seed,
@@ -189,25 +205,26 @@ def _result(
         interrupted=ended.interrupted,
         seconds=ended.seconds,
         saddle_x=hat_x,
-        saddle_mu=hat_mu,
+        saddle_price=hat_price,
         trace=Trace(k=s.marks[:reached].copy(), **engine.trace(reached)),
-        transcript=_transcript(problem, s, engine, ended.done) if s.transcript else None,
+        transcript=_transcript(s, engine, ended.done) if s.transcript else None,
     )
 
 
 def _noise_words(s: Setting) -> str:
+    gradients = f" and {len(s.noise.entries)} gradient entries" if s.noise.entries else ""
     return (
-        f"simulated: {len(s.noise.rows)} rows of g and {len(s.noise.entries)} gradient entries per "
-        "round, repeatable from the seed, hence not private"
+        f"simulated: {len(s.noise.rows)} sums{gradients} per round, repeatable from the seed, "
+        "hence not private"
     )
 
 
-def _transcript(problem: Problem, s: Setting, engine: Engine, done: int) -> Transcript:
-    released = engine.released(done)
+def _transcript(s: Setting, engine: Engine, done: int) -> Transcript:
+    released, rows = engine.released(done), s.price0.size
     entries = np.array(list(s.noise.entries), dtype=np.int64).reshape(-1, 2)
     return Transcript(
-        y_g=released[:, :, : problem.rows].copy(),
-        gradients=released[:, :, problem.rows :].copy(),
+        y=released[:, :, :rows].copy(),
+        gradients=released[:, :, rows:].copy(),
         rows=entries[:, 0].copy(),
         columns=entries[:, 1].copy(),
     )

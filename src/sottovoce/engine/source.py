@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
-from sottovoce.algorithm.algorithm import Algorithm, names_of
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, names_of
 
 QUANTITIES = (
-    "error_x", "error_mu", "violation", "residual", "objective", "last_error_x", "last_error_mu",
+    "error_x", "error_price", "violation", "residual", "objective", "last_error_x",
+    "last_error_price",
 )  # fmt: skip
 """What is measured at every recorded round, in this order."""
 
@@ -22,7 +23,7 @@ class Noise:
     """Which released numbers are noisy; the standard deviations come as data.
 
     Attributes:
-        rows: the noisy rows of g, whose normals come first, in order.
+        rows: the noisy sums, or rows of g, whose normals come first, in order.
         entries: the released gradient entries by (row, column), with the number of their normal.
     """
 
@@ -50,10 +51,9 @@ def head(algorithm: Algorithm) -> list[str]:
         "from sottovoce.engine.intrinsics import load, store",
         "from sottovoce.engine import normals",
     ]
-    roles = {"agent": algorithm.agent_step, "cloud": algorithm.cloud_step}
-    if algorithm.thinks:
-        roles["vector"] = algorithm.vector_step
-    for role, step in roles.items():
+    if not isinstance(algorithm, GradientSteps):
+        return [*lines, "from sottovoce.algorithm.round import agent_round, vector_round"]
+    for role, step in {"agent": algorithm.agent_step, "cloud": algorithm.cloud_step}.items():
         lines.append(f"from {step.__module__} import {step.__name__} as _{role}")
         lines.append(f"{role} = njit(forceinline=True, {OPTIONS})(_{role})")
     return lines
@@ -61,7 +61,9 @@ def head(algorithm: Algorithm) -> list[str]:
 
 def steps_of(algorithm: Algorithm) -> tuple[Any, ...]:
     """The functions that a kernel compiles in."""
-    return algorithm.agent_step, algorithm.vector_step, algorithm.cloud_step
+    if isinstance(algorithm, GradientSteps):
+        return algorithm.agent_step, algorithm.cloud_step
+    return (algorithm.cloud_round,)
 
 
 def call(role: str, step: Any, values: Mapping[str, str]) -> str:

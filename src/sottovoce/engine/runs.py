@@ -1,4 +1,4 @@
-"""Runs of a problem with fleets: all threads on one run, or one thread on each of several."""
+"""Runs of whole rounds: all threads on one run, or one thread on each of several."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, averages
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.drive import Final
-from sottovoce.engine.fleet_kernel import fleet_source
 from sottovoce.engine.fleet_text import MEASURES, WIDTH
 from sottovoce.engine.formulas import Fleet, Formulas
+from sottovoce.engine.kernel import KernelText
 from sottovoce.engine.member import Member, member, packed, unpack
 from sottovoce.engine.named_text import NamedText, first_state
 from sottovoce.engine.normals import stream_seeds
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES, steps_of
-from sottovoce.errors import InputError
+from sottovoce.engine.turn import load_turn, public_arguments
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 
 _MOST_CHUNKS = 64
@@ -27,7 +27,7 @@ _BLOCKS_PER_CHUNK = 8  # at least, as every chunk's sums have to be cleared and 
 
 
 @final
-class Fleets:
+class Runs:
     """The states of all runs, and the kernel that advances them."""
 
     def __init__(
@@ -38,28 +38,32 @@ class Fleets:
         self._named = [i for i, g in enumerate(s.domain) if g.count == 1]
         self._columns = formulas.named.columns
         self._members = [self._member(f, algorithm, i) for i, f in enumerate(formulas.fleets)]
-        self._noisy = any(one.text.noisy for one in self._members)
-        if s.transcript and self._noisy:
-            raise InputError(
-                "transcript must be off where gradients of a fleet are released with noise: "
-                "there is one per agent and constraint"
-            )
-        rows = s.mu0.size
-        blocks = max(-(-f.group.count // WIDTH) for f in formulas.fleets)
+        rows = s.price0.size
+        blocks = max((-(-f.group.count // WIDTH) for f in formulas.fleets), default=1)
         states = sum(g.count * g.dim for g in s.domain)
-        self._chunks = _chunks(blocks, states // (rows + MEASURES))
-        text = NamedText(
-            named=formulas.named, noise=s.noise, algorithm=algorithm, coupled=s.coupled
-        )
+        self._chunks = _chunks(blocks, max(1, states // (rows + MEASURES)))
+        text = NamedText(named=formulas.named, noise=s.noise, algorithm=algorithm)
         self._at = text.layout()
-        source = fleet_source(
-            text, [m.text for m in self._members], self._chunks, transcript=s.transcript
-        )
-        kernel = load_kernel(source, *steps_of(algorithm))
-        self._advance = kernel.advance
+        source = KernelText(
+            text=text,
+            fleets=[m.text for m in self._members],
+            chunks=self._chunks,
+            transcript=s.transcript,
+            public=public_arguments(s.regions),
+            stated=s.stated,
+            gridded=s.gridded,
+        ).source()
+        self._advance = load_kernel(source, *steps_of(algorithm)).advance
         self._offset = formulas.offset.copy()
         self._order = np.full(rows, -1, dtype=np.int64)
         self._order[list(s.noise.rows)] = np.arange(len(s.noise.rows))
+        self._public: tuple[Any, ...] = ()
+        self._means = not isinstance(algorithm, GradientSteps)
+        if not isinstance(algorithm, GradientSteps):
+            turn = load_turn(algorithm, s.regions)
+            self._public = (*turn.addresses, np.array(algorithm.constants), *s.rows[:2])
+            self._public += (*s.rows.public, *turn.phi)
+        self._grid = s.grid
         self._seeds = stream_seeds(s.seed, range(s.runs))
         named = [s.domain[i] for i in self._named]
         self._bounds = np.concatenate([lower_bounds(named), upper_bounds(named)])
@@ -67,13 +71,13 @@ class Fleets:
         own = [
             np.clip(s.start[i], s.domain[i].lower, s.domain[i].upper).ravel() for i in self._named
         ]
-        first = first_state(text, np.concatenate([np.zeros(0), *own]), s.mu0)
+        first = first_state(text, np.concatenate([np.zeros(0), *own]), s.price0)
         self._state = np.tile(first, (s.runs, 1))
         self._x = [
             [packed(s.start[m.place], group=s.domain[m.place]) for m in self._members]
             for _ in range(s.runs)
         ]
-        self._mean = [[x.copy() for x in xs] for xs in self._x] if averages(algorithm) else []
+        self._mean = [[x.copy() for x in xs] for xs in self._x] if self._means else []
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
@@ -89,16 +93,15 @@ class Fleets:
             place=place,
             index=index,
             size=len(self._columns),
-            rows=s.mu0.size,
-            # An agent that thinks works its gradients out at home, whatever else was released.
-            entries=None if algorithm.thinks else _entries(fleet, s),
+            rows=s.price0.size,
+            gridded=s.gridded,
             hat=None if s.saddle is None else s.saddle[0][states],
         )
 
     def _own_saddle(self) -> Array:
         s = self._setting
         if s.saddle is None:
-            return np.full(len(self._columns) + s.mu0.size, np.nan)
+            return np.full(len(self._columns) + s.price0.size, np.nan)
         return np.concatenate([s.saddle[0][list(self._columns)], s.saddle[1]])
 
     def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
@@ -107,13 +110,11 @@ class Fleets:
         tasks = []
         for run in range(self._setting.runs):
             counter = np.zeros(1, dtype=np.int64)
-            normal = np.empty(4 * self._setting.noise.pairs)
-            sums = np.empty(3 * self._chunks * (self._setting.mu0.size + MEASURES))
+            sums = np.empty(3 * self._chunks * (self._setting.price0.size + MEASURES))
             for me in range(team):
                 # The first thread keeps the run's state; the others work on copies of their own.
                 state = self._state[run] if me == 0 else self._state[run].copy()
-                own = normal if self._noisy else np.empty_like(normal)
-                tasks.append((run, (me, team, counter), (done, until, steps), state, own, sums))
+                tasks.append((run, (me, team, counter), (done, until, steps), state, sums))
         return [pool.submit(self._run, *task) for task in tasks]
 
     def _run(
@@ -122,13 +123,12 @@ class Fleets:
         who: tuple[int, int, NDArray[np.int64]],
         what: tuple[int, int, Array],
         state: Array,
-        normal: Array,
         sums: Array,
     ) -> None:
         s = self._setting
         done, until, steps = what
         first, last = s.records(done, until)
-        scratch = WIDTH * max(m.text.layout()["end"] for m in self._members)
+        scratch = WIDTH * max((m.text.layout()["end"] for m in self._members), default=1)
         means = self._mean[run] if self._mean else [None] * len(self._members)
         arrays = [
             array
@@ -145,16 +145,17 @@ class Fleets:
             self._bounds,
             self._offset,
             s.sigma,
-            s.slopes,
+            self._grid,
             self._order,
             self._saddle,
             s.marks[first:last],
             self._trace[run, first:last].reshape(-1),
             self._transcript[run, done:until].reshape(-1),
-            normal,
-            np.empty(s.mu0.size),
+            np.empty(4 * s.noise.pairs),
+            np.empty(s.price0.size),
             sums,
             np.empty(scratch),
+            *self._public,
             *arrays,
         )
 
@@ -171,13 +172,13 @@ class Fleets:
 
     def final(self) -> Final:
         """Where every run ended."""
-        n, m, answer = len(self._columns), self._setting.mu0.size, self._at["mean"]
+        n, m, answer = len(self._columns), self._setting.price0.size, self._at["mean"]
         last_x = self._states(self._x, 0)
         return Final(
-            x=self._states(self._mean, answer) if self._mean else last_x,
-            mu=self._state[:, answer + n :][:, :m].copy(),
+            x=self._states(self._mean, answer) if self._means else last_x,
+            price=self._state[:, answer + n :][:, :m].copy(),
             last_x=last_x,
-            last_mu=self._state[:, n : n + m].copy(),
+            last_price=self._state[:, n : n + m].copy(),
             failed=self._state[:, -1].astype(np.int64),
         )
 
@@ -198,7 +199,7 @@ class Fleets:
         return {name: self._trace[:, :records, q].copy() for q, name in enumerate(QUANTITIES)}
 
     def released(self, rounds: int) -> Array:
-        """The released numbers, shape (runs, rounds, rows of g and gradient entries)."""
+        """The released numbers, shape (runs, rounds, rows)."""
         return self._transcript[:, :rounds]
 
 
@@ -206,18 +207,3 @@ def _chunks(blocks: int, most: int) -> int:
     """How many chunks: a power of two, so that two or four threads get the same share each."""
     wanted = max(1, min(_MOST_CHUNKS, blocks // _BLOCKS_PER_CHUNK, most))
     return 1 << (wanted.bit_length() - 1)
-
-
-def _entries(fleet: Fleet, s: Setting) -> tuple[NDArray[np.int64], ...] | None:
-    """The fleet's released gradient entries by column: where each begins, its row, its normal."""
-    size = fleet.group.count * fleet.group.dim
-    own = [
-        (column - fleet.column, row, order)
-        for (row, column), order in s.noise.entries.items()
-        if fleet.column <= column < fleet.column + size
-    ]
-    if not own:
-        return None
-    columns, rows, orders = np.array(sorted(own), dtype=np.int64).T
-    begin = np.searchsorted(columns, np.arange(size + 1))
-    return begin.astype(np.int64), rows.copy(), orders.copy()

@@ -1,0 +1,125 @@
+"""The cloud's half of a round, compiled once for all problems.
+
+Kernels call it by its address. Two forms: one for sets C that are intervals, and one that takes the
+functions of C's regions as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import PriceRounds
+from sottovoce.algorithm.dual_averaging import Rows
+from sottovoce.certify.contributions import sum_ranges
+from sottovoce.engine.compile import load_kernel
+from sottovoce.engine.intrinsics import address_of
+from sottovoce.engine.region_text import phi_source, public_set
+from sottovoce.engine.source import OPTIONS
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.sums import Region, Sums
+
+PUBLIC = {
+    "lower": "float64[::1]",
+    "upper": "float64[::1]",
+    "starts": "int64[::1]",
+    "members": "int64[::1]",
+    "centers": "float64[::1]",
+    "radii": "float64[::1]",
+}
+"""C as a kernel takes it, array by array, with Numba's types."""
+
+PHI = {
+    "phi": "FunctionType(float64(int64, float64[::1], float64[::1], Array(float64, 2, 'C')))",
+}
+"""The functions of its regions, where it has any."""
+
+_TURN = {
+    "k": "int64",
+    "y": "float64[::1]",
+    "price": "float64[::1]",
+    "memory": "float64[::1]",
+    "constants": "float64[::1]",
+    "unit": "float64[::1]",
+    "noisy": "float64[::1]",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """The cloud's round, compiled.
+
+    Attributes:
+        turn: ``turn(k, y, price, memory, constants, unit, noisy, *C, *phi)``; whether prices
+            stayed bounded.
+        nearest: ``nearest(v, u, *C, *phi)`` fills u with the point of C nearest to v.
+        phi: the functions of C's regions, if it has any.
+    """
+
+    turn: Any
+    nearest: Any
+    phi: tuple[Any, ...]
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Where kernels find ``turn`` and ``nearest``."""
+        return address_of(self.turn), address_of(self.nearest)
+
+
+def public_arguments(regions: Sequence[Region]) -> dict[str, str]:
+    """C as a kernel takes it, with Numba's types."""
+    return PUBLIC | PHI if regions else dict(PUBLIC)
+
+
+def load_turn(algorithm: PriceRounds, regions: Sequence[Region]) -> Turn:
+    """Compile the cloud's round, or find it compiled."""
+    module = load_kernel(_source(algorithm, regions), algorithm.cloud_round)
+    phi = (load_kernel(phi_source(regions)).phi,) if regions else ()
+    return Turn(module.turn, module.nearest, phi)
+
+
+def public_rows(sums: Sums, domain: Sequence[Group], sigma: Array | None) -> Rows:
+    """Return what is public of the sums; a sum without noise counts in units of its range."""
+    known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
+    unit = np.array(known)
+    if not np.all(known > 0.0):
+        widths = np.array([high - low for low, high in sum_ranges(sums, domain)])
+        fine = np.isfinite(widths) & (widths > 0.0)
+        unit = np.where(known > 0.0, known, np.where(fine, widths, 1.0))
+    return Rows(unit, np.where(known > 0.0, 1.0, 0.0), public_set(sums))
+
+
+def _source(algorithm: PriceRounds, regions: Sequence[Region]) -> str:
+    constants, turn = type(algorithm.constants), algorithm.cloud_round
+    given = ", ".join(f"constants[{i}]" for i in range(len(algorithm.constants)))
+    every = public_arguments(regions)
+    public, arguments = ", ".join(PUBLIC), ", ".join(every)
+    kinds = ", ".join([*_TURN.values(), *every.values()])
+    simple = ", ".join(["float64[::1]", "float64[::1]", *every.values()])
+    phi = "phi" if regions else "None"
+    return "\n".join(
+        [
+            "import math",
+            "import numpy as np",
+            "from numba import njit",
+            "import sottovoce.engine.intrinsics",
+            "from sottovoce.algorithm.dual_averaging import Rows",
+            "from sottovoce.algorithm.projection import PublicSet, project, project_work",
+            f"from {constants.__module__} import {constants.__name__} as Constants",
+            f"from {turn.__module__} import {turn.__name__} as cloud_round",
+            f'\n\n@njit("boolean({kinds})", nogil=True, cache=CACHE, {OPTIONS})',
+            f"def turn({', '.join(_TURN)}, {arguments}):",
+            f"    rows = Rows(unit, noisy, PublicSet({public}))",
+            f"    return cloud_round(k, y, price, memory, rows, Constants({given}), {phi})",
+            f'\n\n@njit("boolean({simple})", nogil=True, cache=CACHE, {OPTIONS})',
+            f"def nearest(v, u, {arguments}):",
+            "    work = np.empty(project_work(v.size))",
+            f"    project(v, np.ones(v.size), PublicSet({public}), {phi}, u, work)",
+            "    return True",
+            "",
+        ]
+    )

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.algorithm.dual_averaging import (
+    DENSE,
+    DualAveraging,
+    Rows,
+    answer_share,
+    cloud_round,
+    damping,
+    kept_size,
+    memory_size,
+)
+from sottovoce.algorithm.projection import PublicSet, intervals, no_phi
+from sottovoce.engine.turn import load_turn
+from sottovoce.errors import InputError
+from sottovoce.problem.agents import Array
+
+CONSTANTS = DualAveraging().constants
+
+
+@cache
+def turn() -> Any:
+    return load_turn(DualAveraging(), ()).turn
+
+
+def step(
+    k: int, y: Array, price: Array, memory: Array, rows: Rows, constants: Any = CONSTANTS
+) -> bool:
+    """The cloud's round, compiled."""
+    given = (np.array(constants), rows.unit, rows.noise, *rows.public)
+    return bool(turn()(k, y, price, memory, *given))
+
+
+class Quadratics:
+    """Agents ``q/2 (x - t)^2`` on a box with affine sums; all answer in closed form."""
+
+    def __init__(self, q: Any, t: Any, rows: Any, lower: Any, upper: Any) -> None:
+        self.q, self.t, self.rows = np.asarray(q), np.asarray(t), np.asarray(rows)
+        self.lower, self.upper = np.asarray(lower), np.asarray(upper)
+
+    def run(
+        self, public: PublicSet, sigma: Array, rounds: int, *, noise: float = 1.0, seed: int = 0
+    ) -> tuple[Array, Array, int]:
+        rng = np.random.default_rng(seed)
+        p = sigma.size
+        x, price = np.clip(0.0 * self.t, self.lower, self.upper), np.zeros(p)
+        memory, answer, cost = np.zeros(memory_size(p)), np.zeros(x.size), np.zeros(p)
+        rows = Rows(sigma, np.full(p, noise), public)
+        for k in range(1, rounds + 1):
+            y = self.rows @ x + noise * sigma * rng.standard_normal(p)
+            if not step(k, y, price, memory, rows):
+                return answer, cost, k
+            force = self.rows.T @ price
+            width = self.upper - self.lower
+            eps = CONSTANTS.theta * np.abs(force) / (np.sqrt(k) * width)
+            best = (self.q * self.t - force + eps * x) / (self.q + eps)
+            x = np.clip(best, self.lower, self.upper)
+            share = answer_share(k, rounds, noise > 0)
+            answer, cost = answer + share * (x - answer), cost + share * (price - cost)
+        return answer, cost, 0
+
+
+def fleet(n: int = 50, f: float = 1.0, x: float = 1.0) -> Quadratics:
+    rng = np.random.default_rng(5)
+    q, t = 10 ** rng.uniform(-0.3, 0.3, n), rng.uniform(0.2, 0.9, n)
+    return Quadratics(f * q / x**2, x * t, np.ones((1, n)) / x, np.zeros(n), x * np.ones(n))
+
+
+def dispatch(n: int = 10) -> Quadratics:
+    q = 10 ** np.linspace(-3, 3, n)
+    return Quadratics(q, np.linspace(0, 2, n), np.ones((1, n)), np.zeros(n), 10 * np.ones(n))
+
+
+def split(p: int, n: int) -> Quadratics:
+    rng = np.random.default_rng(6)
+    rows = rng.uniform(0.2, 1.0, (p, n)) * (rng.random((p, n)) < 0.5)
+    return Quadratics(rng.uniform(0.5, 2, n), rng.uniform(0.5, 1, n), rows, np.zeros(n), np.ones(n))
+
+
+def residual(agents: Quadratics, x: Array, price: Array) -> float:
+    """How far x is from every agent's own minimiser at these prices."""
+    best = agents.t - (agents.rows.T @ price) / agents.q
+    return float(np.max(np.abs(x - np.clip(best, agents.lower, agents.upper))))
+
+
+def test_a_fleet_without_noise_is_within_1e_6_after_100_rounds() -> None:
+    agents = fleet()
+    x, price, _ = agents.run(intervals([-np.inf], [17.0]), np.array([50.0]), 100, noise=0.0)
+    assert abs(x.sum() - 17.0) < 1e-6
+    assert residual(agents, x, price) < 1e-6
+
+
+def test_badly_conditioned_dispatch_without_noise_balances_within_300_rounds() -> None:
+    agents = dispatch()
+    x, price, _ = agents.run(intervals([25.0], [25.0]), np.array([10.0]), 300, noise=0.0)
+    assert abs(x.sum() - 25.0) < 1e-6
+    assert residual(agents, x, price) < 1e-6
+
+
+def test_several_rows_without_noise_meet_the_optimality_conditions() -> None:
+    agents = split(4, 12)
+    most = 0.5 * agents.rows.sum(1)
+    x, price, _ = agents.run(intervals(np.full(4, -np.inf), most), np.ones(4), 200, noise=0.0)
+    assert np.all(agents.rows @ x <= most + 1e-6)
+    assert residual(agents, x, price) < 1e-6
+    assert np.all((price >= 0) & ((price < 1e-9) | (np.abs(agents.rows @ x - most) < 1e-6)))
+
+
+def test_units_of_states_and_sums_cancel() -> None:
+    here = fleet().run(intervals([-np.inf], [17.0]), np.array([0.5]), 200)
+    there = fleet(x=1e4).run(intervals([-np.inf], [17.0]), np.array([0.5]), 200)
+    assert np.allclose(here[0], there[0] / 1e4, rtol=1e-7)
+    agents = fleet()
+    agents.rows = agents.rows * 2.0**20
+    big = agents.run(intervals([-np.inf], [17.0 * 2.0**20]), np.array([0.5 * 2.0**20]), 200)
+    assert np.allclose(here[0], big[0], rtol=1e-7)
+    assert np.allclose(here[1], big[1] * 2.0**20, rtol=1e-7)
+
+
+def test_the_unit_of_the_objective_and_start_cancel_exactly() -> None:
+    """Prices scale with f if start does; nothing else carries its unit."""
+    rng = np.random.default_rng(7)
+    rows = Rows(np.array([0.5, 2.0]), np.ones(2), intervals(np.full(2, -np.inf), np.zeros(2)))
+    ours, theirs = np.zeros(2), np.zeros(2)
+    kept, other = np.zeros(memory_size(2)), np.zeros(memory_size(2))
+    scaled = CONSTANTS._replace(start=CONSTANTS.start * 2.0**30)
+    for k in range(1, 60):
+        y = 3.0 - np.array([[1.0, 0.2], [0.2, 0.5]]) @ ours + rows.unit * rng.standard_normal(2)
+        step(k, y, ours, kept, rows)
+        step(k, y, theirs, other, rows, scaled)
+        assert np.allclose(theirs, ours * 2.0**30, rtol=1e-6)
+
+
+@pytest.mark.parametrize("f", [1e-5, 1.0, 1e5])
+def test_ten_decades_of_objectives_reach_the_same_accuracy(f: float) -> None:
+    sigma, rounds, runs = np.array([0.5]), 400, 4
+    public = intervals([-np.inf], [17.0])
+    exact = fleet(f=f).run(public, sigma, 300, noise=0.0)[0]
+    errors = [
+        np.sum((fleet(f=f).run(public, sigma, rounds, seed=s)[0] - exact) ** 2) for s in range(runs)
+    ]
+    q = fleet().q
+    limit = 0.5 / np.sqrt(rounds) * np.sqrt(np.sum(1 / q**2)) / np.sum(1 / q)
+    # The mean of four squared errors is chi-squared: above 4 limits once in 1e12 if efficient.
+    assert np.sqrt(np.mean(errors)) < 4 * limit
+
+
+def test_an_infeasible_constraint_is_bounded_or_flagged() -> None:
+    agents = fleet()
+    *_, failed = agents.run(intervals([-np.inf], [-1.0]), np.array([0.5]), 600)
+    assert failed > 0
+
+
+def test_a_release_that_is_no_number_is_flagged_at_once() -> None:
+    rows = Rows(np.ones(1), np.ones(1), intervals([-np.inf], [0.0]))
+    price, memory = np.zeros(1), np.zeros(memory_size(1))
+    assert not step(1, np.array([np.nan]), price, memory, rows)
+
+
+@pytest.mark.parametrize("p", [1, 3, DENSE + 2])
+def test_compiled_and_python_give_the_same_bits(p: int) -> None:
+    rng = np.random.default_rng(8)
+    B = np.diag(rng.uniform(0.5, 2, p)) + 0.1
+    rows = Rows(rng.uniform(0.5, 2, p), np.ones(p), intervals(np.full(p, -np.inf), np.zeros(p)))
+    one, two = np.zeros(p), np.zeros(p)
+    first, second = np.zeros(memory_size(p)), np.zeros(memory_size(p))
+    for k in range(1, 30):
+        y = 1.0 - B @ one + rows.unit * rng.standard_normal(p)
+        assert step(k, y, one, first, rows)
+        assert cloud_round(k, y, two, second, rows, CONSTANTS, no_phi)
+        assert np.array_equal(one, two)
+
+
+def test_only_the_kept_part_of_the_memory_matters() -> None:
+    rng = np.random.default_rng(9)
+    rows = Rows(np.ones(3), np.ones(3), intervals(np.full(3, -np.inf), np.zeros(3)))
+    one, two = np.zeros(3), np.zeros(3)
+    first, second = np.zeros(memory_size(3)), np.zeros(memory_size(3))
+    for k in range(1, 20):
+        y = 1.0 - one + rng.standard_normal(3)
+        second[kept_size(3) :] = np.nan
+        step(k, y, one, first, rows)
+        step(k, y, two, second, rows)
+        assert np.array_equal(one, two)
+
+
+def test_a_row_with_slack_has_no_price() -> None:
+    agents = fleet()
+    x, price, _ = agents.run(intervals([-np.inf], [100.0]), np.array([0.5]), 100)
+    assert price[0] == 0.0
+    assert np.allclose(x, agents.t)
+
+
+def test_damping_and_shares() -> None:
+    assert damping(4, -2.0, 8.0, 0.5) == 0.0625
+    assert answer_share(50, 100, False) == 1.0
+    assert answer_share(20, 100, True) == 1.0
+    assert answer_share(21, 100, True) == 1.0
+    assert answer_share(23, 100, True) == 1.25 / 3.25
+
+
+def test_constants_must_be_positive() -> None:
+    with pytest.raises(InputError, match="doubt must be finite and positive, got doubt=0"):
+        DualAveraging(doubt=0)
