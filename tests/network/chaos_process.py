@@ -25,7 +25,7 @@ from sottovoce.problem import gallery
 async def cloud(port: str, keys: str, folder: str, rounds: str, seed: str) -> None:
     problem = gallery.paper()
     ledger = Ledger(Path(folder) / "ledger.db")
-    ledger.grant(problem.cloud.agent_labels(), 1.1, 0.05, adjacency="trajectory", radius=1.0)
+    ledger.grant(problem.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
     serving = Cloud(
         plan_for(problem),
         rounds=int(rounds),

@@ -16,12 +16,17 @@ import numpy.typing as npt
 from sottovoce.certify.gradients import gradient_entries
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
-from sottovoce.network.home import Household
+from sottovoce.network.household import Household
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Part, Party
+from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION
 from sottovoce.network.tls import client_context
-from sottovoce.privacy.adjacency import Adjacency
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.hide import Hide, Trajectory
+from sottovoce.privacy.plan import Kind, Method, NoisePlan, Output
+from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.sums import contributions
 
 PATIENCE = 60.0
 
@@ -41,31 +46,71 @@ def plan_for(
     *,
     sigma: float = 4.0,
     gradient_sigma: float = 2.0,
-    rounds: int = 1_000_000,
-    adjacency: Adjacency = "trajectory",
+    hide: Hide | None = None,
+    method: Method = "joint",
 ) -> NoisePlan:
     """A plan with sigmas of our choosing: what is tested here does not depend on how they came."""
     cloud = problem.cloud
-    released = [e for e in gradient_entries(cloud) if e.kind == "released"]
     per_agent = np.ones(cloud.agents)
+    kind: Kind = "sum" if method == "joint" else "value"
+    names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
+    outputs = [
+        Output(name=name, kind=kind, sigma=sigma, grid=grid_of(sigma), row=row)
+        for row, name in enumerate(names)
+    ]
+    if method == "paper":
+        outputs += [
+            Output(
+                name="entry",
+                kind="gradient",
+                sigma=gradient_sigma,
+                grid=grid_of(gradient_sigma),
+                row=e.row,
+                column=e.column,
+            )
+            for e in gradient_entries(cloud)
+            if e.kind == "released"
+        ]
     return NoisePlan(
         cloud=cloud,
-        method="joint",
-        adjacency=adjacency,
-        rounds=rounds,
+        method=method,
+        hide=Trajectory(radius=1.0) if hide is None else hide,
         epsilon=per_agent * np.log(3),
         delta=per_agent * 0.05,
-        radius=per_agent,
-        sigma_g=np.full(cloud.rows, sigma),
-        gradient_rows=np.array([e.row for e in released], dtype=np.int64),
-        gradient_columns=np.array([e.column for e in released], dtype=np.int64),
-        gradient_sigma=np.full(len(released), gradient_sigma),
-        gradient_slope=np.ones(len(released)),
+        outputs=tuple(outputs),
         domain=cloud.groups,
         gdp_mu=per_agent * 0.5,
-        gdp_rounding=0.0,
+        gdp_rounding=1e-6,
         certified=True,
     )
+
+
+def contributed(plan: NoisePlan, party: Party, x: npt.ArrayLike) -> bytes:
+    """What a party says at states x of all agents, from the stated sums alone."""
+    states = np.asarray(x, dtype=np.float64)
+    if party.owners is not None:
+        return pack(states[party.columns])
+    total = np.zeros(plan.cloud.sums.count, dtype=np.int64)
+    for group, offset in zip(plan.domain, _offsets(plan), strict=True):
+        agent = sum(g.count for g in plan.domain[: plan.domain.index(group)]) + 1
+        if agent not in party.agents or group.count > 1:
+            continue
+        values = dict(zip(group.symbols, states[offset : offset + group.dim], strict=True))
+        for o, h in contributions(plan.cloud.sums, group).items():
+            total[o] += round(float(h.subs(values)) / plan.outputs[o].grid)
+    return pack_whole(total[party.sums])
+
+
+def parts_at(plan: NoisePlan, x: npt.ArrayLike, *companies: tuple[int, ...]) -> tuple[Part, ...]:
+    """What everybody says at x, one by one unless they speak together."""
+    alone = [(i,) for i in range(1, plan.cloud.agents + 1)]
+    parties = map(Parties(plan), companies or alone)
+    return tuple(Part(party=p, data=contributed(plan, p, x)) for p in parties)
+
+
+def _offsets(plan: NoisePlan) -> list[int]:
+    sizes = [group.count * group.dim for group in plan.domain]
+    return [sum(sizes[:i]) for i in range(len(sizes))]
 
 
 @asynccontextmanager

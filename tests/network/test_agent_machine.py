@@ -19,11 +19,18 @@ from sottovoce.network.protocol.agent import (
     Stop,
     Think,
 )
-from sottovoce.network.protocol.codec import MalformedError, decode_from_cloud, encode, pack
+from sottovoce.network.protocol.codec import (
+    MalformedError,
+    decode_from_cloud,
+    encode,
+    pack,
+    pack_whole,
+)
 from sottovoce.network.protocol.messages import (
     LASTING,
     VERSION,
     Code,
+    Contribution,
     Done,
     Error,
     Hello,
@@ -41,11 +48,17 @@ def welcome(**changes: Any) -> Welcome:
         "version": VERSION,
         "config": "{}",
         "round": 1,
+        "rounds": 9,
+        "states": False,
+        "prices": 2,
         "lower": pack(np.array([-2.0])),
         "upper": pack(np.array([2.0])),
+        "sums": [1],
+        "grid": pack(np.array([0.5])),
+        "least": pack_whole(np.array([-9])),
+        "most": pack_whole(np.array([9])),
         "rows": [],
         "columns": [],
-        "slopes": b"",
     }
     return Welcome(**(words | changes))
 
@@ -53,7 +66,7 @@ def welcome(**changes: Any) -> Welcome:
 def round_(k: int, **changes: Any) -> Round:
     words: dict[str, Any] = {
         "round": k,
-        "mu": pack(np.array([0.5, 0.0])),
+        "price": pack(np.array([0.5, -1.0])),
         "y": b"",
         "receipt": bytes([k]) * 64,
     }
@@ -61,14 +74,15 @@ def round_(k: int, **changes: Any) -> Round:
 
 
 def agent(memory: Memory = START, wrong: str | None = None) -> AgentMachine:
-    machine = AgentMachine((3,), memory, 2, lambda config: wrong)
+    machine = AgentMachine((3,), memory, lambda welcome: wrong)
     machine.connected()
     return machine
 
 
-def joined() -> AgentMachine:
+def joined(**changes: Any) -> AgentMachine:
     machine = agent()
-    machine.receive(welcome())
+    machine.receive(welcome(**changes))
+    machine.joined(None if changes.get("states") else np.array([4]))
     return machine
 
 
@@ -80,38 +94,89 @@ def stop(actions: list[Any]) -> Code:
 
 def test_hello_shows_how_far_the_agent_got() -> None:
     memory = Memory(config=CONFIG, round=7, receipt=b"r" * 64, x=START.x, answer=START.x)
-    machine = AgentMachine((3,), memory, 2, lambda config: None)
+    machine = AgentMachine((3,), memory, lambda welcome: None)
     (action,) = machine.connected()
     assert action == Send(
         message=Hello(version=VERSION, agents=[3], config=CONFIG, round=7, receipt=b"r" * 64)
     )
 
 
-def test_the_start_is_projected_and_saved_before_it_is_sent() -> None:
-    join, save, send = agent().receive(welcome())
+def test_the_start_is_projected_and_saved_before_it_is_contributed() -> None:
+    machine = agent()
+    (join,) = machine.receive(welcome())
     assert isinstance(join, Join)
-    assert save == Save(
-        memory=Memory(config=CONFIG, x=pack(np.array([2.0])), answer=pack(np.array([2.0])))
-    )
-    assert send == Send(message=State(round=1, x=pack(np.array([2.0]))))
+    assert join.x.tolist() == [2.0]
+    save, send = machine.joined(np.array([4]))
+    x, sent = pack(np.array([2.0])), pack_whole(np.array([4]))
+    assert save == Save(memory=Memory(config=CONFIG, x=x, answer=x, sent=sent))
+    assert send == Send(message=Contribution(round=1, values=sent))
 
 
 def test_a_round_makes_it_think_save_and_send_in_this_order() -> None:
     machine = joined()
     (think,) = machine.receive(round_(1))
     assert isinstance(think, Think)
-    assert (think.k, think.mu.tolist()) == (1, [0.5, 0.0])
-    save, send = machine.stepped(np.array([1.0]), np.array([1.5]))
+    assert (think.k, think.price.tolist()) == (1, [0.5, -1.0])
+    save, send = machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
     assert isinstance(save, Save)
     assert (save.memory.round, save.memory.receipt) == (1, bytes([1]) * 64)
     assert save.memory.answer == pack(np.array([1.5]))
+    assert send == Send(message=Contribution(round=2, values=pack_whole(np.array([2]))))
+
+
+def test_with_the_papers_release_states_are_sent() -> None:
+    machine = joined(states=True)
+    (think,) = machine.receive(round_(1, price=pack(np.array([0.5, 0.0]))))
+    assert isinstance(think, Think)
+    save, send = machine.stepped(np.array([1.0]), np.array([1.5]), None)
+    assert isinstance(save, Save)
     assert send == Send(message=State(round=2, x=pack(np.array([1.0]))))
+
+
+def test_what_was_said_of_a_round_is_said_again_byte_for_byte() -> None:
+    machine = joined()
+    machine.lost()
+    machine.connected()
+    machine.receive(welcome())
+    _, send = machine.joined(np.array([5]))  # as after an upgrade that rounds in another way
+    assert send == Send(message=Contribution(round=1, values=pack_whole(np.array([4]))))
+
+
+def test_nothing_is_sent_after_the_last_round() -> None:
+    machine = joined(rounds=1)
+    machine.receive(round_(1))
+    actions = machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
+    assert [type(a) for a in actions] == [Save]
+    machine.lost()
+    machine.connected()
+    machine.receive(welcome(round=2, rounds=1))
+    assert [type(a) for a in machine.joined(np.array([2]))] == [Save]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sums": [1, 1], "grid": pack(np.ones(2)), "least": bytes(16), "most": bytes(16)},
+        {"sums": [2]},
+        {"sums": []},
+        {"grid": pack(np.array([0.0]))},
+        {"grid": pack(np.array([np.nan]))},
+        {"least": b""},
+        {"most": bytes(16)},
+        {"lower": b""},
+        {"rows": [0]},
+        {"rows": [2], "columns": [0]},
+        {"rows": [0], "columns": [1]},
+    ],
+)
+def test_a_welcome_whose_parts_do_not_fit_ends_the_connection(changes: dict[str, Any]) -> None:
+    assert agent().receive(welcome(**changes)) == [Hangup(code=Code.MALFORMED)]
 
 
 def test_a_round_seen_before_is_ignored_and_another_of_its_number_stops_the_agent() -> None:
     machine = joined()
     machine.receive(round_(1))
-    machine.stepped(np.array([1.0]), np.array([1.5]))
+    machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
     assert machine.receive(round_(1)) == []
     assert stop(machine.receive(round_(1, receipt=b"z" * 64))) is Code.HALTED
 
@@ -130,23 +195,28 @@ def test_a_run_with_another_configuration_is_refused() -> None:
 
 def test_it_waits_when_the_cloud_is_ahead_and_then_catches_up() -> None:
     machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
-    assert [type(a) for a in machine.receive(welcome(round=6))] == [Join, Save]
+    assert [type(a) for a in machine.receive(welcome(round=6))] == [Join]
+    assert [type(a) for a in machine.joined(np.array([4]))] == [Save]
     assert isinstance(machine.receive(round_(5))[0], Think)
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        round_(1, mu=b"1234567"),
-        round_(1, mu=pack(np.array([np.nan, 0.0]))),
-        round_(1, mu=pack(np.array([-1.0, 0.0]))),
-        round_(1, mu=b""),
+        round_(1, price=b"1234567"),
+        round_(1, price=pack(np.array([np.nan, 0.0]))),
+        round_(1, price=pack(np.array([-np.inf, 0.0]))),
+        round_(1, price=b""),
         round_(1, y=pack(np.array([1.0]))),
         round_(1, receipt=b""),
     ],
 )
 def test_nonsense_from_the_cloud_ends_the_connection(message: Round) -> None:
     assert joined().receive(message) == [Hangup(code=Code.MALFORMED)]
+
+
+def test_the_papers_multipliers_are_never_negative() -> None:
+    assert joined(states=True).receive(round_(1)) == [Hangup(code=Code.MALFORMED)]
 
 
 @pytest.mark.parametrize("code", sorted(Code))
@@ -160,7 +230,8 @@ def test_done_ends_it_and_a_lost_connection_does_not() -> None:
     machine.lost()
     machine.connected()
     machine.receive(welcome())
-    (finish,) = machine.receive(Done(rounds=3, mu=pack(np.array([1.0, 2.0]))))
+    machine.joined(np.array([4]))
+    (finish,) = machine.receive(Done(rounds=3, price=pack(np.array([1.0, 2.0]))))
     assert isinstance(finish, Finish)
     machine.lost()
     assert machine.phase is Phase.DONE
@@ -180,9 +251,11 @@ def test_fuzzed_clouds_never_break_the_agent() -> None:
                 actions = machine.receive(decode_from_cloud(bytes(frame)))
             except MalformedError:
                 continue
+            if any(isinstance(a, Join) for a in actions):
+                machine.joined(np.array([0]))
             if any(isinstance(a, Think) for a in actions):
                 thought += 1
-                machine.stepped(np.array([0.0]), np.array([0.0]))
+                machine.stepped(np.array([0.0]), np.array([0.0]), np.array([0]))
     assert thought > 100
 
 

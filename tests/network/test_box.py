@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.network.protocol.box import LARGEST, Box, middle
-from sottovoce.network.protocol.codec import pack, unpack
+from sottovoce.network.protocol.box import LARGEST, Box, Range, middle
+from sottovoce.network.protocol.codec import pack, pack_whole, unpack, unpack_whole
 
 numbers = st.floats(-1e6, 1e6)
 anything = st.floats(allow_nan=True, allow_infinity=True)
@@ -42,3 +42,36 @@ def test_another_length_has_no_nearest_state(data: bytes) -> None:
 def test_the_middle_of_a_box_lies_in_it(lower: float, upper: float) -> None:
     value = middle(np.array([lower]), np.array([upper]))[0]
     assert lower <= value <= upper
+
+
+whole = st.integers(-(2**63), 2**63 - 1)
+
+
+def range_(size: int) -> Range:
+    return Range(np.arange(size) - 7, np.arange(size) * 3)
+
+
+@given(st.lists(st.tuples(whole, whole), min_size=1, max_size=20))
+def test_clipping_moves_no_two_contributions_apart(pairs: list[tuple[int, int]]) -> None:
+    within = range_(len(pairs))
+    for first, second in zip(*(within_of(within, end) for end in zip(*pairs, strict=True)),
+                             strict=True):  # fmt: skip
+        assert abs(first[1] - second[1]) <= abs(first[0] - second[0])
+
+
+def within_of(within: Range, values: tuple[int, ...]) -> list[tuple[int, int]]:
+    near = within.nearest(pack_whole(np.array(values, dtype=np.int64)))
+    assert near is not None
+    assert within.holds(near)
+    assert within.nearest(near) is near
+    return list(zip(values, unpack_whole(near).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("size", [1, 17])
+def test_a_range_holds_its_ends_and_nothing_beyond(size: int) -> None:
+    within, low, high = range_(size), np.arange(size) - 7, np.arange(size) * 3
+    assert within.holds(pack_whole(low))
+    assert within.holds(pack_whole(high))
+    assert not within.holds(pack_whole(low - 1))
+    assert not within.holds(pack_whole(high + 1))
+    assert within.nearest(bytes(8 * size + 8)) is None

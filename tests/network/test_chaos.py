@@ -24,10 +24,14 @@ from sottovoce.engine.normals import normals
 from sottovoce.engine.solve import solve
 from sottovoce.network import agent as agent_module
 from sottovoce.network.errors import StoreError
-from sottovoce.network.outputs import Outputs
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, pack
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.store import summarise
+from sottovoce.network.rounds import Totals
+from sottovoce.network.seal import seal
+from sottovoce.network.summary import answers, summarise, transcript
+from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 
 SCRIPT = str(Path(__file__).with_name("chaos_process.py"))
@@ -52,35 +56,36 @@ def rounds_done(store: Path) -> int:
 
 
 def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: int) -> None:
+    plan = plan_for(problem, sigma=SIGMA)
     database = sqlite3.connect(folder / "run.db")
-    rows = database.execute("SELECT k, x, mu, release, digest FROM rounds ORDER BY k").fetchall()
+    rows = database.execute("SELECT k, price, release, digest FROM rounds ORDER BY k").fetchall()
     database.close()
     assert [row[0] for row in rows] == list(range(1, rounds + 1))
-    outputs = Outputs(plan_for(problem, sigma=SIGMA))
-    z = normals(seed, 0, rounds=rounds, count=problem.rows)
-    for k, x, _, release, _ in rows:
-        g, _ = outputs(np.frombuffer(x, dtype="<f8"))
-        noise = (np.frombuffer(release, dtype="<f8") - g) / SIGMA
-        # The noise of round k, on the one state the store has for it.
+    said = transcript(folder / "run.db").said
+    assert said is not None
+    z = normals(seed, 0, rounds=rounds, count=plan.sigma.size)
+    parties, totals = Parties(plan), Totals(plan)
+    known = {agents: parties(agents) for parts in said for agents, _ in parts}
+    for (k, _, release, _), parts in zip(rows, said, strict=True):
+        total = totals([Part(party=known[agents], data=data) for agents, data in parts])
+        noise = (np.frombuffer(release, dtype="<f8") - total * grid_of(SIGMA)) / SIGMA
+        # The noise of round k, on the one sum the store has for it.
         np.testing.assert_allclose(noise, z[k - 1], rtol=0, atol=1e-9)
-    stored = {row[0]: (bytes(row[2]), bytes(row[4])) for row in rows}
+    stored = {row[0]: (bytes(row[1]), bytes(row[3])) for row in rows}
     witnessed = 0
     for path in folder.glob("*.frames"):
         for line in path.read_text().splitlines():
             message = decode_from_cloud(bytes.fromhex(line))
             if isinstance(message, Round):
                 witnessed += 1
-                assert stored[message.round] == (message.mu, message.receipt[:32])
+                assert stored[message.round] == (message.price, message.receipt[:32])
     assert witnessed >= rounds
-    here = solve(problem, plan_for(problem, sigma=SIGMA), rounds=rounds, seed=seed)
-    database = sqlite3.connect(folder / "run.db")
-    (final,) = database.execute("SELECT x FROM run").fetchone()
-    (carried,) = database.execute("SELECT carried FROM rounds ORDER BY k DESC LIMIT 1").fetchone()
-    database.close()
-    np.testing.assert_allclose(np.frombuffer(final, "<f8"), here.last_x[0], rtol=0, atol=1e-12)
-    kept = np.frombuffer(carried, "<f8").reshape(-1, problem.rows)
-    np.testing.assert_allclose(kept[0], here.last_mu[0], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(kept[-1], here.mu[0], rtol=0, atol=1e-12)
+    here = solve(problem, plan, rounds=rounds, seed=seed, transcript=True)
+    assert here.transcript is not None
+    released = [np.frombuffer(row[2], "<f8") for row in rows]
+    assert np.array_equal(released, here.transcript.y[0])  # of a run that nobody disturbed
+    assert rows[-1][1] == pack(here.last_price[0])
+    assert answers(folder / "run.db")[-1].tolist() == here.price[0].tolist()
     database = sqlite3.connect(folder / "ledger.db")
     assert database.execute("SELECT fence FROM runs").fetchall() == [(rounds,)]
     database.close()
@@ -236,7 +241,10 @@ def test_the_check_itself_notices_a_forged_round(
     with pytest.raises(AssertionError):
         check_the_three_nevers(paper, tmp_path, 8, 2)  # nobody witnessed anything
     database = sqlite3.connect(tmp_path / "run.db")
-    database.execute("UPDATE rounds SET x = ? WHERE k = 5", (pack(np.full(7, 0.01)),))
+    (said,) = database.execute("SELECT said FROM rounds WHERE k = 5").fetchone()
+    forged = said[:-1] + bytes([said[-1] ^ 1])  # another contribution of the last party
+    words = "UPDATE rounds SET said = ?, said_seal = ? WHERE k = 5"
+    database.execute(words, (forged, seal(forged)))
     database.commit()
     database.close()
     with pytest.raises(AssertionError, match="Not equal"):

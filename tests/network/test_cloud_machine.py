@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,24 @@ from sottovoce.network.protocol.actions import (
     Commit,
     Halt,
     Incident,
+    Party,
     Record,
     Send,
     Setup,
 )
+from sottovoce.network.protocol.box import Box, Range
 from sottovoce.network.protocol.cloud import CREDIT, TRANSITIONS, CloudMachine, Phase
-from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode, pack
+from sottovoce.network.protocol.codec import (
+    MalformedError,
+    decode_from_agent,
+    encode,
+    pack,
+    pack_whole,
+)
 from sottovoce.network.protocol.messages import (
     VERSION,
     Code,
+    Contribution,
     Done,
     Error,
     Hello,
@@ -38,34 +48,79 @@ KEY = b"k" * 32
 ROUNDS = 5
 
 
-def setup() -> Setup:
-    """Three agents of dimensions 1, 2, 1 in [-1, 1]; agent 2 is sent d g_1 / d x_2[2]."""
+DIMS = {1: 1, 2: 2, 3: 1}
+SUMS = {1: [0], 2: [0, 1], 3: [1]}
+COLUMNS = {1: [0], 2: [1, 2], 3: [3]}
+
+
+def party(agents: tuple[int, ...], *, states: bool) -> Party:
+    """States in [-1, 1]; an agent adds -10 to 10 steps to each of its sums; one entry is 2's."""
+    columns = np.array([c for a in agents for c in COLUMNS[a]])
+    sums = np.array(sorted({o for a in agents for o in SUMS[a]}))
+    count = np.array([sum(o in SUMS[a] for a in agents) for o in sums])
+    lower, upper = -np.ones(columns.size), np.ones(columns.size)
+    entries = np.array([0] if states and 2 in agents else [], dtype=np.int64)
+    return Party(
+        agents=agents,
+        places=np.array(agents) - 1,
+        lower=lower,
+        upper=upper,
+        sums=sums[:0] if states else sums,
+        grid=np.full(0 if states else sums.size, 0.25),
+        least=-10 * count[: 0 if states else None],
+        most=10 * count[: 0 if states else None],
+        range=Box(lower, upper) if states else Range(-10 * count, 10 * count),
+        columns=columns,
+        owners=np.repeat(agents, [DIMS[a] for a in agents]) if states else None,
+        entries=entries,
+        rows=entries,
+        entry_columns=np.searchsorted(columns, [2] if entries.size else []),
+    )
+
+
+def setup(*, states: bool = False) -> Setup:
+    """Three agents of dimensions 1, 2, 1; with states agent 2 is sent d g_1 / d x_2[2]."""
     return Setup(
         config=CONFIG,
         config_hash=HASH,
         rounds=ROUNDS,
-        offsets=np.array([0, 1, 3, 4]),
-        lower=-np.ones(4),
-        upper=np.ones(4),
-        entry_rows=np.array([0]),
-        entry_columns=np.array([2]),
-        entry_slopes=np.array([1.5]),
-        rows=2,
-        carried=np.zeros(2),
+        agents=3,
+        states=states,
+        prices=2,
+        entries=int(states),
+        party=partial(party, states=states),
     )
+
+
+def said(record: Record) -> dict[int, list[float]]:
+    """What was used of every party, by its first agent."""
+    kinds = ["<i8" if part.party.owners is None else "<f8" for part in record.parts]
+    return {
+        part.party.agents[0]: np.frombuffer(part.data, kind).tolist()
+        for part, kind in zip(record.parts, kinds, strict=True)
+    }
 
 
 class Table:
     """A machine, the rounds committed for it, and everything it asked for."""
 
-    def __init__(self, *, hold: bool = False) -> None:
+    def __init__(self, *, hold: bool = False, states: bool = False) -> None:
         self.records: dict[int, Record] = {}
         self.notary = Notary(KEY, HASH)
-        self.machine = CloudMachine(setup(), self.notary, self._digest, hold=hold)
+        self.setup = setup(states=states)
+        self.machine = CloudMachine(self.setup, self.notary, self._digest, hold=hold)
         self.actions: list[Action] = []
 
     def _digest(self, k: int) -> bytes | None:
         return self.records[k].digest if k in self.records else None
+
+    def restarted(self) -> Table:
+        """The same run in another process."""
+        again = Table(states=self.setup.states)
+        again.records = self.records
+        last = self.records[max(self.records)]
+        again.machine = CloudMachine(self.setup, self.notary, again._digest, last=last, hold=True)
+        return again
 
     def do(self, actions: list[Action]) -> list[Action]:
         """Collect actions; commit rounds with made-up noise as they are asked for."""
@@ -74,27 +129,27 @@ class Table:
         while queue:
             action = queue.pop(0)
             found.append(action)
-            if isinstance(action, Commit) and action.k > ROUNDS:
-                queue += self.machine.finished()
-            elif isinstance(action, Commit):
+            if isinstance(action, Commit):
                 queue += self.machine.committed(self.record(action))
         self.actions += found
         return found
 
     def record(self, action: Commit) -> Record:
         last = self.records.get(action.k - 1)
-        mu = np.zeros(2) if last is None else last.carried
-        digest = next_digest(HASH if last is None else last.digest, action.k, pack(mu), b"noise")
+        price = np.full(2, float(action.k))
+        digest = next_digest(HASH if last is None else last.digest, action.k, pack(price), b"noise")
         record = Record(
             k=action.k,
-            x=action.x,
-            mu=mu,
+            parts=action.parts,
+            told=price,
+            price=price,
+            answer=price / 2,
             y=np.array([0.25 * action.k]),
-            carried=mu + 1,
             digest=digest,
             held=action.held,
         )
         assert action.k not in self.records, "a round was released twice"
+        assert sorted(a for p in action.parts for a in p.party.agents) == [1, 2, 3]
         self.records[action.k] = record
         return record
 
@@ -103,8 +158,13 @@ class Table:
         receipt = self.notary.receipt(k, self.records[k].digest) if k else b""
         return self.do(self.machine.receive(peer, hello(*agents, round=k, receipt=receipt)))
 
-    def send(self, peer: int, k: int, *x: float) -> list[Action]:
-        return self.do(self.machine.receive(peer, State(round=k, x=pack(np.array(x)))))
+    def send(self, peer: int, k: int, *values: float) -> list[Action]:
+        return self.do(self.machine.receive(peer, self.message(k, *values)))
+
+    def message(self, k: int, *values: float) -> Contribution | State:
+        if self.setup.states:
+            return State(round=k, x=pack(np.array(values)))
+        return Contribution(round=k, values=pack_whole(np.array(values, dtype=np.int64)))
 
     def seat_all(self) -> None:
         self.join(1, 1)
@@ -112,9 +172,9 @@ class Table:
         self.join(3, 3)
 
     def round(self, k: int) -> list[Action]:
-        self.send(1, k, 0.1)
-        self.send(2, k, 0.2, 0.3)
-        return self.send(3, k, 0.4)
+        self.send(1, k, 1)
+        self.send(2, k, *((0, 1) if self.setup.states else (2, 3)))
+        return self.send(3, k, 1 if self.setup.states else 4)
 
 
 def hello(*agents: int, **changes: Any) -> Hello:
@@ -143,72 +203,125 @@ def table() -> Table:
     return made
 
 
+@pytest.fixture
+def papers() -> Table:
+    """With the paper's release."""
+    made = Table(states=True)
+    made.seat_all()
+    return made
+
+
 def test_every_round_waits_for_all_and_reaches_all(table: Table) -> None:
-    assert not [a for a in table.send(1, 1, 0.1) if isinstance(a, Commit)]
-    assert not [a for a in table.send(2, 1, 0.2, 0.3) if isinstance(a, Commit)]
-    last = table.send(3, 1, 0.4)
-    commit = next(a for a in last if isinstance(a, Commit))
-    assert commit.x.tolist() == [0.1, 0.2, 0.3, 0.4]
-    for peer in (1, 2, 3):
-        (message,) = messages(last, peer)
-        assert isinstance(message, Round)
-        assert message.round == 1
+    assert table.send(1, 1, 1) == []
+    assert table.send(2, 1, 2, 3) == []
+    last = table.send(3, 1, 4)
+    assert said(table.records[1]) == {1: [1], 2: [2, 3], 3: [4]}
+    (send,) = [a for a in last if isinstance(a, Send)]
+    assert send.peers == (1, 2, 3)  # encoded once for everybody
+    assert isinstance(send.message, Round)
+    assert (send.message.round, send.message.price) == (1, pack(np.ones(2)))
 
 
-def test_an_agent_is_sent_its_own_gradient_entries_only(table: Table) -> None:
-    actions = table.round(1)
-    assert [next(messages(actions, p)).y for p in (1, 2, 3)] == [b"", pack(np.array([0.25])), b""]
-    (welcome,) = messages(Table().join(2, 2), 2)
+def test_a_welcome_lists_sums_grids_and_ranges_of_all_agents_on_the_connection() -> None:
+    (welcome,) = messages(Table().join(9, 2, 3), 9)
     assert isinstance(welcome, Welcome)
-    assert (welcome.rows, welcome.columns) == ([0], [1])
+    assert (welcome.states, welcome.prices, welcome.rounds) == (False, 2, ROUNDS)
+    assert welcome.sums == [0, 1]
+    assert welcome.grid == pack(np.array([0.25, 0.25]))
+    assert welcome.least == pack_whole(np.array([-10, -20]))
+    assert welcome.most == pack_whole(np.array([10, 20]))
 
 
-def test_nothing_is_sent_before_it_is_committed() -> None:
-    table = Table()
-    table.seat_all()
+def test_an_agent_is_sent_its_own_gradient_entries_only(papers: Table) -> None:
+    actions = papers.round(1)
+    assert [next(messages(actions, p)).y for p in (1, 2, 3)] == [b"", pack(np.array([0.25])), b""]
+    (welcome,) = messages(Table(states=True).join(2, 2), 2)
+    assert isinstance(welcome, Welcome)
+    assert (welcome.rows, welcome.columns, welcome.sums) == ([0], [1], [])
+
+
+def test_nobody_sends_states_where_contributions_are_asked_for_nor_the_reverse(
+    table: Table, papers: Table
+) -> None:
+    for run, other in ((table, papers), (papers, table)):
+        actions = run.do(run.machine.receive(1, other.message(1, 1)))
+        assert codes(actions) == [Code.UNEXPECTED]
+
+
+def test_nothing_is_sent_before_it_is_committed(table: Table) -> None:
     machine = table.machine
-    machine.receive(1, State(round=1, x=pack(np.array([0.1]))))
-    machine.receive(2, State(round=1, x=pack(np.array([0.2, 0.3]))))
-    actions = machine.receive(3, State(round=1, x=pack(np.array([0.4]))))
+    machine.receive(1, table.message(1, 1))
+    machine.receive(2, table.message(1, 2, 3))
+    actions = machine.receive(3, table.message(1, 4))
     assert [type(a) for a in actions] == [Commit]
 
 
-def test_the_run_ends_with_done_after_the_last_states(table: Table) -> None:
-    for k in range(1, ROUNDS + 1):
+def test_the_run_ends_with_done_after_the_last_round_and_collects_no_more(table: Table) -> None:
+    for k in range(1, ROUNDS):
         table.round(k)
-    actions = table.round(ROUNDS + 1)
-    (message,) = messages(actions, 1)
-    assert isinstance(message, Done)
+    actions = table.round(ROUNDS)
+    first, message = messages(actions, 1)
+    assert isinstance(first, Round)
+    assert message == Done(rounds=ROUNDS, price=pack(np.full(2, ROUNDS / 2)))
     assert table.machine.phase is Phase.DONE
     assert sorted(table.records) == list(range(1, ROUNDS + 1))
+    assert [type(m) for m in messages(table.send(1, ROUNDS + 1, 1), 1)] == [Done]
+    again = table.restarted()
+    assert again.machine.phase is Phase.DONE
+    assert [type(m) for m in messages(again.join(1, 1), 1)] == [Welcome, Round, Done]
+
+
+def test_prices_that_ran_away_end_the_run_for_good(table: Table) -> None:
+    table.machine.receive(1, table.message(1, 1))
+    table.machine.receive(2, table.message(1, 2, 3))
+    table.machine.receive(3, table.message(1, 4))
+    actions = table.machine.failed()
+    for peer in (1, 2, 3):
+        assert list(messages(actions, peer)) == [Error(code=Code.FAILED, round=1)]
+        assert Close(peer=peer, code=Code.FAILED) in actions
+    assert table.machine.phase is Phase.HALTED
 
 
 def test_a_repeated_request_gets_the_same_bytes(table: Table) -> None:
     first = encode(next(messages(table.round(1), 2)))
-    again = encode(next(messages(table.send(2, 1, 0.2, 0.3), 2)))
+    again = encode(next(messages(table.send(2, 1, 2, 3), 2)))
     assert again == first
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_second_different_state_is_refused_and_recorded(table: Table, known: bool) -> None:
+def test_a_second_different_contribution_is_refused_and_recorded(table: Table, known: bool) -> None:
     if known:
         table.round(1)
     else:
-        table.send(2, 1, 0.2, 0.3)
-    actions = table.send(2, 1, 0.2, 0.31)
+        table.send(2, 1, 2, 3)
+    actions = table.send(2, 1, 2, 4)
     assert codes(actions) == [Code.CONFLICT]
     assert not [a for a in actions if isinstance(a, Commit)]
     if not known:
-        table.send(1, 1, 0.1)
-        table.send(3, 1, 0.4)
-    assert table.records[1].x.tolist() == [0.1, 0.2, 0.3, 0.4]
+        table.send(1, 1, 1)
+        table.send(3, 1, 4)
+    assert said(table.records[1]) == {1: [1], 2: [2, 3], 3: [4]}
 
 
 def test_old_and_future_rounds_are_errors(table: Table) -> None:
     table.round(1)
     table.round(2)
-    assert codes(table.send(1, 1, 0.1)) == [Code.OLD_ROUND]
-    assert codes(table.send(1, 4, 0.1)) == [Code.FUTURE_ROUND]
+    assert codes(table.send(1, 1, 1)) == [Code.OLD_ROUND]
+    assert codes(table.send(1, 4, 1)) == [Code.FUTURE_ROUND]
+
+
+@pytest.mark.parametrize(
+    ("value", "used"), [(11, 10), (-11, -10), (2**63 - 1, 10), (-(2**63), -10)]
+)
+def test_a_contribution_outside_its_range_is_clipped_recorded_and_never_answered(
+    table: Table, value: int, used: int
+) -> None:
+    actions = table.send(1, 1, value)
+    assert actions == [Incident(code=Code.CLIPPED, agents=(1,), k=1)]  # nothing that anybody hears
+    table.send(2, 1, 2, 3)
+    last = table.send(3, 1, 4)
+    assert said(table.records[1]) == {1: [used], 2: [2, 3], 3: [4]}
+    assert [type(m) for m in messages(last, 1)] == [Round]
 
 
 @pytest.mark.parametrize(
@@ -216,66 +329,100 @@ def test_old_and_future_rounds_are_errors(table: Table) -> None:
     [(np.nan, 0.0), (np.inf, 1.0), (-np.inf, -1.0), (1.0 + 2**-52, 1.0), (-1.1, -1.0)],
 )
 def test_a_state_outside_the_domain_is_clipped_recorded_and_never_answered(
-    table: Table, x: float, used: float
+    papers: Table, x: float, used: float
 ) -> None:
-    actions = table.send(1, 1, x)
-    assert actions == [Incident(code=Code.CLIPPED, agents=(1,), k=1)]  # nothing that anybody hears
-    table.send(2, 1, 0.2, 0.3)
-    last = table.send(3, 1, 0.4)
-    assert table.records[1].x.tolist() == [used, 0.2, 0.3, 0.4]
-    assert [type(m) for m in messages(last, 1)] == [Round]
+    actions = papers.send(1, 1, x)
+    assert actions == [Incident(code=Code.CLIPPED, agents=(1,), k=1)]
+    papers.send(2, 1, 0.2, 0.3)
+    papers.send(3, 1, 0.4)
+    assert said(papers.records[1]) == {1: [used], 2: [0.2, 0.3], 3: [0.4]}
 
 
-def test_the_last_state_of_a_round_is_clipped_before_it_is_used(table: Table) -> None:
-    table.send(1, 1, 0.1)
-    table.send(3, 1, 0.4)
-    actions = table.send(2, 1, 5.0, -5.0)
+def test_the_last_contribution_of_a_round_is_clipped_before_it_is_used(table: Table) -> None:
+    table.send(1, 1, 1)
+    table.send(3, 1, 4)
+    actions = table.send(2, 1, 50, -50)
     assert codes(actions) == [Code.CLIPPED]
-    assert table.records[1].x.tolist() == [0.1, 1.0, -1.0, 0.4]
+    assert said(table.records[1]) == {1: [1], 2: [10, -10], 3: [4]}
 
 
-def test_of_a_gateway_only_the_clipped_agents_are_named() -> None:
+def test_a_gateway_is_clipped_to_the_range_of_all_its_agents() -> None:
     table = Table()
+    table.join(1, 1, 2, 3)
+    (incident,) = [a for a in table.send(1, 1, 20, -21) if isinstance(a, Incident)]
+    assert incident == Incident(code=Code.CLIPPED, agents=(1, 2, 3), k=1)
+    assert said(table.records[1]) == {1: [20, -20]}
+
+
+def test_of_a_gateway_with_states_only_the_clipped_agents_are_named() -> None:
+    table = Table(states=True)
     table.join(1, 1, 2, 3)
     (incident,) = [a for a in table.send(1, 1, 0.1, 0.2, 9.0, -9.0) if isinstance(a, Incident)]
     assert incident == Incident(code=Code.CLIPPED, agents=(2, 3), k=1)
-    assert table.records[1].x.tolist() == [0.1, 0.2, 1.0, -1.0]
+    assert said(table.records[1]) == {1: [0.1, 0.2, 1.0, -1.0]}
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("value", [7.0, np.inf, np.nan])
-def test_a_clipped_state_sent_again_is_the_same_state_also_after_a_restart(
-    table: Table, value: float, restarted: bool
+@pytest.mark.parametrize(("states", "value"), [(False, 99), (True, 7.0), (True, np.nan)])
+def test_what_was_clipped_and_is_sent_again_is_the_same_also_after_a_restart(
+    states: bool, value: float, restarted: bool
 ) -> None:
+    table = Table(states=states)
+    table.seat_all()
     assert codes(table.send(1, 1, value)) == [Code.CLIPPED]
     assert Code.CONFLICT not in codes(table.send(1, 1, value))
-    table.send(2, 1, 0.2, 0.3)
-    sent = encode(next(messages(table.send(3, 1, 0.4), 1)))
+    table.send(2, 1, 0, 1)
+    sent = encode(next(messages(table.send(3, 1, 1), 1)))
     if restarted:
-        again = Table()
-        again.records = table.records
-        again.machine = CloudMachine(setup(), table.notary, again._digest, last=table.records[1])
-        again.join(1, 1)
-        table = again
+        table = table.restarted()
+        table.join(1, 1)
     actions = table.send(1, 1, value)
     assert codes(actions) == []
     assert [encode(m) for m in messages(actions, 1)] == [sent]
-    assert codes(table.send(1, 1, -0.5)) == [Code.CONFLICT]
+    assert codes(table.send(1, 1, -1)) == [Code.CONFLICT]
 
 
-@pytest.mark.parametrize("x", [(0.1, 0.2), ()])
+@pytest.mark.parametrize("values", [(1, 2), ()])
 @pytest.mark.parametrize("known", [True, False])
-def test_a_state_of_the_wrong_length_is_no_message(
-    table: Table, x: tuple[float, ...], known: bool
+def test_a_contribution_of_the_wrong_length_is_no_message(
+    table: Table, values: tuple[int, ...], known: bool
 ) -> None:
     if known:
         table.round(1)
-    actions = table.send(1, 1, *x)
+    actions = table.send(1, 1, *values)
     assert codes(actions) == [Code.MALFORMED]
     assert Close(peer=1, code=Code.MALFORMED) in actions
     table.join(1, 1)
     table.round(table.machine.round)
     assert table.machine.round == (3 if known else 2)
+
+
+def test_agents_that_come_back_in_other_company_are_counted_once(table: Table) -> None:
+    table.send(1, 1, 1)
+    table.send(2, 1, 2, 3)
+    table.join(9, 2, 3)  # agent 2 speaks with agent 3 from now on
+    last = table.send(9, 1, 5, 6)
+    assert any(isinstance(a, Commit) for a in last)
+    assert said(table.records[1]) == {1: [1], 2: [5, 6]}
+
+
+def test_a_total_that_cannot_be_taken_apart_makes_way(table: Table) -> None:
+    table.join(9, 1, 2)
+    table.send(9, 1, 3, 3)
+    table.join(2, 2)  # and agent 1 is with nobody now
+    table.send(2, 1, 2, 3)
+    assert table.send(3, 1, 4) == []  # agent 1 is missing: nothing of the old total is used
+    table.join(1, 1)
+    table.send(1, 1, 1)
+    assert said(table.records[1]) == {1: [1], 2: [2, 3], 3: [4]}
+
+
+def test_a_repeated_total_of_another_company_is_answered_and_not_judged(table: Table) -> None:
+    sent = encode(next(messages(table.round(1), 1)))
+    table.join(9, 1, 2)
+    actions = table.send(9, 1, 7, 7)
+    assert codes(actions) == []
+    assert [encode(m) for m in messages(actions, 9)] == [sent]
 
 
 def test_nobody_speaks_for_another(table: Table) -> None:
@@ -336,9 +483,9 @@ def test_a_fork_of_the_history_halts_the_run(table: Table) -> None:
 def test_the_newest_connection_of_an_agent_counts(table: Table) -> None:
     actions = table.join(9, 1)
     assert Close(peer=1, code=Code.REPLACED) in actions
-    table.send(9, 1, 0.1)
-    table.send(2, 1, 0.2, 0.3)
-    table.send(3, 1, 0.4)
+    table.send(9, 1, 1)
+    table.send(2, 1, 2, 3)
+    table.send(3, 1, 4)
     assert table.machine.round == 2
 
 
@@ -354,48 +501,70 @@ def test_an_agent_that_missed_a_round_is_sent_it_on_return(table: Table) -> None
 def test_a_flood_is_cut_off(table: Table) -> None:
     seen: list[Code] = []
     for _ in range(CREDIT + 1):
-        seen += codes(table.send(1, 1, 0.1))
+        seen += codes(table.send(1, 1, 1))
     assert seen == [Code.FLOOD]
-    assert table.send(1, 1, 0.1) == []
+    assert table.send(1, 1, 1) == []
 
 
 def test_messages_out_of_turn_close_the_connection(table: Table) -> None:
     assert codes(table.do(table.machine.receive(1, hello(1)))) == [Code.UNEXPECTED]
     table.machine.connect(9, {1})
-    assert codes(table.send(9, 1, 0.1)) == [Code.UNEXPECTED]
+    assert codes(table.send(9, 1, 1)) == [Code.UNEXPECTED]
 
 
-def test_a_deadline_holds_the_silent_at_their_last_state() -> None:
+def test_at_a_deadline_the_last_words_of_the_silent_count_again() -> None:
     table = Table(hold=True)
     table.seat_all()
     assert table.do(table.machine.deadline(1)) == []
     table.round(1)
     assert table.do(table.machine.deadline(2)) == []  # nobody has spoken yet
-    table.send(1, 2, 0.5)
-    table.send(3, 2, 0.6)
+    table.send(1, 2, 5)
+    table.send(3, 2, 6)
     table.do(table.machine.deadline(2))
-    assert table.records[2].held == {1}
-    assert table.records[2].x.tolist() == [0.5, 0.2, 0.3, 0.6]
-    late = table.send(2, 2, 0.9, 0.9)
+    assert table.records[2].held == {2}
+    assert said(table.records[2]) == {1: [5], 2: [2, 3], 3: [6]}
+    late = table.send(2, 2, 9, 9)
     assert codes(late) == [Code.LATE]
     assert [type(m) for m in messages(late, 2)] == [Error, Round]
-    table.send(2, 3, 0.7, 0.7)
-    table.send(1, 3, 0.5)
-    table.send(3, 3, 0.6)
+    table.send(2, 3, 7, 7)
+    table.send(1, 3, 5)
+    table.send(3, 3, 6)
     assert table.records[3].held == frozenset()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_gateways_total_is_held_as_a_whole_or_waited_for(restarted: bool) -> None:
+    table = Table(hold=True)
+    table.join(1, 1, 2)
+    table.join(3, 3)
+    table.send(1, 1, 3, 3)
+    table.send(3, 1, 4)
+    if restarted:
+        table = table.restarted()
+        table.join(3, 3)
+    table.send(3, 2, 5)
+    table.do(table.machine.deadline(2))
+    assert table.records[2].held == {1, 2}
+    assert said(table.records[2]) == {1: [3, 3], 3: [5]}
+    table.join(9, 1)  # alone now: nobody knows what agent 2 would add
+    table.send(9, 3, 1)
+    assert table.do(table.machine.deadline(3)) == []  # though agent 3's last words are known
+    table.send(3, 3, 6)
+    assert table.do(table.machine.deadline(3)) == []
+    table.join(10, 2)
+    table.send(10, 3, 2, 2)
+    assert said(table.records[3]) == {1: [1], 2: [2, 2], 3: [6]}
 
 
 def test_without_hold_a_deadline_means_nothing(table: Table) -> None:
     table.round(1)
-    table.send(1, 2, 0.5)
+    table.send(1, 2, 5)
     assert table.do(table.machine.deadline(2)) == []
 
 
 def test_resuming_from_a_record_continues_with_the_next_round(table: Table) -> None:
     sent = encode(next(messages(table.round(1), 2)))
-    again = Table()
-    again.records = table.records
-    again.machine = CloudMachine(setup(), table.notary, again._digest, last=table.records[1])
+    again = table.restarted()
     assert again.machine.round == 2
     welcome, message = messages(again.join(2, 2), 2)
     assert welcome.round == 2
@@ -432,12 +601,15 @@ def fuzz(table: Table, inputs: int, seed: int) -> dict[type, int]:
     return counts
 
 
-def _random_message(rng: random.Random, table: Table, agents: tuple[int, ...]) -> Hello | State:
+def _random_message(
+    rng: random.Random, table: Table, agents: tuple[int, ...]
+) -> Hello | Contribution | State:
     k = max(0, table.machine.round + rng.choice((-2, -1, 0, 0, 0, 0, 1)))
     if rng.random() < (0.95 if agents else 0.1):
-        size = sum(2 if a == 2 else 1 for a in agents) + rng.choice((0, 0, 0, 0, 1))
-        values = (0.0,) * 16 + (0.5, -1.0, 1.5, float("nan"))
-        return State(round=max(1, k), x=pack(np.array([rng.choice(values) for _ in range(size)])))
+        own = {o for a in agents for o in (COLUMNS if table.setup.states else SUMS)[a]}
+        values = (0,) * 16 + (1, -1, 99, -99)
+        size = len(own) + rng.choice((0, 0, 0, 0, 1))
+        return table.message(max(1, k), *(rng.choice(values) for _ in range(size)))
     known = table.records.get(k)
     genuine = known is not None and rng.random() < 0.8
     receipt = table.notary.receipt(k, known.digest) if genuine and known is not None else b""
@@ -445,15 +617,16 @@ def _random_message(rng: random.Random, table: Table, agents: tuple[int, ...]) -
     return hello(*chosen, round=k if genuine else 0, receipt=receipt)
 
 
-def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round() -> None:
+@pytest.mark.parametrize("states", [False, True])
+def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round(states: bool) -> None:
     reached = 0
     for seed in range(20):
-        table = Table(hold=True)
+        table = Table(hold=True, states=states)
         counts = fuzz(table, 1_000, seed)
         assert Halt not in counts  # genuine receipts of known rounds prove nothing wrong
         assert sorted(table.records) == list(range(1, len(table.records) + 1))
         for record in table.records.values():
-            assert np.all(np.abs(record.x) <= 1)
+            assert all(part.party.range.holds(part.data) for part in record.parts)
         reached += len(table.records)
     assert reached > 20  # the fuzz gets through the door, not only to it
 
@@ -462,6 +635,6 @@ def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round() -> None:
 @pytest.mark.timeout(1800)
 def test_a_million_fuzzed_inputs_never_break_codec_or_machine() -> None:
     for seed in range(1_000):
-        table = Table(hold=True)
+        table = Table(hold=True, states=seed % 2 == 1)
         assert Halt not in fuzz(table, 1_000, seed)
         assert sorted(table.records) == list(range(1, len(table.records) + 1))

@@ -15,12 +15,24 @@ from sottovoce.network.protocol.codec import (
     encode,
     frame_limit,
     pack,
+    pack_whole,
     unpack,
+    unpack_whole,
 )
-from sottovoce.network.protocol.messages import VERSION, Done, Error, Hello, Round, State, Welcome
+from sottovoce.network.protocol.messages import (
+    VERSION,
+    Contribution,
+    Done,
+    Error,
+    Hello,
+    Round,
+    State,
+    Welcome,
+)
 
-MESSAGES: list[Hello | State] = [
+MESSAGES: list[Hello | Contribution | State] = [
     Hello(version=VERSION, agents=[1, 5], config=b"", round=0, receipt=b""),
+    Contribution(round=3, values=b"\1" * 16),
     State(round=3, x=b"\0" * 8),
 ]
 ANSWERS: list[Welcome | Round | Done | Error] = [
@@ -28,20 +40,26 @@ ANSWERS: list[Welcome | Round | Done | Error] = [
         version=VERSION,
         config="{}",
         round=1,
+        rounds=5,
+        states=False,
+        prices=3,
         lower=b"",
         upper=b"",
+        sums=[0, 2],
+        grid=b"\0" * 16,
+        least=b"\0" * 16,
+        most=b"\0" * 16,
         rows=[0],
         columns=[1],
-        slopes=b"",
     ),
-    Round(round=2, mu=b"\0" * 8, y=b"", receipt=b"r" * 64),
-    Done(rounds=2, mu=b""),
+    Round(round=2, price=b"\0" * 8, y=b"", receipt=b"r" * 64),
+    Done(rounds=2, price=b""),
     Error(code="late", round=4),
 ]
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_what_an_agent_says_survives_the_wire(message: Hello | State) -> None:
+def test_what_an_agent_says_survives_the_wire(message: Hello | Contribution | State) -> None:
     assert decode_from_agent(encode(message)) == message
 
 
@@ -51,10 +69,10 @@ def test_what_the_cloud_says_survives_the_wire(message: Welcome | Round | Done |
 
 
 def test_frames_are_plain_messagepack_maps_with_a_type() -> None:
-    assert msgpack.unpackb(encode(State(round=3, x=b"ab"))) == {
-        "type": "state",
+    assert msgpack.unpackb(encode(Contribution(round=3, values=b"ab"))) == {
+        "type": "contribution",
         "round": 3,
-        "x": b"ab",
+        "values": b"ab",
     }
 
 
@@ -79,6 +97,8 @@ def test_neither_side_accepts_the_other_sides_messages() -> None:
         msgpack.packb({"type": "state", "round": 2**53, "x": b""}),
         msgpack.packb({"type": "state", "round": True, "x": b""}),
         msgpack.packb({"type": "state", "round": 1, "x": "text"}),
+        msgpack.packb({"type": "contribution", "round": 1, "values": [1, 2]}),
+        msgpack.packb({"type": "contribution", "round": 1, "x": b""}),
         msgpack.packb({"type": "nobody", "round": 1, "x": b""}),
         msgpack.packb({"round": 1, "x": b"", "type": ["state"]}),
         msgpack.packb(
@@ -132,10 +152,18 @@ def test_vectors_are_little_endian_float64() -> None:
         unpack(b"1234567")
 
 
+def test_contributions_are_little_endian_int64() -> None:
+    assert pack_whole(np.array([-2, 1])) == b"\xfe" + b"\xff" * 7 + b"\1" + bytes(7)
+    assert unpack_whole(b"\xfe" + b"\xff" * 7).tolist() == [-2]
+    with pytest.raises(MalformedError):
+        unpack_whole(b"1234567")
+
+
 @pytest.mark.parametrize(("agents", "dim"), [(1, 1), (1000, 1), (1000, 24)])
 def test_the_largest_honest_frames_fit_the_limit(agents: int, dim: int) -> None:
     limit = frame_limit(agents=agents, size=agents * dim)
     numbers = [2**52 + a for a in range(agents)]
     hello = Hello(version=VERSION, agents=numbers, config=b"c" * 32, round=2**52, receipt=b"r" * 64)
     state = State(round=2**52, x=bytes(8 * agents * dim))
-    assert max(len(encode(hello)), len(encode(state))) <= limit
+    said = Contribution(round=2**52, values=bytes(8 * agents * dim))
+    assert max(len(encode(m)) for m in (hello, state, said)) <= limit

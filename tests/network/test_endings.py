@@ -94,7 +94,7 @@ def test_sigterm_and_sighup_end_cloud_and_agent_cleanly(
         assert cloud.wait(30) == -signal.SIGTERM
     assert (tmp_path / "run.db").stat().st_size > 0
     assert not (tmp_path / "run.db-wal").exists()
-    Saved(tmp_path / "1.state", START).close()
+    Saved(tmp_path / "1.state", START, sums=4).close()
 
 
 def _start(*words: object) -> subprocess.Popen[str]:
@@ -126,7 +126,7 @@ def test_a_clock_that_jumps_stops_no_agent(
 
 def test_a_full_disk_at_an_agent_is_an_error_with_a_name(tmp_path: Path) -> None:
     path = tmp_path / "3.state"
-    saved = Saved(path, START)
+    saved = Saved(path, START, sums=4)
     saved.write(Memory(round=1, receipt=b"r" * 64, x=b"\1" * 8, answer=b"\1" * 8))
     real, saved._slots._file = saved._slots._file, os.open("/dev/full", os.O_RDWR)
     with pytest.raises(DiskError, match="No space"):
@@ -134,19 +134,19 @@ def test_a_full_disk_at_an_agent_is_an_error_with_a_name(tmp_path: Path) -> None
     os.close(saved._slots._file)
     saved._slots._file = real
     saved.close()
-    again = Saved(path, START)
+    again = Saved(path, START, sums=4)
     assert again.memory.round == 1
     again.close()
 
 
 def test_one_state_file_serves_one_agent_at_a_time(tmp_path: Path) -> None:
-    saved = Saved(tmp_path / "3.state", START)
+    saved = Saved(tmp_path / "3.state", START, sums=4)
     (tmp_path / "other").symlink_to(tmp_path / "3.state")
     for path in (tmp_path / "3.state", tmp_path / "other"):
         with pytest.raises(BusyError, match="another agent"):
-            Saved(path, START)
+            Saved(path, START, sums=4)
     saved.close()
-    Saved(tmp_path / "other", START).close()
+    Saved(tmp_path / "other", START, sums=4).close()
 
 
 def test_a_flood_of_refusals_writes_a_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:

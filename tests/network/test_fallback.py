@@ -8,33 +8,38 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import sympy as sp
 from network_harness import member, plan_for, run, serving
+from welcomes import welcome_to
 
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.config import read_config
 from sottovoce.network.fallback import Fallback
-from sottovoce.network.home import Household, Single
-from sottovoce.network.home_step import HomeStep
+from sottovoce.network.household import Household
+from sottovoce.network.local_round import LocalRound, Stepped
+from sottovoce.privacy.hide import Hide, Offset, Trajectory
+from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array, fleet
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 ROUNDS = 6
 START = 3.25
+GRID = float(grid_of(4.0))  # of the plans made here
 QUOTE = "the state is"
 
 
 @pytest.mark.parametrize(
     ("promise", "sent"),
     [
-        ({"adjacency": "trajectory"}, [1.0, 0.0, 5.0]),
-        ({"adjacency": "per-round"}, [1.0, 7.0, 8.0]),
-        ({"adjacency": "everything"}, [1.0, 7.0, 8.0]),
+        ({"hide": "trajectory"}, [1.0, 0.0, 5.0]),
+        ({"hide": "offset"}, [1.0, 7.0, 8.0]),
+        ({"hide": "everything"}, [1.0, 7.0, 8.0]),
         ({}, [1.0, 0.0, 5.0]),  # a run that says nothing may mean trajectories
     ],
 )
@@ -63,9 +68,9 @@ def failing(k: int, how: str) -> Any:
 
 
 async def with_a_failing_agent(
-    paper: Problem, keys: Path, folder: Path, adjacency: Any, agent7: dict[str, Any]
+    paper: Problem, keys: Path, folder: Path, hide: Hide, agent7: dict[str, Any]
 ) -> AgentResult:
-    plan = plan_for(paper, adjacency=adjacency)
+    plan = plan_for(paper, hide=hide)
     settings: dict[str, Any] = {"rounds": ROUNDS, "keep_states": True}
     async with serving(plan, keys, folder / "run.db", **settings) as cloud:
         others = [
@@ -83,18 +88,26 @@ async def with_a_failing_agent(
         return ended
 
 
-def used(folder: Path) -> list[float]:
-    """Agent 7's states as the cloud used them."""
+def said(x: float) -> list[int]:
+    """What agent 7 contributes at x: x^4/12 to the second sum, x^2 to the fourth."""
+    return [round(x**4 / 12 / GRID), round(x**2 / GRID)]
+
+
+def heard(folder: Path) -> list[list[int]]:
+    """What the cloud heard of agent 7, round by round."""
     database = sqlite3.connect(folder / "run.db")
-    rows = database.execute("SELECT x FROM rounds ORDER BY k").fetchall()
+    parties = dict(database.execute("SELECT agents, number FROM parties").fetchall())
+    own = parties[np.array([7], dtype="<i8").tobytes()]
+    rows = database.execute("SELECT said FROM rounds ORDER BY k").fetchall()
     database.close()
-    return [float(np.frombuffer(row[0], dtype="<f8")[6]) for row in rows]
+    told = [dict(msgpack.unpackb(row[0])) for row in rows]
+    return [np.frombuffer(one[own], dtype="<i8").tolist() for one in told]
 
 
 @pytest.mark.parametrize("how", ["raises", "is not finite"])
-@pytest.mark.parametrize("adjacency", ["trajectory", "per-round"])
+@pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=ROUNDS)])
 def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
-    adjacency: str,
+    hide: Hide,
     how: str,
     paper: Problem,
     keys: Path,
@@ -104,12 +117,12 @@ def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
     caplog.set_level(logging.DEBUG)
     driven: list[float] = []
     agent7 = {"gradient": failing(1, how), "on_state": lambda k, x: driven.append(float(x[0]))}
-    ended = run(with_a_failing_agent(paper, keys, tmp_path, adjacency, agent7))
+    ended = run(with_a_failing_agent(paper, keys, tmp_path, hide, agent7))
     assert (ended.rounds, ended.failed) == (ROUNDS, ROUNDS)
-    instead = 0.0 if adjacency == "trajectory" else START  # x7 lives in [-10, 10]
-    assert used(tmp_path) == [START] + [instead] * (ROUNDS - 1)
+    instead = 0.0 if hide.kind == "trajectory" else START  # x7 lives in [-10, 10]
+    assert heard(tmp_path) == [said(START)] + [said(instead)] * (ROUNDS - 1)
     assert driven == [START] * ROUNDS  # no device follows a substitute
-    told = [r for r in caplog.records if r.getMessage() == "no step, sending a substitute"]
+    told = [r for r in caplog.records if r.getMessage() == "no step, going on with a substitute"]
     assert [r.levelname for r in told] == ["ERROR"] + ["DEBUG"] * (ROUNDS - 1)
     text = "\n".join(f"{r.getMessage()} {vars(r).get('fields')}" for r in caplog.records)
     assert QUOTE not in text
@@ -123,37 +136,44 @@ def test_a_device_that_refuses_a_setpoint_does_not_stop_the_run(
         raise OSError(f"{QUOTE} {x}")
 
     agent7 = {"gradient": failing(10**9, ""), "on_state": refuse}
-    ended = run(with_a_failing_agent(paper, keys, tmp_path, "trajectory", agent7))
+    ended = run(with_a_failing_agent(paper, keys, tmp_path, Trajectory(radius=1.0), agent7))
     assert (ended.rounds, ended.failed) == (ROUNDS, 0)
     assert any(r.getMessage() == "on_state failed" for r in caplog.records)
     assert QUOTE not in caplog.text
 
 
-def step_of(house: Household, algorithm: Any = None) -> HomeStep:
-    size = house.start.size
-    return HomeStep(
-        house, Averaging() if algorithm is None else algorithm, rounds=10,
-        lower=np.full(size, -10.0), upper=np.full(size, 10.0), rows=[], columns=[], slopes=[],
-    )  # fmt: skip
+def stepped(house: Household, price: Array) -> Stepped:
+    """The first round of a household, whatever bounds its problem has."""
+    welcome = welcome_to(house.cloud, list(house.agents), DualAveraging())
+    return LocalRound(house, welcome)(1, house.start, house.start, price, np.zeros(0))
 
 
 def test_an_agent_behind_a_gateway_fails_alone(paper: Problem) -> None:
-    def gateway(fails: bool) -> Array:
-        members = []
+    def gateway(fails: bool) -> Stepped:
+        alone = []
         for number in (1, 2, 3):
-            index, _ = paper.cloud.locate(number)
             gradient = failing(1, "raises") if fails and number == 2 else lambda x: 2 * (x - 1.0)
-            members.append(Single(group=paper.cloud.groups[index], place=0, gradient=gradient))
+            alone.append(Household.of_gradient(paper.cloud, number, gradient, start=[0.5]))
         house = Household(
-            cloud=paper.cloud, agents=(1, 2, 3), start=np.zeros(3), members=tuple(members)
+            cloud=paper.cloud,
+            agents=(1, 2, 3),
+            start=np.full(3, 0.5),
+            groups=tuple(group for one in alone for group in one.groups),
         )
         assert house.sizes == [1, 1, 1]
-        return step_of(house)(1, np.zeros(3), np.full(4, 0.1), np.zeros(0))
+        return stepped(house, np.full(4, 0.1))
 
     well, ill = gateway(False), gateway(True)
-    assert np.isfinite(well).all()
-    assert np.isnan(ill[1])
-    assert ill[[0, 2]].tolist() == well[[0, 2]].tolist()
+    assert well.failed.tolist() == []
+    assert ill.failed.tolist() == [1]
+    assert ill.x[[0, 2]].tolist() == well.x[[0, 2]].tolist()
+    assert ill.x[1] == 0.0  # the middle of its bounds
+    assert ill.answer[1] == 0.5  # as it was
+    # What the gateway says is the sum of what the others say and the substitute's part.
+    assert well.values is not None
+    assert ill.values is not None
+    lost = np.round(well.x[1] / 1e-6)
+    assert (well.values - ill.values).tolist() == [lost, 0, 0, 0]
 
 
 @pytest.mark.slow  # compiles
@@ -173,11 +193,14 @@ def test_an_agent_of_a_compiled_fleet_fails_alone(dim: int) -> None:
         )
         house = Household.of_problem(problem, range(1, count + 1))
         assert house.sizes == [dim] * count
-        start = np.full(count * dim, 0.5)
-        steps.append(step_of(house)(1, start, np.full(1, 0.1), np.zeros(0)).reshape(count, dim))
+        steps.append(stepped(house, np.full(1, 0.1)))
     others = np.arange(count) != ill
-    assert np.isnan(steps[1][ill]).any()
-    assert steps[1][others].tolist() == steps[0][others].tolist()
+    well, failed = (step.x.reshape(count, dim) for step in steps)
+    assert steps[1].failed.tolist() == [ill]
+    assert failed[ill].tolist() == [1.0] * dim
+    assert failed[others].tolist() == well[others].tolist()
+    assert steps[1].values is not None
+    assert steps[1].values.tolist() == [np.round(failed[:, 0] / 1e-6).sum()]
 
 
 def test_a_configuration_without_a_promise_is_refused() -> None:

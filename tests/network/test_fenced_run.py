@@ -17,7 +17,8 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.store import Store, summarise
+from sottovoce.network.store import Store
+from sottovoce.network.summary import summarise
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
@@ -29,7 +30,7 @@ ROUNDS = 6
 @pytest.fixture
 def ledger(paper: Problem, tmp_path: Path) -> Ledger:
     made = Ledger(tmp_path / "ledger.db")
-    made.grant(paper.cloud.agent_labels(), 1.1, 0.05, adjacency="trajectory", radius=1.0)
+    made.grant(paper.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
     return made
 
 

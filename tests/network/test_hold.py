@@ -1,4 +1,4 @@
-"""Holding stragglers at their last state: played on the real machine, allowed where it is sound."""
+"""Last words of stragglers that count again: on the real machine, allowed where it is sound."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from network_harness import plan_for, run, serving
+from network_harness import contributed, parts_at, plan_for, run, serving
 from typer.testing import CliRunner
 
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.cli.cloud import cloud as command
 from sottovoce.errors import PrivacyError
 from sottovoce.network import logs
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.outputs import Outputs
+from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Action, Commit
 from sottovoce.network.protocol.cloud import CloudMachine
-from sottovoce.network.protocol.codec import pack
-from sottovoce.network.protocol.messages import VERSION, Hello, State
+from sottovoce.network.protocol.messages import VERSION, Contribution, Hello
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Rounds, first_carried, noisy_sigma
-from sottovoce.network.setup import setup_of
-from sottovoce.network.store import Store, summarise
+from sottovoce.network.rounds import Rounds, Totals, noisy_sigma
+from sottovoce.network.setup import make_config, setup_of
+from sottovoce.network.store import Store
+from sottovoce.network.summary import summarise
+from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.privacy.sampler import SecureSampler
-from sottovoce.problem.agents import Array, states
+from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.save import save_problem
 
@@ -50,14 +51,15 @@ def certificate() -> Certificate:
 
 
 class Line:
-    """A machine that holds, its rounds with secure noise, and the states that it used."""
+    """A machine that holds, its rounds with secure noise, and the totals that it used."""
 
     def __init__(self, made: NoisePlan) -> None:
-        algorithm = Averaging()
-        self.used: list[Array] = []
-        self._rounds = Rounds(made, algorithm, SecureSampler(noisy_sigma(made)), ROUNDS)
+        self.used: list[Any] = []
+        self._plan, self._parties, self._totals = made, Parties(made), Totals(made)
+        self._rounds = Rounds(made, DualAveraging(), SecureSampler(noisy_sigma(made)), ROUNDS)
+        config = make_config(made, DualAveraging(), rounds=ROUNDS, noise="secure", run_id="hold")
         self._machine = CloudMachine(
-            setup_of(made, algorithm, "", bytes(32), ROUNDS),
+            setup_of(made, self._parties, config),
             Notary(bytes(32), bytes(32)),
             lambda k: None,
             hold=True,
@@ -68,7 +70,10 @@ class Line:
             self._machine.receive(agent, hello)
 
     def send(self, agent: int, k: int, x: float) -> None:
-        self._do(self._machine.receive(agent, State(round=k, x=pack(np.array([x])))))
+        at = np.zeros(self._plan.cloud.size)
+        at[agent - 1] = x
+        values = contributed(self._plan, self._parties((agent,)), at)
+        self._do(self._machine.receive(agent, Contribution(round=k, values=values)))
 
     def deadline(self, k: int) -> None:
         self._do(self._machine.deadline(k))
@@ -76,21 +81,18 @@ class Line:
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Commit):
-                self.used.append(action.x)
-                record, _ = self._rounds.play(
-                    action.k, action.x, self._machine.carried, bytes(32), action.held
-                )
+                self.used.append(self._totals(action.parts))
+                record, _ = self._rounds.play(action.k, action.parts, bytes(32), action.held)
                 self._machine.committed(record)
 
 
 def played(made: NoisePlan, differences: dict[int, float], *, drops: bool) -> float:
     """``sqrt(sum_k d(k)^2)`` between two behaviours of agent 2, as the machine used them.
 
-    The others send the same states in both worlds, so this is what the whole transcript tells
-    given everything else. With ``drops`` agent 2's line is dead after round 5.
+    The others say the same in both worlds, so this is what the whole transcript tells given
+    everything else. With ``drops`` agent 2's line is dead after round 5.
     """
     worlds = []
-    outputs = Outputs(made)
     for present in (0.0, 1.0):
         line = Line(made)
         for k in range(1, ROUNDS + 1):
@@ -101,14 +103,14 @@ def played(made: NoisePlan, differences: dict[int, float], *, drops: bool) -> fl
             else:
                 line.deadline(k)
         assert len(line.used) == ROUNDS
-        worlds.append(np.array([outputs(x)[0] / made.sigma_g for x in line.used]))
+        worlds.append(np.array(line.used) / 2**26)  # in units of sigma
     return float(np.linalg.norm(worlds[0] - worlds[1]))
 
 
-def test_a_state_held_for_h_rounds_counts_b_sqrt_1_plus_h_under_trajectory_adjacency(
+def test_last_words_that_count_h_times_more_count_b_sqrt_1_plus_h_where_a_trajectory_is_hidden(
     certificate: Certificate,
 ) -> None:
-    made = plan(certificate, epsilon=math.log(3), delta=0.05, radius=1.0)
+    made = plan(certificate, epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0))
     once = played(made, {DROPS: 1.0}, drops=False)
     held = played(made, {DROPS: 1.0}, drops=True)
     assert once <= made.guarantee(2).gdp_mu
@@ -116,37 +118,35 @@ def test_a_state_held_for_h_rounds_counts_b_sqrt_1_plus_h_under_trajectory_adjac
     assert held > 5 * made.guarantee(2).gdp_mu  # which is why the cloud refuses it
 
 
-@pytest.mark.parametrize("adjacency", ["per-round", "everything"])
-def test_held_states_stay_below_the_claim_where_hold_is_allowed(
-    adjacency: str, certificate: Certificate
+@pytest.mark.parametrize(
+    ("hide", "far"), [(Offset(radius=1.0, rounds=ROUNDS), 1.0), (Everything(rounds=ROUNDS), 7.0)]
+)
+def test_held_contributions_stay_below_the_claim_where_hold_is_allowed(
+    hide: Hide, far: float, certificate: Certificate
 ) -> None:
-    settings: dict[str, Any] = {"radius": 1.0} if adjacency == "per-round" else {}
-    made = plan(
-        certificate, epsilon=math.log(3), delta=0.05, adjacency=adjacency, rounds=ROUNDS, **settings
-    )
-    far = 1.0 if adjacency == "per-round" else 7.0
+    made = plan(certificate, epsilon=math.log(3), delta=0.05, hide=hide)
     everywhere = dict.fromkeys(range(1, ROUNDS + 1), far)
     for differences in ({DROPS: far}, everywhere):
         assert played(made, differences, drops=True) <= made.guarantee(2).gdp_mu
     assert played(made, everywhere, drops=True) > 0.3 * made.guarantee(2).gdp_mu
 
 
-def test_hold_is_refused_under_trajectory_adjacency(
+def test_hold_is_refused_where_a_trajectory_is_hidden(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     async def main() -> None:
         where: dict[str, Any] = {"rounds": 5, "keys": keys, "store": tmp_path / "run.db"}
-        with pytest.raises(PrivacyError, match="per-round' or 'everything'"):
+        with pytest.raises(PrivacyError, match=r"sv\.Offset"):
             Cloud(plan_for(paper), **where, **HOLD)
         assert not (tmp_path / "run.db").exists()
-        for adjacency in ("per-round", "everything"):
-            Cloud(plan_for(paper, adjacency=adjacency), **where, **HOLD)
+        for hide in (Offset(radius=1.0, rounds=5), Everything(rounds=5)):
+            Cloud(plan_for(paper, hide=hide), **where, **HOLD)
 
     run(main())
 
 
 @pytest.mark.timeout(60)  # a cloud that does not refuse serves for ever
-def test_the_command_refuses_hold_under_trajectory_adjacency(
+def test_the_command_refuses_hold_where_a_trajectory_is_hidden(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "configure", lambda level: None)
@@ -156,15 +156,15 @@ def test_the_command_refuses_hold_under_trajectory_adjacency(
     words = [str(tmp_path / "problem"), "--keys", str(keys), "--store", str(tmp_path / "run.db")]
     result = CliRunner().invoke(app, [*words, "--straggler", "hold", "--deadline", "2s"])
     assert isinstance(result.exception, PrivacyError)
-    assert "per-round" in str(result.exception)
+    assert "sv.Offset" in str(result.exception)
     assert not (tmp_path / "run.db").exists()
 
 
-@pytest.mark.parametrize("adjacency", ["trajectory", "per-round"])
-def test_a_store_with_held_rounds_is_not_continued_under_trajectory_adjacency(
-    adjacency: Any, paper: Problem, keys: Path, tmp_path: Path
+@pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=5)])
+def test_a_store_with_held_rounds_is_not_continued_where_a_trajectory_is_hidden(
+    hide: Hide, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    made = plan_for(paper, adjacency=adjacency)
+    made = plan_for(paper, hide=hide)
     path = tmp_path / "run.db"
 
     async def start() -> None:
@@ -172,16 +172,15 @@ def test_a_store_with_held_rounds_is_not_continued_under_trajectory_adjacency(
             pass
 
     run(start())
-    rounds = Rounds(made, Averaging(), SecureSampler(noisy_sigma(made)), 5)
-    carried = first_carried(Averaging(), made.cloud.rows)
-    x = np.zeros(made.cloud.size)
+    rounds = Rounds(made, DualAveraging(), SecureSampler(noisy_sigma(made)), 5)
     config = summarise(path).config
     assert config is not None
-    record, released = rounds.play(1, x, carried, config.hash, frozenset({3}))
+    parts = parts_at(made, np.zeros(made.cloud.size))
+    record, released = rounds.play(1, parts, config.hash, frozenset({3}))
     store = Store(path)
     store.commit(record, released)  # as a cloud did that did not know better
     store.close()
-    if adjacency == "per-round":
+    if isinstance(hide, Offset):
         run(start())
         return
     with pytest.raises(PrivacyError, match="cannot go on"):

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from network_harness import Peer, member, page, peer, plan_for, run, serving
 
+from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.network import connection as connection_module
 from sottovoce.network import door as door_module
 from sottovoce.network import guard as guard_module
@@ -31,7 +32,7 @@ from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.protocol.cloud import CREDIT
 from sottovoce.network.protocol.codec import frame_limit
 from sottovoce.network.protocol.messages import VERSION, Code
-from sottovoce.network.store import summarise
+from sottovoce.network.summary import summarise
 from sottovoce.network.tls import client_context
 from sottovoce.problem.problem import Problem
 
@@ -65,14 +66,19 @@ async def _not_yours(one: Peer, cloud: Cloud) -> None:
                   | {"receipt": b""})  # fmt: skip
 
 
-async def _early_state(one: Peer, cloud: Cloud) -> None:
+async def _early(one: Peer, cloud: Cloud) -> None:
+    await one.say({"type": "contribution", "round": 1, "values": bytes(8)})
+
+
+async def _state(one: Peer, cloud: Cloud) -> None:
+    await one.hello([1])
     await one.say({"type": "state", "round": 1, "x": bytes(8)})
 
 
 async def _flood(one: Peer, cloud: Cloud) -> None:
     await one.hello([1])
     for _ in range(CREDIT + 2):
-        await one.say({"type": "state", "round": 1, "x": bytes(8)})
+        await one.say({"type": "contribution", "round": 1, "values": bytes(8)})
 
 
 async def _oversize(one: Peer, cloud: Cloud) -> None:
@@ -85,7 +91,8 @@ async def _oversize(one: Peer, cloud: Cloud) -> None:
         (_text, Code.MALFORMED),
         (_garbage, Code.MALFORMED),
         (_not_yours, Code.NOT_YOURS),
-        (_early_state, Code.UNEXPECTED),
+        (_early, Code.UNEXPECTED),
+        (_state, Code.UNEXPECTED),
         (_flood, Code.FLOOD),
         (_oversize, Code.OVERSIZE),
     ],
@@ -109,13 +116,33 @@ def test_a_hostile_message_ends_its_connection_and_nothing_else(
     run(main())
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 11.0])
-def test_no_number_in_a_state_stops_the_run(
-    value: float, paper: Problem, keys: Path, tmp_path: Path
+@pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, 2**40])
+def test_no_number_in_a_contribution_stops_the_run(
+    value: int, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     async def main() -> None:
         async with (
             serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
+            peer(cloud, keys, "agents/1-7") as one,
+        ):
+            assert (await one.hello(ALL))["sums"] == [0, 1, 2, 3]
+            bad = struct.pack("<4q", 0, 0, 0, value)
+            await one.say({"type": "contribution", "round": 1, "values": bad})
+            assert (await one.hear())["type"] == "round"
+        assert summarise(tmp_path / "run.db").incidents == {"clipped": 1}
+
+    run(main())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 11.0])
+def test_no_number_in_a_state_stops_the_papers_run(
+    value: float, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(paper, method="paper")
+
+    async def main() -> None:
+        async with (
+            serving(plan, keys, tmp_path / "run.db", rounds=3, algorithm=Tikhonov()) as cloud,
             peer(cloud, keys, "agents/1-7") as one,
         ):
             await one.hello(ALL)
@@ -363,16 +390,16 @@ def test_operator_pages_need_the_operator(paper: Problem, keys: Path, tmp_path: 
     run(main())
 
 
-CANARY = 0.1234567890123
+CANARY = 123456789
 
 
 def leaks(text: str | bytes) -> bool:
-    """Whether a planted state can be read off, as digits or as raw bytes."""
+    """Whether a planted contribution can be read off, as digits or as raw bytes."""
     raw = text.encode() if isinstance(text, str) else text
-    return b"0.12345678" in raw or struct.pack("<d", CANARY)[1:] in raw
+    return b"1234567" in raw or struct.pack("<q", CANARY)[:4] in raw
 
 
-def test_planted_states_never_show_in_anything_an_agent_or_observer_can_reach(
+def test_planted_contributions_never_show_in_anything_an_agent_or_observer_can_reach(
     paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -391,14 +418,14 @@ def test_planted_states_never_show_in_anything_an_agent_or_observer_can_reach(
             peer(cloud, keys, "agents/1-7") as one,
         ):
             await one.hello(ALL)
-            good = struct.pack("<7d", *[CANARY] * 7)
-            for x in (struct.pack("<7d", *[CANARY] * 6, 99.0), good, good[:-8] + bytes(8)):
-                await one.say({"type": "state", "round": 1, "x": x})
+            good = struct.pack("<4q", *[CANARY] * 4)
+            for values in (good[:-8] + struct.pack("<q", 2**60), good, good[:-8] + bytes(8)):
+                await one.say({"type": "contribution", "round": 1, "values": values})
                 seen.append((await one.socket.receive(timeout=5)).data)
-            await one.say({"type": "state", "round": 2, "x": good})
+            await one.say({"type": "contribution", "round": 2, "values": good})
             seen.append((await one.socket.receive(timeout=5)).data)
             await observe(cloud)
-            await one.say({"type": "state", "round": 1, "x": good, "more": CANARY})
+            await one.say({"type": "contribution", "round": 1, "values": good, "more": CANARY})
             seen.append((await one.socket.receive(timeout=5)).data)
 
     run(main())
@@ -406,5 +433,5 @@ def test_planted_states_never_show_in_anything_an_agent_or_observer_can_reach(
     seen += [repr(vars(record)).encode() for record in caplog.records]
     assert len(seen) > 12
     assert not [part for part in seen if leaks(part)]
-    assert leaks(f"x = {CANARY}")
-    assert leaks(struct.pack("<d", CANARY))
+    assert leaks(f"values = {CANARY}")
+    assert leaks(struct.pack("<q", CANARY))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy as sp
-from network_harness import member, plan_for, play, run, serving
+from network_harness import member, parts_at, plan_for, play, run, serving
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import certify
-from sottovoce.network.protocol.actions import Action, Commit, Send
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
 from sottovoce.network.protocol.cloud import CloudMachine
-from sottovoce.network.protocol.codec import encode, pack
-from sottovoce.network.protocol.messages import VERSION, Hello, Round, State
+from sottovoce.network.protocol.codec import encode, pack, pack_whole
+from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Rounds, first_carried, noisy_sigma, release_bytes
-from sottovoce.network.setup import setup_of
-from sottovoce.network.store import summarise
+from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes, states_of
+from sottovoce.network.setup import make_config, setup_of
+from sottovoce.network.summary import summarise, transcript
+from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.plan import plan as make_plan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler, grid_of
@@ -38,59 +39,69 @@ ROUNDS = 2_000
 FALSE_ALARM = 1e-7
 """Of each comparison below; a test makes fewer than a thousand."""
 
-CONFIG = bytes(32)
-
 
 def exact_outputs(plan: NoisePlan) -> Any:
-    """``x -> (g, released gradient entries)``, from the stated formulas alone."""
+    """``x ->`` the sums, or g and the released gradient entries, from formulas alone."""
     symbols = [s for group in plan.cloud.groups for s in group.symbols]
-    g = [
+    stated = plan.cloud.sums.families if plan.method == "joint" else plan.cloud.constraints
+    rows = [
         row + sp.Float(float(offset))
-        for family in plan.cloud.constraints
+        for family in stated
         for row, offset in zip(family.rest, family.offset, strict=True)
     ]
-    pairs = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
-    entries = [sp.diff(g[row], symbols[column]) for row, column in pairs]
-    formulas = sp.lambdify([symbols], [*g, *entries])
+    entries = [
+        sp.diff(rows[o.row], symbols[o.column]) for o in plan.outputs if o.column is not None
+    ]
+    formulas = sp.lambdify([symbols], [*rows, *entries])
     return lambda x: np.array(formulas(x), dtype=np.float64)
 
 
 class Run:
-    """A cloud without sockets and disk: takes states, keeps every byte that it sends."""
+    """A cloud without sockets and disk: takes contributions, keeps every byte that it sends."""
 
     def __init__(self, plan: NoisePlan, algorithm: Any, sampler: Sampler, rounds: int) -> None:
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
-        self.last = rounds
-        setup = setup_of(plan, algorithm, "{}", CONFIG, rounds)
-        self.offsets = setup.offsets
-        self.machine = CloudMachine(setup, Notary(b"k" * 32, CONFIG), lambda k: None)
+        config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="release")
+        self.setup = setup_of(plan, Parties(plan), config)
+        self.machine = CloudMachine(self.setup, Notary(b"k" * 32, config.hash), lambda k: None)
         self.sent: list[bytes] = []
-        self.used: list[Floats] = []
-        for agent in range(1, len(self.offsets)):
+        self.used: list[tuple[Part, ...]] = []
+        for agent in range(1, self.setup.agents + 1):
             hello = Hello(version=VERSION, agents=[agent], config=b"", round=0, receipt=b"")
             self.machine.connect(agent, {agent})
             self.do(self.machine.receive(agent, hello))
 
-    def say(self, k: int, x: Floats) -> None:
-        """Every agent sends its part of x(k)."""
-        for agent in range(1, len(self.offsets)):
-            own = x[self.offsets[agent - 1] : self.offsets[agent]]
-            self.do(self.machine.receive(agent, State(round=k, x=pack(own))))
+    def say(self, k: int, data: dict[int, bytes]) -> None:
+        """Every agent says something."""
+        for agent, own in data.items():
+            message = (
+                State(round=k, x=own) if self.setup.states else Contribution(round=k, values=own)
+            )
+            self.do(self.machine.receive(agent, message))
 
     def do(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Send):
                 self.sent.append(encode(action.message))
-            elif isinstance(action, Commit) and action.k > self.last:
-                self.do(self.machine.finished())
             elif isinstance(action, Commit):
                 machine = self.machine
-                previous = CONFIG if machine.last is None else machine.last.digest
-                record, _ = self.rounds.play(
-                    action.k, action.x, machine.carried, previous, action.held
-                )
-                self.used.append(record.x)
+                previous = self.setup.config_hash if machine.last is None else machine.last.digest
+                record, _ = self.rounds.play(action.k, action.parts, previous, action.held)
+                self.used.append(record.parts)
                 self.do(machine.committed(record))
+
+
+def anything(parties: list[Party], generator: Any, beyond: float) -> dict[int, bytes]:
+    """Random words of every agent, some outside of what is admissible."""
+    said = {}
+    for party in parties:
+        (agent,) = party.agents
+        if party.owners is not None:
+            said[agent] = pack(generator.uniform(party.lower - beyond, party.upper + beyond))
+        else:
+            more = int(beyond * 2**26)
+            said[agent] = pack_whole(generator.integers(party.least - more, party.most + more))
+    return said
 
 
 class Scripted(Sampler):
@@ -104,48 +115,60 @@ class Scripted(Sampler):
         multiples = self._generator.integers(-(2**28), 2**28, self._grid.size)
         return Released(values=multiples * self._grid, multiples=multiples, grid=self._grid)
 
+    def release_multiples(self, multiples: Any) -> Released:
+        return self.release(multiples)
 
-@pytest.mark.parametrize("algorithm", [Tikhonov(), Averaging()], ids=lambda a: type(a).__name__)
+
+@pytest.mark.parametrize("method", ["joint", "paper"])
 @pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_what_is_sent_depends_on_states_through_the_releases_alone(
-    name: str, algorithm: Any, request: pytest.FixtureRequest
+def test_what_is_sent_depends_on_what_is_said_through_the_releases_alone(
+    name: str, method: Any, request: pytest.FixtureRequest
 ) -> None:
-    plan = plan_for(request.getfixturevalue(name))
-    lower, upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
+    plan = plan_for(request.getfixturevalue(name), method=method)
+    algorithm = DualAveraging() if method == "joint" else Tikhonov()
+    describe = Parties(plan)
+    parties = [describe((agent,)) for agent in range(1, plan.cloud.agents + 1)]
 
-    def transcript(states: int, script: int, beyond: float = 0.0) -> list[bytes]:
-        generator = np.random.default_rng(states)
+    def heard(words: int, script: int, beyond: float = 0.0) -> list[bytes]:
+        generator = np.random.default_rng(words)
         played = Run(plan, algorithm, Scripted(noisy_sigma(plan), script), 8)
-        for k in range(1, 10):
-            played.say(k, generator.uniform(lower - beyond, upper + beyond))
+        for k in range(1, 9):
+            played.say(k, anything(parties, generator, beyond))
         return played.sent
 
-    one = transcript(states=1, script=1)
-    assert sum(b"mu" in message for message in one) >= 9  # eight rounds and the end
-    assert transcript(states=2, script=1) == one
-    assert transcript(states=3, script=1, beyond=9.0) == one  # states outside tell nothing either
-    assert transcript(states=1, script=2) != one
+    one = heard(words=1, script=1)
+    assert sum(b"price" in message for message in one) >= 9  # eight rounds and the end
+    assert heard(words=2, script=1) == one
+    assert heard(words=3, script=1, beyond=9.0) == one  # what lies outside tells nothing either
+    assert heard(words=1, script=2) != one
 
 
+@pytest.mark.parametrize("method", ["joint", "paper"])
 def test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma(
-    coupled: Problem,
+    method: Any, coupled: Problem
 ) -> None:
-    plan = plan_for(coupled)
-    rows, outputs = plan.cloud.rows, plan.sigma.size
-    scales = np.geomspace(0.02, 50.0, outputs)
-    plan = replace(plan, sigma_g=scales[:rows], gradient_sigma=scales[rows:])
-    algorithm = Averaging()
+    plan = plan_for(coupled, method=method)
+    scales = np.geomspace(0.02, 50.0, plan.sigma.size)
+    plan = replace(
+        plan,
+        outputs=tuple(
+            replace(o, sigma=float(s), grid=float(grid_of(s)))
+            for o, s in zip(plan.outputs, scales, strict=True)
+        ),
+    )
+    algorithm = DualAveraging() if method == "joint" else Tikhonov()
     rounds = Rounds(plan, algorithm, SecureSampler(noisy_sigma(plan)), ROUNDS)
-    x = np.random.default_rng(3).uniform(lower_bounds(plan.domain), upper_bounds(plan.domain))
-    truth = exact_outputs(plan)(x)
-    carried, digest = first_carried(algorithm, rows), CONFIG
-    noise = np.empty((ROUNDS, outputs))
+    # Near 0 every constraint has slack: states that never answer to prices would drive them away.
+    x = np.random.default_rng(3).uniform(lower_bounds(plan.domain), upper_bounds(plan.domain)) / 50
+    truth, parts, digest = exact_outputs(plan)(x), parts_at(plan, x), bytes(32)
+    noise = np.empty((ROUNDS, scales.size))
     for k in range(1, ROUNDS + 1):
-        record, released = rounds.play(k, x, carried, digest, frozenset())
+        record, released = rounds.play(k, parts, digest, frozenset())
         logged = np.frombuffer(release_bytes(released), dtype="<i8") * grid_of(plan.sigma)
-        assert np.array_equal(record.y, logged[rows:])
+        if method == "paper":
+            assert np.array_equal(record.y, logged[plan.cloud.rows :])
         noise[k - 1] = logged - truth
-        carried, digest = record.carried, record.digest
+        digest = record.digest
         rounds.prepare()
     check_noise(noise / plan.sigma)
 
@@ -168,36 +191,49 @@ def check_noise(z: Floats) -> None:
         )
 
 
+@pytest.mark.parametrize("method", ["joint", "paper"])
 def test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output(
-    coupled: Problem, keys: Path, tmp_path: Path
+    method: Any, coupled: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    plan = plan_for(coupled, sigma=4.0, gradient_sigma=2.0)
-    run(play(coupled, plan, keys, tmp_path, rounds=60, keep_states=True))
-    database = sqlite3.connect(tmp_path / "run.db")
-    rows = database.execute("SELECT x, release, y FROM rounds ORDER BY k").fetchall()
-    database.close()
-    outputs = exact_outputs(plan)
-    truth = np.array([outputs(np.frombuffer(x, dtype="<f8")) for x, _, _ in rows])
-    released = np.array([np.frombuffer(r, dtype="<i8") for _, r, _ in rows]) * grid_of(plan.sigma)
-    sent = np.array([np.frombuffer(y, dtype="<f8") for _, _, y in rows])
-    assert np.array_equal(sent, released[:, plan.cloud.rows :])
+    plan = plan_for(coupled, sigma=4.0, gradient_sigma=2.0, method=method)
+    algorithm = DualAveraging() if method == "joint" else Tikhonov()
+    settings: dict[str, Any] = {"rounds": 60, "keep_states": True, "algorithm": algorithm}
+    run(play(coupled, plan, keys, tmp_path, **settings))
+    kept = transcript(tmp_path / "run.db")
+    assert kept.said is not None
+    parties = Parties(plan)
+    said = [tuple(Part(party=parties(a), data=d) for a, d in part) for part in kept.said]
+    released = kept.multiples * grid_of(plan.sigma)
+    if method == "paper":
+        outputs = exact_outputs(plan)
+        truth = np.array([outputs(states_of(parts, coupled.size)) for parts in said])
+    else:
+        truth = np.array([Totals(plan)(parts) for parts in said]) * grid_of(plan.sigma)
     z = (released - truth) / plan.sigma
     for part in (z[:, : plan.cloud.rows], z[:, plan.cloud.rows :]):
         low, high = stats.chi2.interval(1 - FALSE_ALARM, part.size)
         assert low < np.square(part).sum() < high
 
 
-def test_no_state_outside_the_certified_domain_enters_a_round(paper: Problem) -> None:
-    plan = make_plan(certify(paper.cloud), epsilon=math.log(3), delta=0.05, radius=1.0)
-    lower, upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
-    box = upper_bounds(plan.cloud.groups)
-    assert np.any(box > upper)
-    played = Run(plan, Averaging(), SecureSampler(noisy_sigma(plan)), 5)
-    # What is refused or clipped does not matter here: the round goes on with admissible states.
-    played.say(1, box)
-    played.say(1, np.zeros(box.size))
-    (x,) = played.used
-    assert np.all((lower <= x) & (x <= upper))
+@pytest.mark.parametrize("method", ["joint", "paper"])
+def test_nothing_from_outside_the_certified_domain_enters_a_round(
+    method: Any, paper: Problem
+) -> None:
+    made = make_plan(
+        certify(paper.cloud), epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0)
+    )
+    assert np.any(upper_bounds(made.cloud.groups) > upper_bounds(made.domain))
+    plan = made if method == "joint" else plan_for(paper, method="paper")
+    algorithm = DualAveraging() if method == "joint" else Tikhonov()
+    played = Run(plan, algorithm, SecureSampler(noisy_sigma(plan)), 5)
+    # What is refused or clipped does not matter here: the round goes on with admissible words.
+    beyond = upper_bounds(plan.cloud.groups) + 1.0
+    everybody = {p.party.agents[0]: p.data for p in parts_at(plan, beyond)}
+    played.say(1, everybody)
+    played.say(1, {p.party.agents[0]: p.data for p in parts_at(plan, np.zeros(beyond.size))})
+    (used,) = played.used
+    assert all(part.party.range.holds(part.data) for part in used)
+    assert any(part.data != everybody[part.party.agents[0]] for part in used)
 
 
 def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(

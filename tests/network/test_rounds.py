@@ -1,20 +1,87 @@
+"""Rounds without sockets and disk: sums of whole numbers, and the very round of the engine."""
+
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from network_harness import contributed, parts_at, plan_for
 
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import certify
-from sottovoce.network.rounds import Rounds, first_carried, noisy_sigma
+from sottovoce.engine.solve import solve
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.network.errors import DivergedError
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Part, Record
+from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.rounds import Rounds, Totals, deployed_sampler, noisy_sigma
+from sottovoce.network.simulated import EngineSampler
 from sottovoce.privacy import sampler
+from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import plan
+from sottovoce.problem.agents import Array, lower_bounds, states, upper_bounds
 from sottovoce.problem.gallery import paper
+from sottovoce.problem.problem import Problem
+
+NOBODY: frozenset[int] = frozenset()
 
 
-def test_noise_is_drawn_before_the_states_of_its_round_are_known(
+def replayed(rounds: Rounds, releases: Array) -> Record:
+    """The last round of releases that were written down."""
+    digest = bytes(32)
+    for k, y in enumerate(releases, start=1):
+        record = rounds.replay(k, pack(y), secure=False, previous=digest)
+        digest = record.digest
+    return record
+
+
+@pytest.mark.parametrize("name", ["paper", "coupled"])
+def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    problem: Problem = request.getfixturevalue(name)
+    made = plan_for(problem, sigma=0.5)
+    here = solve(problem, made, rounds=40, seed=3, transcript=True)
+    assert here.transcript is not None
+    rounds = Rounds(made, DualAveraging(), EngineSampler(noisy_sigma(made), 3), 40)
+    record = replayed(rounds, here.transcript.y[0])
+    assert record.price.tolist() == here.last_price[0].tolist()
+    assert record.answer.tolist() == here.price[0].tolist()
+    assert np.any(record.price != 0)
+
+
+@pytest.mark.parametrize("name", ["paper", "coupled"])
+def test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for_bit(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    problem: Problem = request.getfixturevalue(name)
+    made = plan_for(problem, sigma=0.5)
+    lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
+    x = np.random.default_rng(4).uniform(lower, upper)
+    here = solve(problem, made, rounds=1, seed=3, x0=x, transcript=True)
+    assert here.transcript is not None
+    rounds = Rounds(made, DualAveraging(), EngineSampler(noisy_sigma(made), 3), 1)
+    record, released = rounds.play(1, parts_at(made, x), bytes(32), NOBODY)
+    assert released.values.tolist() == here.transcript.y[0, 0].tolist()
+    assert record.price.tolist() == here.last_price[0].tolist()
+
+
+def test_company_does_not_change_what_is_released(coupled: Problem) -> None:
+    made = plan_for(coupled)
+    x = lower_bounds(made.domain)
+    everybody = tuple(range(1, coupled.agents + 1))
+    companies = ([(i,) for i in everybody], [everybody], [everybody[:1], everybody[1:]])
+    totals = [Totals(made)(parts_at(made, x, *c)).tolist() for c in companies]
+    assert totals[0] == totals[1] == totals[2]
+    assert any(totals[0])
+
+
+def test_noise_is_drawn_before_what_is_said_in_its_round_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     draws: list[int] = []
@@ -26,13 +93,97 @@ def test_noise_is_drawn_before_the_states_of_its_round_are_known(
 
     monkeypatch.setattr(sampler, "_discrete_gaussian", lambda: counted)
     monkeypatch.setattr(sampler, "BATCH", 1)
-    made = plan(certify(paper().cloud), epsilon=math.log(3), delta=0.05, radius=1.0)
-    algorithm = Averaging()
-    rounds = Rounds(made, algorithm, sampler.SecureSampler(noisy_sigma(made)), 3)
-    x, carried = np.zeros(7), first_carried(algorithm, 4)
+    made = plan_for(paper())
+    rounds = Rounds(made, DualAveraging(), sampler.SecureSampler(noisy_sigma(made)), 3)
+    parts = parts_at(made, np.zeros(7))
     for k in (1, 2, 3):
         before = len(draws)
         assert before == k
-        rounds.play(k, x, carried, bytes(32), frozenset())
+        rounds.play(k, parts, bytes(32), NOBODY)
         assert len(draws) == before
         rounds.prepare()
+
+
+@pytest.mark.parametrize("method", ["joint", "paper"])
+def test_prices_that_run_away_end_the_round_with_its_number(
+    method: Any, paper: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan_for(paper, method=method)
+    algorithm = DualAveraging() if method == "joint" else Tikhonov(gamma_bar=1e308)
+    rounds = Rounds(made, algorithm, deployed_sampler(made), 5)
+    values = np.zeros(made.sigma.size)
+    rounds.replay(1, pack(values), secure=False, previous=bytes(32))
+    if method == "joint":
+        monkeypatch.setattr(rounds._turns, "_turn", lambda *arguments: False)
+    with pytest.raises(DivergedError, match="round 2") as caught:
+        rounds.replay(2, pack(values + 1e300), secure=False, previous=bytes(32))
+    assert caught.value.k == 2
+
+
+@pytest.mark.parametrize(("method", "algorithm"), [("joint", Tikhonov()), ("paper", None)])
+def test_a_plan_is_refused_that_releases_other_numbers_than_the_algorithm_works_with(
+    method: Any, algorithm: Any, paper: Problem
+) -> None:
+    made = plan_for(paper, method=method)
+    with pytest.raises(InputError, match="plan with method="):
+        Rounds(made, algorithm or DualAveraging(), deployed_sampler(made), 5)
+
+
+def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -> None:
+    x = states(4, lower=[0.0, 0.0, 0.3, 0.4], upper=[1.0, 1.0, 0.3, 0.4])
+    problem = Problem(
+        states=x,
+        objectives=[(s - 1) ** 2 for s in x],
+        constraints=[x[0] + x[1] <= 1, x[2] + x[3] <= 1],
+    )
+    made = plan_for(problem)
+    still = replace(made.outputs[1], sigma=0.0, grid=0.0)
+    made = replace(made, outputs=(made.outputs[0], still))
+    parties = [Parties(made)((i,)) for i in range(1, 5)]
+    assert [party.sums.tolist() for party in parties] == [[0], [0], [], []]
+    rounds = Rounds(made, DualAveraging(), deployed_sampler(made), 5)
+    parts = tuple(Part(party=p, data=pack_whole(p.least)) for p in parties)
+    _, released = rounds.play(1, parts, bytes(32), NOBODY)
+    assert released.values.size == 1
+    y, _ = rounds._release.outputs(released.values)
+    here = solve(problem, made, rounds=2, seed=1, transcript=True)
+    assert here.transcript is not None
+    for constant in (y[1], *here.transcript.y[0, :, 1]):
+        assert constant == pytest.approx(0.7, rel=1e-14)
+
+
+def test_every_honest_contribution_lies_in_its_certified_range(coupled: Problem) -> None:
+    made = plan(
+        certify(coupled.cloud), epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0)
+    )
+    lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
+    rng = np.random.default_rng(5)
+    corners = [np.where(rng.random(lower.size) < 0.5, lower, upper) for _ in range(16)]
+    inside = [rng.uniform(lower, upper) for _ in range(16)]
+    everybody = tuple(range(1, coupled.agents + 1))
+    for x in (lower, upper, *corners, *inside):
+        for part in (*parts_at(made, x), *parts_at(made, x, everybody)):
+            assert part.party.range.holds(part.data)
+
+
+def test_ranges_are_those_of_the_certified_domain(paper: Problem) -> None:
+    made = plan(certify(paper.cloud), epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0))
+    lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
+    assert np.any(upper < upper_bounds(paper.cloud.groups))
+    parties = Parties(made)
+    for agent in range(1, 8):
+        party = parties((agent,))
+        at = np.linspace(lower, upper, 65)
+        said = [np.frombuffer(contributed(made, party, x), "<i8") for x in at]
+        least, most = np.min(said, axis=0), np.max(said, axis=0)
+        loose = 0.01 * (most - least)  # of points that miss an extremum inside
+        assert np.all((party.least <= least) & (party.least >= least - loose - 2))
+        assert np.all((party.most >= most) & (party.most <= most + loose + 2))
+
+
+def test_a_sum_beyond_the_samplers_reach_is_refused_before_the_first_round(
+    coupled: Problem,
+) -> None:
+    Parties(plan_for(coupled, sigma=1e-3))
+    with pytest.raises(PrivacyError, match="2\\^25"):
+        Parties(plan_for(coupled, sigma=1e-9))

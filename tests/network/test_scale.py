@@ -54,11 +54,12 @@ def test_a_thousand_agents_on_a_thousand_connections_work(keys: Path, tmp_path: 
         async with session.ws_connect(url) as socket:
             peer = Peer(socket)
             assert (await peer.hello([number]))["type"] == "welcome"
-            await peer.say({"type": "state", "round": 1, "x": bytes(8)})
+            await peer.say({"type": "contribution", "round": 1, "values": bytes(8)})
             heard = 0
             while (message := await peer.hear()) is not None and message["type"] == "round":
                 heard += 1
-                await peer.say({"type": "state", "round": message["round"] + 1, "x": bytes(8)})
+                k = message["round"] + 1
+                await peer.say({"type": "contribution", "round": k, "values": bytes(8)})
             return heard
 
     async def main() -> None:

@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 from network_harness import plan_for
 
-from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.config import RunConfig
 from sottovoce.network.errors import BusyError, DiskError, HaltedError, StoreError
-from sottovoce.network.protocol.actions import Record
-from sottovoce.network.protocol.codec import pack
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Part, Record
+from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.setup import make_config
-from sottovoce.network.store import Store, multipliers, summarise
+from sottovoce.network.store import Store
+from sottovoce.network.summary import answers, summarise, transcript
 from sottovoce.privacy.sampler import Released
+from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
 
 UNPINNED = hashlib.sha256(b"").digest()
@@ -29,22 +32,27 @@ UNPINNED = hashlib.sha256(b"").digest()
 
 def config(problem: Problem, store: Store, **changes: object) -> RunConfig:
     settings = {"rounds": 10, "noise": "secure", "run_id": store.run_id} | changes
-    return make_config(plan_for(problem), Tikhonov(), **settings)  # type: ignore[arg-type]
+    return make_config(plan_for(problem), DualAveraging(), **settings)  # type: ignore[arg-type]
 
 
-def record(k: int, x: float = 0.5, first: bytes = UNPINNED) -> Record:
+PLAN = plan_for(gallery.paper())
+
+
+def record(k: int, said: int = 5, first: bytes = UNPINNED, *companies: tuple[int, ...]) -> Record:
     """Round k of a run whose chain begins with ``first``."""
-    previous, mu = first, np.zeros(2)
+    previous, price = first, np.ones(2)
     for j in range(1, k + 1):
-        previous = next_digest(previous, j, pack(mu), release_bytes(released()))
+        previous = next_digest(previous, j, pack(price), release_bytes(released()))
+    parties = map(Parties(PLAN), companies or [(1, 2), (3, 4, 5, 6, 7)])
     return Record(
         k=k,
-        x=np.full(3, x),
-        mu=mu,
-        y=np.zeros(1),
-        carried=np.ones(6) * k,
+        parts=tuple(Part(party=p, data=pack_whole(p.sums + said)) for p in parties),
+        told=price,
+        price=price,
+        answer=price,
+        y=np.zeros(0),
         digest=previous,
-        held=frozenset({1}),
+        held=frozenset({1, 2}),
     )
 
 
@@ -57,24 +65,32 @@ def released() -> Released:
 def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db")
     store.commit(record(1), released())
+    store.commit(record(2, 6, UNPINNED, (1,), (2,), (3, 4, 5, 6, 7)), released())
     store.close()
     again = Store(tmp_path / "run.db")
-    last = again.last()
-    assert last is not None
-    want = record(1)
-    for name in ("x", "mu", "y", "carried"):
-        assert getattr(last, name).tolist() == getattr(want, name).tolist()
-    assert (last.k, last.digest, last.held) == (1, want.digest, want.held)
-    assert again.digest(1) == want.digest
-    assert again.digest(2) is None
+    first, last = again.rounds()
+    want = record(2, 6, UNPINNED, (1,), (2,), (3, 4, 5, 6, 7))
+    assert (first.k, first.said) == (1, None)
+    assert (last.k, last.digest, last.price) == (2, want.digest, pack(want.price))
+    assert last.release == release_bytes(released())
+    said = again.said(Parties(PLAN))
+    assert said["held"] == want.held
+    assert [(p.party.agents, p.data) for p in said["parts"]] == [
+        (p.party.agents, p.data) for p in want.parts
+    ]
+    assert again.released == 2
+    assert again.digest(1) == first.digest
+    assert again.digest(3) is None
+    again.commit(record(3), released())  # of a company that is known from round 1
     again.close()
+    assert Store(tmp_path / "run.db").released == 3
 
 
 def test_releases_are_stored_as_integers_and_never_overwritten(tmp_path: Path) -> None:
     store = Store(tmp_path / "run.db")
     store.commit(record(1), released())
     with pytest.raises(StoreError):
-        store.commit(record(1, x=0.6), released())
+        store.commit(record(1, 6), released())
     store.close()
     database = sqlite3.connect(tmp_path / "run.db")
     (blob,) = database.execute("SELECT release FROM rounds WHERE k = 1").fetchone()
@@ -92,14 +108,27 @@ def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_states_of_earlier_rounds_are_erased_unless_asked_for(tmp_path: Path, keep: bool) -> None:
+@pytest.mark.parametrize("end", ["next round", "done", "halted", "failed"])
+def test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for(
+    tmp_path: Path, keep: bool, end: str
+) -> None:
     store = Store(tmp_path / "run.db", keep_states=keep)
-    canary = 0.123456789
-    store.commit(record(1, x=canary), released())
-    store.commit(record(2), released())
+    canary = 1234567890123
+    store.commit(record(1, canary), released())
+    if end == "next round":
+        store.commit(record(2), released())
+    elif end == "done":
+        store.finish()
+    else:
+        {"halted": store.halt, "failed": store.fail}[end]("it had to")
     store.close()
-    kept = np.full(3, canary).tobytes() in (tmp_path / "run.db").read_bytes()
+    kept = pack_whole(np.array([canary])) in (tmp_path / "run.db").read_bytes()
     assert kept == keep
+    Store(tmp_path / "run.db").close()
+    said = transcript(tmp_path / "run.db").said
+    assert (said is not None) == keep
+    if said is not None:
+        assert said[0] == tuple((p.party.agents, p.data) for p in record(1, canary).parts)
 
 
 def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
@@ -136,13 +165,16 @@ def test_a_store_is_pinned_to_one_configuration(tmp_path: Path, paper: Problem) 
     store.close()
 
 
-def test_a_halted_run_stays_halted(tmp_path: Path, paper: Problem) -> None:
+@pytest.mark.parametrize(("end", "words"), [("halt", "was halted"), ("fail", "has failed")])
+def test_a_run_that_was_halted_or_failed_stays_so(
+    end: str, words: str, tmp_path: Path, paper: Problem
+) -> None:
     store = Store(tmp_path / "run.db")
     store.pin(config(paper, store))
-    store.halt("rolled back")
+    getattr(store, end)("it had to")
     store.close()
     store = Store(tmp_path / "run.db")
-    with pytest.raises(HaltedError, match="rolled back"):
+    with pytest.raises(HaltedError, match=f"{words} for good: it had to"):
         store.pin(config(paper, store))
     store.close()
 
@@ -159,18 +191,18 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
         summarise(path)
 
 
-def test_a_summary_can_be_read_while_a_cloud_writes_and_has_no_states(
+def test_a_summary_can_be_read_while_a_cloud_writes_and_says_nothing_that_agents_said(
     tmp_path: Path, paper: Problem
 ) -> None:
     store = Store(tmp_path / "run.db")
     store.pin(config(paper, store))
     store.incident(Code.CONFLICT, (3,), 1)
-    store.commit(record(1, 0.987654321, config(paper, store).hash), released())
+    store.commit(record(1, 987654321, config(paper, store).hash), released())
     summary = summarise(tmp_path / "run.db")
-    assert (summary.status, summary.rounds, summary.held) == ("running", 1, 1)
+    assert (summary.status, summary.rounds, summary.held) == ("running", 1, 2)
     assert summary.incidents == {"conflict": 1}
-    assert "0.98765" not in repr(summary)
-    assert multipliers(tmp_path / "run.db").tolist() == [[1.0, 1.0]]
+    assert "98765" not in repr(summary)
+    assert answers(tmp_path / "run.db").tolist() == [[1.0, 1.0]]
     store.close()
 
 

@@ -13,18 +13,22 @@ import numpy as np
 import pytest
 from network_harness import plan_for
 
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.errors import StoreError
-from sottovoce.network.protocol.actions import Record
-from sottovoce.network.protocol.codec import pack
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Part, Record
+from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.setup import make_config
-from sottovoce.network.store import Store, multipliers, summarise
+from sottovoce.network.store import Store
+from sottovoce.network.summary import answers, summarise
 from sottovoce.privacy.sampler import Released
+from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
 
+PLAN = plan_for(gallery.paper())
 ROUNDS = 12
 FLIPS = 200
 """Flips in each of the two ways a store lies on disk."""
@@ -33,43 +37,53 @@ FLIPS = 200
 def fill(store: Store, problem: Problem, rounds: int = ROUNDS) -> None:
     """A run with a configuration, rounds whose every field differs, and incidents."""
     config = make_config(
-        plan_for(problem), Averaging(), rounds=100, noise="secure", run_id=store.run_id
+        plan_for(problem), DualAveraging(), rounds=100, noise="secure", run_id=store.run_id
     )
     store.pin(config)
     digest, rng = config.hash, np.random.default_rng(3)
     for k in range(1, rounds + 1):
-        mu, steps = rng.random(6), rng.integers(-(2**40), 2**40, 6)
+        price, steps = rng.random(6), rng.integers(-(2**40), 2**40, 6)
         released = Released(
             values=np.array(steps * 0.5, dtype=np.float64), multiples=steps, grid=np.full(6, 0.5)
         )
-        digest = next_digest(digest, k, pack(mu), release_bytes(released))
+        digest = next_digest(digest, k, pack(price), release_bytes(released))
         record = Record(
             k=k,
-            x=rng.random(7),
-            mu=mu,
-            y=rng.random(2),
-            carried=rng.random(18),
+            parts=said(rng, k),
+            told=price,
+            price=price,
+            answer=price,
+            y=np.zeros(0),
             digest=digest,
-            held=frozenset({k % 7}),
+            held=frozenset({k % 7 + 1}),
         )
         store.incident(Code.CONFLICT, (k % 3 + 1,), k)
         store.commit(record, released)
 
 
+def said(rng: np.random.Generator, k: int) -> tuple[Part, ...]:
+    """Something new of everybody, in company that changes."""
+    companies = [(1, 2, 3), (4, 5, 6, 7)] if k % 2 else [(1,), (2, 3, 4, 5, 6, 7)]
+    parties = map(Parties(PLAN), companies)
+    return tuple(
+        Part(party=p, data=pack_whole(rng.integers(-(2**40), 2**40, p.sums.size))) for p in parties
+    )
+
+
 def everything(path: Path) -> dict[str, Any]:
     """All that a cloud, an operator or an agent can be told from a store."""
-    summary, answers = summarise(path), multipliers(path)
+    summary, reported = summarise(path), answers(path)
     store = Store(path)
     try:
-        last = store.last()
-        assert last is not None
+        last = store.said(Parties(PLAN))
         return {
             "run": (store.run_id, store.status, store.reason),
             "summary": summary,
-            "answers": answers.tobytes(),
-            "last": [pack(v) for v in (last.x, last.mu, last.y, last.carried)],
-            "round": (last.k, last.digest, last.held),
-            "digests": [store.digest(k) for k in range(1, last.k + 1)],
+            "answers": reported.tobytes(),
+            "said": [(part.party.agents, part.data) for part in last["parts"]],
+            "held": last["held"],
+            "rounds": [(row.k, row.price, row.release, row.digest) for row in store.rounds()],
+            "digests": [store.digest(k) for k in range(1, store.released + 1)],
         }
     finally:
         store.close()
@@ -94,16 +108,18 @@ def killed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
     store._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
     store.close()
     store = Store(folder / "run.db")
-    last = store.last()
-    assert last is not None
+    *_, last = store.rounds()
+    digest, price, rng = last.digest, np.zeros(6), np.random.default_rng(4)
     for k in range(last.k + 1, ROUNDS + 1):
         steps = np.arange(6) + k
         released = Released(
             values=np.array(steps * 0.5, dtype=np.float64), multiples=steps, grid=np.full(6, 0.5)
         )
-        digest = next_digest(last.digest, k, pack(last.mu), release_bytes(released))
-        last = Record(k=k, x=last.x, mu=last.mu, y=last.y, carried=last.carried, digest=digest)
-        store.commit(last, released)
+        digest = next_digest(digest, k, pack(price), release_bytes(released))
+        record = Record(
+            k=k, parts=said(rng, k), told=price, price=price, answer=price, y=price, digest=digest
+        )
+        store.commit(record, released)
     for name in ("run.db", "run.db-wal", "run.db.mark"):
         shutil.copy(folder / name, copy / name)
     store.close()
@@ -144,7 +160,7 @@ def test_no_flipped_bit_is_ever_sent_out_or_told(
     assert refused > FLIPS // 10  # the rest hit free space
 
 
-@pytest.mark.parametrize("column", ["x", "mu", "y", "release", "carried", "digest", "held"])
+@pytest.mark.parametrize("column", ["said", "price", "release", "digest", "held"])
 def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
     column: str, closed: Path, tmp_path: Path
 ) -> None:
@@ -212,7 +228,7 @@ def test_a_store_that_lost_rounds_it_once_had_is_refused_unless_new_is_said(
         with pytest.raises(StoreError, match="--new"):
             Store(tmp_path / "run.db")
     store = Store(tmp_path / "run.db", new=True)
-    assert store.last() is None
+    assert store.released == 0
     assert store.run_id != before["run"][0]
     store.close()
     Store(tmp_path / "run.db").close()
@@ -222,7 +238,7 @@ def test_new_does_not_throw_away_a_run_that_is_whole(closed: Path, tmp_path: Pat
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
     with pytest.raises(StoreError, match="whole"):
         Store(tmp_path / "run.db", new=True)
-    assert everything(tmp_path / "run.db")["round"][0] == ROUNDS
+    assert len(everything(tmp_path / "run.db")["rounds"]) == ROUNDS
 
 
 def test_a_halt_that_was_lost_is_missed(closed: Path, tmp_path: Path) -> None:
@@ -235,9 +251,29 @@ def test_a_halt_that_was_lost_is_missed(closed: Path, tmp_path: Path) -> None:
         Store(tmp_path / "run.db")
 
 
-def test_erased_states_leave_no_checksum_behind(closed: Path) -> None:
+def test_a_party_that_was_changed_is_found(closed: Path, tmp_path: Path) -> None:
+    shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
+    database = sqlite3.connect(tmp_path / "run.db")
+    database.execute("UPDATE parties SET agents = zeroblob(8) WHERE number = 1")
+    database.commit()
+    database.close()
+    with pytest.raises(StoreError, match="party 1"):
+        Store(tmp_path / "run.db")
+
+
+def test_a_party_that_is_missing_is_missed(closed: Path, tmp_path: Path) -> None:
+    shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
+    database = sqlite3.connect(tmp_path / "run.db")
+    database.execute("DELETE FROM parties")
+    database.commit()
+    database.close()
+    with pytest.raises(StoreError, match="a party of round"):
+        Store(tmp_path / "run.db")
+
+
+def test_erased_contributions_leave_no_checksum_behind(closed: Path) -> None:
     database = sqlite3.connect(closed / "run.db")
-    rows = database.execute("SELECT x, x_seal FROM rounds ORDER BY k").fetchall()
+    rows = database.execute("SELECT said, said_seal FROM rounds ORDER BY k").fetchall()
     database.close()
     assert rows[:-1] == [(None, None)] * (ROUNDS - 1)
     assert all(rows[-1])

@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from typing import Final, final
 
 import aiohttp
-import numpy as np
 from aiohttp import WSMsgType
 
+from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.errors import RefusedError
-from sottovoce.network.fallback import Fallback
 from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.home import Household
-from sottovoce.network.home_step import HomeStep
+from sottovoce.network.household import Household
 from sottovoce.network.identity import require_current
+from sottovoce.network.local_round import LocalRound, Stepped
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.agent import (
     Action,
@@ -39,6 +38,7 @@ from sottovoce.network.protocol.agent import (
     Think,
 )
 from sottovoce.network.protocol.codec import (
+    Integers,
     MalformedError,
     decode_from_cloud,
     encode,
@@ -72,7 +72,7 @@ class AgentResult:
         x: its answer, of all agents one after the other for a gateway: averaged states if the
             algorithm averages, else the last.
         last_x: its last state.
-        mu: the multipliers: averaged, or the last.
+        price: the answer's prices of all sums; of the stated constraints with the paper's release.
         rounds: the last round it saw.
         failed: agent-rounds of this process in which an agent's own code failed, so that something
             else was sent and the answer stayed as it was; see ``network.fallback``.
@@ -80,7 +80,7 @@ class AgentResult:
 
     x: Array
     last_x: Array
-    mu: Array
+    price: Array
     rounds: int
     failed: int
 
@@ -122,9 +122,8 @@ class Agent:
         self._longest_pause = longest_pause
         self._failures = 0
         self._failed = 0
-        self._step: HomeStep | None = None
-        self._fallback: Fallback | None = None
-        self._mu: Array | None = None
+        self._round: LocalRound | None = None
+        self._price: Array | None = None
 
     async def run(self) -> AgentResult:
         """Take part until the run is done.
@@ -137,10 +136,9 @@ class Agent:
         """
         context = client_context(self._keys)
         start = pack(self._household.start)
-        saved = Saved(self._path, Memory(x=start, answer=start))
-        machine = AgentMachine(
-            self._household.agents, saved.memory, self._household.cloud.rows, self._objection
-        )
+        sums = self._household.cloud.sums.count
+        saved = Saved(self._path, Memory(x=start, answer=start), sums=sums)
+        machine = AgentMachine(self._household.agents, saved.memory, self._objection)
         pause = FIRST_PAUSE
         try:
             connector = aiohttp.TCPConnector(ssl=context, limit=1)
@@ -156,12 +154,12 @@ class Agent:
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
         finally:
             saved.close()
-        mu = unpack(b"") if self._mu is None else self._mu
+        price = unpack(b"") if self._price is None else self._price
         memory = machine.memory
         return AgentResult(
             x=unpack(memory.answer),
             last_x=unpack(memory.x),
-            mu=mu,
+            price=price,
             rounds=memory.round,
             failed=self._failed,
         )
@@ -170,13 +168,12 @@ class Agent:
         self, session: aiohttp.ClientSession, machine: AgentMachine, saved: Saved
     ) -> None:
         require_current(self._keys / "cert.pem")  # the cloud would end the handshake wordlessly
-        size = self._household.start.size
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 socket = await session.ws_connect(
                     self._url,
                     autoping=False,
-                    max_msg_size=_HEAD + 32 * (size + 1) * (self._household.cloud.rows + 1),
+                    max_msg_size=self._frame_limit(),
                 )
         except aiohttp.WSServerHandshakeError as error:
             if error.status == 403:
@@ -230,20 +227,22 @@ class Agent:
         """Do what the machine asks for; False once the connection has served its purpose."""
         for action in actions:
             match action:
+                case Join():
+                    values = self._join(action)
+                    note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
+                    after = machine.joined(values)
+                    return await self._perform(after, socket, machine, saved)
                 case Think():
-                    x, answer = self._think(action)
-                    await self._drive(action.k, answer)
-                    after = machine.stepped(x, answer)
+                    stepped = self._take_round(action)
+                    await self._drive(action.k, stepped.answer)
+                    after = machine.stepped(stepped.x, stepped.answer, stepped.values)
                     return await self._perform(after, socket, machine, saved)
                 case Save():
                     saved.write(action.memory)
                 case Send():
                     await socket.send_bytes(encode(action.message))
-                case Join():
-                    self._join(action.welcome)
-                    note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
                 case Finish():
-                    self._mu = action.mu
+                    self._price = action.price
                     return False
                 case Stop():
                     raise RefusedError(action.code, f"{action.detail} ({action.code})")
@@ -252,21 +251,15 @@ class Agent:
                     return False
         return True
 
-    def _think(self, action: Think) -> tuple[Array, Array]:
-        assert self._step is not None  # noqa: S101  a round only follows a welcome
-        assert self._fallback is not None  # noqa: S101  likewise
-        x = self._step(action.k, action.x, action.mu, action.y)
-        answer = self._step.averaged(action.k, action.answer, x)
-        if np.isfinite(x).all():
-            return x, answer
-        # Stopping would stop the run, which tells something of the state. The device stays put.
-        places = self._fallback.failed(x)
-        level = logging.DEBUG if self._failed else logging.ERROR
-        failed = [self._household.agents[place] for place in places[:16]]
-        note("no step, sending a substitute", level=level, agents=failed, round=action.k)
-        self._failed += places.size
-        kept = self._fallback.kept(x, answer, action.answer)
-        return self._fallback.state(x, action.x), kept
+    def _take_round(self, action: Think) -> Stepped:
+        assert self._round is not None  # noqa: S101  a round only follows a welcome
+        stepped = self._round(action.k, action.x, action.answer, action.price, action.y)
+        if stepped.failed.size:
+            level = logging.DEBUG if self._failed else logging.ERROR
+            failed = [self._household.agents[place] for place in stepped.failed[:16]]
+            note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
+            self._failed += stepped.failed.size
+        return stepped
 
     async def _drive(self, k: int, answer: Array) -> None:
         if self._on_state is None:
@@ -279,20 +272,28 @@ class Agent:
             # A device that refuses a setpoint must not stop the run, which would tell of it.
             note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
-    def _join(self, welcome: Welcome) -> None:
-        config = read_config(welcome.config)
-        lower, upper = unpack(welcome.lower), unpack(welcome.upper)
-        self._fallback = Fallback(self._household.sizes, lower, upper, config.promise)
-        self._step = HomeStep.of_welcome(self._household, welcome)
+    def _join(self, action: Join) -> Integers | None:
+        self._round = LocalRound(self._household, action.welcome)
+        return self._round.contributions(action.x)
 
-    def _objection(self, text: str) -> str | None:
+    def _objection(self, welcome: Welcome) -> str | None:
         try:
-            config = read_config(text)
-            algorithm_of(config.algorithm)
+            config = read_config(welcome.config)
+            algorithm = algorithm_of(config.algorithm)
         except InputError as error:
             return str(error)
-        if config.problem != self._household.cloud.fingerprint:
+        cloud = self._household.cloud
+        if config.problem != cloud.fingerprint:
             return "the cloud runs another problem than this agent's problem.toml"
         if config.noise != "secure" and not self._allow_simulated:
             return "the cloud's noise is simulated, so nothing would be private"
+        states = isinstance(algorithm, GradientSteps)
+        expected = (config.rounds, states, cloud.rows if states else cloud.sums.count)
+        if (welcome.rounds, welcome.states, welcome.prices) != expected:
+            return "the cloud contradicts the configuration of its run"
         return None
+
+    def _frame_limit(self) -> int:
+        """What an honest cloud's largest message holds at most."""
+        cloud, size = self._household.cloud, self._household.start.size
+        return _HEAD + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)

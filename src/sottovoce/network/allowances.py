@@ -33,7 +33,7 @@ class Allowance:
 
     Args:
         agents: agents that may speak here, at least 1.
-        size: the number of their scalar states.
+        size: the most numbers that they contribute, or the number of their scalar states.
         voices: connections that may do so side by side.
     """
 
@@ -55,10 +55,12 @@ class Allowances:
 
     Args:
         offsets: agent i's states are the components ``offsets[i]:offsets[i+1]``, i from 0.
+        sums: the most numbers in a contribution; None where agents send states.
     """
 
-    def __init__(self, offsets: list[int]) -> None:
+    def __init__(self, offsets: list[int], *, sums: int | None) -> None:
         self._offsets = offsets
+        self._sums = sums
         self._shared: dict[str, Allowance] = {}
 
     def connections(self, identity: Identity | None) -> int:
@@ -67,15 +69,17 @@ class Allowances:
 
     def connection(self, identity: Identity | None) -> Allowance:
         """Return the allowance of a new connection."""
-        agents, size = self._reach(identity)
+        agents, states = self._reach(identity)
+        size = states if self._sums is None else self._sums
         return Allowance(agents=max(1, agents), size=size)
 
     def certificate(self, identity: Identity | None) -> Allowance:
         """Return the allowance that all connections of a certificate share."""
         serial = "" if identity is None else identity.serial
         if serial not in self._shared:
-            agents, size = self._reach(identity)
+            agents, states = self._reach(identity)
             some = max(1, agents)
+            size = states if self._sums is None else some * self._sums
             self._shared[serial] = Allowance(agents=some, size=size, voices=some)
         return self._shared[serial]
 

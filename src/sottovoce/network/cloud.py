@@ -16,18 +16,19 @@ from typing import Final, Literal, cast, final
 from aiohttp import web
 
 from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.allowances import Allowances
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.door import Door
-from sottovoce.network.errors import CrashedError, HaltedError
+from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import STALL_SECONDS, troubles
 from sottovoce.network.identity import require_current
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.pages import Facts, Pages
+from sottovoce.network.parties import Parties
 from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.actions import (
     Action,
@@ -42,12 +43,12 @@ from sottovoce.network.protocol.codec import frame_limit
 from sottovoce.network.protocol.messages import Done
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.quiet import Quiet
-from sottovoce.network.reach import check_reach
 from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.setup import (
     check_request,
     check_store,
     make_config,
+    resumed,
     round_key,
     setup_of,
 )
@@ -76,14 +77,15 @@ class CloudResult:
     """How a run ended, without a single state: those stay with the agents.
 
     Attributes:
-        mu: the multipliers: averaged if the algorithm averages, else the last.
+        price: the prices of the sums: averaged if the algorithm averages, else the last. With the
+            paper's release the multipliers of the constraints.
         rounds: rounds released.
         seconds: how long this process took.
-        held: agent-rounds held at the last state by this process.
-        refused: refusals by code in this process, and states clipped.
+        held: agent-rounds of this process in which an agent's last words counted again.
+        refused: refusals by code in this process, and contributions clipped.
     """
 
-    mu: Array
+    price: Array
     rounds: int
     seconds: float
     held: int
@@ -100,15 +102,17 @@ class Cloud:
         keys: folder from ``identity.create``.
         store: file of the run; an interrupted run goes on from it.
         listen: address and port; port 0 takes a free one.
-        algorithm: ``Averaging()`` by default; ``Tikhonov()`` is the paper's.
-        straggler: "wait" for every agent, or "hold" those that miss the deadline at their last
-            state; trajectory adjacency does not cover holding, so it is refused there.
+        algorithm: ``DualAveraging()`` by default; ``Tikhonov()`` is the paper's, for a plan with
+            method="paper".
+        straggler: "wait" for every agent, or "hold": where agents miss the deadline, what they
+            said last counts again. A plan that hides a trajectory does not cover that, so it is
+            refused there.
         deadline: seconds, for "hold".
         ledger: accounts of the agents; the run takes its place there before round 1, and every
             round is fenced off there before it is sent.
         seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
             refuse unless they were told to expect it.
-        keep_states: keep the raw states of every round in the store, for an audit.
+        keep_states: keep what agents said in every round in the store, for an audit.
         stall: seconds without a round after which /healthz says that the run is stalled.
         new: begin a new run where the store is damaged or has lost rounds, and only there.
     """
@@ -138,7 +142,7 @@ class Cloud:
         self._keys = Path(keys)
         self._path = Path(store)
         self._listen = listen
-        self._algorithm = Averaging() if algorithm is None else algorithm
+        self._algorithm = DualAveraging() if algorithm is None else algorithm
         self._deadline = deadline if straggler == "hold" else None
         self._ledger = ledger
         self._seed = seed
@@ -180,6 +184,7 @@ class Cloud:
 
         Raises:
             HaltedError: the store was rolled back.
+            DivergedError: the prices ran away.
             StoreError: the store is damaged, or has lost rounds that were released.
             DiskError: the store cannot be written now; start again to continue.
             BusyError: another cloud has the store or the port.
@@ -232,7 +237,7 @@ class Cloud:
         if self._failure is not None:
             raise self._failure
         return CloudResult(
-            mu=self._machine.answer,
+            price=self._machine.answer,
             rounds=self.rounds,
             seconds=time.perf_counter() - self._began,
             held=self._metrics.held,
@@ -260,7 +265,7 @@ class Cloud:
 
     def _prepare(self, context: ssl.SSLContext) -> None:
         store, plan = self._store, self.plan
-        check_reach(plan)
+        parties = Parties(plan)  # refuses a plan that cannot be carried out, before it is paid for
         noise: Literal["secure", "simulated"] = "secure" if self._seed is None else "simulated"
         config = make_config(
             plan, self._algorithm, rounds=self.rounds, noise=noise, run_id=store.run_id
@@ -268,34 +273,33 @@ class Cloud:
         store.pin(config)
         check_store(plan, store)
         self._config_hash = config.hash
-        last = store.last()
-        done = 0 if last is None else last.k
         if self._ledger is not None:
             self._fence = self._ledger.begin(
                 store.run_id,
                 plan.charges(),
-                rounds=done,
+                rounds=store.released,
                 digest=store.digest,
                 note="sottovoce cloud",
             )
         sampler = (
             deployed_sampler(plan)
             if self._seed is None
-            else EngineSampler(noisy_sigma(plan), self._seed, done=done)
+            else EngineSampler(noisy_sigma(plan), self._seed, done=store.released)
         )
+        note("preparing", rounds=store.released)  # compiles its round once, and takes it again
         self._rounds = Rounds(plan, self._algorithm, sampler, self.rounds)
-        setup = setup_of(plan, self._algorithm, config.text, config.hash, self.rounds)
+        setup = setup_of(plan, parties, config)
         self._machine = CloudMachine(
             setup,
             Notary(round_key(self._keys), config.hash),
             self._digest,
-            last=last,
-            done=store.status == "done",
+            last=resumed(store, self._rounds, setup, secure=self._seed is None),
             hold=self._deadline is not None,
         )
+        most = plan.cloud.size if setup.states else setup.prices
         self._door = Door(
             context,
-            Allowances([int(offset) for offset in setup.offsets]),
+            Allowances(parties.offsets.tolist(), sums=None if setup.states else setup.prices),
             agents=plan.cloud.agents,
             metrics=self._metrics,
             idle=lambda: time.perf_counter() - self._marked > IDLE_SECONDS,
@@ -306,10 +310,10 @@ class Cloud:
             self._machine,
             self._metrics,
             self._perform,
-            limit=frame_limit(agents=plan.cloud.agents, size=plan.cloud.size),
+            limit=frame_limit(agents=plan.cloud.agents, size=most),
         )
         if self._machine.phase is Phase.DONE:
-            self._ended.set()
+            self._finish()
 
     def _digest(self, k: int) -> bytes | None:
         """Read a round's digest; a store that is no longer what was written ends the process."""
@@ -322,7 +326,7 @@ class Cloud:
     def _perform(self, actions: list[Action]) -> None:
         """Do what the machine asks for; never waits, so that rounds cannot interleave."""
         if not actions:
-            return  # as for every state of a round but the last
+            return  # as for every contribution to a round but the last
         queue = deque(actions)
         try:
             while queue:
@@ -366,29 +370,38 @@ class Cloud:
 
     def _commit(self, action: Commit) -> list[Action]:
         machine = self._machine
-        if action.k > self.rounds:
-            self._store.finish(action.x)
-            self._ended.set()
-            note("done", rounds=self.rounds)
-            return machine.finished()
         previous = self._config_hash if machine.last is None else machine.last.digest
-        record, released = self._rounds.play(
-            action.k, action.x, machine.carried, previous, action.held
-        )
+        try:
+            record, released = self._rounds.play(action.k, action.parts, previous, action.held)
+        except DivergedError as error:
+            return self._diverged(error)
         self._store.commit(record, released)
         if self._fence is not None:
             self._fence.rise(record.k, record.digest)  # durable, before a byte leaves
         asyncio.get_running_loop().call_soon(self._rounds.prepare)
         now = time.perf_counter()
         self._door.round()
-        late = tuple(agent + 1 for agent in sorted(action.held))
-        self._attendance.completed(late or self._peers.spoke)
+        self._attendance.completed(tuple(sorted(action.held)) or self._peers.spoke)
         self._metrics.round(now - self._marked, len(action.held))
         self._marked = now
         note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
-        if self._deadline is not None:
+        if record.k == self.rounds:
+            self._finish()
+        elif self._deadline is not None:
             self._set_deadline(self._deadline, record.k + 1)
         return machine.committed(record)
+
+    def _finish(self) -> None:
+        if self._store.status != "done":
+            self._store.finish()
+        self._ended.set()
+        note("done", rounds=self.rounds)
+
+    def _diverged(self, error: DivergedError) -> list[Action]:
+        """A run without an outcome ends for good; agents hear that, and never a wild price."""
+        self._store.fail(f"prices ran away in round {error.k:,}")
+        self._fail(error)
+        return self._machine.failed()
 
     def _set_deadline(self, seconds: float, k: int) -> None:
         if self._timer is not None:
@@ -436,7 +449,7 @@ class Cloud:
             rounds=self.rounds,
             connected=machine.connected,
             agents=self.plan.cloud.agents,
-            mu=tuple(machine.answer.tolist()),
+            price=tuple(machine.answer.tolist()),
             gdp_mu=float(self.plan.gdp_mu.max()),
             troubles=troubles(
                 failed=self._failure is not None,

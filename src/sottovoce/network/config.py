@@ -12,13 +12,13 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.errors import InputError
 
 Noise = Literal["secure", "simulated"]
 
-ALGORITHMS: Final[Mapping[str, Any]] = {cls.__name__: cls for cls in (Averaging, Tikhonov)}
+ALGORITHMS: Final[Mapping[str, Any]] = {cls.__name__: cls for cls in (DualAveraging, Tikhonov)}
 """Algorithms that a configuration can name: frozen dataclasses of plain numbers."""
 
 
@@ -29,12 +29,13 @@ class RunConfig:
     Attributes:
         run_id: names the run for ever, also in the ledger.
         problem: fingerprint of the public problem.
-        plan: fingerprint of every sigma, of the released entries and of the domain.
+        plan: fingerprint of every output with its sigma, and of the domain.
         algorithm: its name and numbers.
         rounds: T.
         noise: "secure", or "simulated", which keeps nothing private.
-        promise: what the plan promises: the adjacency, which agents go by when their own code
-            fails, and for people the worst agent's figures.
+        promise: what the plan promises: what it hides ("hide", with "radius", None for everything,
+            and "rounds"), which agents go by when their own code fails, and for people the worst
+            agent's figures.
     """
 
     run_id: str

@@ -1,8 +1,8 @@
 """The SQLite file under a store: its tables, the seal on every row, and what is checked on opening.
 
-A seal is a checksum of everything in its row. States are sealed apart, so that erasing them erases
-their checksum too: a hash that outlives a state would still answer guesses about it. Digests chain
-every round to the one before, so that no row can be missing, doubled or out of place.
+A seal is a checksum of everything in its row. What agents said is sealed apart, so that erasing it
+erases its checksum too: a hash that outlives a contribution would still answer guesses about it.
+Digests chain every round to the one before, so that no row can be missing, doubled or out of place.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from sottovoce.network.errors import DiskError, NetworkError, StoreError
@@ -24,9 +26,9 @@ from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.seal import seal
 
 APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 
-Status = Literal["running", "done", "halted"]
+Status = Literal["running", "done", "halted", "failed"]
 
 TABLES: Final = (
     """CREATE TABLE run (
@@ -37,33 +39,36 @@ TABLES: Final = (
     reason TEXT NOT NULL,
     created TEXT NOT NULL,
     incidents INTEGER NOT NULL,
-    seal BLOB NOT NULL,
-    x BLOB,
-    x_seal BLOB
+    seal BLOB NOT NULL
 )""",
     """CREATE TABLE rounds (
     k INTEGER PRIMARY KEY,
-    x BLOB,
-    mu BLOB NOT NULL,
-    y BLOB NOT NULL,
+    price BLOB NOT NULL,
     release BLOB NOT NULL,
-    carried BLOB NOT NULL,
     digest BLOB NOT NULL,
     held BLOB NOT NULL,
     seal BLOB NOT NULL,
-    x_seal BLOB
+    said BLOB,
+    said_seal BLOB
+)""",
+    """CREATE TABLE parties (
+    number INTEGER PRIMARY KEY,
+    agents BLOB NOT NULL,
+    seal BLOB NOT NULL
 )""",
     INCIDENTS,
 )
 
 ERASE: Final = """
 CREATE TEMP TRIGGER erase AFTER INSERT ON main.rounds
-BEGIN UPDATE rounds SET x = NULL, x_seal = NULL WHERE k = NEW.k - 1; END
+BEGIN UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = NEW.k - 1; END
 """
 """Makes erasing part of the statement that commits. TEMP: it is this process that asks for it."""
 
-_RUN: Final = "SELECT run_id, config, status, reason, created, incidents, seal, x, x_seal FROM run"
-_ROUNDS: Final = "SELECT k, mu, y, release, carried, digest, held, seal, x, x_seal FROM rounds"
+_RUN: Final = "SELECT run_id, config, status, reason, created, incidents, seal FROM run"
+_ROUNDS: Final = "SELECT k, price, release, digest, held, seal, said, said_seal FROM rounds"
+
+_said: Final = msgspec.msgpack.Decoder(tuple[tuple[int, bytes], ...])
 
 _LASTING: Final = frozenset(
     {
@@ -82,8 +87,8 @@ class Run(Struct, frozen=True, kw_only=True):
     Attributes:
         run_id: names the run for ever.
         config: its configuration, empty before the first start.
-        status: "running" (or interrupted), "done" or "halted".
-        reason: why it was halted.
+        status: "running" (or interrupted), "done", or "halted" or "failed" for good.
+        reason: why it was halted or failed.
         created: when it began, UTC.
         incidents: how many refusals the table of incidents adds up to.
     """
@@ -108,24 +113,31 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One round as its bytes."""
+    """One round as its bytes.
+
+    Attributes:
+        k: the round.
+        price: the prices after it.
+        release: whole numbers on the grid, or the floats of a simulation.
+        digest: names the history up to here.
+        held: agents whose last words counted again, from 1.
+        said: what every party said, None once it is erased.
+    """
 
     k: int
-    mu: bytes
-    y: bytes
+    price: bytes
     release: bytes
-    carried: bytes
     digest: bytes
     held: bytes
-    x: bytes | None
+    said: bytes | None
 
     @property
     def seal(self) -> bytes:
-        """The row's checksum, without the states."""
-        return seal(self.k, self.mu, self.y, self.release, self.carried, self.digest, self.held)
+        """The row's checksum, without what was said."""
+        return seal(self.k, self.price, self.release, self.digest, self.held)
 
 
-def connect(path: Path, run: Run, *, keep_states: bool) -> sqlite3.Connection:
+def connect(path: Path, run: Run, *, keep: bool) -> sqlite3.Connection:
     """Open a store's database, or make one for this run if the file is missing or empty.
 
     Raises:
@@ -141,7 +153,7 @@ def connect(path: Path, run: Run, *, keep_states: bool) -> sqlite3.Connection:
         check(database, path)
         for pragma in ("temp_store = MEMORY", "synchronous = FULL", "secure_delete = ON"):
             database.execute(f"PRAGMA {pragma}")
-        if not keep_states:
+        if not keep:
             database.execute(ERASE)
     except sqlite3.Error as error:
         database.close()
@@ -197,7 +209,7 @@ def read_run(database: sqlite3.Connection, path: Path) -> Run:
         raise trouble(path, error) from None
     if len(values) != 1:
         raise damaged(path, "it must hold one run")
-    run_id, config, status, reason, created, incidents, mark, x, x_mark = values[0]
+    run_id, config, status, reason, created, incidents, mark = values[0]
     try:
         run = Run(
             run_id=run_id,
@@ -207,7 +219,7 @@ def read_run(database: sqlite3.Connection, path: Path) -> Run:
             created=created,
             incidents=incidents,
         )
-        whole = run.seal == mark and _states_whole(x, x_mark)
+        whole = run.seal == mark
     except (AttributeError, TypeError):  # a damaged header gives values of other kinds
         whole = False
     if not whole:
@@ -225,10 +237,10 @@ def read_rounds(database: sqlite3.Connection, path: Path, where: str = "") -> It
     """
     try:
         for values in database.execute(f"{_ROUNDS} {where} ORDER BY k"):
-            *own, mark, x, x_mark = values
-            row = Row(**dict(zip(Row.__struct_fields__, [*own, x], strict=True)))
+            *own, mark, said, said_mark = values
+            row = Row(**dict(zip(Row.__struct_fields__, [*own, said], strict=True)))
             try:
-                whole = row.seal == mark and _states_whole(x, x_mark)
+                whole = row.seal == mark and _whole(said, said_mark)
             except (AttributeError, TypeError, OverflowError):
                 whole = False
             if not whole:
@@ -236,6 +248,31 @@ def read_rounds(database: sqlite3.Connection, path: Path, where: str = "") -> It
             yield row
     except sqlite3.Error as error:
         raise trouble(path, error) from None
+
+
+def read_parties(database: sqlite3.Connection, path: Path) -> dict[int, tuple[int, ...]]:
+    """Return who has spoken together, by number, or refuse what is not as it was written."""
+    found = {}
+    try:
+        for number, agents, mark in database.execute("SELECT number, agents, seal FROM parties"):
+            if not isinstance(agents, bytes) or seal(number, agents) != mark:
+                raise damaged(path, f"party {number} is not as it was written")
+            found[number] = struct.unpack(f"<{len(agents) // 8}q", agents)
+    except sqlite3.Error as error:
+        raise trouble(path, error) from None
+    return found
+
+
+def read_said(
+    row: Row, parties: Mapping[int, tuple[int, ...]], path: Path
+) -> tuple[tuple[tuple[int, ...], bytes], ...]:
+    """Return who spoke in a round and what they said; nothing once it is erased."""
+    if row.said is None:
+        return ()
+    try:
+        return tuple((parties[number], data) for number, data in _said.decode(row.said))
+    except (KeyError, msgspec.DecodeError):
+        raise damaged(path, f"a party of round {row.k} is missing") from None
 
 
 def read_refusals(database: sqlite3.Connection, path: Path, run: Run) -> dict[str, int]:
@@ -258,11 +295,14 @@ def verify(database: sqlite3.Connection, path: Path, run: Run) -> Row | None:
     previous, last = run.first_digest, None
     for row in read_rounds(database, path):
         after = 1 if last is None else last.k + 1
-        if row.k != after or row.digest != next_digest(previous, row.k, row.mu, row.release):
+        if row.k != after or row.digest != next_digest(previous, row.k, row.price, row.release):
             raise damaged(path, f"round {after} does not follow from the round before")
         previous, last = row.digest, row
-    if last is not None and last.x is None:
-        raise damaged(path, "the states of the last round are missing")
+    if last is not None and last.said is None and run.status == "running":
+        raise damaged(path, "what was said in the last round is missing")
+    parties = read_parties(database, path)
+    if last is not None:
+        read_said(last, parties, path)
     read_refusals(database, path, run)
     return last
 
@@ -286,8 +326,8 @@ def trouble(path: Path, error: sqlite3.Error) -> NetworkError:
     return DiskError(f"{path} cannot be read or written now ({error}); nothing was sent")
 
 
-def _states_whole(x: bytes | None, mark: bytes | None) -> bool:
-    return mark is None if x is None else seal(x) == mark
+def _whole(said: bytes | None, mark: bytes | None) -> bool:
+    return mark is None if said is None else seal(said) == mark
 
 
 def _create(database: sqlite3.Connection, run: Run) -> None:
@@ -298,7 +338,7 @@ def _create(database: sqlite3.Connection, run: Run) -> None:
     for table in TABLES:
         database.execute(table)
     database.execute(
-        "INSERT INTO run VALUES (1, ?, '', 'running', '', ?, 0, ?, NULL, NULL)",
+        "INSERT INTO run VALUES (1, ?, '', 'running', '', ?, 0, ?)",
         (run.run_id, run.created, run.seal),
     )
     database.execute("COMMIT")

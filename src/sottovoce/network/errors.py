@@ -20,6 +20,23 @@ class HaltedError(NetworkError):
     """The run was halted for good."""
 
 
+@final
+class DivergedError(NetworkError):
+    """The prices ran away: the run has failed for good.
+
+    Attributes:
+        k: the round.
+    """
+
+    def __init__(self, k: int) -> None:
+        super().__init__(
+            f"prices must stay bounded, but ran away in round {k:,}: the run has failed, and "
+            "nothing of this round was sent; start a new run with a new store, which spends "
+            "privacy anew"
+        )
+        self.k = k
+
+
 class IdentityError(NetworkError):
     """A key, certificate or revocation list is missing or wrong."""
 

@@ -1,12 +1,13 @@
-"""What an agent sends in a round in which its own code fails: never nothing.
+"""What an agent goes on with where its own code fails: it never falls silent.
 
 An agent that stopped there would stop the run, and tell everybody that its state is one at which
-its code fails. What it sends instead is part of its behaviour, to which adjacency refers:
+its code fails. What it takes for its state instead, and contributes or sends as such, is part of
+its behaviour, of which the plan says what is hidden:
 
-    per-round, everything    what it sent before: in rounds that fail under two adjacent behaviours
-                             it differs no more than then
-    trajectory               the middle of its bounds, which is public: a repeated difference would
-                             count again, this one is none
+    offset, everything    the state before: in rounds that fail under two behaviours that must look
+                          alike it differs no more than then
+    trajectory            the middle of its bounds, which is public: a repeated difference would
+                          count again, this one is none
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.network.protocol.box import middle
+from sottovoce.privacy.hide import Everything, Offset
 from sottovoce.problem.agents import Array
 
-REPEATING: Final = frozenset({"per-round", "everything"})
-"""Adjacencies under which a state may count in more than one round."""
+REPEATING: Final = frozenset({Offset.kind, Everything.kind})
+"""What is hidden where a state may count in more than one round."""
 
 
 @final
@@ -32,7 +34,8 @@ class Fallback:
         sizes: how many numbers each agent's state has.
         lower: bounds from the cloud, one after the other.
         upper: likewise.
-        promise: of the run's configuration; where it names no adjacency, nothing is repeated.
+        promise: of the run's configuration; where it does not say what is hidden, nothing is
+            repeated.
     """
 
     def __init__(
@@ -40,18 +43,18 @@ class Fallback:
     ) -> None:
         self._owner = np.repeat(np.arange(len(sizes)), sizes)
         self._middle = middle(lower, upper)
-        self._repeats = promise.get("adjacency") in REPEATING
+        self._repeats = promise.get("hide") in REPEATING
 
     def failed(self, x: Array) -> NDArray[np.int64]:
         """The places, from 0, of the agents whose step is not finite."""
         return np.unique(self._owner[~np.isfinite(x)])
 
     def state(self, x: Array, before: Array) -> Array:
-        """The state to send: x, and for agents that failed what they send instead.
+        """x, and for agents that failed what they take for their state instead.
 
         Args:
-            x: x(k+1) as the step gave it.
-            before: x(k), what was sent last.
+            x: x(k+1) as the round gave it.
+            before: x(k).
         """
         return self.kept(x, x, before if self._repeats else self._middle)
 

@@ -1,6 +1,6 @@
 """Figures for Prometheus in its text format, version 0.0.4.
 
-None depends on a state, but for the count of clipped ones, which honest agents leave at 0.
+None depends on a state, but for the count of clipped contributions, which honest agents leave at 0.
 """
 
 from __future__ import annotations

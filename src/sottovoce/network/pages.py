@@ -26,7 +26,7 @@ class Facts:
         rounds: rounds of the whole run.
         connected: agents connected now.
         agents: agents of the problem.
-        mu: the latest multipliers, which every agent gets.
+        price: the answer so far, averaged prices or the latest, which every agent gets.
         gdp_mu: Gaussian-DP parameter of the run for its worst agent.
         troubles: what is wrong; nothing if the cloud is healthy.
         unreadable: how often the revocation list could not be read.
@@ -42,7 +42,7 @@ class Facts:
     rounds: int
     connected: int
     agents: int
-    mu: tuple[float, ...]
+    price: tuple[float, ...]
     gdp_mu: float
     troubles: tuple[Trouble, ...]
     unreadable: int

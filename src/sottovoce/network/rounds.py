@@ -1,106 +1,190 @@
-"""One round of the cloud: evaluate, release, step. The only place where raw values become noise."""
+"""One round of the cloud: add up, release, step. The only place where raw values become noise."""
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Sequence
+from typing import Any, Protocol, final
 
 import numpy as np
+from msgspec.structs import replace
 
-from sottovoce.algorithm.algorithm import Algorithm, cloud_rows
-from sottovoce.certify.gradients import coupled_rows
-from sottovoce.errors import InputError, PrivacyError
-from sottovoce.network.outputs import Outputs
-from sottovoce.network.protocol.actions import Record
-from sottovoce.network.protocol.codec import pack
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.errors import InputError
+from sottovoce.network.paper_outputs import PaperOutputs
+from sottovoce.network.protocol.actions import Part, Party, Record
+from sottovoce.network.protocol.codec import Integers, pack, unpack
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.schedule import Schedule
+from sottovoce.network.turns import turns_of
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
+from sottovoce.privacy.sampler import Released, Sampler, SecureSampler, grid_of
 from sottovoce.problem.agents import Array, lower_bounds
+from sottovoce.problem.numeric import Rows
+
+
+class _Release(Protocol):
+    """What agents said, turned into what is released, and that into what the cloud steps with."""
+
+    def release(self, parts: Sequence[Part], sampler: Sampler) -> Released:
+        """Add noise to what was said."""
+
+    def outputs(self, values: Array) -> tuple[Array, Array]:
+        """Return the sums, or values of all constraints, and the gradient entries."""
 
 
 @final
 class Rounds:
-    """Turns the states of a round into the record that is committed and sent.
+    """Turns what was said in a round into the record that is committed and sent.
 
-    ``y = (g(x(k)), dg/dx (x(k))) + w(k)`` and ``mu(k+1) = cloud_step(mu(k), y_g)``.
+    ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; with the paper's release
+    ``y = (g(x(k)), dg/dx (x(k))) + w(k)``.
 
     Args:
         plan: the noise.
         algorithm: gives the cloud's step.
-        sampler: adds the noise; one output per noisy row of g, then one per gradient entry.
+        sampler: adds the noise; one output per noisy output of the plan, in order.
         rounds: T.
     """
 
     def __init__(
         self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler, rounds: int
     ) -> None:
-        self._outputs = Outputs(plan)
+        self._turns = turns_of(plan, algorithm, rounds)
+        self._release: _Release = _States(plan) if plan.method == "paper" else _Sums(plan)
         self._sampler = sampler
-        self._algorithm = algorithm
-        self._schedule = Schedule(algorithm, rounds)
-        self._noisy = np.flatnonzero(plan.sigma_g > 0)
-        self._row_facts = {"sigma": plan.sigma_g, "coupled": coupled_rows(plan.cloud)}
-        # Rows that no agent moves are public: taken at a public point, they cannot leak a state.
-        corner = lower_bounds(plan.domain)
-        self._public, _ = self._outputs(corner)
+        self._grid = grid_of(noisy_sigma(plan))
         self.prepare()
 
     def prepare(self) -> None:
-        """Draw the next round's noise while nobody knows its states yet."""
+        """Draw the next round's noise while nobody knows what will be said in it."""
         if isinstance(self._sampler, SecureSampler):
             self._sampler.refill(releases=1)
 
+    def restart(self) -> None:
+        """Begin another run, from round 1."""
+        self._turns.restart()
+
     def play(
-        self, k: int, x: Array, carried: Array, previous: bytes, held: frozenset[int]
+        self, k: int, parts: tuple[Part, ...], previous: bytes, held: frozenset[int]
     ) -> tuple[Record, Released]:
         """Return round k and what was released in it.
 
         Args:
-            k: the round.
-            x: x(k), inside the domain.
-            carried: what the round before left, see ``first_carried``.
+            k: the round, the one after the last that was played or replayed.
+            parts: what was said, each part within its range, of every agent once.
             previous: digest(k-1).
-            held: agents held at their last state.
+            held: agents whose last words counted again, from 1.
 
         Raises:
-            PrivacyError: if an output is not finite; nothing is released then.
+            PrivacyError: an output is not finite; nothing is released then.
+            DivergedError: the prices ran away; nothing may be released then.
         """
-        g, entries = self._outputs(x)
-        released = self._sampler.release(np.concatenate([g[self._noisy], entries]))
-        y_g = self._public.copy()
-        y_g[self._noisy] = released.values[: self._noisy.size]
-        after = self._stepped(k, y_g, carried.reshape(-1, y_g.size))
-        mu = after[: y_g.size] if self._algorithm.thinks else carried[: y_g.size]
-        record = Record(
+        released = self._release.release(parts, self._sampler)
+        record = self._stepped(k, released.values, release_bytes(released), previous)
+        return replace(record, parts=parts, held=held), released
+
+    def replay(self, k: int, release: bytes, *, secure: bool, previous: bytes) -> Record:
+        """Take the step of a round that was released before, and return it without its parts.
+
+        Args:
+            k: the round.
+            release: as it was stored.
+            secure: whether it is whole numbers, or the floats of a simulation.
+            previous: digest(k-1).
+        """
+        values = np.frombuffer(release, "<i8") * self._grid if secure else unpack(release)
+        return self._stepped(k, values, release, previous)
+
+    def _stepped(self, k: int, values: Array, release: bytes, previous: bytes) -> Record:
+        y, entries = self._release.outputs(values)
+        told = self._turns.take(k, y)
+        price = self._turns.price
+        return Record(
             k=k,
-            x=x,
-            mu=mu,
-            y=released.values[self._noisy.size :],
-            carried=after,
-            digest=next_digest(previous, k, pack(mu), release_bytes(released)),
-            held=held,
+            parts=(),
+            told=told,
+            price=price,
+            answer=self._turns.answer,
+            y=entries,
+            digest=next_digest(previous, k, pack(price), release),
         )
-        return record, released
-
-    def _stepped(self, k: int, y_g: Array, before: Array) -> Array:
-        mu, memory = cloud_rows(
-            self._algorithm, self._schedule[k], before[0], before[1:], y_g, **self._row_facts
-        )
-        after = np.concatenate([mu, *memory])
-        if not np.isfinite(after[: y_g.size]).all():
-            raise PrivacyError("the multipliers are no longer finite: the steps are too long")
-        return after
 
 
-def first_carried(algorithm: Algorithm, rows: int) -> Array:
-    """Return what the cloud carries into round 1, m numbers at a time.
+@final
+class _Sums:
+    """Contributions: whole numbers, added up without an error."""
 
-    mu comes first, then the algorithm's memory, whose last part is the answer if it has one: so
-    the first m numbers are the multipliers and the last m the answer.
+    def __init__(self, plan: NoisePlan) -> None:
+        sigma = plan.sigma
+        self._totals = Totals(plan)
+        self._noisy = np.flatnonzero(sigma > 0)
+        # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
+        rows = Rows(plan.cloud, plan.cloud.sums.families)
+        self._public = rows.values(lower_bounds(plan.domain))
+
+    def release(self, parts: Sequence[Part], sampler: Sampler) -> Released:
+        return sampler.release_multiples(self._totals(parts)[self._noisy])
+
+    def outputs(self, values: Array) -> tuple[Array, Array]:
+        y = self._public.copy()
+        y[self._noisy] = values
+        return y, np.zeros(0)
+
+
+@final
+class _States:
+    """The paper's release: states, from which the cloud works out values and gradients."""
+
+    def __init__(self, plan: NoisePlan) -> None:
+        self._outputs = PaperOutputs(plan)
+        self._size = plan.cloud.size
+        values = [o for o in plan.outputs if o.kind == "value"]
+        self._noisy = np.array([o.row for o in values if o.sigma > 0], dtype=np.int64)
+        self._public, _ = self._outputs(lower_bounds(plan.domain))
+
+    def release(self, parts: Sequence[Part], sampler: Sampler) -> Released:
+        g, entries = self._outputs(states_of(parts, self._size))
+        return sampler.release(np.concatenate([g[self._noisy], entries]))
+
+    def outputs(self, values: Array) -> tuple[Array, Array]:
+        y = self._public.copy()
+        y[self._noisy] = values[: self._noisy.size]
+        return y, values[self._noisy.size :]
+
+
+@final
+class Totals:
+    """Adds up the contributions of all parties: ``parts -> one whole number per sum``.
+
+    No overflow: the plan certifies that all agents together stay below 2^51 steps, and what a
+    party says is kept in its range.
+
+    Args:
+        plan: knows how many sums there are.
     """
-    mu = np.zeros(rows)
-    return np.concatenate([mu, *algorithm.start(mu)])
+
+    def __init__(self, plan: NoisePlan) -> None:
+        self._sums = plan.cloud.sums.count
+        self._parties: list[Party] = []
+        self._index: Integers = np.zeros(0, dtype=np.int64)
+
+    def __call__(self, parts: Sequence[Part]) -> Integers:
+        """Return the sums, in steps of their grids; 0 for sums without noise."""
+        parties = [part.party for part in parts]
+        if parties != self._parties:
+            self._index = np.concatenate([party.sums for party in parties])
+            self._parties = parties
+        total = np.zeros(self._sums, dtype=np.int64)
+        said = np.frombuffer(b"".join([part.data for part in parts]), dtype="<i8")
+        np.add.at(total, self._index, said)
+        return total
+
+
+def states_of(parts: Sequence[Part], size: int) -> Array:
+    """Return the states of all agents, from parts of the paper's release."""
+    x = np.empty(size)
+    for part in parts:
+        x[part.party.columns] = unpack(part.data)
+    return x
 
 
 def release_bytes(released: Released) -> bytes:
@@ -116,12 +200,12 @@ def deployed_sampler(plan: NoisePlan) -> Sampler:
 
 
 def noisy_sigma(plan: NoisePlan) -> Any:
-    """Return the sigma of every output in the order of a release.
+    """Return the sigma of every noisy output, in the order of a release.
 
     Raises:
         InputError: if the plan releases nothing with noise.
     """
-    sigma = np.concatenate([plan.sigma_g[plan.sigma_g > 0], plan.gradient_sigma])
+    sigma = plan.sigma[plan.sigma > 0]
     if sigma.size == 0:
         raise InputError("plan must add noise to at least one output, got a plan without any")
     return sigma

@@ -13,9 +13,9 @@ from sottovoce.network.lock import own
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.slots import Slots
 
-_MAGIC: Final = b"svagent3"
+_MAGIC: Final = b"svagent4"
 
-_decoder = msgspec.msgpack.Decoder(tuple[bytes, int, bytes, bytes, bytes])
+_decoder = msgspec.msgpack.Decoder(tuple[bytes, int, bytes, bytes, bytes, bytes])
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -26,6 +26,7 @@ class Saved:
     Args:
         path: the file, created if missing.
         start: what to begin with if nothing was saved.
+        sums: how many whole numbers a contribution has at most.
 
     Raises:
         BusyError: another process of this agent is running.
@@ -33,12 +34,13 @@ class Saved:
         NetworkError: the file is something else, or damaged beyond both slots.
     """
 
-    def __init__(self, path: str | os.PathLike[str], start: Memory) -> None:
+    def __init__(self, path: str | os.PathLike[str], start: Memory, *, sums: int) -> None:
         self.path = Path(path).resolve()
         self._lock = own(self.path, owner="agent")
         try:
             # Room for everything in a memory that is not yet known to the first one.
-            self._slots = Slots(self.path, _MAGIC, 256 + 2 * len(start.x))
+            size = len(start.x)
+            self._slots = Slots(self.path, _MAGIC, 256 + 2 * size + max(8 * sums, size))
         except BaseException:
             self._lock.close()
             raise
@@ -54,7 +56,7 @@ class Saved:
         Raises:
             DiskError: the disk is full or failing; what was saved before is still there.
         """
-        values = (memory.config, memory.round, memory.receipt, memory.x, memory.answer)
+        values = (memory.config, memory.round, memory.receipt, memory.x, memory.answer, memory.sent)
         self._slots.write(memory.round, _encoder.encode(values))
         self.memory = memory
 
@@ -65,8 +67,8 @@ class Saved:
 
     def _load(self, start: Memory) -> Memory:
         found = [
-            Memory(config=config, round=k, receipt=receipt, x=x, answer=answer)
-            for config, k, receipt, x, answer in map(_decoder.decode, self._slots.bodies())
+            Memory(config=config, round=k, receipt=receipt, x=x, answer=answer, sent=sent)
+            for config, k, receipt, x, answer, sent in map(_decoder.decode, self._slots.bodies())
         ]
         if not found and not self._slots.empty:
             raise NetworkError(f"{self.path} is not an agent's saved state, or is damaged")

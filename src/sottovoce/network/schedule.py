@@ -1,4 +1,4 @@
-"""An algorithm's numbers, round by round."""
+"""An algorithm's numbers, round by round, worked out ahead: many cost hardly more than one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from typing import Final, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import GradientSteps, PriceRounds
 
 _AHEAD: Final = 256
 
 
 @final
 class Schedule:
-    """``k -> algorithm.schedule(k, rounds)``, worked out ahead: many cost hardly more than one."""
+    """``k -> algorithm.schedule(k, rounds)`` of gradient steps."""
 
-    def __init__(self, algorithm: Algorithm, rounds: int) -> None:
+    def __init__(self, algorithm: GradientSteps, rounds: int) -> None:
         self._algorithm, self._rounds = algorithm, rounds
         self._first = 0
         self._rows: list[list[float]] = []
-        self._share = algorithm.scalars.index("share") if "share" in algorithm.scalars else None
 
     def __getitem__(self, k: int) -> list[float]:
         """The numbers of round k, in the order of ``algorithm.scalars``."""
@@ -29,6 +28,20 @@ class Schedule:
             self._first, self._rows = k, rows.tolist()
         return self._rows[k - self._first]
 
-    def share(self, k: int) -> float:
-        """The weight of round k in the answer's average; 1 if the answer is the last iterate."""
-        return 1.0 if self._share is None else self[k][self._share]
+
+@final
+class Shares:
+    """The weight of every round in the answer's average; a network's releases are noisy."""
+
+    def __init__(self, algorithm: PriceRounds, rounds: int) -> None:
+        self._algorithm, self._rounds = algorithm, rounds
+        self._first = 0
+        self._shares: list[float] = []
+
+    def __getitem__(self, k: int) -> float:
+        """The weight of round k."""
+        if not self._first <= k < self._first + len(self._shares):
+            ahead = np.arange(k, k + _AHEAD)
+            self._first = k
+            self._shares = self._algorithm.share(ahead, self._rounds, noisy=True).tolist()
+        return self._shares[k - self._first]

@@ -6,16 +6,19 @@ import math
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.config import Noise, RunConfig, describe
-from sottovoce.network.errors import IdentityError
-from sottovoce.network.protocol.actions import Setup
-from sottovoce.network.rounds import first_carried
+from sottovoce.network.errors import IdentityError, StoreError
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Record, Setup
+from sottovoce.network.protocol.codec import pack
+from sottovoce.network.rounds import Rounds
 from sottovoce.network.store import Store
+from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.problem.agents import lower_bounds, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
 
 
@@ -24,20 +27,19 @@ def make_config(
 ) -> RunConfig:
     """Return the configuration of a run under a plan."""
     worst = plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
-    parts = (plan.sigma_g, plan.gradient_rows, plan.gradient_columns, plan.gradient_sigma,
-             plan.gradient_slope)  # fmt: skip
+    outputs = [(o.kind, o.row, o.column, o.sigma) for o in plan.outputs]
     return RunConfig(
         run_id=run_id,
         problem=plan.fingerprint,
-        plan=fingerprint(*parts, plan.gdp_mu, plan.domain),
+        plan=fingerprint(outputs, plan.gdp_mu, plan.domain),
         algorithm=describe(algorithm),
         rounds=rounds,
         noise=noise,
         promise={
-            "adjacency": plan.adjacency,
-            "covered_rounds": plan.rounds,
+            "hide": plan.hide.kind,
+            "radius": plan.radius(worst.agent),
+            "rounds": plan.rounds,
             "agent": worst.name,
-            "radius": worst.radius,
             "gdp_mu": worst.gdp_mu,
             "epsilon": worst.epsilon,
             "delta": float(plan.delta[worst.agent - 1]),
@@ -45,24 +47,43 @@ def make_config(
     )
 
 
-def setup_of(
-    plan: NoisePlan, algorithm: Algorithm, config: str, config_hash: bytes, rounds: int
-) -> Setup:
-    """Return what the state machine needs to know of a plan and an algorithm."""
-    dims = np.concatenate([np.full(g.count, g.dim) for g in plan.domain])
+def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:
+    """Return what the state machine needs to know of a run."""
+    states = plan.method == "paper"
     return Setup(
-        config=config,
-        config_hash=config_hash,
-        rounds=rounds,
-        offsets=np.concatenate([[0], np.cumsum(dims)]),
-        lower=lower_bounds(plan.domain),
-        upper=upper_bounds(plan.domain),
-        entry_rows=plan.gradient_rows,
-        entry_columns=plan.gradient_columns,
-        entry_slopes=plan.gradient_slope,
-        rows=plan.cloud.rows,
-        carried=first_carried(algorithm, plan.cloud.rows),
+        config=config.text,
+        config_hash=config.hash,
+        rounds=config.rounds,
+        agents=plan.cloud.agents,
+        states=states,
+        prices=plan.cloud.rows if states else plan.cloud.sums.count,
+        entries=sum(output.kind == "gradient" for output in plan.outputs),
+        party=parties,
     )
+
+
+def resumed(store: Store, rounds: Rounds, setup: Setup, *, secure: bool) -> Record | None:
+    """Take all steps of a store's rounds again, and return the last of them.
+
+    The store keeps releases and prices, not what the algorithm remembers: that is worked out anew,
+    and every price must come out as it was sent.
+
+    Raises:
+        StoreError: a price comes out differently.
+        DivergedError: likewise, beyond all bounds.
+    """
+    previous, last = setup.config_hash, None
+    for row in store.rounds():
+        last = rounds.replay(row.k, row.release, secure=secure, previous=previous)
+        if pack(last.price) != row.price:
+            raise StoreError(
+                f"{store.path} must hold the prices that follow from its releases, got others in "
+                f"round {row.k:,}: it was written by another version of sottovoce or on another "
+                "kind of machine; continue there, or begin a new run with a new store, which "
+                "spends privacy anew"
+            )
+        previous = row.digest
+    return None if last is None else replace(last, **store.said(setup.party))
 
 
 def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float | None) -> None:
@@ -78,12 +99,12 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
         raise InputError("deadline must be given with straggler='hold', and only then")
     if deadline is not None and not (math.isfinite(deadline) and deadline > 0):
         raise InputError(f"deadline must be positive seconds, got deadline={deadline}")
-    if straggler == "hold" and plan.adjacency == "trajectory":
+    if straggler == "hold" and isinstance(plan.hide, Trajectory):
         # A difference of b in one round, used in h more of them, is one of b sqrt(1 + h).
         raise PrivacyError(
-            "straggler must be 'wait' with adjacency='trajectory', got 'hold': a held state "
-            "counts again in every round, so that differences add up to more than the radius; wait "
-            "for stragglers, or plan with adjacency='per-round' or 'everything'"
+            "straggler must be 'wait' to hide a trajectory, got 'hold': what was said counts again "
+            "in every round, so that differences add up to more than the radius; wait for "
+            "stragglers, or plan with sv.Offset(...) or sv.Everything(...)"
         )
     if not plan.certified:
         raise PrivacyError("plan must keep what it promises; an undernoised plan is for study only")
@@ -93,14 +114,14 @@ def check_store(plan: NoisePlan, store: Store) -> None:
     """Refuse to continue a run that held agents under a promise that does not cover it.
 
     Raises:
-        PrivacyError: agents were held, and the plan is for trajectories.
+        PrivacyError: agents were held, and the plan hides a trajectory.
     """
-    if plan.adjacency == "trajectory" and store.has_held():
+    if isinstance(plan.hide, Trajectory) and store.has_held():
         raise PrivacyError(
-            f"a run with adjacency='trajectory' must not have held agents, got {store.path}, where "
-            "some were held at their last state: it released more than it promised and cannot go "
+            f"a run that hides a trajectory must not have held agents, got {store.path}, where "
+            "last words of some counted again: it released more than it promised and cannot go "
             "on; start anew with another store, and wait for stragglers or plan with "
-            "adjacency='per-round' or 'everything'"
+            "sv.Offset(...) or sv.Everything(...)"
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.engine.normals import fill_pairs, stream_seeds
-from sottovoce.privacy.sampler import Released, Sampler
+from sottovoce.privacy.sampler import Integers, Released, Sampler, grid_of
 from sottovoce.problem.agents import Array
 
 
@@ -28,6 +28,10 @@ class EngineSampler(Sampler):
         self._done = done
         self._pairs = (sigma.size + 1) // 2
         self._normals = np.empty(2 * self._pairs)
+
+    def release_multiples(self, multiples: Integers) -> Released:
+        """Return multiples * grid + sigma z, as the engine does with contributions."""
+        return self.release(multiples * grid_of(self._sigma))
 
     def release(self, values: ArrayLike) -> Released:
         """Return values + sigma z with the engine's z of this round."""

@@ -1,11 +1,12 @@
 """The run on disk: every round is here, durably, before a byte of it leaves the cloud.
 
 SQLite in WAL mode with synchronous=FULL: after a crash or a loss of power the store holds exactly
-the rounds that were committed. It also holds the raw states of the last committed round, because a
-repeated message must be told from a conflicting one: mode 0600, and each commit erases the states
-of the round before unless ``keep_states`` asks otherwise. Releases, multipliers and incidents stay.
-On opening it is held against the seals of its rows, and against the mark of how far the run had
-got: a store that is damaged or has lost a round is refused.
+the rounds that were committed. It also holds what agents said in the last committed round, because
+a repeated message must be told from a conflicting one: mode 0600, and each commit erases the round
+before, the end of the run the last one, unless ``keep_states`` asks otherwise. Releases, prices and
+incidents stay; what the algorithm remembers is worked out from them. On opening it is held against
+the seals of its rows, and against the mark of how far the run had got: a store that is damaged or
+has lost a round is refused.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import sqlite3
 import struct
 import time
 import uuid
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-import numpy as np
+import msgspec
 from msgspec.structs import replace
 
 from sottovoce.network.config import RunConfig, read_config
@@ -29,11 +30,11 @@ from sottovoce.network.database import (
     Run,
     Status,
     connect,
-    connect_to_read,
     damaged,
-    read_refusals,
+    read_parties,
     read_rounds,
     read_run,
+    read_said,
     trouble,
     verify,
 )
@@ -41,15 +42,23 @@ from sottovoce.network.errors import HaltedError, StoreError
 from sottovoce.network.incidents import Incidents
 from sottovoce.network.lock import own
 from sottovoce.network.mark import Mark, Reached, mark_of
-from sottovoce.network.protocol.actions import Record
-from sottovoce.network.protocol.codec import Floats, pack, unpack
+from sottovoce.network.protocol.actions import Part, Party, Record
+from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.seal import seal
 from sottovoce.privacy.sampler import Released
 
-INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+PARTY: Final = "INSERT INTO parties VALUES (?, ?, ?)"
+FORGET: Final = """
+UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = (SELECT max(k) FROM rounds)
+"""
+ENDED: Final = {"halted": "was halted", "failed": "has failed"}
 UPDATE: Final = "UPDATE run SET config = ?, status = ?, reason = ?, incidents = ?, seal = ?"
+
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 @final
@@ -58,7 +67,7 @@ class Store:
 
     Args:
         path: the file, created if missing, in a directory that exists on a local disk.
-        keep_states: keep the raw states of every round, for an audit.
+        keep_states: keep what agents said in every round, for an audit.
         new: begin a new run where a store is damaged or has lost rounds; its files are set aside.
 
     Raises:
@@ -73,9 +82,12 @@ class Store:
         # Two names of one file are one store, with one lock and one mark.
         self.path = Path(path).resolve()
         self._waiting = Incidents()
+        self._keep_states = keep_states
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._spoke: dict[int, tuple[Party, int]] = {}  # by the first agent: who spoke last
         self._lock = own(self.path, owner="cloud")
         try:
-            self._open(keep_states=keep_states, new=new)
+            self._open(new=new)
         except BaseException:
             self._lock.close()
             raise
@@ -92,7 +104,7 @@ class Store:
 
     @property
     def reason(self) -> str:
-        """Why it was halted."""
+        """Why it was halted or failed."""
         return self._run.reason
 
     def pin(self, config: RunConfig) -> None:
@@ -100,12 +112,12 @@ class Store:
 
         Raises:
             StoreError: the store belongs to a run with another configuration.
-            HaltedError: the run was halted.
+            HaltedError: the run was halted, or failed.
         """
-        if self.status == "halted":
+        if self.status in ENDED:
             raise HaltedError(
-                f"the run in {self.path} was halted for good: {self.reason}; start a new run with "
-                "a new store, which spends privacy anew"
+                f"the run in {self.path} {ENDED[self.status]} for good: {self.reason}; start a new "
+                "run with a new store, which spends privacy anew"
             )
         if not self._run.config:
             self._write(replace(self._run, config=config.text))
@@ -118,21 +130,18 @@ class Store:
 
     def commit(self, record: Record, released: Released) -> None:
         """Write a round durably; returns only when it is on disk."""
-        row = _row(record, released)
-        values = (
-            row.k,
-            row.x,
-            row.mu,
-            row.y,
-            row.release,
-            row.carried,
-            row.digest,
-            row.held,
-            row.seal,
-            seal(pack(record.x)),
+        said, new = self._numbered(record.parts)
+        row = Row(
+            k=record.k,
+            price=pack(record.price),
+            release=release_bytes(released),
+            digest=record.digest,
+            held=_numbers(sorted(record.held)),
+            said=said,
         )
-        if self._waiting.total:
-            self._write(self._run, values)
+        values = (row.k, row.price, row.release, row.digest, row.held, row.seal, said, seal(said))
+        if new or self._waiting.total:
+            self._write(self._run, values, new)
         else:
             try:
                 # One statement is a transaction by itself, and the cheapest there is.
@@ -142,13 +151,20 @@ class Store:
         self._rounds = record.k
         self._mark.write(Reached(run_id=self.run_id, rounds=record.k, digest=record.digest))
 
-    def finish(self, x: Floats) -> None:
-        """Write the states after the last round."""
-        self._write(replace(self._run, status="done"), x=pack(x))
+    def finish(self) -> None:
+        """The last round was written: nothing that was said is needed any more."""
+        self._write(replace(self._run, status="done"), forget=not self._keep_states)
+
+    def fail(self, reason: str) -> None:
+        """End the run for good, because its prices ran away."""
+        self._end("failed", reason)
 
     def halt(self, reason: str) -> None:
-        """End the run for good."""
-        self._write(replace(self._run, status="halted", reason=reason))
+        """End the run for good, because its store was rolled back."""
+        self._end("halted", reason)
+
+    def _end(self, status: Status, reason: str) -> None:
+        self._write(replace(self._run, status=status, reason=reason), forget=not self._keep_states)
         reached = self._mark.reached
         self._mark.write(replace(reached or Reached(run_id=self.run_id), halted=True))
 
@@ -173,15 +189,31 @@ class Store:
             return row.digest
         raise damaged(self.path, f"round {k} is missing")
 
-    def last(self) -> Record | None:
-        """The last committed round, with its states."""
+    @property
+    def released(self) -> int:
+        """How many rounds it holds."""
+        return self._rounds
+
+    def rounds(self) -> Iterator[Row]:
+        """Yield all rounds, in order."""
+        return read_rounds(self._database, self.path)
+
+    def said(self, party: Callable[[tuple[int, ...]], Party]) -> dict[str, Any]:
+        """Return ``parts`` and ``held`` of the last round; a run that is over keeps no parts.
+
+        Args:
+            party: describes agents that spoke together.
+        """
         for row in read_rounds(self._database, self.path, f"WHERE k = {self._rounds:d}"):
-            return _record(row)
-        return None
+            agents = {number: who for who, number in self._numbers.items()}
+            said = read_said(row, agents, self.path)
+            parts = tuple(Part(party=party(who), data=data) for who, data in said)
+            return {"parts": parts, "held": frozenset(_held(row))}
+        raise damaged(self.path, "it holds no round")
 
     def has_held(self) -> bool:
-        """Whether an agent was held at its last state in some round."""
-        return any(row.held for row in read_rounds(self._database, self.path))
+        """Whether an agent's last words counted again in some round."""
+        return any(row.held for row in self.rounds())
 
     def close(self) -> None:
         """Give the store back."""
@@ -192,14 +224,14 @@ class Store:
             self._mark.close()
             self._lock.close()
 
-    def _open(self, *, keep_states: bool, new: bool) -> None:
+    def _open(self, *, new: bool) -> None:
         try:
-            self._load(keep_states)
+            self._load()
         except StoreError:
             if not (new and mark_of(self.path).exists()):
                 raise  # without a mark it was no store of ours: somebody's file stays where it is
             _set_aside(self.path)
-            self._load(keep_states)
+            self._load()
         else:
             if new and self._run.config:
                 self._database.close()
@@ -209,7 +241,7 @@ class Store:
                     "--new out to go on with it, or choose another file"
                 )
 
-    def _load(self, keep_states: bool) -> None:
+    def _load(self) -> None:
         """Open mark and database, check both, and hold one against the other."""
         with ExitStack() as undo:
             self._mark = Mark(self.path)
@@ -219,11 +251,13 @@ class Store:
                 raise _lost(self.path, reached, 0)
             created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             run = Run(run_id=uuid.uuid4().hex, created=created)
-            self._database = connect(self.path, run, keep_states=keep_states)
+            self._database = connect(self.path, run, keep=self._keep_states)
             undo.callback(self._database.close)
             self._run = read_run(self._database, self.path)
             last = verify(self._database, self.path, self._run)
             self._rounds = 0 if last is None else last.k
+            parties = read_parties(self._database, self.path)
+            self._numbers = {agents: number for number, agents in parties.items()}
             self._compare(reached, last)
             undo.pop_all()
 
@@ -235,166 +269,67 @@ class Store:
                     run_id=self.run_id,
                     rounds=self._rounds,
                     digest=digest,
-                    halted=self.status == "halted",
+                    halted=self.status in ENDED,
                 )
             )
             return
-        forgot = reached.halted and self.status != "halted"
+        forgot = reached.halted and self.status not in ENDED
         if reached.run_id != self.run_id or reached.rounds > self._rounds or forgot:
             raise _lost(self.path, reached, self._rounds)
         if reached.rounds and self.digest(reached.rounds) != reached.digest:
             raise _lost(self.path, reached, reached.rounds - 1)
 
+    def _numbered(self, parts: Sequence[Part]) -> tuple[bytes, list[tuple[int, ...]]]:
+        """Return what was said with the numbers of the parties, and parties without one yet."""
+        said, new = [], []
+        for part in parts:
+            party = part.party
+            known, number = self._spoke.get(party.agents[0], (None, 0))
+            if known is not party:
+                if party.agents not in self._numbers:
+                    self._numbers[party.agents] = len(self._numbers) + 1
+                    new.append(party.agents)
+                number = self._numbers[party.agents]
+                self._spoke[party.agents[0]] = party, number
+            said.append((number, part.data))
+        return _encoder.encode(said), new
+
     def _write(
-        self, run: Run, round_: tuple[object, ...] | None = None, *, x: bytes | None = None
+        self,
+        run: Run,
+        round_: tuple[object, ...] | None = None,
+        parties: Sequence[tuple[int, ...]] = (),
+        *,
+        forget: bool = False,
     ) -> None:
-        """Write the run's row, with a round or the last states, and the incidents that wait."""
+        """Write the run's row, with a round and its new parties, and the incidents that wait."""
         run = replace(run, incidents=run.incidents + self._waiting.total)
         database = self._database
         try:
             with database:
                 database.execute("BEGIN IMMEDIATE")
+                for agents in parties:
+                    number, listed = self._numbers[agents], _numbers(agents)
+                    database.execute(PARTY, (number, listed, seal(number, listed)))
                 if round_ is not None:
                     database.execute(INSERT, round_)
                 self._waiting.write(database)
                 values = (run.config, run.status, run.reason, run.incidents, run.seal)
                 database.execute(UPDATE, values)
-                if x is not None:
-                    database.execute("UPDATE run SET x = ?, x_seal = ?", (x, seal(x)))
+                if forget:
+                    database.execute(FORGET)
         except sqlite3.Error as error:
             raise trouble(self.path, error) from None
         self._run = run
         self._waiting.clear()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What a store says about its run without a single state.
-
-    Attributes:
-        config: the configuration, None before the first start.
-        status: "running" (or interrupted), "done" or "halted".
-        reason: why it was halted.
-        rounds: rounds released so far.
-        mu: the answer so far: averaged multipliers, or the latest.
-        held: agent-rounds in which an agent was held at its last state.
-        incidents: how many refusals per code.
-        created: when the run began, UTC.
-    """
-
-    config: RunConfig | None
-    status: Status
-    reason: str
-    rounds: int
-    mu: tuple[float, ...]
-    held: int
-    incidents: dict[str, int]
-    created: str
+def _numbers(values: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(values)}q", *values)
 
 
-def summarise(path: str | os.PathLike[str]) -> Summary:
-    """Read a store's summary; a cloud may be writing to it meanwhile.
-
-    Raises:
-        StoreError: it is not a store, or damaged.
-    """
-    file = Path(path)
-    database = connect_to_read(file)
-    try:
-        database.execute("BEGIN")  # one moment of the run, however it goes on
-        run = read_run(database, file)
-        held, last = 0, None
-        for row in read_rounds(database, file):
-            held += len(row.held) // 8
-            last = row
-        incidents = read_refusals(database, file, run)
-    except sqlite3.Error as error:
-        raise trouble(file, error) from None
-    finally:
-        database.close()
-    return Summary(
-        config=read_config(run.config) if run.config else None,
-        status=run.status,
-        reason=run.reason,
-        rounds=0 if last is None else last.k,
-        mu=() if last is None else tuple(_answer(last).tolist()),
-        held=held,
-        incidents=incidents,
-        created=run.created,
-    )
-
-
-def multipliers(path: str | os.PathLike[str]) -> Floats:
-    """Return the answer's multipliers after each round of a store, one row per round."""
-    file = Path(path)
-    database = connect_to_read(file)
-    try:
-        return np.array([_answer(row) for row in read_rounds(database, file)])
-    finally:
-        database.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Transcript:
-    """All rounds of a store, for an audit; the states are as private as the store itself.
-
-    Attributes:
-        config: the configuration, None before the first start.
-        states: x(k), one row per round; None if the states of some round were not kept.
-        multiples: the released integers, one row per round.
-    """
-
-    config: RunConfig | None
-    states: Floats | None
-    multiples: Any
-
-
-def transcript(path: str | os.PathLike[str]) -> Transcript:
-    """Read every round of a store.
-
-    Raises:
-        StoreError: it is not a store, or damaged.
-    """
-    file = Path(path)
-    database = connect_to_read(file)
-    try:
-        database.execute("BEGIN")
-        run = read_run(database, file)
-        rows = list(read_rounds(database, file))
-    except sqlite3.Error as error:
-        raise trouble(file, error) from None
-    finally:
-        database.close()
-    kept = [unpack(row.x) for row in rows if row.x is not None]
-    return Transcript(
-        config=read_config(run.config) if run.config else None,
-        states=np.array(kept) if rows and len(kept) == len(rows) else None,
-        multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),
-    )
-
-
-def _answer(row: Row) -> Floats:
-    return unpack(row.carried[-len(row.mu) :])
-
-
-def _row(record: Record, released: Released) -> Row:
-    return Row(
-        k=record.k,
-        x=pack(record.x),
-        mu=pack(record.mu),
-        y=pack(record.y),
-        release=release_bytes(released),
-        carried=pack(record.carried),
-        digest=record.digest,
-        held=struct.pack(f"<{len(record.held)}q", *sorted(record.held)),
-    )
-
-
-def _record(row: Row) -> Record:
-    assert row.x is not None  # noqa: S101  opening has looked
-    x, mu, y, carried = (unpack(part) for part in (row.x, row.mu, row.y, row.carried))
-    held = frozenset(np.frombuffer(row.held, dtype="<i8").tolist())
-    return Record(k=row.k, x=x, mu=mu, y=y, carried=carried, digest=row.digest, held=held)
+def _held(row: Row) -> tuple[int, ...]:
+    return struct.unpack(f"<{len(row.held) // 8}q", row.held)
 
 
 def _has_content(path: Path) -> bool:
@@ -402,7 +337,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _lost(path: Path, reached: Reached, rounds: int) -> StoreError:
-    was = "halted" if reached.halted else f"at round {reached.rounds:,}"
+    was = "halted for good" if reached.halted else f"at round {reached.rounds:,}"
     return StoreError(
         f"{path} must hold run {reached.run_id}, which was {was}, got a store that has lost it "
         f"after round {rounds:,}: put the lost files back, or say --new to begin a new run, which "

@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from sottovoce.network.protocol.codec import Floats
+from sottovoce.network.protocol.box import Box, Range
+from sottovoce.network.protocol.codec import Floats, Integers
 from sottovoce.network.protocol.messages import Code, FromCloud
+
+
+class Party(Struct, frozen=True, kw_only=True, eq=False):
+    """Agents that one connection speaks for: an agent alone, or those of a gateway.
+
+    Attributes:
+        agents: their numbers, from 1, increasing.
+        places: the same from 0, a slice where they follow each other.
+        lower: lower bounds of their states, one after the other.
+        upper: upper bounds.
+        sums: the noisy sums, from 0, that they take part in; a slice where it can be.
+        grid: the grid step of each of them.
+        least: the least they can contribute together, in steps.
+        most: the largest.
+        range: what may be in a message of theirs: contributions, or states with the paper's
+            release.
+        columns: where their states lie among those of all agents.
+        owners: with states, whose each of them is, from 1; None with contributions.
+        entries: which of the released gradient entries are theirs.
+        rows: the constraint of each of these entries.
+        entry_columns: the component of the party's state vector.
+    """
+
+    agents: tuple[int, ...]
+    places: slice | Any
+    lower: Floats
+    upper: Floats
+    sums: Integers
+    grid: Floats
+    least: Integers
+    most: Integers
+    range: Box | Range
+    columns: slice | Any
+    owners: Integers | None
+    entries: Integers
+    rows: Integers
+    entry_columns: Integers
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """What a party said in a round, within its range; never sent to anybody."""
+
+    party: Party
+    data: bytes
 
 
 class Record(Struct, frozen=True, kw_only=True, eq=False):
@@ -15,20 +61,21 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
 
     Attributes:
         k: the round.
-        x: x(k), the states of all agents; never sent to anybody.
-        mu: the multipliers sent with the round: mu(k+1) to agents that think, mu(k) to others.
+        parts: what was said in it.
+        told: the prices that its message carries: lambda(k+1), or mu(k) with the paper's steps.
+        price: lambda(k+1), or mu(k+1).
+        answer: the prices to report after it: averaged, or the last.
         y: the released gradient entries, in the plan's order.
-        carried: what the cloud carries to the next round, m numbers at a time: mu(k+1) first, the
-            answer so far last.
         digest: names the history up to here.
-        held: which agents were held at their last state, from 0.
+        held: agents for whom their last words counted again, from 1.
     """
 
     k: int
-    x: Floats
-    mu: Floats
+    parts: tuple[Part, ...]
+    told: Floats
+    price: Floats
+    answer: Floats
     y: Floats
-    carried: Floats
     digest: bytes
     held: frozenset[int] = frozenset()
 
@@ -40,27 +87,21 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
         config: the configuration as canonical JSON.
         config_hash: its SHA-256.
         rounds: how many rounds will be released, T.
-        offsets: agent i's states are the components ``offsets[i]:offsets[i+1]``.
-        lower: lower bounds of all states.
-        upper: upper bounds.
-        entry_rows: the constraint of each released gradient entry.
-        entry_columns: its component of the state vector.
-        entry_slopes: how fast it can change when all agents move.
-        rows: the number of constraints m.
-        carried: what the cloud carries into round 1.
+        agents: the number of agents n.
+        states: whether agents send states, for the paper's release, in place of contributions.
+        prices: how many prices a round carries.
+        entries: how many gradient entries a round releases.
+        party: describes agents that share a connection.
     """
 
     config: str
     config_hash: bytes
     rounds: int
-    offsets: Any
-    lower: Floats
-    upper: Floats
-    entry_rows: Any
-    entry_columns: Any
-    entry_slopes: Floats
-    rows: int
-    carried: Floats
+    agents: int
+    states: bool
+    prices: int
+    entries: int
+    party: Callable[[tuple[int, ...]], Party]
 
 
 class Send(Struct, frozen=True, kw_only=True):
@@ -78,13 +119,10 @@ class Close(Struct, frozen=True, kw_only=True):
 
 
 class Commit(Struct, frozen=True, kw_only=True, eq=False):
-    """All states of round k are in: release, commit, and answer with ``committed``.
-
-    After the last round there is nothing to release: commit the states and call ``finished``.
-    """
+    """Everybody has spoken in round k: release, commit, and answer with ``committed``."""
 
     k: int
-    x: Floats
+    parts: tuple[Part, ...]
     held: frozenset[int]
 
 

@@ -2,14 +2,16 @@
 
     phase      event     next phase
     OFFLINE    connected GREETING    hello is sent
-    GREETING   Welcome   WAITING     the run is the right one; send the state if it is wanted
+    GREETING   Welcome   JOINING     the run is the right one: what would the agent contribute?
+    JOINING    joined    WAITING     save, then send it if it is wanted
     WAITING    Round     THINKING    the agent takes its step at home
-    THINKING   stepped   WAITING     save, then send the new state
+    THINKING   stepped   WAITING     save, then send what comes of it
     WAITING    Done      DONE
     any        lost      OFFLINE     connect again, unless DONE or STOPPED
     any        lasting refusal, or a cloud that contradicts itself    STOPPED
 
-A gateway is one machine for all its agents; their states lie one after the other in x.
+A gateway is one machine for all its agents: their states lie one after the other in x, and their
+contributions are added up.
 """
 
 from __future__ import annotations
@@ -23,13 +25,22 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sottovoce.network.protocol.box import finite, nonnegative
-from sottovoce.network.protocol.codec import Floats, MalformedError, pack, unpack
+from sottovoce.network.protocol.box import finite, nonnegative, positive
+from sottovoce.network.protocol.codec import (
+    Floats,
+    Integers,
+    MalformedError,
+    pack,
+    pack_whole,
+    unpack,
+    unpack_whole,
+)
 from sottovoce.network.protocol.messages import (
     LASTING,
     RECEIPT,
     VERSION,
     Code,
+    Contribution,
     Done,
     Error,
     FromAgent,
@@ -46,6 +57,7 @@ class Phase(IntEnum):
 
     OFFLINE = auto()
     GREETING = auto()
+    JOINING = auto()
     WAITING = auto()
     THINKING = auto()
     DONE = auto()
@@ -61,6 +73,8 @@ class Memory(Struct, frozen=True, kw_only=True):
         receipt: that round's receipt.
         x: x(k+1), as little-endian float64 bytes.
         answer: the answer so far, likewise: averaged states, or the last.
+        sent: what goes to the cloud for round k+1, contributions or states as they travel; empty
+            before the first welcome. Said twice, it is the same bytes.
     """
 
     config: bytes = b""
@@ -68,6 +82,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     receipt: bytes = b""
     x: bytes
     answer: bytes
+    sent: bytes = b""
 
 
 class Send(Struct, frozen=True, kw_only=True):
@@ -76,10 +91,16 @@ class Send(Struct, frozen=True, kw_only=True):
     message: FromAgent
 
 
-class Join(Struct, frozen=True, kw_only=True):
-    """The cloud described the run: get ready for its steps."""
+class Join(Struct, frozen=True, kw_only=True, eq=False):
+    """The cloud described the run: get ready for its steps, and answer with ``joined``.
+
+    Attributes:
+        welcome: its description.
+        x: x(k+1), within the run's bounds.
+    """
 
     welcome: Welcome
+    x: Floats
 
 
 class Think(Struct, frozen=True, kw_only=True, eq=False):
@@ -88,7 +109,7 @@ class Think(Struct, frozen=True, kw_only=True, eq=False):
     k: int
     x: Floats
     answer: Floats
-    mu: Floats
+    price: Floats
     y: Floats
 
 
@@ -99,9 +120,9 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Finish(Struct, frozen=True, kw_only=True, eq=False):
-    """The run is over; mu is its answer."""
+    """The run is over; price is its answer."""
 
-    mu: Floats
+    price: Floats
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -127,25 +148,21 @@ class AgentMachine:
     Args:
         agents: the agents' numbers, from 1, increasing.
         memory: where it left off, or its start.
-        rows: the number of constraints m.
-        check: looks at the configuration in a welcome and returns what is wrong with it, if
-            anything.
+        check: looks at a welcome and returns what is wrong with the run, if anything.
     """
 
     def __init__(
         self,
         agents: tuple[int, ...],
         memory: Memory,
-        rows: int,
-        check: Callable[[str], str | None],
+        check: Callable[[Welcome], str | None],
     ) -> None:
         self.agents = agents
         self.memory = memory
         self.phase = Phase.OFFLINE
-        self._rows = rows
         self._check = check
-        self._prices = nonnegative(rows)
-        self._entries = finite(0)
+        self._welcome: Welcome | None = None
+        self._prices = self._entries = finite(0)
         self._thinking: Round | None = None
 
     def connected(self) -> list[Action]:
@@ -177,52 +194,60 @@ class AgentMachine:
             return [Hangup(code=Code.MALFORMED)]
         return actions
 
-    def stepped(self, x: Floats, answer: Floats) -> list[Action]:
-        """The step of the round at hand gave x(k+1), and with it the answer so far."""
+    def joined(self, values: Integers | None) -> list[Action]:
+        """The agents would contribute these whole numbers, None where states are sent.
+
+        What was already said of the round at hand is said again, whatever comes of it now.
+        """
+        welcome = self._welcome
+        if self.phase is not Phase.JOINING or welcome is None:
+            return []
+        self.phase = Phase.WAITING
+        memory = self.memory
+        self.memory = replace(memory, sent=memory.sent or self._sent(memory.x, values))
+        actions: list[Action] = [Save(memory=self.memory)]
+        return actions + (self._say() if welcome.round == memory.round + 1 else [])
+
+    def stepped(self, x: Floats, answer: Floats, values: Integers | None) -> list[Action]:
+        """The step of the round at hand gave x(k+1), the answer so far, and what to contribute."""
         if self.phase is not Phase.THINKING or self._thinking is None:
             return []
         message, self._thinking = self._thinking, None
         self.phase = Phase.WAITING
+        state = pack(x)
         self.memory = Memory(
             config=self.memory.config,
             round=message.round,
             receipt=message.receipt,
-            x=pack(x),
+            x=state,
             answer=pack(answer),
+            sent=self._sent(state, values),
         )
-        return [Save(memory=self.memory), self._state()]
+        return [Save(memory=self.memory), *self._say()]
 
-    def _welcome(self, welcome: Welcome) -> list[Action]:
+    def _welcomed(self, welcome: Welcome) -> list[Action]:
         memory = self.memory
         config = hashlib.sha256(welcome.config.encode()).digest()
         if welcome.version != VERSION:
             return self._stop(Code.VERSION, "the cloud speaks another version of the protocol")
         if memory.config not in (b"", config):
             return self._stop(Code.OTHER_RUN, "the saved state belongs to another run")
-        wrong = self._check(welcome.config)
+        lower, upper, x = (unpack(part) for part in (welcome.lower, welcome.upper, memory.x))
+        _check_shape(welcome, lower, upper, x)
+        wrong = self._check(welcome)
         if wrong is not None:
             return self._stop(Code.OTHER_RUN, wrong)
-        if welcome.round <= memory.round:
+        if min(welcome.round, welcome.rounds + 1) <= memory.round:
             return self._stop(Code.HALTED, "the cloud has forgotten a round that it released")
-        lower, upper, x = (unpack(part) for part in (welcome.lower, welcome.upper, memory.x))
-        columns = welcome.columns
-        if not lower.size == upper.size == x.size or len(columns) != len(welcome.rows):
-            raise MalformedError("bounds must fit the state")
-        if not nonnegative(len(columns)).holds(welcome.slopes):
-            raise MalformedError("every entry must have a slope")
-        if any(c >= x.size for c in columns) or any(r >= self._rows for r in welcome.rows):
-            raise MalformedError("entries must lie within the state and the constraints")
-        self.phase = Phase.WAITING
-        self._entries = finite(len(columns))
+        self.phase, self._welcome = Phase.JOINING, welcome
+        self._prices = nonnegative(welcome.prices) if welcome.states else finite(welcome.prices)
+        self._entries = finite(len(welcome.columns))
         # Before round 1 nothing has been averaged yet, and the start moves into the bounds.
         # A state inside keeps its bytes, signed zeros too: the cloud compares them.
-        kept = pack(np.where(x < lower, lower, np.where(x > upper, upper, x)))
-        answer = memory.answer if memory.round else kept
-        self.memory = replace(memory, config=config, x=kept, answer=answer)
-        actions: list[Action] = [Join(welcome=welcome), Save(memory=self.memory)]
-        if welcome.round == self.memory.round + 1:
-            actions.append(self._state())
-        return actions
+        kept = np.where(x < lower, lower, np.where(x > upper, upper, x))
+        answer = memory.answer if memory.round else pack(kept)
+        self.memory = replace(memory, config=config, x=pack(kept), answer=answer)
+        return [Join(welcome=welcome, x=kept)]
 
     def _round(self, message: Round) -> list[Action]:
         memory = self.memory
@@ -231,16 +256,16 @@ class AgentMachine:
         if message.round <= memory.round:
             return []
         whole = len(message.receipt) == RECEIPT
-        if not (whole and self._prices.holds(message.mu) and self._entries.holds(message.y)):
+        if not (whole and self._prices.holds(message.price) and self._entries.holds(message.y)):
             raise MalformedError("a round must hold finite numbers, as many as were announced")
         self.phase, self._thinking = Phase.THINKING, message
-        x, mu, y = unpack(memory.x), unpack(message.mu), unpack(message.y)
-        return [Think(k=message.round, x=x, answer=unpack(memory.answer), mu=mu, y=y)]
+        x, price, y = unpack(memory.x), unpack(message.price), unpack(message.y)
+        return [Think(k=message.round, x=x, answer=unpack(memory.answer), price=price, y=y)]
 
     def _done(self, done: Done) -> list[Action]:
-        mu = unpack(done.mu)
+        price = unpack(done.price)
         self.phase = Phase.DONE
-        return [Finish(mu=mu)]
+        return [Finish(price=price)]
 
     def _error(self, error: Error) -> list[Action]:
         if error.code in LASTING:
@@ -249,12 +274,39 @@ class AgentMachine:
             return []
         return [Hangup(code=error.code)]
 
-    def _state(self) -> Send:
-        return Send(message=State(round=self.memory.round + 1, x=self.memory.x))
+    def _sent(self, state: bytes, values: Integers | None) -> bytes:
+        assert self._welcome is not None  # noqa: S101  joined() and stepped() follow a welcome
+        if self._welcome.states or values is None:
+            return state
+        return pack_whole(values)
+
+    def _say(self) -> list[Action]:
+        """What the round at hand needs of the agents; nothing after the last round."""
+        assert self._welcome is not None  # noqa: S101  likewise
+        k, sent = self.memory.round + 1, self.memory.sent
+        if k > self._welcome.rounds:
+            return []
+        if self._welcome.states:
+            return [Send(message=State(round=k, x=sent))]
+        return [Send(message=Contribution(round=k, values=sent))]
 
     def _stop(self, code: Code, detail: str) -> list[Action]:
         self.phase = Phase.STOPPED
         return [Stop(code=code, detail=detail)]
+
+
+def _check_shape(welcome: Welcome, lower: Floats, upper: Floats, x: Floats) -> None:
+    """Refuse a description whose parts do not fit together."""
+    columns, sums, size = welcome.columns, welcome.sums, len(welcome.sums)
+    if not lower.size == upper.size == x.size or len(columns) != len(welcome.rows):
+        raise MalformedError("bounds must fit the state")
+    if any(c >= x.size for c in columns) or any(r >= welcome.prices for r in welcome.rows):
+        raise MalformedError("entries must lie within the state and the constraints")
+    if sums != sorted(set(sums)) or any(o >= welcome.prices for o in sums):
+        raise MalformedError("sums must increase, and each must have a price")
+    least, most = unpack_whole(welcome.least), unpack_whole(welcome.most)
+    if not (positive(size).holds(welcome.grid) and least.size == most.size == size):
+        raise MalformedError("every sum must have a grid and a range")
 
 
 _PASSING: Final = frozenset(
@@ -262,7 +314,7 @@ _PASSING: Final = frozenset(
 )  # a newer round is on its way
 
 _HANDLERS: Final[dict[tuple[Phase, type], Any]] = {
-    (Phase.GREETING, Welcome): AgentMachine._welcome,
+    (Phase.GREETING, Welcome): AgentMachine._welcomed,
     (Phase.GREETING, Error): AgentMachine._error,
     (Phase.WAITING, Round): AgentMachine._round,
     (Phase.WAITING, Done): AgentMachine._done,

@@ -8,9 +8,10 @@ from typing import Final, final
 
 import numpy as np
 
-from sottovoce.network.protocol.codec import Floats, pack
+from sottovoce.network.protocol.codec import Floats, Integers, pack, pack_whole
 
 LARGEST: Final = sys.float_info.max
+SMALLEST: Final = sys.float_info.min
 
 _FEW: Final = 16
 """Up to here numbers one by one cost less than one call of NumPy."""
@@ -63,6 +64,45 @@ class Box:
         )
 
 
+@final
+class Range:
+    """``least <= v <= most`` for vectors of whole numbers, in little-endian int64 bytes.
+
+    Args:
+        least: the least values.
+        most: the largest.
+    """
+
+    def __init__(self, least: Integers, most: Integers) -> None:
+        self._least, self._most = least, most
+        self._numbers = struct.Struct(f"<{least.size}q")
+        self._pairs = tuple(zip(least.tolist(), most.tolist(), strict=True))
+
+    def holds(self, data: bytes) -> bool:
+        """Whether the bytes are a vector of this length within the range."""
+        if len(data) != self._numbers.size:
+            return False
+        if len(self._pairs) > _FEW:
+            v = np.frombuffer(data, dtype="<i8")
+            return bool(((self._least <= v) & (v <= self._most)).all())
+        for (low, high), value in zip(self._pairs, self._numbers.unpack(data), strict=True):
+            if not low <= value <= high:
+                return False
+        return True
+
+    def nearest(self, data: bytes) -> bytes | None:
+        """The vector in the range that is nearest to the one in the bytes.
+
+        Returns:
+            None if the bytes are not a vector of this length.
+        """
+        if self.holds(data):
+            return data
+        if len(data) != self._numbers.size:
+            return None
+        return pack_whole(np.clip(np.frombuffer(data, dtype="<i8"), self._least, self._most))
+
+
 def middle(lower: Floats, upper: Floats) -> Floats:
     """Return the middle of a box, never outside it."""
     return np.clip(lower / 2 + upper / 2, lower, upper)
@@ -76,3 +116,8 @@ def finite(size: int) -> Box:
 def nonnegative(size: int) -> Box:
     """Return the box of all finite vectors of a size without a negative number."""
     return Box(np.zeros(size), np.full(size, LARGEST))
+
+
+def positive(size: int) -> Box:
+    """Return the box of all finite vectors of a size whose numbers are positive and normal."""
+    return Box(np.full(size, SMALLEST), np.full(size, LARGEST))

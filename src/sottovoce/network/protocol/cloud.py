@@ -1,9 +1,10 @@
 """The cloud's side as a state machine: events in, actions out; no sockets, no clock, no noise.
 
     phase        event        next phase
-    COLLECTING   full         COMMITTING    all states of the round are in, or held
+    COLLECTING   full         COMMITTING    everybody has spoken in the round, or is held
     COMMITTING   committed    COLLECTING    the round is durable: send it, collect the next
-    COMMITTING   finished     DONE          the states after the last round are durable
+    COMMITTING   finished     DONE          the last round is durable: send it, say goodbye
+    COMMITTING   failed       HALTED        prices ran away
     any          rolled_back  HALTED        an agent proves that the store forgot a round
 
 A connection begins GREETING and becomes ACTIVE with its hello; whatever the table does not list
@@ -25,16 +26,18 @@ from sottovoce.network.protocol.actions import (
     Commit,
     Halt,
     Incident,
+    Part,
+    Party,
     Record,
     Send,
     Setup,
 )
-from sottovoce.network.protocol.box import Box
-from sottovoce.network.protocol.codec import Floats, pack
+from sottovoce.network.protocol.codec import Floats, pack, pack_whole
 from sottovoce.network.protocol.collected import Collected
 from sottovoce.network.protocol.messages import (
     VERSION,
     Code,
+    Contribution,
     Done,
     Error,
     FromAgent,
@@ -62,6 +65,7 @@ TRANSITIONS: Final = {
     (Phase.COLLECTING, "full"): Phase.COMMITTING,
     (Phase.COMMITTING, "committed"): Phase.COLLECTING,
     (Phase.COMMITTING, "finished"): Phase.DONE,
+    (Phase.COMMITTING, "failed"): Phase.HALTED,
 } | {(phase, "rolled_back"): Phase.HALTED for phase in Phase}
 
 
@@ -77,12 +81,18 @@ class _Session:
     """One connection: who it may speak for, and who it does speak for."""
 
     allowed: Container[int]
-    talk: Talk = Talk.GREETING
-    agents: tuple[int, ...] = ()
-    columns: Any = None
-    entries: Any = None
-    box: Box | None = None
+    party: Party | None = None
     credit: int = CREDIT
+
+    @property
+    def talk(self) -> Talk:
+        """Whether it has said hello."""
+        return Talk.GREETING if self.party is None else Talk.ACTIVE
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """The agents it speaks for, from 1."""
+        return () if self.party is None else self.party.agents
 
 
 @final
@@ -94,8 +104,7 @@ class CloudMachine:
         notary: of the run's receipts.
         history: gives the digest of any committed round, None for one that is not.
         last: the last committed round when resuming.
-        done: whether the run had finished.
-        hold: whether a deadline may hold agents at their last state.
+        hold: whether a deadline may count agents' last words again.
     """
 
     def __init__(
@@ -105,32 +114,30 @@ class CloudMachine:
         history: Callable[[int], bytes | None],
         *,
         last: Record | None = None,
-        done: bool = False,
         hold: bool = False,
     ) -> None:
         self.setup = setup
-        self.last = last
-        self.phase = Phase.DONE if done else Phase.COLLECTING
+        self.last: Record | None = None
+        self.phase = Phase.COLLECTING
         self._notary = notary
         self._history = history
         self._hold = hold
         self._sessions: dict[int, _Session] = {}
-        self._states = Collected(setup.lower.size)
+        self._collected = Collected(setup.agents)
+        self._used: dict[int, Part] = {}
+        if last is not None:
+            self._keep(last)
+            self.phase = Phase.DONE if last.k >= setup.rounds else Phase.COLLECTING
 
     @property
     def round(self) -> int:
-        """The round whose states are being collected."""
+        """The round that is being collected."""
         return 1 if self.last is None else self.last.k + 1
 
     @property
-    def carried(self) -> Floats:
-        """What the cloud carries into the round whose states are being collected."""
-        return self.setup.carried if self.last is None else self.last.carried
-
-    @property
     def answer(self) -> Floats:
-        """The multipliers to report: averaged if the algorithm averages."""
-        return self.carried[-self.setup.rows :]
+        """The prices to report: averaged if the algorithm averages."""
+        return np.zeros(self.setup.prices) if self.last is None else self.last.answer
 
     @property
     def connected(self) -> int:
@@ -163,7 +170,7 @@ class CloudMachine:
         session.credit -= 1
         if session.credit < 0:
             return self._drop(peer, session, Code.FLOOD)
-        handler = _HANDLERS.get((session.talk, type(message)))
+        handler = _HANDLERS.get((session.talk, self.setup.states, type(message)))
         if handler is None:
             return self._drop(peer, session, Code.UNEXPECTED)
         actions: list[Action] = handler(self, peer, session, message)
@@ -175,26 +182,43 @@ class CloudMachine:
         return [] if session is None else self._drop(peer, session, code)
 
     def committed(self, record: Record) -> list[Action]:
-        """The round is durable: send it."""
-        self._move("committed")
-        self.last = record
-        self._states.clear()
-        return list(self._broadcast())
+        """The round is durable: send it, and after the last say goodbye."""
+        last = record.k >= self.setup.rounds
+        self._move("finished" if last else "committed")
+        self._keep(record)
+        self._collected.clear()
+        actions = list(self._broadcast(record))
+        if last:
+            actions.append(Send(peers=self._active(), message=self._done()))
+        return actions
 
-    def finished(self) -> list[Action]:
-        """The states after the last round are durable: say goodbye."""
-        self._move("finished")
-        peers = tuple(p for p, s in self._sessions.items() if s.talk is Talk.ACTIVE)
-        return [Send(peers=peers, message=self._done())]
+    def failed(self) -> list[Action]:
+        """The round at hand has no outcome: say goodbye for good."""
+        self._move("failed")
+        return self._drop_all(Code.FAILED)
 
     def deadline(self, k: int) -> list[Action]:
-        """Time is up for round k: hold the agents that have not spoken, if some have."""
+        """Time is up for round k: count last words again of those who have not spoken.
+
+        Somebody must have spoken, and those who have not must have spoken in the same company
+        before: a gateway's sum is nobody's in particular.
+        """
+        missing = self._collected.missing
         collecting = self.phase is Phase.COLLECTING and k == self.round
-        known = self._states.known
-        if not (self._hold and collecting and self.last is not None and known.any()):
+        spoken = len(missing) < self.setup.agents
+        if not (self._hold and collecting and self.last is not None and spoken):
             return []
-        held = np.flatnonzero(~known[self.setup.offsets[:-1]])
-        return self._full(self._states.values(self.last.x), frozenset(held.tolist()))
+        held = [part for part in self.last.parts if missing.issuperset(part.party.agents)]
+        if sum(len(part.party.agents) for part in held) != len(missing):
+            return []
+        return self._full((*self._collected.parts, *held), missing)
+
+    def _keep(self, record: Record) -> None:
+        self.last = record
+        self._used = {part.party.agents[0]: part for part in record.parts}
+
+    def _active(self) -> tuple[int, ...]:
+        return tuple(p for p, s in self._sessions.items() if s.party is not None)
 
     def _move(self, event: str) -> None:
         self.phase = TRANSITIONS[self.phase, event]
@@ -208,15 +232,12 @@ class CloudMachine:
             hello.round, hello.receipt
         ):
             self._move("rolled_back")
-            halt: list[Action] = [Halt(k=hello.round, agents=agents)]
-            return halt + [
-                a for p, s in list(self._sessions.items()) for a in self._drop(p, s, Code.HALTED)
-            ]
+            return [Halt(k=hello.round, agents=agents), *self._drop_all(Code.HALTED)]
         actions = self._replace(peer, agents)
-        self._activate(session, agents)
-        actions.append(Send(peers=(peer,), message=self._welcome(session)))
+        session.party = party = self.setup.party(agents)
+        actions.append(Send(peers=(peer,), message=self._welcome(party)))
         if self.last is not None and hello.round < self.last.k:
-            actions.append(Send(peers=(peer,), message=self._message(session, self.last)))
+            actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
         if self.phase is Phase.DONE:
             actions.append(Send(peers=(peer,), message=self._done()))
         return actions
@@ -227,7 +248,7 @@ class CloudMachine:
             return Code.VERSION
         if not increasing or bool(hello.round) != bool(hello.receipt):
             return Code.MALFORMED
-        if not all(1 <= a < len(self.setup.offsets) and a in session.allowed for a in hello.agents):
+        if not all(a <= self.setup.agents and a in session.allowed for a in hello.agents):
             return Code.NOT_YOURS
         if self.phase is Phase.HALTED:
             return Code.HALTED
@@ -243,106 +264,96 @@ class CloudMachine:
         older = [p for p, s in self._sessions.items() if p != peer and taken & set(s.agents)]
         return [a for p in older for a in self._drop(p, self._sessions[p], Code.REPLACED)]
 
-    def _activate(self, session: _Session, agents: tuple[int, ...]) -> None:
-        offsets = self.setup.offsets
-        columns = np.concatenate([np.arange(offsets[a - 1], offsets[a]) for a in agents])
-        session.talk, session.agents = Talk.ACTIVE, agents
-        contiguous = columns.size == columns[-1] - columns[0] + 1
-        first, last = int(columns[0]), int(columns[-1])
-        session.columns = slice(first, last + 1) if contiguous else columns
-        session.entries = np.flatnonzero(np.isin(self.setup.entry_columns, columns))
-        session.box = Box(self.setup.lower[session.columns], self.setup.upper[session.columns])
-
-    def _welcome(self, session: _Session) -> Welcome:
-        columns = np.arange(self.setup.lower.size)[session.columns]
-        wanted = self.setup.entry_columns[session.entries]
+    def _welcome(self, party: Party) -> Welcome:
         return Welcome(
             version=VERSION,
             config=self.setup.config,
             round=self.round,
-            lower=pack(self.setup.lower[session.columns]),
-            upper=pack(self.setup.upper[session.columns]),
-            rows=self.setup.entry_rows[session.entries].tolist(),
-            columns=np.searchsorted(columns, wanted).tolist(),
-            slopes=pack(self.setup.entry_slopes[session.entries]),
+            rounds=self.setup.rounds,
+            states=self.setup.states,
+            prices=self.setup.prices,
+            lower=pack(party.lower),
+            upper=pack(party.upper),
+            sums=party.sums.tolist(),
+            grid=pack(party.grid),
+            least=pack_whole(party.least),
+            most=pack_whole(party.most),
+            rows=party.rows.tolist(),
+            columns=party.entry_columns.tolist(),
         )
 
-    def _state(self, peer: int, session: _Session, state: State) -> list[Action]:
-        if state.round == self.round and self.phase is not Phase.DONE:
-            return self._accept(peer, session, state)
-        if self.phase is Phase.DONE and state.round >= self.round:
-            return [Send(peers=(peer,), message=self._done())]
-        if self.last is not None and state.round == self.last.k:
-            return self._repeat(peer, session, state, self.last)
-        late = state.round < self.round
-        return self._object(peer, session, Code.OLD_ROUND if late else Code.FUTURE_ROUND)
+    def _contribution(self, peer: int, session: _Session, message: Contribution) -> list[Action]:
+        return self._said(peer, session, message.round, message.values)
 
-    def _accept(self, peer: int, session: _Session, state: State) -> list[Action]:
-        assert session.box is not None  # noqa: S101  only an active session has a state handled
-        x = session.box.nearest(state.x)
-        if x is None:
+    def _state(self, peer: int, session: _Session, message: State) -> list[Action]:
+        return self._said(peer, session, message.round, message.x)
+
+    def _said(self, peer: int, session: _Session, k: int, data: bytes) -> list[Action]:
+        party = session.party
+        assert party is not None  # noqa: S101  only an active session is heard
+        used = party.range.nearest(data)
+        if used is None:
             return self._drop(peer, session, Code.MALFORMED)
-        if not self._states.put(session.columns, x):
+        if self.phase is Phase.DONE and k >= self.round:
+            return [Send(peers=(peer,), message=self._done())]
+        if k == self.round:
+            return self._accept(peer, session, Part(party=party, data=used), data)
+        if self.last is not None and k == self.last.k:
+            return self._repeat(peer, session, Part(party=party, data=used), self.last)
+        return self._object(peer, session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
+
+    def _accept(self, peer: int, session: _Session, part: Part, sent: bytes) -> list[Action]:
+        if not self._collected.put(part.party, part.data):
             return self._object(peer, session, Code.CONFLICT)
         # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
         found: list[Action] = []
-        if x is not state.x:
-            found.append(self._clipped(session, state.x, x))
-        if self._states.complete and self.phase is Phase.COLLECTING:
-            found += self._full(self._states.values(), frozenset())
+        if part.data is not sent:
+            moved = _moved(part.party, sent, part.data)
+            found.append(Incident(code=Code.CLIPPED, agents=moved, k=self.round))
+        if self._collected.complete and self.phase is Phase.COLLECTING:
+            found += self._full(self._collected.parts, frozenset())
         return found
 
-    def _clipped(self, session: _Session, sent: bytes, used: bytes) -> Incident:
-        """Name the agents whose states were moved, for the operator; without a value."""
-        moved = np.frombuffer(sent, dtype="<i8") != np.frombuffer(used, dtype="<i8")
-        columns = np.arange(self.setup.lower.size)[session.columns][moved]
-        agents = np.unique(np.searchsorted(self.setup.offsets, columns, side="right"))
-        return Incident(code=Code.CLIPPED, agents=tuple(agents.tolist()), k=self.round)
-
-    def _repeat(self, peer: int, session: _Session, state: State, record: Record) -> list[Action]:
+    def _repeat(self, peer: int, session: _Session, part: Part, record: Record) -> list[Action]:
         """The answer to a round that is committed already: the same bytes again.
 
-        What was used is compared, within the bounds: it is all that the store remembers.
+        What was used is compared, within its range: it is all that the store remembers. Agents
+        that come back in other company have nothing to compare with.
         """
-        assert session.box is not None  # noqa: S101  only an active session has a state handled
-        x = session.box.nearest(state.x)
-        if x is None:
-            return self._drop(peer, session, Code.MALFORMED)
-        again = Send(peers=(peer,), message=self._message(session, record))
-        if record.held & {a - 1 for a in session.agents}:
+        again = Send(peers=(peer,), message=self._message(part.party, record))
+        if not record.held.isdisjoint(session.agents):
             return [*self._object(peer, session, Code.LATE), again]
-        if pack(record.x[session.columns]) != x:
+        used = self._used.get(session.agents[0])
+        same = used is not None and used.party.agents == session.agents
+        if same and used is not None and used.data != part.data:
             return [*self._object(peer, session, Code.CONFLICT), again]
         return [again]
 
-    def _full(self, x: Floats, held: frozenset[int]) -> list[Action]:
+    def _full(self, parts: tuple[Part, ...], held: frozenset[int]) -> list[Action]:
         self._move("full")
-        return [Commit(k=self.round, x=x, held=held)]
+        return [Commit(k=self.round, parts=parts, held=held)]
 
-    def _broadcast(self) -> Iterable[Action]:
-        assert self.last is not None  # noqa: S101  committed() has just set it
-        active = {p: s for p, s in self._sessions.items() if s.talk is Talk.ACTIVE}
-        for session in active.values():
+    def _broadcast(self, record: Record) -> Iterable[Action]:
+        for session in self._sessions.values():
             session.credit = CREDIT
-        if not active:
-            return
-        if self.setup.entry_rows.size == 0:
-            message = self._message(next(iter(active.values())), self.last)
-            yield Send(peers=tuple(active), message=message)
-            return
-        for peer, session in active.items():
-            yield Send(peers=(peer,), message=self._message(session, self.last))
+        active = self._active()
+        if self.setup.entries:
+            for peer in active:
+                yield Send(peers=(peer,), message=self._message(self._sessions[peer].party, record))
+        elif active:
+            yield Send(peers=active, message=self._message(None, record))
 
-    def _message(self, session: _Session, record: Record) -> Round:
+    def _message(self, party: Party | None, record: Record) -> Round:
+        entries = b"" if party is None or not party.entries.size else pack(record.y[party.entries])
         return Round(
             round=record.k,
-            mu=pack(record.mu),
-            y=pack(record.y[session.entries]) if session.entries.size else b"",
+            price=pack(record.told),
+            y=entries,
             receipt=self._notary.receipt(record.k, record.digest),
         )
 
     def _done(self) -> Done:
-        return Done(rounds=self.setup.rounds, mu=pack(self.answer))
+        return Done(rounds=self.setup.rounds, price=pack(self.answer))
 
     def _object(self, peer: int, session: _Session, code: Code) -> list[Action]:
         """Refuse a message and go on with the connection."""
@@ -350,6 +361,9 @@ class CloudMachine:
             Incident(code=code, agents=session.agents, k=self.round),
             Send(peers=(peer,), message=Error(code=code, round=self.round)),
         ]
+
+    def _drop_all(self, code: Code) -> list[Action]:
+        return [a for p, s in list(self._sessions.items()) for a in self._drop(p, s, code)]
 
     def _drop(
         self, peer: int, session: _Session, code: Code, agents: tuple[int, ...] | None = None
@@ -364,7 +378,18 @@ class CloudMachine:
         ]
 
 
-_HANDLERS: Final[dict[tuple[Talk, type], Any]] = {
-    (Talk.GREETING, Hello): CloudMachine._hello,
-    (Talk.ACTIVE, State): CloudMachine._state,
+def _moved(party: Party, sent: bytes, used: bytes) -> tuple[int, ...]:
+    """Name the agents whose numbers were moved, for the operator; without a value."""
+    if party.owners is None:
+        return party.agents
+    moved = np.frombuffer(sent, dtype="<i8") != np.frombuffer(used, dtype="<i8")
+    return tuple(np.unique(party.owners[moved]).tolist())
+
+
+_HANDLERS: Final[dict[tuple[Talk, bool, type], Any]] = {
+    (Talk.GREETING, False, Hello): CloudMachine._hello,
+    (Talk.GREETING, True, Hello): CloudMachine._hello,
+    (Talk.ACTIVE, False, Contribution): CloudMachine._contribution,
+    (Talk.ACTIVE, True, State): CloudMachine._state,
 }
+"""By where the connection is, and whether agents send states."""

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from sottovoce.network.protocol.messages import FromAgent, FromCloud
 
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 Message = TypeVar("Message")
 
 _HEAD: Final = 1024
 _INTEGER: Final = 9
 _DOUBLE: Final = 8
 _LITTLE: Final = np.dtype("<f8")
+_WHOLE: Final = np.dtype("<i8")
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
@@ -48,7 +50,7 @@ def frame_limit(*, agents: int, size: int) -> int:
 
     Args:
         agents: the number of agents n, each an integer in hello.
-        size: the number of scalar states, each a float64 in state.
+        size: the most numbers in one contribution or state, of 8 bytes each.
     """
     return _HEAD + max(_INTEGER * agents, _DOUBLE * size)
 
@@ -63,6 +65,18 @@ def unpack(data: bytes) -> Floats:
     if len(data) % _DOUBLE:
         raise MalformedError("a vector must be whole float64 numbers")
     return np.frombuffer(data, dtype=_LITTLE)
+
+
+def pack_whole(values: Integers) -> bytes:
+    """Return a vector as little-endian int64 bytes."""
+    return np.asarray(values, dtype=_WHOLE).tobytes()
+
+
+def unpack_whole(data: bytes) -> Integers:
+    """Return the vector that ``pack_whole`` wrote, or raise ``MalformedError``."""
+    if len(data) % _DOUBLE:
+        raise MalformedError("a vector must be whole int64 numbers")
+    return np.frombuffer(data, dtype=_WHOLE)
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes) -> Message:

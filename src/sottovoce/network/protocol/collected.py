@@ -1,4 +1,4 @@
-"""The states of the round that is being collected: what was said, and by whom it is missing."""
+"""What has been said of the round that is being collected, by whom, and who is missing."""
 
 from __future__ import annotations
 
@@ -6,70 +6,74 @@ from typing import Any, final
 
 import numpy as np
 
-from sottovoce.network.protocol.codec import Floats
+from sottovoce.network.protocol.actions import Part, Party
 
 
 @final
 class Collected:
-    """A vector that connections fill in part by part; what was said first stays.
+    """Parts of disjoint parties of agents; what a party said first stays.
 
-    States are compared as bytes, once they lie within their bounds: the same again means the same
-    bytes.
+    Nothing of a round is used before every agent has spoken. So where agents come back in other
+    company, on a gateway or alone, what the old party said makes way: a sum cannot be taken apart.
 
     Args:
-        size: the number of components.
+        agents: the number of agents n.
     """
 
-    def __init__(self, size: int) -> None:
-        # Plain bytes under NumPy's views: a part of a few numbers is copied without NumPy.
-        self._bytes = bytearray(8 * size)
-        self._flags = bytearray(size)
-        self._bits = np.frombuffer(self._bytes, dtype="<i8")
+    def __init__(self, agents: int) -> None:
+        self._flags = bytearray(agents)
         self._known = np.frombuffer(self._flags, dtype=np.bool_)
-        self._missing = size
+        self._missing = agents
+        self._parts: dict[int, Part] = {}  # by a party's first agent: parties are disjoint
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is missing."""
+        """Whether nobody is missing."""
         return self._missing == 0
 
     @property
-    def known(self) -> Any:
-        """Which components have been said."""
-        return self._known
+    def parts(self) -> tuple[Part, ...]:
+        """What has been said."""
+        return tuple(self._parts.values())
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """Who is missing, from 1."""
+        return frozenset((np.flatnonzero(~self._known) + 1).tolist())
 
     def clear(self) -> None:
         """Begin a new round."""
         self._flags[:] = bytes(len(self._flags))
         self._missing = len(self._flags)
+        self._parts.clear()
 
-    def put(self, columns: slice | Any, data: bytes) -> bool:
-        """Fill in some components; False if some were said differently before.
-
-        Args:
-            columns: which, a slice or their indices.
-            data: their values, one float64 for each.
-        """
-        if not isinstance(columns, slice):
-            return self._merge(columns, np.frombuffer(data, dtype="<i8"))
-        begin, end = columns.start, columns.stop
-        if self._flags.find(1, begin, end) >= 0:
-            return self._merge(columns, np.frombuffer(data, dtype="<i8"))
-        self._bytes[8 * begin : 8 * end] = data
-        self._flags[begin:end] = b"\1" * (end - begin)
-        self._missing -= end - begin
+    def put(self, party: Party, data: bytes) -> bool:
+        """Take what a party says; False if it said something else before."""
+        before = self._parts.get(party.agents[0])
+        if before is not None and before.party.agents == party.agents:
+            return before.data == data
+        if self._spoken(party.places):
+            taken = set(party.agents)
+            for part in self.parts:
+                if not taken.isdisjoint(part.party.agents):
+                    self._forget(part)
+        self._parts[party.agents[0]] = Part(party=party, data=data)
+        self._mark(party, 1)
         return True
 
-    def values(self, instead: Floats | None = None) -> Floats:
-        """Return a copy of the vector, with the values of ``instead`` where nothing was said."""
-        x = np.frombuffer(bytes(self._bytes), dtype="<f8")
-        return x if instead is None else np.where(self._known, x, instead)
+    def _forget(self, part: Part) -> None:
+        del self._parts[part.party.agents[0]]
+        self._mark(part.party, 0)
 
-    def _merge(self, columns: slice | Any, bits: Any) -> bool:
-        known = self._known[columns]
-        if (self._bits[columns] != bits)[known].any():
-            return False
-        self._bits[columns] = bits
-        self._missing -= int(np.count_nonzero(~known))
-        self._known[columns] = True
-        return True
+    def _spoken(self, places: slice | Any) -> bool:
+        if isinstance(places, slice):
+            return self._flags.find(1, places.start, places.stop) >= 0
+        return bool(self._known[places].any())
+
+    def _mark(self, party: Party, flag: int) -> None:
+        count = len(party.agents)
+        if isinstance(party.places, slice):
+            self._flags[party.places] = bytes((flag,)) * count
+        else:
+            self._known[party.places] = bool(flag)
+        self._missing += -count if flag else count

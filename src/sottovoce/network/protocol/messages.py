@@ -1,7 +1,8 @@
 """What cloud and agents say to each other, one MessagePack map per WebSocket frame.
 
-Vectors travel as little-endian float64 bytes. Agents are numbered from 1, rounds from 1. Integers
-stay below 2^53, so that every language can hold them.
+Vectors travel as little-endian bytes: float64 for states, prices and bounds, int64 for what agents
+contribute. Agents and rounds are numbered from 1. Integers in a map stay below 2^53, so that every
+language can hold them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the protocol; both sides refuse another."""
 
 DIGEST: Final = 32
@@ -27,7 +28,7 @@ Receipt: TypeAlias = Annotated[bytes, Meta(max_length=RECEIPT)]
 class Code(StrEnum):
     """Why something was refused; the only text about it that leaves the cloud.
 
-    CLIPPED never leaves it: the state was used, moved into the bounds, and an answer would tell.
+    CLIPPED never leaves it: what was sent was used, moved into its range, and an answer would tell.
     """
 
     MALFORMED = "malformed"
@@ -38,6 +39,7 @@ class Code(StrEnum):
     OTHER_RUN = "other-run"
     FORGED_RECEIPT = "forged-receipt"
     HALTED = "halted"
+    FAILED = "failed"
     REPLACED = "replaced"
     REVOKED = "revoked"
     EXPIRED = "expired"
@@ -58,6 +60,7 @@ LASTING: Final = frozenset(
         Code.OTHER_RUN,
         Code.FORGED_RECEIPT,
         Code.HALTED,
+        Code.FAILED,
         Code.REPLACED,
         Code.REVOKED,
     }
@@ -87,8 +90,25 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True):
     receipt: Receipt
 
 
+class Contribution(Message, tag="contribution", frozen=True, kw_only=True):
+    """``sum_i h_oi(x_i(k))`` over the connection's agents, for each sum o listed in welcome.
+
+    Attributes:
+        round: k.
+        values: one int64 per sum: each agent's contribution in steps of the sum's grid, rounded to
+            a whole number agent by agent, then added up.
+    """
+
+    round: Number
+    values: bytes
+
+
 class State(Message, tag="state", frozen=True, kw_only=True):
-    """``x_i(k)`` of all agents on the connection, in the order of their hello."""
+    """``x_i(k)`` of all agents on the connection, in the order of their hello.
+
+    Only where welcome asks for states: the paper's release works out values and gradients in the
+    cloud.
+    """
 
     round: Number
     x: bytes
@@ -100,46 +120,57 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
     Attributes:
         version: of the protocol.
         config: the run's configuration as canonical JSON; its SHA-256 names the run.
-        round: the round whose states the cloud is collecting.
-        lower: lower bounds the agents' states must keep, in the order of hello.
+        round: the round that the cloud is collecting.
+        rounds: how many rounds there will be; after the last nothing is collected.
+        states: whether agents send states, for the paper's release, in place of contributions.
+        prices: how many prices every round carries: one per sum, or per constraint with states.
+        lower: lower bounds the agents' states must keep, in the order of hello, float64.
         upper: upper bounds, likewise.
+        sums: the sums, from 0, increasing, that the connection contributes to.
+        grid: the grid step of each of them, float64.
+        least: the least contribution of all agents on the connection together, in steps, int64.
+        most: the largest, likewise; what lies outside is moved to the nearer end.
         rows: for each gradient entry that round messages will carry, the constraint, from 0.
         columns: and the component of the connection's state vector, from 0.
-        slopes: and how fast the entry can change when all agents move, a public bound.
     """
 
     version: Count
     config: str
     round: Number
+    rounds: Number
+    states: bool
+    prices: Number
     lower: bytes
     upper: bytes
+    sums: list[Count]
+    grid: bytes
+    least: bytes
+    most: bytes
     rows: list[Count]
     columns: list[Count]
-    slopes: bytes
 
 
 class Round(Message, tag="round", frozen=True, kw_only=True):
-    """What round k released: the multipliers, and the agents' own gradient entries.
+    """What became of round k: the same for everybody, but for the paper's gradient entries.
 
     Attributes:
         round: k.
-        mu: mu(k+1) where the algorithm's agents minimise at home, mu(k) where they take gradient
-            steps.
+        price: lambda(k+1), the prices of all sums; the paper's agents step with mu(k).
         y: the entries listed in welcome, with noise.
         receipt: to be shown in the next hello.
     """
 
     round: Number
-    mu: bytes
+    price: bytes
     y: bytes
     receipt: Receipt
 
 
 class Done(Message, tag="done", frozen=True, kw_only=True):
-    """The run is over after ``rounds`` rounds; mu is its answer, averaged or the last."""
+    """The run is over after ``rounds`` rounds; price is its answer, averaged or the last."""
 
     rounds: Number
-    mu: bytes
+    price: bytes
 
 
 class Error(Message, tag="error", frozen=True, kw_only=True):
@@ -149,5 +180,5 @@ class Error(Message, tag="error", frozen=True, kw_only=True):
     round: Count
 
 
-FromAgent: TypeAlias = Hello | State
+FromAgent: TypeAlias = Hello | Contribution | State
 FromCloud: TypeAlias = Welcome | Round | Done | Error

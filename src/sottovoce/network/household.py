@@ -1,4 +1,4 @@
-"""Who lives behind a connection: one agent or, for a gateway, many, with all that is private."""
+"""Who is behind a connection: one agent or, for a gateway, many, with all that is private."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.arguments import array, entries, instance, whole
-from sottovoce.engine.formulas import Fleet, formulas, part_of
+from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.folder import read_agent
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -22,34 +22,16 @@ Gradient: TypeAlias = Callable[[Array], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Single:
-    """An agent by itself, named or one of a fleet.
+class LocalGroup:
+    """The agents of one group that are behind this connection.
 
     Attributes:
-        group: its public group.
-        place: its place in the group, from 0.
-        gradient: ``df_i/dx_i``, as one formula per component or as any code.
-    """
-
-    group: Group
-    place: int
-    gradient: tuple[sp.Expr, ...] | Gradient
-
-    @property
-    def size(self) -> int:
-        """How many numbers its state has."""
-        return self.group.dim
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Several:
-    """Agents of one fleet, computed together.
-
-    Attributes:
-        fleet: their formulas, parameters and weights, of those who live here alone.
+        fleet: their formulas, parameters and weights; a named agent is a fleet of one.
+        gradient: ``df_i/dx_i`` as any code, for one agent by itself; None: its formula tells.
     """
 
     fleet: Fleet
+    gradient: Gradient | None = None
 
     @property
     def size(self) -> int:
@@ -66,57 +48,43 @@ class Household:
         cloud: the public problem.
         agents: their numbers, from 1, increasing.
         start: x(1) of all of them, one after the other.
-        members: their groups.
+        groups: what each group of them knows.
     """
 
     cloud: CloudView
     agents: tuple[int, ...]
     start: Array
-    members: tuple[Single | Several, ...]
+    groups: tuple[LocalGroup, ...]
 
     @property
     def sizes(self) -> list[int]:
         """How many numbers the state of each agent has."""
-        return [
-            size
-            for member in self.members
-            for size in (
-                [member.size]
-                if isinstance(member, Single)
-                else [member.fleet.group.dim] * member.fleet.group.count
-            )
-        ]
+        here = [own.fleet.group for own in self.groups]
+        return [group.dim for group in here for _ in range(group.count)]
 
     @staticmethod
     def of_problem(problem: Problem, agents: Sequence[int]) -> Household:
         """Return agents of a problem that is known as a whole, as in a gateway or a simulation."""
         instance("problem", problem, Problem, "sv.Problem(...)")
         numbers = _increasing(agents)
-        fleets = {fleet.group.name: fleet for fleet in formulas(problem).fleets}
-        members: list[Single | Several] = []
-        starts = []
+        families = problem.cloud.sums.families
+        groups, starts = [], []
         for index, places in _by_group(problem.cloud, numbers):
-            group, f = problem.groups[index], problem.objectives[index]
-            if group.count == 1:
-                known = {s: sp.Float(float(a[0])) for s, a in group.parameters.items()}
-                slopes = tuple(sp.diff(f, s).xreplace(known) for s in group.symbols)
-                members.append(Single(group=problem.cloud.groups[index], place=0, gradient=slopes))
-            else:
-                members.append(Several(fleet=part_of(fleets[group.name], places)))
+            everyone = local_fleet(problem.groups, families, index, problem.objectives[index])
+            groups.append(LocalGroup(fleet=part_of(everyone, places)))
             starts.append(problem.start[index][places].ravel())
         return Household(
             cloud=problem.cloud,
             agents=numbers,
             start=read_only(np.concatenate(starts)),
-            members=tuple(members),
+            groups=tuple(groups),
         )
 
     @staticmethod
     def of_file(path: str | Path) -> Household:
         """Return the agent in ``FOLDER/agents/3.toml``; its public problem is FOLDER's."""
         cloud, agent, view = read_agent(path)
-        slopes = tuple(sp.diff(view.objective, s) for s in view.symbols)
-        return _alone(cloud, agent, slopes, view.start)
+        return _alone(cloud, agent, view.start, objective=view.objective)
 
     @staticmethod
     def of_gradient(
@@ -131,11 +99,16 @@ class Household:
                 finite numbers, the agent goes on with what ``network.fallback`` says, and logs it.
             start: x_i(1); by default the point of X_i nearest 0.
         """
-        return _alone(cloud, agent, gradient, start)
+        return _alone(cloud, agent, start, gradient=gradient)
 
 
 def _alone(
-    cloud: CloudView, agent: int, gradient: tuple[sp.Expr, ...] | Gradient, start: Any
+    cloud: CloudView,
+    agent: int,
+    start: Any,
+    *,
+    objective: sp.Expr = sp.S.Zero,
+    gradient: Gradient | None = None,
 ) -> Household:
     instance("cloud", cloud, CloudView, "problem.cloud")
     index, place = cloud.locate(agent)
@@ -146,11 +119,14 @@ def _alone(
         raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
     if not np.isfinite(first).all():
         raise InputError("start must be finite")
+    fleet = part_of(
+        local_fleet(cloud.groups, cloud.sums.families, index, objective), np.array([place])
+    )
     return Household(
         cloud=cloud,
         agents=(agent,),
         start=read_only(np.clip(first, group.lower[place], group.upper[place])),
-        members=(Single(group=group, place=place, gradient=gradient),),
+        groups=(LocalGroup(fleet=fleet, gradient=gradient),),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the cloud computes from all states in a round: g(x) and the gradient entries it releases."""
+"""What the cloud computes from all states for the paper's release: g(x) and entries of dg/dx."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Place:
 
 
 @final
-class Outputs:
+class PaperOutputs:
     """``x -> (g(x), the released entries of dg/dx)`` for one plan, from public formulas alone."""
 
     def __init__(self, plan: NoisePlan) -> None:
@@ -38,7 +38,7 @@ class Outputs:
         self._named, named_symbols = _named_columns(cloud)
         rows, exprs = _named_rows(cloud)
         self._named_rows = np.array(rows, dtype=np.int64)
-        formulas = [*exprs, *released_formulas(plan)]
+        formulas = [*exprs, *_released_formulas(plan)]
         self._scalars = Scalars(formulas, named_symbols) if formulas else None
         self._parts = tuple(_fleet_parts(cloud))
 
@@ -84,18 +84,17 @@ def _named_rows(cloud: CloudView) -> tuple[list[int], list[sp.Expr]]:
     return rows, exprs
 
 
-def released_formulas(plan: NoisePlan) -> list[sp.Expr]:
+def _released_formulas(plan: NoisePlan) -> list[sp.Expr]:
     """Return the released derivatives; the paper lists also those that are zero everywhere."""
     formulas = {(e.row, e.column): e.formula for e in gradient_entries(plan.cloud)}
     places = _places(plan.cloud)
     fleets = [places[g.name] for g in plan.cloud.groups if g.count > 1]
-    listed = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
-    pairs = list(listed)
+    pairs = [(o.row, o.column) for o in plan.outputs if o.column is not None]
     for _, column in pairs:
         if any(place.begin <= column < place.end for place in fleets):
             raise InputError(
                 "gradients of sums over a fleet are worked out by its agents, got a plan that "
-                "releases them: plan with method='joint'"
+                "releases them: plan with method='joint' for the default algorithm"
             )
     return [formulas.get(pair, sp.Integer(0)) for pair in pairs]
 

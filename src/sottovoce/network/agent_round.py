@@ -1,0 +1,136 @@
+"""One agent's round at home, in plain Python: nothing to compile, and the bits of ``solve``."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from sottovoce.algorithm.algorithm import PriceRounds
+from sottovoce.algorithm.round import agent_round, vector_round
+from sottovoce.engine.agent_text import slope_of, values_of
+from sottovoce.engine.formulas import Fleet, column_of
+from sottovoce.errors import InputError
+from sottovoce.network.household import Gradient, LocalGroup
+from sottovoce.problem.agents import Array
+
+
+@final
+class AgentRound:
+    """``x(k) -> x(k+1)`` of one agent by itself, and what it adds to the sums.
+
+    Args:
+        own: the agent, a group of one.
+        algorithm: whose rounds it takes part in.
+        lower: its bounds, shape (1, d).
+        upper: likewise.
+        grid: the grid of every sum, shape (p,).
+    """
+
+    def __init__(
+        self, own: LocalGroup, algorithm: PriceRounds, *, lower: Array, upper: Array, grid: Array
+    ) -> None:
+        self._slopes = OwnSlopes(own)
+        self._terms = values_of(own.fleet, [h for part in own.fleet.sums for h in part.terms])
+        self._theta = float(algorithm.constants.theta)
+        self._lower, self._upper, self._grid = lower[0], upper[0], grid
+        reach = enumerate(_reach(own.fleet))
+        flat = [(term, row, weight) for term, pairs in reach for row, weight in pairs]
+        self._term = np.array([t for t, _, _ in flat], dtype=np.int64)
+        self._row = np.array([row for _, row, _ in flat], dtype=np.int64)
+        self._weight = np.array([w for _, _, w in flat])
+
+    def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
+        """Return x(k+1), shape (1, d), and its contributions in grid steps, shape (p,)."""
+        context = self._slopes.multipliers(price)
+        after = self._vector(k, x[0], context) if x.size > 1 else self._scalar(k, x[0], context)
+        return after, self.contributions(after)
+
+    def contributions(self, x: Array) -> Array:
+        """What the state x, shape (1, d), adds to the sums, in grid steps."""
+        values = np.array(self._terms(*x[0].tolist(), *self._slopes.parameters))
+        steps = np.rint(values[self._term] * self._weight / self._grid[self._row])
+        total = np.zeros(self._grid.size)
+        np.add.at(total, self._row, steps)
+        return total
+
+    def _scalar(self, k: int, x: Array, context: tuple[float, ...]) -> Array:
+        bounds = (self._lower.item(), self._upper.item())
+        functions = (self._slopes.slope, self._slopes.pull, context)
+        try:
+            after = agent_round(*functions, x.item(), *bounds, k, self._theta)
+        except ArithmeticError:
+            # Python refuses to divide by 0 or to overflow where compiled code goes on.
+            with np.errstate(all="ignore"):
+                after = agent_round(*functions, np.float64(x.item()), *bounds, k, self._theta)
+        return np.array([[after]], dtype=np.float64)
+
+    def _vector(self, k: int, x: Array, context: tuple[float, ...]) -> Array:
+        functions = (self._slopes.slopes, self._slopes.pulls, context)
+        with np.errstate(all="ignore"):
+            after = vector_round(*functions, x, self._lower, self._upper, k, self._theta)
+        return np.asarray(after)[np.newaxis]
+
+
+@final
+class OwnSlopes:
+    """The slope of one agent's own part of the Lagrangian, and of what prices add to it.
+
+    Args:
+        own: the agent, a group of one.
+    """
+
+    def __init__(self, own: LocalGroup) -> None:
+        self.parameters = [float(a[0]) for a in own.fleet.group.parameters.values()]
+        self._gradient: Gradient | None = own.gradient
+        self._whole = slope_of(own.fleet, objective=own.gradient is None)
+        self._pull = slope_of(own.fleet, objective=False)
+        self._dim = own.fleet.group.dim
+        self._reach = _reach(own.fleet)
+
+    def multipliers(self, price: Array) -> tuple[float, ...]:
+        """``m_t = sum_r lambda[r, t] W[r, i]`` of every term, added up in the engine's order."""
+        known = price.tolist()
+        found = []
+        for pairs in self._reach:
+            total = 0.0
+            for row, weight in pairs:
+                total += known[row] * weight
+            found.append(total)
+        return tuple(found)
+
+    def slope(self, context: tuple[float, ...], x: float) -> Any:
+        """The slope of a scalar state; context holds the price of every term."""
+        value = self._whole(float(x), *self.parameters, *context)[0]
+        return value if self._gradient is None else value + self._checked(np.array([x]))[0]
+
+    def pull(self, context: tuple[float, ...], x: float) -> float:
+        """What prices add to it."""
+        return self._pull(float(x), *self.parameters, *context)[0]
+
+    def slopes(self, context: tuple[float, ...], x: Array) -> Array:
+        """The slope of a vector state."""
+        value = np.array(self._whole(*x.tolist(), *self.parameters, *context))
+        return value if self._gradient is None else value + self._checked(x)
+
+    def pulls(self, context: tuple[float, ...], x: Array) -> Array:
+        """What prices add to it."""
+        return np.array(self._pull(*x.tolist(), *self.parameters, *context))
+
+    def _checked(self, x: Array) -> Array:
+        assert self._gradient is not None  # noqa: S101  the callers have asked
+        value = np.asarray(self._gradient(x), dtype=np.float64).reshape(-1)
+        if value.shape != (self._dim,) or not np.isfinite(value).all():
+            raise InputError(f"gradient must return {self._dim} finite numbers")
+        return value
+
+
+def _reach(fleet: Fleet) -> list[list[tuple[int, float]]]:
+    """The rows, with their weights, that every term of a single agent's sums is added to."""
+    found = []
+    for part in fleet.sums:
+        weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
+        for t in range(len(part.terms)):
+            rows = np.flatnonzero(weights).tolist()
+            found.append([(part.row + r * len(part.terms) + t, float(weights[r])) for r in rows])
+    return found

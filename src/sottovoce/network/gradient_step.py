@@ -1,0 +1,115 @@
+"""One agent's gradient step at home, the paper's way: the cloud speaks of the constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import sympy as sp
+
+from sottovoce.algorithm.algorithm import GradientSteps, by_name
+from sottovoce.certify.gradients import gradient_entries
+from sottovoce.engine.agent_text import values_of
+from sottovoce.engine.formulas import Fleet
+from sottovoce.errors import InputError
+from sottovoce.network.agent_round import OwnSlopes
+from sottovoce.network.household import LocalGroup
+from sottovoce.problem.agents import Array
+from sottovoce.problem.problem import CloudView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """``mu_row dg_row/dx_component``, part of an agent's slope.
+
+    Attributes:
+        row: the constraint, from 0.
+        component: of the agent's state.
+        place: where in a round's y the derivative lies; None: the agent works it out.
+        formula: the derivative.
+    """
+
+    row: int
+    component: int
+    place: int | None
+    formula: sp.Expr
+
+
+def own_terms(
+    cloud: CloudView, fleet: Fleet, sent: Mapping[tuple[int, int], int]
+) -> tuple[Term, ...]:
+    """Return what the constraints add to the slope of a named agent, by rows.
+
+    Args:
+        cloud: the public problem.
+        fleet: the agent.
+        sent: where in a round's y the derivatives lie that the cloud sends, by row and component.
+
+    Raises:
+        InputError: other agents move a derivative that the cloud does not send.
+    """
+    group = fleet.group
+    index = [g.name for g in cloud.groups].index(group.name)
+    first = sum(g.count * g.dim for g in cloud.groups[:index])
+    entries = [e for e in gradient_entries(cloud) if first <= e.column < first + group.dim]
+    known = {(e.row, e.column - first): e for e in entries}
+    found = []
+    for row, component in sorted({*known, *sent}):
+        place, entry = sent.get((row, component)), known.get((row, component))
+        if place is None and entry is not None and entry.kind == "released":
+            raise InputError(
+                f"constraint {row + 1} couples {group.name} with other agents, but the cloud does "
+                "not send its gradient: the run was planned for another problem"
+            )
+        formula = sp.S.Zero if entry is None else entry.formula
+        found.append(Term(row=row, component=component, place=place, formula=formula))
+    return tuple(found)
+
+
+@final
+class GradientStep:
+    """``x(k) -> x(k+1)`` of one agent by itself, one step against the slope of the Lagrangian.
+
+    Args:
+        own: the agent, a group of one.
+        algorithm: whose step it takes.
+        lower: its bounds, shape (1, d).
+        upper: likewise.
+        rounds: T.
+        terms: what the constraints add to its slope.
+    """
+
+    def __init__(
+        self,
+        own: LocalGroup,
+        algorithm: GradientSteps,
+        *,
+        lower: Array,
+        upper: Array,
+        rounds: int,
+        terms: Sequence[Term],
+    ) -> None:
+        self._algorithm, self._rounds = algorithm, rounds
+        alone = replace(own, fleet=replace(own.fleet, sums=()))  # constraints as stated, not sums
+        self._slopes = OwnSlopes(alone)
+        self._terms = terms
+        formulas = [sp.S.Zero if term.place is not None else term.formula for term in terms]
+        self._derivatives = values_of(alone.fleet, formulas)
+        self._bounds = list(zip(lower[0].tolist(), upper[0].tolist(), strict=True))
+
+    def __call__(self, k: int, x: Array, price: Array, y: Array) -> Array:
+        """Return x(k+1), shape (1, d)."""
+        slope = self._slopes.slopes((), x[0])
+        at_home = self._derivatives(*x[0].tolist(), *self._slopes.parameters)
+        for term, own in zip(self._terms, at_home, strict=True):
+            derivative = own if term.place is None else y[term.place]
+            slope[term.component] += price[term.row] * derivative
+        steps = self._algorithm
+        shared = dict(zip(steps.scalars, steps.schedule(k, self._rounds)[0].tolist(), strict=True))
+        after = [
+            by_name(steps.agent_step, {"x": at, "slope": s, "lower": low, "upper": high, **shared})
+            for at, s, (low, high) in zip(x[0].tolist(), slope.tolist(), self._bounds, strict=True)
+        ]
+        return np.array([after], dtype=np.float64)

@@ -1,0 +1,148 @@
+"""x(k) to x(k+1) at home, for everybody behind a connection, and what they send to the cloud."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.network.agent_round import AgentRound
+from sottovoce.network.config import algorithm_of, read_config
+from sottovoce.network.fallback import Fallback
+from sottovoce.network.gradient_step import GradientStep, own_terms
+from sottovoce.network.household import Household, LocalGroup
+from sottovoce.network.logs import note
+from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
+from sottovoce.network.protocol.messages import Welcome
+from sottovoce.network.schedule import Shares
+from sottovoce.problem.agents import Array
+
+_NOBODY: Final = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stepped:
+    """What a round came to at home.
+
+    Attributes:
+        x: x(k+1) of all agents, one after the other.
+        answer: their answers so far.
+        values: their contributions in steps of the grid, added up; None where states are sent.
+        failed: the places, from 0, of agents whose own code failed.
+    """
+
+    x: Array
+    answer: Array
+    values: Integers | None
+    failed: NDArray[np.int64]
+
+
+@final
+class LocalRound:
+    """The rounds of a household in the run that a cloud describes.
+
+    Args:
+        household: the agents.
+        welcome: the cloud's description.
+    """
+
+    def __init__(self, household: Household, welcome: Welcome) -> None:
+        config = read_config(welcome.config)
+        self._algorithm: Algorithm = algorithm_of(config.algorithm)
+        self._rounds = config.rounds
+        self._shares: Shares | None = None
+        if not isinstance(self._algorithm, GradientSteps):
+            self._shares = Shares(self._algorithm, self._rounds)
+        self._welcome, self._cloud = welcome, household.cloud
+        self._sums = np.array(welcome.sums, dtype=np.int64)
+        self._least, self._most = unpack_whole(welcome.least), unpack_whole(welcome.most)
+        lower, upper = unpack(welcome.lower), unpack(welcome.upper)
+        self._fallback = Fallback(household.sizes, lower, upper, config.promise)
+        self._parts: list[tuple[slice, tuple[int, int], Any]] = []
+        self._raised = False
+        begin = 0
+        for own in household.groups:
+            here = slice(begin, begin + own.size)
+            shape = (own.fleet.group.count, own.fleet.group.dim)
+            part = self._part(own, lower[here].reshape(shape), upper[here].reshape(shape), begin)
+            self._parts.append((here, shape, part))
+            begin = here.stop
+
+    def contributions(self, x: Array) -> Integers | None:
+        """What states x add to the sums that the cloud asked for; None where states are sent."""
+        if self._welcome.states:
+            return None
+        total = np.zeros(self._welcome.prices)
+        for here, shape, part in self._parts:
+            total += part.contributions(x[here].reshape(shape))
+        return self._asked(total)
+
+    def __call__(self, k: int, x: Array, answer: Array, price: Array, y: Array) -> Stepped:
+        """Take round k from x(k), with what the cloud released in it."""
+        after, total = np.empty(x.size), np.zeros(self._welcome.prices)
+        for here, shape, part in self._parts:
+            own, added = self._tried(part, k, x[here].reshape(shape), price, y)
+            after[here] = own.ravel()
+            total += added
+        averaged = self._averaged(k, answer, after)
+        if np.isfinite(after).all():
+            values = None if self._welcome.states else self._asked(total)
+            return Stepped(x=after, answer=averaged, values=values, failed=_NOBODY)
+        # Stopping would stop the run, which tells something of the state. The device stays put.
+        failed = self._fallback.failed(after)
+        kept = self._fallback.kept(after, averaged, answer)
+        state = self._fallback.state(after, x)
+        return Stepped(x=state, answer=kept, values=self.contributions(state), failed=failed)
+
+    def _averaged(self, k: int, answer: Array, x: Array) -> Array:
+        if self._shares is None:
+            return x
+        averaged: Array = answer + self._shares[k] * (x - answer)
+        return averaged
+
+    def _asked(self, total: Array) -> Integers:
+        """The whole numbers of the sums that the cloud asked for, in their certified range."""
+        whole = total[self._sums].astype(np.int64)
+        return np.minimum(np.maximum(whole, self._least), self._most)
+
+    def _tried(self, part: Any, k: int, x: Array, price: Array, y: Array) -> tuple[Array, Array]:
+        """One part's round: nobody else's may depend on whether its code fails."""
+        try:
+            if self._welcome.states:
+                return part(k, x, price, y), np.zeros(price.size)
+            own, added = part(k, x, price)
+        except Exception as error:
+            # Its text could quote the state; where it was raised cannot.
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{last.filename}:{last.lineno}"
+            level = logging.DEBUG if self._raised else logging.ERROR
+            note("own code failed", level=level, error=type(error).__name__, where=where)
+            self._raised = True
+            return np.full(x.shape, np.nan), np.zeros(price.size)
+        return own, added
+
+    def _part(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
+        algorithm = self._algorithm
+        if isinstance(algorithm, GradientSteps):
+            listed = zip(self._welcome.rows, self._welcome.columns, strict=True)
+            sent = {
+                (row, column - begin): place
+                for place, (row, column) in enumerate(listed)
+                if begin <= column < begin + own.size
+            }
+            terms = own_terms(self._cloud, own.fleet, sent)
+            return GradientStep(
+                own, algorithm, lower=lower, upper=upper, rounds=self._rounds, terms=terms
+            )
+        grid = np.ones(self._welcome.prices)
+        grid[self._sums] = unpack(self._welcome.grid)
+        if own.fleet.group.count == 1:
+            return AgentRound(own, algorithm, lower=lower, upper=upper, grid=grid)
+        from sottovoce.engine.fleet_round import FleetRound  # one agent alone needs no compiler
+
+        return FleetRound(own.fleet, algorithm, lower=lower, upper=upper, grid=grid)

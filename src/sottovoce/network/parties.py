@@ -1,0 +1,161 @@
+"""What a cloud knows of the agents on a connection: worked out from the plan at their hello."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sparse
+
+from sottovoce.certify.contributions import block_ranges
+from sottovoce.errors import PrivacyError
+from sottovoce.network.protocol.actions import Party
+from sottovoce.network.protocol.box import Box, Range
+from sottovoce.network.protocol.codec import Integers
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.sampler import REACH
+from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+@final
+class Parties:
+    """``agents -> Party`` under one plan.
+
+    Args:
+        plan: the noise, and with it the public problem.
+    """
+
+    def __init__(self, plan: NoisePlan) -> None:
+        dims = np.concatenate([np.full(group.count, group.dim) for group in plan.domain])
+        self.offsets: Integers = np.concatenate([[0], np.cumsum(dims)])
+        self._lower, self._upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
+        entries = [o for o in plan.outputs if o.kind == "gradient"]
+        self._rows = np.array([o.row for o in entries], dtype=np.int64)
+        self._columns = np.array([o.column for o in entries], dtype=np.int64)
+        self._states = plan.method == "paper"
+        self._ranges = None if self._states else Ranges(plan)
+
+    def __call__(self, agents: tuple[int, ...]) -> Party:
+        """Describe agents, numbered from 1, that share a connection."""
+        places = np.array(agents, dtype=np.int64) - 1
+        parts = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in places]
+        columns = np.concatenate(parts)
+        entries = np.flatnonzero(np.isin(self._columns, columns))
+        lower, upper = self._lower[columns], self._upper[columns]
+        sums, grid, least, most = _NONE, np.zeros(0), _NONE, _NONE
+        if self._ranges is not None:
+            sums, grid, least, most = self._ranges.of(places)
+        owners = np.repeat(places + 1, [part.size for part in parts])
+        return Party(
+            agents=agents,
+            places=_run(places),
+            lower=lower,
+            upper=upper,
+            sums=sums,
+            grid=grid,
+            least=least,
+            most=most,
+            range=Box(lower, upper) if self._states else Range(least, most),
+            columns=_run(columns),
+            owners=owners if self._states else None,
+            entries=entries,
+            rows=self._rows[entries],
+            entry_columns=np.searchsorted(columns, self._columns[entries]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Block:
+    """Ranges of some agents' contributions to some sums, (sums x agents), dense or sparse.
+
+    Attributes:
+        rows: the sums.
+        first: the first agent, from 0.
+        count: how many agents.
+        lower: the least contributions as agents compute them, evaluation errors included.
+        upper: the largest.
+        takes: 1 where an agent can contribute anything but 0.
+    """
+
+    rows: Integers
+    first: int
+    count: int
+    lower: Any
+    upper: Any
+    takes: Any
+
+
+@final
+class Ranges:
+    """The certified ranges of contributions, in steps of the grids, for any agents together.
+
+    Args:
+        plan: gives sums, grids and the boxes of the agents.
+
+    Raises:
+        PrivacyError: everybody together may exceed what the sampler releases. A refusal in the
+            middle of a run would tell that a sum was unusually large.
+    """
+
+    def __init__(self, plan: NoisePlan) -> None:
+        self._grid = np.array([o.grid for o in plan.outputs])
+        self._blocks = tuple(_blocks(plan))
+        self._first = np.array([block.first for block in self._blocks])
+        self._end = np.array([block.first + block.count for block in self._blocks])
+        sums, _, least, most = self.of(np.arange(plan.cloud.agents))
+        beyond = (most > REACH) | (least < -REACH)
+        if beyond.any():
+            name = plan.outputs[int(sums[beyond][0])].name
+            raise PrivacyError(
+                f"every sum must stay within 2^25 sigma of zero, got {name}, which may not: its "
+                "noise is too small for its size; tighten the boxes or plan with a larger sigma"
+            )
+
+    def of(self, places: Integers) -> tuple[Integers, Array, Integers, Integers]:
+        """Return the noisy sums that agents take part in, their grids, and the ends of the range.
+
+        A contribution is off by half a step where it is rounded, and the sum of n ends by less
+        than n/4 where it is computed, as no sum reaches 2^51 steps: one step per agent covers both.
+
+        Args:
+            places: the agents, from 0, increasing.
+        """
+        low, high, count = (np.zeros(self._grid.size) for _ in range(3))
+        met = (self._first <= places[-1]) & (self._end > places[0])
+        for block in (self._blocks[b] for b in np.flatnonzero(met)):
+            inside = (places >= block.first) & (places < block.first + block.count)
+            own = _run(places[inside] - block.first)
+            low[block.rows] += _total(block.lower, own)
+            high[block.rows] += _total(block.upper, own)
+            count[block.rows] += _total(block.takes, own)
+        sums = np.flatnonzero((count > 0) & (self._grid > 0))
+        grid, outward = self._grid[sums], count[sums]
+        least = np.maximum(np.floor(low[sums] / grid) - outward, -2 * REACH)
+        most = np.minimum(np.ceil(high[sums] / grid) + outward, 2 * REACH)
+        return sums, grid, least.astype(np.int64), most.astype(np.int64)
+
+
+def _blocks(plan: NoisePlan) -> Iterator[_Block]:
+    for rows, first, lower, upper, error in block_ranges(plan.cloud.sums, plan.domain):
+        takes = abs(lower) + abs(upper)
+        takes = (takes != 0).astype(np.int8)
+        low, high = lower - error, upper + error
+        if sparse.issparse(low):
+            low, high, takes = (sparse.csc_array(part) for part in (low, high, takes))
+        count = int(takes.shape[1])
+        yield _Block(rows=rows, first=first, count=count, lower=low, upper=high, takes=takes)
+
+
+def _total(values: Any, places: slice | Any) -> Array:
+    return np.asarray(values[:, places].sum(axis=1, dtype=np.float64)).ravel()
+
+
+def _run(numbers: Integers) -> slice | Integers:
+    """The same as a slice if each number follows the one before."""
+    if numbers.size and numbers[-1] - numbers[0] + 1 == numbers.size:
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers

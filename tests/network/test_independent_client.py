@@ -1,0 +1,59 @@
+"""A client written from docs/protocol.md alone takes part, and computes what ``solve`` computes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network_harness import member, plan_for, run, serving
+
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.engine.solve import solve
+from sottovoce.problem.problem import Problem
+
+ROUNDS, SEED = 30, 9
+SCRIPT = str(Path(__file__).with_name("independent_client.py"))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "method"),
+    [(DualAveraging(), "joint"), (Tikhonov(), "paper")],
+    ids=["sums", "paper"],
+)
+def test_the_independent_client_takes_part(
+    algorithm: Any, method: Any, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(paper, method=method)
+    settings: dict[str, Any] = {"rounds": ROUNDS, "seed": SEED, "algorithm": algorithm}
+
+    async def main() -> bytes:
+        async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
+            others = [
+                asyncio.create_task(
+                    member(paper, [i], cloud, keys, tmp_path, allow_simulated=True).run()
+                )
+                for i in (1, 2, 3, 5, 6, 7)
+            ]
+            client = await asyncio.create_subprocess_exec(
+                sys.executable,
+                SCRIPT,
+                str(cloud.port),
+                str(keys / "agents" / "4"),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            await cloud.finished(linger=20)
+            await asyncio.gather(*others)
+            output, _ = await client.communicate()
+        assert client.returncode == 0
+        return output
+
+    said = json.loads(run(main()))
+    here = solve(paper, plan, **settings)
+    assert said["rounds"] == ROUNDS
+    assert said["x"] == pytest.approx(here.last_x[0][3], abs=1e-9)
+    assert said["answer"] == pytest.approx(here.x[0][3], abs=1e-9)

@@ -1,0 +1,260 @@
+"""Rounds at home: what agents, alone or behind a gateway, compute is what ``solve`` computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+import sympy as sp
+from welcomes import welcome_to
+
+import sottovoce as sv
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.certify.gradients import gradient_entries
+from sottovoce.engine.agent_text import slope_of
+from sottovoce.engine.formulas import local_fleet
+from sottovoce.engine.normals import fill_pairs, stream_seeds
+from sottovoce.engine.region_text import phi_function
+from sottovoce.engine.turn import public_rows
+from sottovoce.errors import InputError, ProblemError
+from sottovoce.network.household import Household
+from sottovoce.network.local_round import LocalRound
+from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.problem import gallery
+from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+from sottovoce.problem.folder import read_agent, read_public
+from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.problem import Problem
+from sottovoce.problem.save import save_problem
+
+
+class Played:
+    """Rounds of households under a plan, with the noise of ``solve``'s first run."""
+
+    def __init__(
+        self, problem: Problem, plan: Any, parties: list[list[int]], *, rounds: int, seed: int
+    ) -> None:
+        algorithm = DualAveraging()
+        grid = np.array([o.grid if o.grid > 0 else 1.0 for o in plan.outputs])
+        houses = [Household.of_problem(problem, party) for party in parties]
+        self.locals = [
+            LocalRound(
+                house,
+                welcome_to(problem.cloud, list(house.agents), algorithm, rounds=rounds, grid=grid,
+                           domain=plan.domain),
+            )
+            for house in houses
+        ]  # fmt: skip
+        self.x = [np.clip(h.start, *self._bounds(plan.domain, h.agents)) for h in houses]
+        self.answers = list(self.x)
+        p = grid.size
+        price, memory = np.zeros(p), np.zeros(algorithm.memory_size(p))
+        rows = public_rows(problem.cloud.sums, plan.domain, plan.sigma)
+        phi = phi_function(problem.cloud.sums.regions)
+        noisy = np.flatnonzero(plan.sigma > 0)
+        stream, pairs = stream_seeds(seed, range(1))[0], (noisy.size + 1) // 2
+        z = np.empty(2 * pairs)
+        values: list[Any] = [
+            local.contributions(x) for local, x in zip(self.locals, self.x, strict=True)
+        ]
+        for k in range(1, rounds + 1):
+            fill_pairs(stream, k - 1, pairs, 0, pairs, z)
+            y = np.sum(values, axis=0) * grid
+            y[noisy] += plan.sigma[noisy] * z[: noisy.size]
+            assert algorithm.cloud_round(k, y, price, memory, rows, algorithm.constants, phi)
+            for i, local in enumerate(self.locals):
+                after = local(k, self.x[i], self.answers[i], price, np.zeros(0))
+                self.x[i], self.answers[i], values[i] = after.x, after.answer, after.values
+                assert after.failed.size == 0
+        self.price = price
+
+    @staticmethod
+    def _bounds(domain: Any, agents: Any) -> tuple[Array, Array]:
+        ends = np.cumsum([0, *(g.dim for g in domain for _ in range(g.count))])
+        own = np.concatenate([np.arange(ends[a - 1], ends[a]) for a in agents])
+        return lower_bounds(domain)[own], upper_bounds(domain)[own]
+
+
+def mixed() -> Problem:
+    """A named vector longer than NumPy adds up in order, a number, and a fleet with weights."""
+    a, upper = np.linspace(0.2, 0.9, 40), np.linspace(0.5, 1.5, 40)
+    ev = sv.fleet(40, lower=0.0, upper=upper, name="ev", parameters={"a": a})
+    named = sv.states(2, lower=-1.0, upper=2.0, dim=[9, 1], names=["v", "q"])
+    dense = np.random.default_rng(3).uniform(-1, 1, (2, 40))
+    routes = sparse.csr_array(np.where(dense > 0.3, dense, 0.0))
+    x, own, (v, q) = ev.state, ev.parameter("a"), named
+    return Problem(
+        states=[named, ev],
+        objectives=[
+            sum((w - c) ** 2 for w, c in zip(v, np.linspace(-1, 1, 9), strict=True)) + sum(v) ** 2,
+            sp.exp(q) - 2 * q,
+            own * (x - own) ** 2 - 0.1 * sp.log(x + own),
+        ],
+        constraints={
+            "links": sv.total(ev, own * x, weights=dense) <= np.array([3.0, 2.0]),
+            "routes": sv.total(ev, [x, x**2], weights=routes) <= np.full(4, 2.0),
+            "all": sv.total(ev, x) + sum(w**2 for w in v) - 2 * q <= 9.0,
+        },
+    )
+
+
+def planned(problem: Problem) -> Any:
+    certificate = sv.certify(problem.cloud)
+    return sv.plan(certificate, epsilon=np.log(3), delta=0.05, hide=sv.Trajectory(radius=0.1))
+
+
+CASES = {
+    "paper": (gallery.paper, [[1], [2, 3], [4, 5, 6, 7]]),
+    "mixed": (mixed, [[1], [2, *range(3, 20)], [20], [*range(21, 43)]]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rounds_at_home_are_those_of_solve_to_the_last_bit(name: str) -> None:
+    make, parties = CASES[name]
+    problem = make()
+    plan = planned(problem)
+    played = Played(problem, plan, parties, rounds=30, seed=5)
+    solved = sv.solve(problem, plan, rounds=30, seed=5)
+    assert played.price.tolist() == solved.last_price[0].tolist()
+    assert np.concatenate(played.x).tolist() == solved.last_x[0].tolist()
+    assert np.concatenate(played.answers).tolist() == solved.x[0].tolist()
+
+
+@pytest.mark.parametrize("which", ["coupled", "every"])
+def test_the_papers_steps_take_from_the_cloud_what_it_sends_and_work_out_the_rest(
+    which: str,
+) -> None:
+    problem = gallery.coupled()
+    rng = np.random.default_rng(1)
+    cloud, algorithm = problem.cloud, Tikhonov(gamma_bar=0.01)
+    x = rng.uniform(cloud.lower(), cloud.upper())
+    mu = rng.uniform(0, 2, problem.rows)
+    numeric = Numeric(problem)
+    slopes = numeric.jacobian(x)
+    jacobian = np.stack([slopes.times(unit) for unit in np.eye(problem.size)], axis=1)
+    coupled = [(e.row, e.column) for e in gradient_entries(cloud) if e.kind == "released"]
+    every = [(j, c) for j in range(problem.rows) for c in range(problem.size)]
+    entries = coupled if which == "coupled" else every
+    want = x - 0.01 * (numeric.lagrangian_gradient(x, mu) + algorithm.alpha_bar * x)
+    want = np.clip(want, cloud.lower(), cloud.upper())
+    ends = np.cumsum([0, *(g.dim for g in cloud.groups)])
+    for agents in ([1], [2, 3], list(range(1, problem.agents + 1))):
+        own = np.concatenate([np.arange(ends[a - 1], ends[a]) for a in agents])
+        welcome = welcome_to(cloud, agents, algorithm, entries=entries)
+        local = LocalRound(Household.of_problem(problem, agents), welcome)
+        assert local.contributions(x[own]) is None
+        listed = zip(welcome.rows, welcome.columns, strict=True)
+        y = np.array([jacobian[j, own[c]] for j, c in listed])
+        after = local(1, x[own], x[own], mu, y)
+        assert after.values is None
+        np.testing.assert_allclose(after.x, want[own], rtol=1e-12, atol=1e-12)
+        assert after.answer.tolist() == after.x.tolist()  # the last state is the answer
+
+
+def test_a_gradient_that_nobody_sends_is_an_error_not_a_guess() -> None:
+    problem = gallery.coupled()
+    with pytest.raises(InputError, match="couples"):
+        alone(Household.of_problem(problem, [1]), Tikhonov())
+
+
+def test_the_cloud_reads_its_problem_without_any_agents_file(tmp_path: Path) -> None:
+    for problem in (gallery.paper(), gallery.coupled()):
+        folder = tmp_path / str(problem.agents)
+        save_problem(problem, folder)
+        for path in (folder / "agents").iterdir():
+            path.unlink()
+        assert read_public(folder).cloud.fingerprint == problem.cloud.fingerprint
+
+
+def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
+    problem = gallery.paper()
+    save_problem(problem, tmp_path)
+    for number in (1, 2, 4, 5, 6, 7):
+        (tmp_path / "agents" / f"{number}.toml").unlink()
+    cloud, number, view = read_agent(tmp_path / "agents" / "3.toml")
+    assert (cloud.fingerprint, number) == (problem.cloud.fingerprint, 3)
+    assert view.objective == problem.agent(3).objective
+    (tmp_path / "agents" / "1.toml").write_text('agent = "x1"\nobjective = "x2**2"\n')
+    with pytest.raises(ProblemError):
+        read_agent(tmp_path / "agents" / "1.toml")
+    with pytest.raises(ProblemError, match="must exist"):
+        read_agent(tmp_path / "agents" / "2.toml")
+
+
+def alone(house: Household, algorithm: Algorithm, **changes: Any) -> LocalRound:
+    return LocalRound(house, welcome_to(house.cloud, list(house.agents), algorithm, **changes))
+
+
+def test_an_objective_may_be_any_code_with_a_gradient() -> None:
+    cloud = gallery.paper().cloud
+    house = Household.of_gradient(cloud, 4, lambda x: 2 * x + 1, start=[3.0])
+    start, price = np.array([3.0]), np.array([0.0, 0.0, 0.5, 0.0])
+    local = alone(house, DualAveraging(), rounds=10**6)
+    # Late in a long run nothing is damped: 2 x + 1 + lambda_3 = 0.
+    got = local(10**6, start, start, price, np.zeros(0))
+    assert got.x == pytest.approx([-0.75], abs=1e-4)
+    assert got.failed.size == 0
+    with pytest.raises(InputError, match="finite"):
+        Household.of_gradient(cloud, 4, lambda x: x, start=[np.inf])
+
+
+def test_an_agent_from_its_file_steps_as_it_does_in_the_problem(tmp_path: Path) -> None:
+    problem = gallery.paper()
+    save_problem(problem, tmp_path)
+    x, price = np.array([0.3]), np.array([1.5, 0.2, 0.7, 2.1])
+    for number in range(1, 8):
+        read = alone(Household.of_file(tmp_path / "agents" / f"{number}.toml"), DualAveraging())
+        stated = alone(Household.of_problem(problem, [number]), DualAveraging())
+        one, other = (local(3, x, x, price, np.zeros(0)) for local in (read, stated))
+        assert one.x.tolist() == other.x.tolist()
+        assert one.values is not None
+        assert other.values is not None
+        assert one.values.tolist() == other.values.tolist()
+
+
+def test_the_answer_is_an_average_where_the_algorithm_says_so() -> None:
+    house = Household.of_problem(gallery.paper(), [4])
+    x, answer = np.array([2.0]), np.array([1.0])
+    after = alone(house, DualAveraging())(5, x, answer, np.zeros(4), np.zeros(0))
+    share = DualAveraging().share(5, 10, noisy=True)[0]
+    assert 0 < share < 1
+    assert after.answer == answer + share * (after.x - answer)
+
+
+def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range() -> None:
+    house = Household.of_problem(gallery.paper(), [4])  # x4 is one term of the third sum
+    welcome = welcome_to(house.cloud, [4], DualAveraging(), grid=np.full(4, 0.5))
+    welcome = msgspec.structs.replace(
+        welcome, sums=[2], grid=pack(np.array([0.5])), least=pack_whole(np.array([-5])),
+        most=pack_whole(np.array([5])),
+    )  # fmt: skip
+    local = LocalRound(house, welcome)
+    for x, steps in ((0.0, 0), (0.25, 0), (0.75, 2), (1.25, 2), (-0.3, -1), (9.0, 5), (-9.0, -5)):
+        values = local.contributions(np.array([x]))
+        assert values is not None
+        assert values.dtype == np.int64
+        assert values.tolist() == [steps]
+
+
+def test_formulas_follow_the_rules_of_compiled_code_where_python_refuses() -> None:
+    x = sv.states(2, lower=0.0, upper=1.0)
+    problem = Problem(
+        states=x,
+        objectives=[-sp.log(x[0]) - x[0] ** sp.Rational(3, 4) + sp.exp(1000 * x[0]), x[1] ** 2],
+        constraints=[x[0] ** 2 + x[1] <= 1.5],
+    )
+    fleet = local_fleet(problem.groups, (), 0, problem.objectives[0])
+    slope = slope_of(fleet, objective=True)
+    assert slope(0.0) == [-np.inf]
+    assert slope(1.0) == [np.inf]
+    assert np.isnan(slope(-1.0)[0])
+    local = alone(Household.of_problem(problem, [1]), DualAveraging())
+    after = local(1, np.zeros(1), np.zeros(1), np.zeros(problem.cloud.sums.count), np.zeros(0))
+    assert 0.0 < after.x[0] < 1.0
