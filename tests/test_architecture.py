@@ -57,7 +57,6 @@ def test_the_public_names_are_these() -> None:
     assert sorted(sv.__all__) == [
         "Agent",
         "Audit",
-        "Averaging",
         "BudgetError",
         "Certificate",
         "CertificateError",
@@ -65,6 +64,8 @@ def test_the_public_names_are_these() -> None:
         "Cloud",
         "Constants",
         "ConvexityError",
+        "DualAveraging",
+        "Everything",
         "Guarantee",
         "Household",
         "InputError",
@@ -72,6 +73,7 @@ def test_the_public_names_are_these() -> None:
         "Limit",
         "NetworkError",
         "NoisePlan",
+        "Offset",
         "PrivacyError",
         "Problem",
         "ProblemError",
@@ -83,9 +85,11 @@ def test_the_public_names_are_these() -> None:
         "SimulatedSampler",
         "SottovoceError",
         "Tikhonov",
+        "Trajectory",
         "UnavailableError",
         "audit",
         "certify",
+        "equal",
         "exp",
         "fleet",
         "gallery",
@@ -114,8 +118,8 @@ import sottovoce.certify.saddle as s
 from sottovoce.certify import certificate, saddle
 import sottovoce as sv
 assert s is saddle and s.saddle_point is sv.saddle_point
-x = sv.states(1, lower=0, upper=1)
-problem = sv.Problem(states=x, objectives=[x[0] ** 2], constraints=[x[0] <= 0.5])
+x = sv.states(2, lower=0, upper=1)
+problem = sv.Problem(states=x, objectives=list(x), constraints=[x[0] + x[1] <= 0.5])
 assert isinstance(sv.certify(problem), sv.Certificate)
 assert isinstance(pickle.loads(pickle.dumps(sv.certify))(problem.cloud), sv.Certificate)
 assert list(inspect.signature(sv.certify).parameters) == ["problem", "tighten", "tolerance"]

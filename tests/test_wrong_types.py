@@ -22,7 +22,8 @@ WRONG = [
 x = sv.states(2, lower=0, upper=1)
 problem = sv.Problem(states=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1])
 certificate = sv.certify(problem)
-plan = sv.plan(certificate, epsilon=1, delta=0.05, radius=1.0, rounds=100)
+hide = sv.Trajectory(radius=1.0, rounds=100)
+plan = sv.plan(certificate, epsilon=1, delta=0.05, hide=hide)
 saddle = sv.saddle_point(problem)
 ev = sv.fleet(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
 house = sv.Household.of_problem(problem, [1])
@@ -54,12 +55,27 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "read_agent": (read_agent, {"path": "nowhere/1.toml"}),
     "certify": (sv.certify, {"problem": problem, "tolerance": 0.01}),
     "saddle_point": (sv.saddle_point, {"problem": problem}),
-    "plan": (sv.plan, {"certificate": certificate, "epsilon": 1, "delta": 0.05, "radius": 1.0,
-                       "adjacency": "trajectory", "rounds": 100, "method": "joint",
-                       "weights": None, "constants": None}),
+    "plan": (sv.plan, {"certificate": certificate, "epsilon": 1, "delta": 0.05, "hide": hide,
+                       "method": "joint", "weights": None, "constants": None}),
+    "planned trajectory": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
+                                                   hide=sv.Trajectory(**given)),
+                           {"radius": 1.0, "rounds": 100}),
+    "planned offset": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
+                                               hide=sv.Offset(**given)),
+                       {"radius": 1.0, "rounds": 100}),
+    "planned everything": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
+                                                   hide=sv.Everything(**given)), {"rounds": 100}),
+    "equal": (lambda left, right: sv.Problem(states=x, objectives=list(x),
+                                             constraints=[sv.equal(left, right)]),
+              {"left": x[0] + x[1], "right": 1}),
+    "equal of a total": (lambda left, right: sv.Problem(states=ev, objectives=ev.state,
+                                                        constraints=[sv.equal(left, right)]),
+                         {"left": sv.total(ev, ev.state), "right": 1}),
+    "radius": (plan.radius, {"agent": 1}),
     "limit": (sv.limit, {"problem": problem, "plan": plan, "rounds": 100, "saddle": saddle}),
     "load": (sv.load, {"path": "nowhere.npz"}),
-    "Averaging": (sv.Averaging, {"gain": 4.0, "decay": 0.6, "burn_in": 0.1}),
+    "DualAveraging": (sv.DualAveraging, {"memory": 2.0, "doubt": 0.3, "reach": 256.0,
+                                         "theta": 0.5, "start": 1e-5}),
     "Tikhonov": (sv.Tikhonov, {"gamma_bar": 0.1, "alpha_bar": 0.1, "c1": 0.3, "c2": 0.2}),
     "Constants": (sv.Constants, {"k_g": 1.0, "k_prime": (1.0,)}),
     "SecureSampler": (sv.SecureSampler, {"sigma": [1.0]}),
@@ -94,7 +110,7 @@ WRONG_FOR_SOLVE: dict[str, list[Any]] = {
     "x0": ["a", [None], [-2.0], 5, {}],
     "mu0": ["a", [None], [-2.0], 5, {}],
     "saddle": ["a", 1, [1], [["a"], [1]]],
-    "algorithm": ["a", 1, sv.Averaging],
+    "algorithm": ["a", 1, sv.DualAveraging],
     "plan": ["a", 1, certificate],
     "problem": [None, "a", certificate],
 }
@@ -105,6 +121,7 @@ WRONG_FOR_SOLVE: dict[str, list[Any]] = {
 )
 def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -> None:
     right: dict[str, Any] = {"problem": problem, "plan": plan, "rounds": 3}
+    right |= {"algorithm": sv.Tikhonov()} if argument == "mu0" else {}
     with pytest.raises(sv.SottovoceError, match=rf"{argument} must .*, got"):
         sv.solve(**(right | {argument: wrong}))
 
@@ -112,7 +129,7 @@ def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -
 @pytest.mark.parametrize("argument", ["problem", "epsilons", "rounds", "delta", "radius"])
 def test_tradeoff_refuses_a_wrong_value_and_says_which(argument: str) -> None:
     right: dict[str, Any] = {"problem": problem, "epsilons": [1.0], "rounds": [100]}
-    right |= {"delta": 0.05, "radius": 1.0, "adjacency": "trajectory"}
+    right |= {"delta": 0.05, "radius": 1.0, "hide": "trajectory"}
     for wrong in (None, "a", [-1], [math.nan], -1):
         with pytest.raises(sv.SottovoceError, match=r"must .*got"):
             sv.tradeoff(**(right | {argument: wrong}))

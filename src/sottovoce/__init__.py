@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sottovoce.algorithm.averaging import Averaging
+    from sottovoce.algorithm.dual_averaging import DualAveraging
     from sottovoce.algorithm.tikhonov import Tikhonov
     from sottovoce.certify.certificate import Certificate, certify
     from sottovoce.certify.saddle import SaddlePoint, saddle_point
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from sottovoce.network.agent import Agent
     from sottovoce.network.cloud import Cloud
     from sottovoce.network.errors import NetworkError
-    from sottovoce.network.home import Household
+    from sottovoce.network.household import Household
     from sottovoce.privacy.charge import Charge, Protected
+    from sottovoce.privacy.hide import Everything, Offset, Trajectory
     from sottovoce.privacy.ledger import Ledger
     from sottovoce.privacy.limit import Limit, limit
     from sottovoce.privacy.paper_method import Constants
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
     from sottovoce.problem import gallery
     from sottovoce.problem.agents import fleet, states
-    from sottovoce.problem.constraints import total
+    from sottovoce.problem.constraints import equal, total
     from sottovoce.problem.expressions import exp, log, logsumexp, sqrt
     from sottovoce.problem.folder import load_problem
     from sottovoce.problem.problem import Problem
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 _HOME = {
     "Agent": "sottovoce.network.agent",
     "Audit": "sottovoce.study.audit",
-    "Averaging": "sottovoce.algorithm.averaging",
     "BudgetError": "sottovoce.errors",
     "Certificate": "sottovoce.certify.certificate",
     "CertificateError": "sottovoce.errors",
@@ -58,13 +58,16 @@ _HOME = {
     "Cloud": "sottovoce.network.cloud",
     "Constants": "sottovoce.privacy.paper_method",
     "ConvexityError": "sottovoce.errors",
+    "DualAveraging": "sottovoce.algorithm.dual_averaging",
+    "Everything": "sottovoce.privacy.hide",
     "Guarantee": "sottovoce.privacy.plan",
-    "Household": "sottovoce.network.home",
+    "Household": "sottovoce.network.household",
     "InputError": "sottovoce.errors",
     "Ledger": "sottovoce.privacy.ledger",
     "Limit": "sottovoce.privacy.limit",
     "NetworkError": "sottovoce.network.errors",
     "NoisePlan": "sottovoce.privacy.plan",
+    "Offset": "sottovoce.privacy.hide",
     "PrivacyError": "sottovoce.errors",
     "Problem": "sottovoce.problem.problem",
     "ProblemError": "sottovoce.errors",
@@ -76,9 +79,11 @@ _HOME = {
     "SimulatedSampler": "sottovoce.privacy.sampler",
     "SottovoceError": "sottovoce.errors",
     "Tikhonov": "sottovoce.algorithm.tikhonov",
+    "Trajectory": "sottovoce.privacy.hide",
     "UnavailableError": "sottovoce.errors",
     "audit": "sottovoce.study.audit",
     "certify": "sottovoce.certify",
+    "equal": "sottovoce.problem.constraints",
     "exp": "sottovoce.problem.expressions",
     "fleet": "sottovoce.problem.agents",
     "gallery": "sottovoce.problem.gallery",
@@ -100,7 +105,6 @@ _HOME = {
 __all__ = [
     "Agent",
     "Audit",
-    "Averaging",
     "BudgetError",
     "Certificate",
     "CertificateError",
@@ -108,6 +112,8 @@ __all__ = [
     "Cloud",
     "Constants",
     "ConvexityError",
+    "DualAveraging",
+    "Everything",
     "Guarantee",
     "Household",
     "InputError",
@@ -115,6 +121,7 @@ __all__ = [
     "Limit",
     "NetworkError",
     "NoisePlan",
+    "Offset",
     "PrivacyError",
     "Problem",
     "ProblemError",
@@ -126,9 +133,11 @@ __all__ = [
     "SimulatedSampler",
     "SottovoceError",
     "Tikhonov",
+    "Trajectory",
     "UnavailableError",
     "audit",
     "certify",
+    "equal",
     "exp",
     "fleet",
     "gallery",

@@ -69,23 +69,24 @@ ACCOUNTING = (
     Mutant(
         name="sqrt(T) dropped where every round counts",
         file="privacy/plan.py",
-        old='reach = b if kind == "trajectory" else b * np.sqrt(covered) * (1.0 + 2.0**-50)',
-        new="reach = b",
+        old="return np.asarray(b * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))",
+        new="return np.asarray(b)",
         killed_by=PLAN + "test_more_rounds_cost_the_root_of_their_number",
     ),
     Mutant(
         name="everything costs no sqrt(T)",
         file="privacy/plan.py",
-        old='reach = b if kind == "trajectory" else b * np.sqrt(covered) * (1.0 + 2.0**-50)',
-        new='reach = b * np.sqrt(covered) * (1.0 + 2.0**-50) if kind == "per-round" else b',
+        old="return np.asarray(b * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))",
+        new="free = isinstance(hide, Everything)\n"
+        "    return np.asarray(b * np.sqrt(1 if free else hide.rounds) * (1.0 + 2.0**-50))",
         killed_by=PLAN + "test_more_rounds_cost_the_root_of_their_number",
     ),
     Mutant(
         name="radius per agent ignored",
-        file="privacy/adjacency.py",
-        old="    return kind, values\n",
-        new="    return kind, np.full(agents, values.min())\n",
-        killed_by="tests/privacy/test_adjacency.py::test_radii_are_one_for_all_or_one_each",
+        file="privacy/hide.py",
+        old='got radius={values[wrong][0]:g}")\n    return values\n',
+        new='got radius={values[wrong][0]:g}")\n    return np.full(agents, values.min())\n',
+        killed_by="tests/privacy/test_hide.py::test_radii_are_one_for_all_or_one_each",
     ),
     Mutant(
         name="epsilon per agent ignored",
@@ -95,12 +96,11 @@ ACCOUNTING = (
         killed_by=PLAN + "test_agents_may_ask_for_different_radii_epsilons_and_deltas",
     ),
     Mutant(
-        name="a fleet's diameter taken from its first agent",
-        file="privacy/adjacency.py",
-        old="width = np.asarray(group.upper - group.lower)",
-        new="width = np.broadcast_to((group.upper - group.lower)[:1], group.lower.shape)",
-        killed_by="tests/privacy/test_adjacency.py::"
-        "test_every_agent_of_a_fleet_has_the_diameter_of_its_own_box",
+        name="a range counted as half of it to hide everything",
+        file="certify/contributions.py",
+        old="width = (upper - lower) * _UP",
+        new="width = (upper - lower) / 2.0",
+        killed_by=PLAN + "test_everything_means_the_range_of_every_contribution",
     ),
     Mutant(
         name="noise not scaled until every promise holds",
@@ -155,5 +155,13 @@ ACCOUNTING = (
         new='return _written(value, digits, "ROUND_HALF_EVEN")',
         killed_by="tests/privacy/test_statement.py::"
         "test_epsilon_delta_and_mu_are_printed_rounded_up_and_sigma_rounded_down",
+    ),
+    Mutant(
+        name="sums of a region left without noise",
+        file="privacy/plan.py",
+        old="sigma = _joint(S, target, reach, hide.rounds, errors, w)\n",
+        new="sigma = _joint(S, target, reach, hide.rounds, errors, w)\n"
+        "        sigma[[row for region in cloud.sums.regions for row in region.rows]] = 0.0\n",
+        killed_by=PLAN + "test_no_adjacent_states_move_the_sums_further_than_the_claim",
     ),
 )

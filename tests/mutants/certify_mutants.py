@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutant import Mutant
 
+CONTRIBUTIONS = "tests/certify/test_contributions.py::"
 SENSITIVITY = "tests/certify/test_sensitivity.py::"
 
 CERTIFIED = (
@@ -16,9 +17,9 @@ CERTIFIED = (
     ),
     Mutant(
         name="numerical convexity used as proof",
-        file="certify/certificate.py",
-        old='and a.status == "proven"',
-        new='and a.status != "fails"',
+        file="certify/assumptions.py",
+        old='stated.get(a.row, True) and a.status == "proven"',
+        new='stated.get(a.row, True) and a.status != "fails"',
         killed_by=SENSITIVITY + "test_convexity_that_is_not_proven_shortens_no_search",
     ),
     Mutant(
@@ -43,12 +44,27 @@ CERTIFIED = (
         killed_by=SENSITIVITY + "test_hours_that_nobody_mixes_cost_no_more_than_one",
     ),
     Mutant(
-        name="cross terms of released gradients dropped",
+        name="cross terms of the paper's gradients dropped",
         file="certify/sensitivity.py",
         old="            if any(components):\n",
-        new="            entry = released[output - cloud.rows] if output >= cloud.rows else None\n"
-        "            if any(components) and (entry is None or entry.agent == first):\n",
-        killed_by=SENSITIVITY + "test_every_agent_moves_the_released_gradients_of_every_other",
+        new="            if any(components) and (output < 1 or output == first + 1):\n",
+        killed_by=SENSITIVITY + "test_outputs_that_are_not_sums_keep_their_cross_terms",
+    ),
+    Mutant(
+        name="the norm of affine contributions without the curved ones",
+        file="certify/sensitivity.py",
+        old="both = (affine.loads(precision) + rest) * (1.0 + 4.0 * 2.0**-52)",
+        new="both = affine.loads(precision)",
+        killed_by="tests/certify/test_affine.py::"
+        "test_curved_contributions_are_added_to_the_affine_ones",
+    ),
+    Mutant(
+        name="slack as small as rounding taken for an interior",
+        file="certify/slater.py",
+        old="_ROOM = 1e-7",
+        new="_ROOM = 0.0",
+        killed_by="tests/certify/test_equalities.py::"
+        "test_an_inequality_that_an_equality_presses_shut_fails",
     ),
     Mutant(
         name="negative weights of a fleet lower its slope",
@@ -86,5 +102,34 @@ CERTIFIED = (
         new="MARGIN = 0.0",
         killed_by="tests/certify/test_domain.py::"
         "test_the_margin_stops_half_way_to_the_original_bound",
+    ),
+    Mutant(
+        name="sensitivity of one sum halved",
+        file="certify/sensitivity.py",
+        old="upper=np.array([[bound.upper] for _, bound in moved]),",
+        new="upper=np.array([[bound.upper / (1 + (o == 0))] for o, bound in moved]),",
+        killed_by=SENSITIVITY + "test_loads_bound_the_largest_singular_value_everywhere",
+    ),
+    Mutant(
+        name="a sum larger than certified by one agent",
+        file="certify/contributions.py",
+        old="size[rows] += np.asarray(reach.sum(axis=1)).ravel() * _UP",
+        new="size[rows] += np.asarray(reach[:, 1:].sum(axis=1)).ravel() * _UP",
+        killed_by=CONTRIBUTIONS + "test_the_range_of_an_affine_contribution_is_exact",
+    ),
+    Mutant(
+        name="one agent's contributions left out of the range",
+        file="certify/contributions.py",
+        old="blocks.append(Block(rows=rows, first=first, upper=width, found=width))",
+        new="blocks.append(Block(rows=rows, first=first, upper=width * bool(first), found=width))",
+        killed_by=CONTRIBUTIONS + "test_the_range_of_an_affine_contribution_is_exact",
+    ),
+    Mutant(
+        name="spectral bound rounded down",
+        file="certify/spectral.py",
+        old="upper = (s[..., 0] * np.sqrt(grown) + missed) * (1 + 16 * _ROUNDING)",
+        new="upper = s[..., 0] * (1 - 16 * _ROUNDING)",
+        killed_by="tests/certify/test_spectral.py::"
+        "test_the_spectral_norm_is_never_below_the_true_one_and_tight",
     ),
 )

@@ -5,88 +5,134 @@ from __future__ import annotations
 from mutant import Mutant
 
 RELEASE = "tests/network/test_release.py::"
+ROUNDS = "tests/network/test_rounds.py::"
+
+DEPENDS = RELEASE + "test_what_is_sent_depends_on_what_is_said_through_the_releases_alone"
+OUTSIDE = RELEASE + "test_nothing_from_outside_the_certified_domain_enters_a_round"
+MACHINE = "tests/network/test_cloud_machine.py::"
 
 SENT = (
     Mutant(
         name="first gradient entry sent bare",
         file="network/rounds.py",
-        old="y=released.values[self._noisy.size :],",
-        new="y=np.concatenate([entries[:1], released.values[self._noisy.size + 1 :]]),",
-        killed_by=RELEASE + "test_what_is_sent_depends_on_states_through_the_releases_alone",
+        old="        return sampler.release(np.concatenate([g[self._noisy], entries]))\n\n"
+        "    def outputs(self, values: Array) -> tuple[Array, Array]:\n",
+        new="        self._bare = entries[:1]\n"
+        "        return sampler.release(np.concatenate([g[self._noisy], entries]))\n\n"
+        "    def outputs(self, values: Array) -> tuple[Array, Array]:\n"
+        "        values = np.array(values)\n"
+        "        values[self._noisy.size :][:1] = self._bare\n",
+        killed_by=DEPENDS,
     ),
     Mutant(
-        name="g without noise in the answer",
+        name="sums without noise in the cloud's step",
         file="network/rounds.py",
-        old="mu = after[: y_g.size] if self._algorithm.thinks",
-        new="after = np.concatenate([after[: -y_g.size], np.maximum(g, 0.0)])\n"
-        "        mu = after[: y_g.size] if self._algorithm.thinks",
-        killed_by=RELEASE + "test_what_is_sent_depends_on_states_through_the_releases_alone",
+        old="        record = self._stepped(k, released.values, release_bytes(released), previous)",
+        new="        said = b''.join(part.data for part in parts)\n"
+        "        bare = np.frombuffer(said, '<i8')[: released.values.size] * self._grid\n"
+        "        record = self._stepped(k, bare, release_bytes(released), previous)",
+        killed_by=DEPENDS + "[paper-joint]",
     ),
     Mutant(
-        name="g without noise in the cloud's step",
+        name="raw contributions hashed into receipts",
         file="network/rounds.py",
-        old="y_g[self._noisy] = released.values[: self._noisy.size]",
-        new="y_g[self._noisy] = g[self._noisy]",
-        killed_by=RELEASE + "test_what_is_sent_depends_on_states_through_the_releases_alone",
+        old="        return replace(record, parts=parts, held=held), released",
+        new="        told = next_digest(record.digest, k, b'', parts[0].data)\n"
+        "        return replace(record, parts=parts, held=held, digest=told), released",
+        killed_by=DEPENDS,
     ),
     Mutant(
-        name="raw states hashed into receipts",
+        name="network sigma x 0.7 where there are several outputs",
         file="network/rounds.py",
-        old="digest=next_digest(previous, k, pack(mu), release_bytes(released)),",
-        new="digest=next_digest(previous, k, pack(mu), release_bytes(released) + pack(x)),",
-        killed_by=RELEASE + "test_what_is_sent_depends_on_states_through_the_releases_alone",
-    ),
-    Mutant(
-        name="network gradient sigma x 0.7",
-        file="network/rounds.py",
-        old="sigma = np.concatenate([plan.sigma_g[plan.sigma_g > 0], plan.gradient_sigma])",
-        new="sigma = np.concatenate([plan.sigma_g[plan.sigma_g > 0], 0.7 * plan.gradient_sigma])",
-        killed_by=RELEASE + "test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma",
+        old="    sigma = plan.sigma[plan.sigma > 0]\n",
+        new="    sigma = plan.sigma[plan.sigma > 0] * 1.0\n    sigma[1:] *= 0.7\n",
+        killed_by=RELEASE
+        + "test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma[paper]",
     ),
     Mutant(
         name="simulated noise in a real run",
         file="network/cloud.py",
         old="deployed_sampler(plan)\n            if self._seed is None",
-        new="EngineSampler(noisy_sigma(plan), 1, done=done)\n            if self._seed is None",
+        new="EngineSampler(noisy_sigma(plan), 1, done=0)\n            if self._seed is None",
         killed_by="tests/network/test_cloud.py::"
         "test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size",
     ),
     Mutant(
         name="gradient entries of others sent too",
         file="network/protocol/cloud.py",
-        old='y=pack(record.y[session.entries]) if session.entries.size else b"",',
-        new="y=pack(record.y),",
-        killed_by="tests/network/test_cloud_machine.py::"
-        "test_an_agent_is_sent_its_own_gradient_entries_only",
+        old="party is None or not party.entries.size else pack(record.y[party.entries])",
+        new="party is None else pack(record.y)",
+        killed_by=MACHINE + "test_an_agent_is_sent_its_own_gradient_entries_only",
     ),
     Mutant(
         name="cloud checks X instead of the domain",
-        file="network/setup.py",
-        old="lower=lower_bounds(plan.domain),\n        upper=upper_bounds(plan.domain),",
-        new="lower=lower_bounds(plan.cloud.groups),\n"
-        "        upper=upper_bounds(plan.cloud.groups),",
-        killed_by=RELEASE + "test_no_state_outside_the_certified_domain_enters_a_round",
+        file="network/parties.py",
+        old="block_ranges(plan.cloud.sums, plan.domain)",
+        new="block_ranges(plan.cloud.sums, plan.cloud.groups)",
+        killed_by="tests/network/test_rounds.py::test_ranges_are_those_of_the_certified_domain",
     ),
     Mutant(
         name="states not clipped into the domain",
         file="network/protocol/box.py",
-        old="        if self.holds(data):\n",
-        new="        if len(data) == self._numbers.size:\n",
-        killed_by=RELEASE + "test_no_state_outside_the_certified_domain_enters_a_round",
+        old="        if self.holds(data):\n            return data\n"
+        "        if len(data) != self._numbers.size:\n            return None\n"
+        '        x = np.frombuffer(data, dtype="<f8")\n',
+        new="        if len(data) == self._numbers.size:\n            return data\n"
+        "        if len(data) != self._numbers.size:\n            return None\n"
+        '        x = np.frombuffer(data, dtype="<f8")\n',
+        killed_by=OUTSIDE,
     ),
     Mutant(
-        name="a clipped state is answered",
+        name="contributions not clipped into their range",
+        file="network/protocol/box.py",
+        old="        return pack_whole(np.clip(",
+        new="        return data if data else pack_whole(np.clip(",
+        killed_by=OUTSIDE,
+    ),
+    Mutant(
+        name="a clipped contribution is answered",
         file="network/protocol/cloud.py",
-        old="found.append(self._clipped(session, state.x, x))",
-        new="found += self._object(peer, session, Code.CLIPPED)",
-        killed_by="tests/network/test_cloud_machine.py::"
-        "test_a_state_outside_the_domain_is_clipped_recorded_and_never_answered",
+        old="            found.append(Incident(code=Code.CLIPPED, agents=moved, k=self.round))",
+        new="            found += self._object(peer, session, Code.CLIPPED) if moved else []",
+        killed_by=MACHINE
+        + "test_a_contribution_outside_its_range_is_clipped_recorded_and_never_answered",
     ),
     Mutant(
-        name="a failing agent repeats itself under trajectory adjacency",
+        name="an agent counted twice in a round",
+        file="network/protocol/collected.py",
+        old="                    self._forget(part)",
+        new="                    pass",
+        killed_by=MACHINE + "test_agents_that_come_back_in_other_company_are_counted_once",
+    ),
+    Mutant(
+        name="a gateway's total held for some of its agents",
+        file="network/protocol/cloud.py",
+        old="if sum(len(part.party.agents) for part in held) != len(missing):",
+        new="if not held:",
+        killed_by=MACHINE + "test_a_gateways_total_is_held_as_a_whole_or_waited_for",
+    ),
+    Mutant(
+        name="prices in the store not held against its releases",
+        file="network/setup.py",
+        old="if pack(last.price) != row.price:",
+        new="if False:",
+        killed_by="tests/network/test_cloud.py::"
+        "test_prices_that_do_not_follow_from_the_releases_are_refused",
+    ),
+    Mutant(
+        name="a round sent whose prices ran away",
+        file="network/turns.py",
+        old="        if not self._turn(k, y, price, self._memory, *self._public):\n"
+        "            raise DivergedError(k)\n",
+        new="        self._turn(k, y, price, self._memory, *self._public)\n",
+        killed_by="tests/network/test_rounds.py::"
+        "test_prices_that_run_away_end_the_round_with_its_number",
+    ),
+    Mutant(
+        name="a failing agent repeats itself where a trajectory is hidden",
         file="network/fallback.py",
-        old='REPEATING: Final = frozenset({"per-round", "everything"})',
-        new='REPEATING: Final = frozenset({"trajectory", "per-round", "everything"})',
+        old="REPEATING: Final = frozenset({Offset.kind, Everything.kind})",
+        new='REPEATING: Final = frozenset({"trajectory", Offset.kind, Everything.kind})',
         killed_by="tests/network/test_fallback.py::"
         "test_a_failed_step_is_repeated_where_rounds_count_by_themselves_and_else_public",
     ),
@@ -114,12 +160,11 @@ SENT = (
         "test_agents_refuse_simulated_noise_and_other_problems",
     ),
     Mutant(
-        name="a second state replaces the first",
+        name="a second contribution replaces the first",
         file="network/protocol/collected.py",
-        old="if (self._bits[columns] != bits)[known].any():",
-        new="if False:",
-        killed_by="tests/network/test_cloud_machine.py::"
-        "test_a_second_different_state_is_refused_and_recorded",
+        old="            return before.data == data",
+        new="            pass",
+        killed_by=MACHINE + "test_a_second_different_contribution_is_refused_and_recorded",
     ),
     Mutant(
         name="round sent before it is committed",
@@ -136,7 +181,7 @@ SENT = (
         killed_by="tests/network/test_store.py::test_every_commit_waits_for_the_disk",
     ),
     Mutant(
-        name="deleted states left on disk",
+        name="erased contributions left on disk",
         file="network/database.py",
         old='"secure_delete = ON"',
         new='"secure_delete = OFF"',
@@ -151,10 +196,10 @@ SENT = (
         "test_releases_are_stored_as_integers_and_never_overwritten",
     ),
     Mutant(
-        name="a state sent before it is saved",
+        name="a contribution sent before it is saved",
         file="network/protocol/agent.py",
-        old="return [Save(memory=self.memory), self._state()]",
-        new="return [self._state(), Save(memory=self.memory)]",
+        old="        return [Save(memory=self.memory), *self._say()]",
+        new="        return [*self._say(), Save(memory=self.memory)]",
         killed_by="tests/network/test_agent_machine.py::"
         "test_a_round_makes_it_think_save_and_send_in_this_order",
     ),
@@ -167,12 +212,12 @@ SENT = (
         "test_a_liar_cannot_halt_the_run_but_a_genuine_receipt_does",
     ),
     Mutant(
-        name="states of earlier rounds kept",
+        name="what was said in earlier rounds kept",
         file="network/database.py",
-        old="BEGIN UPDATE rounds SET x = NULL, x_seal = NULL WHERE k = NEW.k - 1; END",
-        new="BEGIN UPDATE rounds SET x = x WHERE k = NEW.k - 1; END",
+        old="BEGIN UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = NEW.k - 1; END",
+        new="BEGIN UPDATE rounds SET said = said WHERE k = NEW.k - 1; END",
         killed_by="tests/network/test_store.py::"
-        "test_states_of_earlier_rounds_are_erased_unless_asked_for",
+        "test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for",
     ),
     Mutant(
         name="more rounds than the plan covers",
@@ -189,19 +234,19 @@ SENT = (
         killed_by="tests/network/test_cloud.py::test_an_undernoised_plan_is_never_served",
     ),
     Mutant(
-        name="stragglers held under trajectory adjacency",
+        name="stragglers held where a trajectory is hidden",
         file="network/setup.py",
-        old='if straggler == "hold" and plan.adjacency == "trajectory":',
+        old='if straggler == "hold" and isinstance(plan.hide, Trajectory):',
         new="if False:",
-        killed_by="tests/network/test_hold.py::test_hold_is_refused_under_trajectory_adjacency",
+        killed_by="tests/network/test_hold.py::test_hold_is_refused_where_a_trajectory_is_hidden",
     ),
     Mutant(
-        name="a run that held agents continued under trajectory adjacency",
+        name="a run that held agents continued where a trajectory is hidden",
         file="network/setup.py",
-        old='if plan.adjacency == "trajectory" and store.has_held():',
+        old="if isinstance(plan.hide, Trajectory) and store.has_held():",
         new="if False:",
         killed_by="tests/network/test_hold.py::"
-        "test_a_store_with_held_rounds_is_not_continued_under_trajectory_adjacency",
+        "test_a_store_with_held_rounds_is_not_continued_where_a_trajectory_is_hidden",
     ),
     Mutant(
         name="two agents of one name",
@@ -209,5 +254,52 @@ SENT = (
         old="    require_distinct_labels(groups)\n",
         new="",
         killed_by="tests/problem/test_problem.py::test_labels_of_agents_are_unique_in_a_problem",
+    ),
+    Mutant(
+        name="a contribution without noise in the answer",
+        file="network/rounds.py",
+        old="return replace(record, parts=parts, held=held), released",
+        new='said = np.frombuffer(parts[0].data, "<i8")[0] * 2.0**-40\n'
+        "        record = replace(record, answer=record.answer + said)\n"
+        "        return replace(record, parts=parts, held=held), released",
+        killed_by=DEPENDS + "[paper-joint]",
+    ),
+    Mutant(
+        name="sums without noise taken from messages",
+        file="network/parties.py",
+        old="sums = np.flatnonzero((count > 0) & (self._grid > 0))",
+        new="sums = np.flatnonzero(count > 0)",
+        killed_by=ROUNDS
+        + "test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody",
+    ),
+    Mutant(
+        name="agents told half the grid",
+        file="network/parties.py",
+        old="self._grid = np.array([o.grid for o in plan.outputs])",
+        new="self._grid = np.array([0.5 * o.grid for o in plan.outputs])",
+        killed_by=ROUNDS + "test_ranges_are_those_of_the_certified_domain",
+    ),
+    Mutant(
+        name="contributions not rounded to the grid",
+        file="network/agent_round.py",
+        old="steps = np.rint(values[self._term] * self._weight / self._grid[self._row])",
+        new="steps = values[self._term] * self._weight / self._grid[self._row]",
+        killed_by="tests/network/test_local_round.py::"
+        "test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range",
+    ),
+    Mutant(
+        name="fence not raised",
+        file="network/cloud.py",
+        old="self._fence.rise(record.k, record.digest)",
+        new="pass",
+        killed_by="tests/network/test_fenced_run.py::"
+        "test_a_round_is_in_the_store_then_in_the_ledger_then_sent",
+    ),
+    Mutant(
+        name="fence raised by two clouds",
+        file="privacy/fence.py",
+        old="if risen != 1:",
+        new="if False:",
+        killed_by="tests/privacy/test_fence.py::test_of_two_clouds_on_two_copies_one_releases_a_round",
     ),
 )

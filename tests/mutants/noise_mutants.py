@@ -6,20 +6,21 @@ from mutant import Mutant
 
 SAMPLER = "tests/privacy/test_sampler.py::"
 RELEASE = "tests/network/test_release.py::"
+ROUNDS = "tests/network/test_rounds.py::"
 
 NOISE = (
     Mutant(
         name="noise clamped at 3 sigma",
         file="privacy/sampler.py",
-        old="multiples = steps.astype(np.int64) + noise",
-        new="multiples = steps.astype(np.int64) + np.clip(noise, -3 * 2**26, 3 * 2**26)",
+        old="multiples = steps + noise",
+        new="multiples = steps + np.clip(noise, -3 * 2**26, 3 * 2**26)",
         killed_by=SAMPLER + "test_the_tails_of_the_noise_are_there",
     ),
     Mutant(
         name="noise clamped at 5 sigma",
         file="privacy/sampler.py",
-        old="multiples = steps.astype(np.int64) + noise",
-        new="multiples = steps.astype(np.int64) + np.clip(noise, -5 * 2**26, 5 * 2**26)",
+        old="multiples = steps + noise",
+        new="multiples = steps + np.clip(noise, -5 * 2**26, 5 * 2**26)",
         killed_by=SAMPLER + "test_every_draw_is_released_once_as_it_came_however_large",
     ),
     Mutant(
@@ -88,15 +89,15 @@ NOISE = (
     Mutant(
         name="float noise instead of integers",
         file="privacy/sampler.py",
-        old="return Released(values=multiples * grid, multiples=multiples, grid=grid)",
-        new="return Released(values=_finite(values, grid.size) + noise * grid)",
+        old="        return self._released(steps.astype(np.int64), noise)",
+        new="        return Released(values=_finite(values, noise.size) + noise * self.grid)",
         killed_by=SAMPLER + "test_secure_noise_never_excludes_a_hypothesis",
     ),
     Mutant(
         name="values not rounded to the grid before the noise",
         file="privacy/sampler.py",
-        old="steps = np.rint(_finite(values, grid.size) / grid)",
-        new="steps = np.floor(_finite(values, grid.size) / grid / 1024) * 1024",
+        old="steps = np.rint(_finite(values, self._sigma.size) / self.grid)",
+        new="steps = np.floor(_finite(values, self._sigma.size) / self.grid / 1024) * 1024",
         killed_by=SAMPLER + "test_every_draw_is_released_once_as_it_came_however_large",
     ),
     Mutant(
@@ -125,11 +126,19 @@ NOISE = (
         killed_by=SAMPLER + "test_copies_and_pickles_carry_no_noise",
     ),
     Mutant(
-        name="noise drawn after the states are known",
+        name="noise drawn after what is said is known",
         file="network/rounds.py",
         old="self._sampler.refill(releases=1)",
         new="pass",
         killed_by="tests/network/test_rounds.py::"
-        "test_noise_is_drawn_before_the_states_of_its_round_are_known",
+        "test_noise_is_drawn_before_what_is_said_in_its_round_is_known",
+    ),
+    Mutant(
+        name="noise added to the wrong sum",
+        file="network/rounds.py",
+        old="sampler.release_multiples(self._totals(parts)[self._noisy])",
+        new="sampler.release_multiples(self._totals(parts)[np.roll(self._noisy, 1)])",
+        killed_by=ROUNDS
+        + "test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for_bit[paper]",
     ),
 )

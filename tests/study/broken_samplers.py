@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.network.rounds import noisy_sigma
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.privacy.sampler import Released, Sampler, grid_of
+from sottovoce.privacy.sampler import STEPS, Integers, Released, Sampler, grid_of
 
 Array = NDArray[np.float64]
 Fault = Callable[[Array], Array]
@@ -22,19 +21,21 @@ class Faulty(Sampler):
     """Integers on the public grid, as the secure sampler's, with a fault in the noise."""
 
     def __init__(self, plan: NoisePlan, fault: Fault | None = None, *, seed: int = 1) -> None:
-        self._sigma = noisy_sigma(plan)
+        self._grid = grid_of(plan.sigma[plan.sigma > 0])
         self._fault = fault or honest
         self._generator = np.random.default_rng(seed)
         self._waiting: list[Array] = []
 
     def release(self, values: ArrayLike) -> Released:
+        steps = np.rint(np.asarray(values, dtype=np.float64) / self._grid)
+        return self.release_multiples(steps.astype(np.int64))
+
+    def release_multiples(self, multiples: Integers) -> Released:
         if not self._waiting:
-            drawn = self._generator.standard_normal((AHEAD, self._sigma.size))
+            drawn = self._generator.standard_normal((AHEAD, self._grid.size))
             self._waiting = list(self._fault(drawn)[::-1])
-        grid = grid_of(self._sigma)
-        exact = np.asarray(values, dtype=np.float64) + self._sigma * self._waiting.pop()
-        multiples = np.rint(exact / grid).astype(np.int64)
-        return Released(values=multiples * grid, multiples=multiples, grid=grid)
+        noisy = multiples + np.rint(STEPS * self._waiting.pop()).astype(np.int64)
+        return Released(values=noisy * self._grid, multiples=noisy, grid=self._grid)
 
 
 def honest(z: Array) -> Array:

@@ -6,40 +6,64 @@ import math
 
 import numpy as np
 
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certify.certificate import certify
 from sottovoce.engine.solve import solve
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done, Round
-from sottovoce.network.rounds import noisy_sigma
 from sottovoce.network.simulated import EngineSampler
-from sottovoce.privacy.plan import plan
+from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.problem import gallery
 from sottovoce.study.loopback import Loopback
+from sottovoce.study.replay import Replayed
+from sottovoce.study.stated import stated_of
+
+ALGORITHM = DualAveraging()
 
 
-def test_the_iterates_are_those_of_solve() -> None:
-    algorithm = Averaging()
-    problem = gallery.get("hs10")
-    made = plan(certify(problem.cloud), epsilon=math.log(3), delta=0.05, radius=0.1)
-    sampler = EngineSampler(noisy_sigma(made), 3)
-    loop = Loopback(problem, made, algorithm=algorithm, sampler=sampler, rounds=20, agent=2)
-    played = loop.play()
-    here = solve(problem, made, rounds=20, seed=3, algorithm=algorithm)
+def planned(name: str) -> NoisePlan:
+    hide = Trajectory(radius=0.1)
+    return plan(certify(gallery.get(name).cloud), epsilon=math.log(3), delta=0.05, hide=hide)
+
+
+def loopback(name: str, made: NoisePlan, *, rounds: int, agent: int) -> Loopback:
+    sampler = EngineSampler(made.sigma[made.sigma > 0], 3)
+    return Loopback(
+        gallery.get(name), made, algorithm=ALGORITHM, sampler=sampler, rounds=rounds, agent=agent
+    )
+
+
+def test_the_iterates_are_those_of_solve_bit_by_bit() -> None:
+    made = planned("paper")
+    played = loopback("paper", made, rounds=20, agent=2).play()
+    here = solve(gallery.paper(), made, rounds=20, seed=3, algorithm=ALGORITHM)
     done = decode_from_cloud(played.frames[-1][1])
     assert isinstance(done, Done)
-    np.testing.assert_allclose(unpack(done.mu), here.mu[0], rtol=0, atol=1e-12)
+    assert np.array_equal(unpack(done.price), here.price[0])
     rounds = [m for _, f in played.frames if isinstance(m := decode_from_cloud(f), Round)]
     assert len(rounds) == 2 * 20
     assert len({m.receipt for m in rounds}) == 20
 
 
-def test_agents_send_what_the_game_has_them_act() -> None:
-    problem = gallery.get("hs10")
-    made = plan(certify(problem.cloud), epsilon=math.log(3), delta=0.05, radius=0.1)
-    sampler = EngineSampler(noisy_sigma(made), 3)
-    loop = Loopback(problem, made, algorithm=Averaging(), sampler=sampler, rounds=5, agent=1)
-    acted = np.array([1.5, -2.5])
-    played = loop.play(lambda k: acted if k == 3 else None)
-    assert np.array_equal(played.states[2], acted)
-    assert not np.array_equal(played.states[3], acted)
+def test_agents_contribute_from_what_the_game_has_them_act() -> None:
+    made = planned("paper")
+    acted = np.full(7, np.nan)  # the others go on as they do
+    acted[0] = 1.5
+    played = loopback("paper", made, rounds=5, agent=1).play(lambda k: acted if k == 3 else None)
+    own = loopback("paper", made, rounds=5, agent=1).play()
+    assert played.states[2, 0] == 1.5
+    assert np.array_equal(played.states[2, 1:], own.states[2, 1:])
+    assert played.states[3, 0] != 1.5
+    # the same noise: releases differ by the contributions alone
+    moved = stated_of(made)(played.states) - stated_of(made)(own.states)
+    np.testing.assert_allclose(
+        (played.values - own.values)[:3] / made.sigma, moved[:3] / made.sigma, atol=1e-7
+    )
+
+
+def test_runs_one_after_the_other_begin_anew() -> None:
+    made = planned("paper")
+    first = loopback("paper", made, rounds=5, agent=1).play()
+    twice = loopback("paper", made, rounds=5, agent=1).with_sampler(Replayed(first.releases * 2))
+    assert twice.play().frames == twice.play().frames == first.frames

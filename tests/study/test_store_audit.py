@@ -1,4 +1,4 @@
-"""The noise of a finished run, from the states and releases in its store."""
+"""The noise of a run, from what agents said and what was released, both in its store."""
 
 from __future__ import annotations
 
@@ -10,76 +10,158 @@ import numpy as np
 import pytest
 from broken_samplers import Fault, Faulty, correlated_at_lag_997, honest, same_again_much_later
 
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.cli.app import application
 from sottovoce.errors import InputError
-from sottovoce.network.rounds import Rounds, first_carried
+from sottovoce.network.config import Noise
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import Part, Party
+from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.rounds import Rounds
 from sottovoce.network.setup import make_config
 from sottovoce.network.store import Store
+from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.problem import gallery
 from sottovoce.problem.save import save_problem
 from sottovoce.study.store_audit import audit_store
 
+PARTIES = ((1, 2, 4), (3, 5, 6, 7))
+
 
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
-    return certify(gallery.get("hs10").cloud)
+    return certify(gallery.paper().cloud)
 
 
-def planned(certificate: Certificate, radius: float = 0.1) -> NoisePlan:
-    return plan(certificate, epsilon=math.log(3), delta=0.05, radius=radius)
+def planned(certificate: Certificate, radius: float = 1.0, method: str = "joint") -> NoisePlan:
+    hide = Trajectory(radius=radius)
+    return plan(certificate, epsilon=math.log(3), delta=0.05, hide=hide, method=method)
+
+
+def said(parties: list[Party], generator: np.random.Generator) -> tuple[Part, ...]:
+    """Anything that two gateways may say in a round."""
+    parts = []
+    for party in parties:
+        if party.owners is not None:
+            data = pack(generator.uniform(party.lower, party.upper))
+        else:
+            data = pack_whole(generator.integers(party.least, party.most))
+        parts.append(Part(party=party, data=data))
+    return tuple(parts)
 
 
 def stored(
-    path: Path, made: NoisePlan, fault: Fault = honest, *, rounds: int = 1_300, keep: bool = True
+    path: Path,
+    made: NoisePlan,
+    fault: Fault = honest,
+    *,
+    rounds: int = 1_300,
+    of: int | None = None,
+    keep: bool = True,
+    noise: Noise = "secure",
 ) -> Path:
-    algorithm = Averaging()
+    """A store with some rounds of a run."""
+    algorithm = DualAveraging() if made.method == "joint" else Tikhonov()
     store = Store(path, keep_states=keep)
-    store.pin(make_config(made, algorithm, rounds=rounds, noise="secure", run_id=store.run_id))
-    play = Rounds(made, algorithm, Faulty(made, fault), rounds)
-    carried, digest = first_carried(algorithm, made.cloud.rows), bytes(32)
-    states = np.random.default_rng(3).uniform(-5, 5, (rounds, 2))
-    for k, x in enumerate(states, start=1):
-        record, released = play.play(k, x, carried, digest, frozenset())
+    store.pin(make_config(made, algorithm, rounds=of or rounds, noise=noise, run_id=store.run_id))
+    play = Rounds(made, algorithm, Faulty(made, fault), of or rounds)
+    parties = list(map(Parties(made), PARTIES))
+    generator, digest = np.random.default_rng(3), bytes(32)
+    for k in range(1, rounds + 1):
+        record, released = play.play(k, said(parties, generator), digest, frozenset())
         store.commit(record, released)
-        carried, digest = record.carried, record.digest
-    store.finish(states[-1])
+        digest = record.digest
     store.close()
     return path
 
 
 @pytest.mark.parametrize("fault", [honest, correlated_at_lag_997, same_again_much_later])
-def test_broken_noise_is_found_in_a_finished_run(
+def test_broken_noise_is_found_in_a_run(
     certificate: Certificate, tmp_path: Path, fault: Fault
 ) -> None:
     made = planned(certificate)
     found = audit_store(made, stored(tmp_path / "run.db", made, fault))
-    assert found.rounds == 1_300
-    assert found.passed == (fault is honest)
+    assert found.finished
+    assert found.noise.rounds == found.committed == 1_300
+    assert found.noise.passed == (fault is honest)
 
 
-def test_a_store_without_states_or_of_another_plan_is_refused(
+def test_a_run_of_the_papers_release_is_checked_from_its_states(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    made = planned(certificate, method="paper")
+    found = audit_store(made, stored(tmp_path / "run.db", made, rounds=120))
+    assert found.noise.passed
+    assert found.noise.outputs == len(made.outputs)
+
+
+def test_a_run_that_is_not_finished_is_checked_and_said_to_be_so(
+    certificate: Certificate, tmp_path: Path
+) -> None:
+    made = planned(certificate)
+    found = audit_store(made, stored(tmp_path / "run.db", made, rounds=120, of=500))
+    assert not found.finished
+    assert found.noise.passed
+    assert found.title == "The noise of a run that is not finished, 120 of 500"
+
+
+def test_a_store_of_another_plan_or_without_what_was_said_is_refused(
     certificate: Certificate, tmp_path: Path
 ) -> None:
     made = planned(certificate)
     bare = stored(tmp_path / "bare.db", made, rounds=3, keep=False)
-    with pytest.raises(InputError, match="only a cloud started with --keep-states keeps them"):
+    with pytest.raises(InputError, match="only a cloud started with --keep-states keeps it"):
         audit_store(made, bare)
     kept = stored(tmp_path / "kept.db", made, rounds=3)
     with pytest.raises(InputError, match="must belong to this plan, got a run of another"):
-        audit_store(planned(certificate, radius=0.2), kept)
+        audit_store(planned(certificate, radius=2.0), kept)
+
+
+def test_simulated_noise_is_refused(certificate: Certificate, tmp_path: Path) -> None:
+    made = planned(certificate)
+    path = stored(tmp_path / "run.db", made, rounds=120, noise="simulated")
+    with pytest.raises(InputError, match="must hold secure noise, got a simulated run"):
+        audit_store(made, path)
+
+
+ASKED = ["--epsilon", "ln(3)", "--delta", "0.05", "--radius", "1"]
+
+
+def command(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        application()(["audit", *words])
+    return int(ended.value.code or 0)
 
 
 def test_the_command_checks_a_store(
     certificate: Certificate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    save_problem(gallery.get("hs10"), tmp_path / "folder")
-    made = planned(certificate)
-    path = stored(tmp_path / "run.db", made, rounds=150)
-    asked = ["--epsilon", "ln(3)", "--delta", "0.05", "--radius", "0.1", "--json"]
-    with pytest.raises(SystemExit) as ended:
-        application()(["audit", str(tmp_path / "folder"), "--store", str(path), *asked])
-    assert ended.value.code in (0, None)
-    assert json.loads(capsys.readouterr().out)["passed"] is True
+    folder = str(tmp_path / "folder")
+    save_problem(gallery.paper(), folder)
+    path = str(stored(tmp_path / "run.db", planned(certificate), rounds=150, of=200))
+    assert command(folder, "--store", path, *ASKED, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["passed"] is True
+    assert (found["committed"], found["rounds"], found["finished"]) == (150, 200, False)
+    assert command(folder, "--store", path, *ASKED) == 0
+    assert "a run that is not finished, 150 of 200" in capsys.readouterr().out.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [["--agent", "3"], ["--runs", "500"], ["--rounds", "30"], ["--algorithm", "tikhonov"],
+     ["--out", "figures"]],
+    ids=lambda option: option[0],
+)  # fmt: skip
+def test_options_of_the_game_are_refused_with_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        InputError, match=f"{option[0]} must not be given with --store, which plays"
+    ):
+        application()(["audit", "folder", "--store", "run.db", *option])
+    assert not list(tmp_path.iterdir())

@@ -3,61 +3,89 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sottovoce.certify.certificate import certify
-from sottovoce.network.outputs import Outputs
+from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.privacy.hide import Everything, Hide, Trajectory
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.problem import gallery
+from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
-from sottovoce.study.stated import Stated
-from sottovoce.study.worst_pair import worst_pair
+from sottovoce.study.stated import moved_by
+from sottovoce.study.worst_pair import WorstPair, worst_pair
 
 ACTED = 25  # rounds of the thirty of an audit in which the two behaviours differ
 
 
-def planned(problem: Problem, **change: Any) -> NoisePlan:
-    asked: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "radius": 1.0}
-    return plan(certify(problem.cloud), **(asked | change))
+@cache
+def certified(name: str) -> Certificate:
+    return certify(gallery.get(name).cloud)
 
 
-def shares(problem: Problem, made: NoisePlan, agents: range) -> list[float]:
-    stated = Stated(made)
-    found, first = [], 0
-    for agent in range(1, problem.agents + 1):
-        index, _ = problem.cloud.locate(agent)
-        own = slice(first, first + problem.groups[index].dim)
-        first = own.stop
-        if agent in agents:
-            pair = worst_pair(stated, own, float(made.radius[agent - 1]) / math.sqrt(ACTED))
-            apart = np.linalg.norm(pair.end - pair.begin)
-            assert apart <= made.radius[agent - 1] / math.sqrt(ACTED) * (1 + 1e-12)
-            assert np.all((stated.lower <= pair.begin) & (pair.begin <= stated.upper))
-            assert np.all((stated.lower <= pair.end) & (pair.end <= stated.upper))
-            assert np.array_equal(np.delete(pair.begin, own), np.delete(pair.end, own))
-            found.append(pair.shift * math.sqrt(ACTED) / made.gdp_mu[agent - 1])
-    return found
+def planned(name: str, hide: Hide) -> NoisePlan:
+    return plan(certified(name), epsilon=math.log(3), delta=0.05, hide=hide)
 
 
-@pytest.mark.parametrize("name", [n for n in gallery.names() if n != "coupled"])
+def found(made: NoisePlan, agent: int, reach: float) -> WorstPair:
+    """The pair, if it is one that the adjacency allows."""
+    stated, own = moved_by(made, agent)
+    pair = worst_pair(stated, own, reach)
+    assert np.linalg.norm(pair.end - pair.begin) <= reach * (1 + 1e-12)
+    assert np.all((stated.lower <= pair.begin) & (pair.begin <= stated.upper))
+    assert np.all((stated.lower <= pair.end) & (pair.end <= stated.upper))
+    assert np.array_equal(np.delete(pair.begin, own), np.delete(pair.end, own))
+    return pair
+
+
+def agents(name: str) -> range:
+    return range(1, 4 if name == "chargers" else gallery.get(name).agents + 1)
+
+
+@pytest.mark.parametrize("name", gallery.names())
 def test_the_played_pair_reaches_nine_tenths_of_the_claim(name: str) -> None:
-    problem = gallery.get(name)
-    found = shares(
-        problem, planned(problem), range(1, 2 if name == "chargers" else problem.agents + 1)
+    made = planned(name, Trajectory(radius=1.0))
+    for agent in agents(name):
+        at_once = found(made, agent, 1.0).shift
+        shared = found(made, agent, 1.0 / math.sqrt(ACTED)).shift * math.sqrt(ACTED)
+        share = max(at_once, shared) / made.gdp_mu[agent - 1]
+        assert 0.9 <= share <= 1.0
+
+
+LOOSE = {"hs22": 0.84, "hs43": 0.75}
+"""To hide everything, a claim adds up the ranges of an agent's contributions. Here an agent adds
+most to one sum at one end of its box and to another at the other end: no pair shows both."""
+
+
+@pytest.mark.parametrize("name", gallery.names())
+def test_any_two_behaviours_that_are_hidden_reach_nine_tenths_of_the_claim(name: str) -> None:
+    made = planned(name, Everything(rounds=30))
+    for agent in agents(name):
+        share = found(made, agent, math.inf).shift * math.sqrt(30) / made.gdp_mu[agent - 1]
+        assert LOOSE.get(name, 0.9) <= share <= 1.0
+
+
+def test_the_pair_of_a_sum_is_the_agents_own_and_of_a_gradient_everybodys() -> None:
+    x = states(2, lower=-1, upper=1)
+    problem = Problem(
+        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 150]
     )
-    assert min(found) >= 0.9
-    assert max(found) <= 1.0
+    asked: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05, "hide": Trajectory(radius=0.05)}
+    certificate = certify(problem.cloud)
+    assert found(plan(certificate, **asked), 2, 0.05).begin.shape == (1,)
+    papers = plan(certificate, **asked, method="paper", allow_undernoised=True)
+    pair = found(papers, 2, 0.05)
+    assert abs(pair.begin[0]) == 1.0  # the other agent is where x2 moves g most
+    assert np.sign(pair.begin[0]) == np.sign(pair.begin[1])
 
 
-@pytest.mark.parametrize("name", ["paper", "hs10", "chargers"])
-def test_what_is_stated_is_what_a_cloud_evaluates(name: str) -> None:
-    made = planned(gallery.get(name))
-    stated, outputs = Stated(made), Outputs(made)
-    points = np.random.default_rng(1).uniform(stated.lower, stated.upper, (3, stated.lower.size))
-    for x, values in zip(points, stated(points), strict=True):
-        g, entries = outputs(x)
-        both = np.concatenate([g[made.sigma_g > 0], entries])
-        np.testing.assert_allclose(values, both, rtol=1e-12, atol=1e-9)
+def test_a_reach_without_end_finds_the_extremes_of_a_curved_contribution() -> None:
+    # x^2 ranges over [0, 1] on [-1, 1]: its least value is at no corner
+    x = states(2, lower=-1, upper=1)
+    problem = Problem(states=x, objectives=[x[0], x[1]], constraints=[x[0] ** 2 + x[1] ** 2 <= 1.5])
+    made = plan(certify(problem.cloud), epsilon=1.0, delta=0.05, hide=Everything(rounds=4))
+    pair = found(made, 1, math.inf)
+    assert pair.shift == pytest.approx(1.0 / made.sigma[0], rel=1e-5)

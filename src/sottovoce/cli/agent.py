@@ -14,7 +14,7 @@ from sottovoce.cli.console import errors
 from sottovoce.network import logs, loop
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.errors import DiskError
-from sottovoce.network.home import Household
+from sottovoce.network.household import Household
 
 
 def agent(
@@ -47,7 +47,8 @@ def agent(
 
 
 def _write(path: Path, result: AgentResult) -> None:
-    values = {"rounds": result.rounds, "x": result.x.tolist(), "mu": result.mu.tolist()}
+    answer = {"x": result.x.tolist(), "price": result.price.tolist()}
+    values = {"rounds": result.rounds, **answer}
     try:
         with os.fdopen(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
             path.chmod(0o600)  # also where the file was there before

@@ -12,10 +12,10 @@ import typer
 from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, errors, print_json
 from sottovoce.cli.options import (
-    AdjacencyOption,
     AlgorithmName,
     Delta,
     Epsilon,
+    HideOption,
     Json,
     Method,
     Radius,
@@ -24,12 +24,18 @@ from sottovoce.cli.options import (
     make_plan,
 )
 from sottovoce.cli.progress import working
-from sottovoce.network.store import summarise
+from sottovoce.errors import InputError
+from sottovoce.network.summary import summarise
+from sottovoce.privacy.hide import Trajectory
 from sottovoce.problem.folder import load_problem, read_public
+from sottovoce.problem.problem import Problem
 from sottovoce.report.audit import audit_figure, audit_table, noise_table
 from sottovoce.study.audit import Audit
 from sottovoce.study.audit import audit as study
 from sottovoce.study.store_audit import audit_store
+
+_RUNS, _ROUNDS = 400, 30
+_PAPERS = {"paper": "tikhonov"}  # what the paper's release goes with
 
 
 def audit(
@@ -37,16 +43,16 @@ def audit(
     agent: Annotated[
         int | None, typer.Option(min=1, help="whose behaviour to tell; the worst-off by default")
     ] = None,
-    runs: Annotated[int, typer.Option(min=100, help="games per world")] = 500,
-    rounds: Annotated[int, typer.Option(min=2, help="rounds per game")] = 30,
+    runs: Annotated[int | None, typer.Option(min=100, help=f"games per world ({_RUNS})")] = None,
+    rounds: Annotated[int | None, typer.Option(min=2, help=f"rounds per game ({_ROUNDS})")] = None,
     epsilon: Epsilon = None,
     delta: Delta = None,
     radius: Radius = None,
-    adjacency: AdjacencyOption = None,
+    hide: HideOption = None,
     method: Method = "joint",
     algorithm: AlgorithmName = None,
     store: Annotated[
-        Path | None, typer.Option(help="check the noise of this finished run instead of playing")
+        Path | None, typer.Option(help="check the noise of this run instead of playing")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
     json: Json = False,
@@ -57,33 +63,32 @@ def audit(
 
     Example: sottovoce audit examples/paper --agent 6 --out out
     """
-    make_folder(out)
     asked: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
         "radius": radius,
-        "adjacency": adjacency,
+        "hide": hide,
+        "method": method,
     }
     if store is not None:
-        _finished(folder, store, asked, json=json)
+        of_the_game = {"agent": agent, "runs": runs, "rounds": rounds, "algorithm": algorithm,
+                       "out": out}  # fmt: skip
+        _require_none(of_the_game)
+        _of_store(folder, store, asked, json=json)
         return
+    make_folder(out)
+    games, length = runs or _RUNS, rounds or _ROUNDS
     problem = load_problem(folder)
     with working("certifying, planning and playing"):
-        made = make_plan(
-            problem,
-            certify(problem),
-            **asked,
-            rounds=None if adjacency in (None, "trajectory") else rounds,
-            method=method,
-        )
+        made = make_plan(problem, certify(problem), **asked, rounds=_covered(problem, hide, length))
         whom = agent if agent is not None else int(np.argmax(made.gdp_mu)) + 1
         found = study(
             problem,
             made,
             agent=whom,
-            runs=runs,
-            rounds=rounds,
-            algorithm=algorithm_for(problem, algorithm),
+            runs=games,
+            rounds=length,
+            algorithm=algorithm_for(problem, algorithm or _PAPERS.get(method)),
         )
     if json:
         print_json(_plain(found))
@@ -96,19 +101,37 @@ def audit(
         raise typer.Exit(1)
 
 
-def _finished(folder: Path, store: Path, asked: dict[str, Any], *, json: bool) -> None:
-    """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
+def _covered(problem: Problem, hide: str | None, rounds: int) -> int | None:
+    """The rounds to plan for: those that are played, unless rounds cost nothing."""
+    kind = hide or problem.privacy.get("hide", Trajectory.kind)
+    return None if kind == Trajectory.kind else rounds
+
+
+def _require_none(of_the_game: dict[str, Any]) -> None:
+    given = [name for name, value in of_the_game.items() if value is not None]
+    if given:
+        raise InputError(
+            f"--{given[0]} must not be given with --store, which plays no game: leave it out"
+        )
+
+
+def _of_store(folder: Path, store: Path, asked: dict[str, Any], *, json: bool) -> None:
+    """Check the noise of a run that was; problem.toml is enough, as for the cloud."""
     config = summarise(store).config
-    covered = None if config is None else int(config.promise["covered_rounds"])
+    covered = None if config is None else int(config.promise["rounds"])
     problem = read_public(folder)
     with working("certifying, planning and checking"):
         made = make_plan(problem, certify(problem.cloud), rounds=covered, **asked)
         found = audit_store(made, store)
     if json:
-        print_json(asdict(found) | {"passed": found.passed})
+        noise = asdict(found.noise) | {"passed": found.noise.passed}
+        print_json(
+            asdict(found)
+            | {"noise": noise, "finished": found.finished, "passed": found.noise.passed}
+        )
     else:
-        console.print(noise_table(found))
-    if not found.passed:
+        console.print(noise_table(found.noise, found.title))
+    if not found.noise.passed:
         raise typer.Exit(1)
 
 

@@ -21,7 +21,7 @@ def check(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
 ) -> None:
-    """Certify a problem: its assumptions, domain, gradient kinds and sensitivities.
+    """Certify a problem: its assumptions, domain, sums and sensitivities.
 
     Exit code 1 if an assumption of the paper's Theorem 1 fails.
 

@@ -11,13 +11,14 @@ import typer
 from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import errors
 from sottovoce.cli.options import (
-    AdjacencyOption,
     AlgorithmName,
     Delta,
     Epsilon,
+    HideOption,
     Radius,
     algorithm_for,
     make_plan,
+    method_for,
 )
 from sottovoce.cli.progress import working
 from sottovoce.errors import InputError
@@ -41,7 +42,7 @@ def cloud(
     epsilon: Epsilon = None,
     delta: Delta = None,
     radius: Radius = None,
-    adjacency: AdjacencyOption = None,
+    hide: HideOption = None,
     algorithm: AlgorithmName = None,
     straggler: Annotated[str, typer.Option(help="wait for lost agents, or hold them")] = "wait",
     deadline: Annotated[
@@ -51,7 +52,8 @@ def cloud(
         Path | None, typer.Option(help="accounts; the run is refused if they do not cover it")
     ] = None,
     keep_states: Annotated[
-        bool, typer.Option("--keep-states", help="keep raw states of all rounds, for an audit")
+        bool,
+        typer.Option("--keep-states", help="keep what agents say in all rounds, for an audit"),
     ] = False,
     new: Annotated[
         bool, typer.Option("--new", help="begin anew where the store has lost rounds")
@@ -64,16 +66,18 @@ def cloud(
     ] = f"{STALL_SECONDS:g}s",
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:
-    """Run the cloud of a problem: collect states, add noise, send multipliers.
+    """Run the cloud of a problem: add up contributions, add noise, send prices.
 
     Killed at any moment, the same command continues the same run. What is not given is taken from
-    problem.toml. Holding agents at their last state needs per-round or everything adjacency.
+    problem.toml. Counting lost agents' last words again needs --hide offset or everything. With
+    --algorithm tikhonov agents send states, and the noise is the paper's.
 
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
     logs.configure(log_level)
     problem = read_public(folder)
     count = run_rounds(problem, rounds)
+    chosen = algorithm_for(problem, algorithm)
     with working("certifying and planning"):
         plan = make_plan(
             problem,
@@ -81,8 +85,9 @@ def cloud(
             epsilon=epsilon,
             delta=delta,
             radius=radius,
-            adjacency=adjacency,
+            hide=hide,
             rounds=count,
+            method=method_for(chosen),
         )
     result = loop.run(
         _serve(
@@ -91,7 +96,7 @@ def cloud(
             keys=keys,
             store=store,
             listen=address(listen),
-            algorithm=algorithm_for(problem, algorithm),
+            algorithm=chosen,
             straggler=_straggler(straggler),
             deadline=None if deadline is None else _seconds("deadline", deadline),
             ledger=None if ledger is None else Ledger(ledger),

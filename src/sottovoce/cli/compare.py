@@ -13,9 +13,9 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, errors, print_json
 from sottovoce.cli.options import (
-    AdjacencyOption,
     Delta,
     Epsilon,
+    HideOption,
     Json,
     Radius,
     algorithm_for,
@@ -40,7 +40,7 @@ def compare(
     epsilon: Epsilon = None,
     delta: Delta = None,
     radius: Radius = None,
-    adjacency: AdjacencyOption = None,
+    hide: HideOption = None,
     out: Annotated[
         Path | None, typer.Option(help="folder for compare.png and compare.json")
     ] = None,
@@ -60,7 +60,7 @@ def compare(
         certificate = certify(problem)
     planner = partial(
         make_plan, problem, certificate, epsilon=epsilon, delta=delta, radius=radius,
-        adjacency=adjacency,
+        hide=hide,
     )  # fmt: skip
     with counting() as watch:
         found = study(
@@ -95,7 +95,7 @@ def _rounds(text: str) -> list[int]:
 
 def _algorithms(problem: Problem) -> dict[str, Algorithm]:
     """The default and the paper's, the latter with the steps of the file's [schedule] table."""
-    known = [algorithm_for(problem, name) for name in ("averaging", "tikhonov")]
+    known = [algorithm_for(problem, name) for name in ("dual-averaging", "tikhonov")]
     return {type(algorithm).__name__: algorithm for algorithm in known}
 
 

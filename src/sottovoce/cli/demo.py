@@ -20,17 +20,18 @@ from rich.live import Live
 from rich.table import Table
 
 from sottovoce.certify.certificate import certify
-from sottovoce.certify.saddle import saddle_point
+from sottovoce.certify.saddle import SaddlePoint, saddle_point
+from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.cli.cloud import run_rounds
 from sottovoce.cli.console import console, errors
-from sottovoce.cli.options import make_folder, make_plan
+from sottovoce.cli.options import algorithm_for, make_folder, make_plan, method_for
 from sottovoce.errors import SottovoceError
 from sottovoce.network import identity, loop
-from sottovoce.network.home import Household
+from sottovoce.network.household import Household
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.codec import pack, unpack
 from sottovoce.network.saved import Saved
-from sottovoce.network.store import multipliers
+from sottovoce.network.summary import answers
 from sottovoce.network.tls import client_context
 from sottovoce.privacy.figures import up
 from sottovoce.problem import gallery
@@ -177,41 +178,51 @@ def _progress(facts: dict[str, Any], speed: float) -> Table:
     table.add_row("rounds", f"{facts['round']:,} of {facts['rounds']:,}")
     table.add_row("rounds/s", f"{speed:,.0f}")
     table.add_row("agents", f"{facts['connected']} of {facts['agents']} connected")
-    table.add_row("multipliers", ", ".join(f"{m:.3f}" for m in facts["mu"][:12]))
+    table.add_row("prices", ", ".join(f"{price:.3f}" for price in facts["price"][:12]))
     table.add_row("budget", f"Gaussian-DP mu = {up(facts['gdp_mu'], 4)} for the whole run")
     return table
 
 
 def _report(problem: Problem, rounds: int, run: Path) -> None:
     x = np.concatenate([_own_state(problem, i, run) for i in range(1, problem.agents + 1)])
-    history = multipliers(run / "run.db")
+    history = answers(run / "run.db")
     best = saddle_point(problem)
+    method = method_for(algorithm_for(problem))
+    labels, prices = _prices(problem, best, method)
     table = Table(title=f"after {rounds:,} private rounds")
     for column in ("", "reached", "optimum"):
         table.add_column(column, justify="left" if not column else "right")
     names = [s.name for group in problem.groups for s in group.symbols * group.count]
-    labels = [f"mu: {label}" for label in problem.cloud.row_labels()]
-    reached, optimum = np.concatenate([x, history[-1]]), np.concatenate([best.x, best.mu])
+    reached, optimum = np.concatenate([x, history[-1]]), np.concatenate([best.x, prices])
     for name, got, true in zip([*names, *labels], reached, optimum, strict=True):
         table.add_row(name, f"{got:.4f}", f"{true:.4f}")
     console.print(table)
-    plan = make_plan(problem, certify(problem.cloud), rounds=rounds)
+    plan = make_plan(problem, certify(problem.cloud), rounds=rounds, method=method)
     console.print(str(plan), markup=False, soft_wrap=True)
     figure = run.parent / "demo.png"
-    _draw(history, best.mu, x, best.x, names, labels, figure)
+    _draw(history, prices, x, best.x, names, labels, figure)
     errors.print(f"figure: {figure}; keys, store and states: {run}", soft_wrap=True)
 
 
+def _prices(problem: Problem, best: SaddlePoint, method: str) -> tuple[list[str], Array]:
+    """What the prices that everybody sees are called, and where they should end."""
+    if method == "paper":
+        return [f"mu: {label}" for label in problem.cloud.row_labels()], best.mu
+    labels = [f"price: {label}" for label in problem.cloud.sums.labels()]
+    return labels, saddle_prices(problem, best)
+
+
 def _own_state(problem: Problem, number: int, run: Path) -> Array:
-    start = Household.of_problem(problem, [number]).start
-    saved = Saved(run / f"{number}.state", Memory(x=pack(start), answer=pack(start)))
+    start = pack(Household.of_problem(problem, [number]).start)
+    begun = Memory(x=start, answer=start)
+    saved = Saved(run / f"{number}.state", begun, sums=problem.cloud.sums.count)
     saved.close()
     return unpack(saved.memory.answer)
 
 
 def _draw(
     history: Array,
-    mu_hat: Array,
+    prices: Array,
     x: Array,
     x_hat: Array,
     names: list[str],
@@ -226,8 +237,8 @@ def _draw(
     left, right = figure.subplots(1, 2)
     for j, label in enumerate(labels):
         (line,) = left.plot(np.arange(1, len(history) + 1), history[:, j], label=label)
-        left.axhline(mu_hat[j], color=line.get_color(), linestyle="--", linewidth=0.8)
-    left.set(xlabel="round", title="multipliers as everybody sees them; dashed: optimum")
+        left.axhline(prices[j], color=line.get_color(), linestyle="--", linewidth=0.8)
+    left.set(xlabel="round", title="prices as everybody sees them; dashed: optimum")
     left.legend(fontsize="small")
     places = np.arange(x.size)
     right.bar(places - 0.2, x, width=0.4, label="reached")

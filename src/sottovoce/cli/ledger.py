@@ -53,9 +53,7 @@ def grant(
     agent: Annotated[list[str], typer.Option(help="agent's name; repeat for several")],
     epsilon: Annotated[str, typer.Option(help="lifetime privacy loss, e.g. 'ln(3)'")],
     delta: Annotated[str, typer.Option(help="lifetime failure probability")],
-    adjacency: Annotated[
-        str, typer.Option(help="what is protected: trajectory, per-round or everything")
-    ],
+    hide: Annotated[str, typer.Option(help="what is protected: trajectory, offset or everything")],
     radius: Annotated[
         str | None, typer.Option(help="how far apart behaviours may be; not for everything")
     ] = None,
@@ -63,13 +61,13 @@ def grant(
     """Grant agents a lifetime budget; it may be changed later, never below what is spent.
 
     Example: sottovoce ledger grant budget.db --agent x1 --agent x2 --epsilon 'ln(3)' --delta 0.05
-    --adjacency trajectory --radius 1
+    --hide trajectory --radius 1
     """
     Ledger(file).grant(
         agent,
         _one(epsilon, "epsilon"),
         _one(delta, "delta"),
-        adjacency=adjacency,
+        hide=hide,
         radius=None if radius is None else _one(radius, "radius"),
     )
     show(file)
@@ -88,7 +86,7 @@ def _one(text: str, name: str) -> float:
 def _fields(account: Account) -> dict[str, Any]:
     return {
         "agent": account.agent,
-        "adjacency": account.protected.adjacency,
+        "hide": account.protected.hide,
         "radius": account.protected.radius,
         "epsilon": account.epsilon,
         "delta": account.delta,
@@ -103,7 +101,7 @@ def _cells(account: Account) -> tuple[str, ...]:
     radius, per_radius = account.protected.radius, account.spent_per_radius
     return (
         account.agent,
-        account.protected.adjacency,
+        account.protected.hide,
         "any" if radius is None else down(radius, DIGITS),
         f"{up(account.epsilon, DIGITS)}, {up(account.delta, DIGITS)}",
         up(account.spent, DIGITS),

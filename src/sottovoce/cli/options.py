@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate
 from sottovoce.errors import InputError
+from sottovoce.privacy.hide import Everything, hide_of
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.text import parse_number
@@ -23,18 +24,20 @@ Delta = Annotated[str | None, typer.Option(help="failure probability in (0, 1)")
 Radius = Annotated[
     str | None, typer.Option(help="b, how much is hidden: one number or one per agent '1,1,0.5'")
 ]
-AdjacencyOption = Annotated[
+HideOption = Annotated[
     str | None,
     typer.Option(
+        "--hide",
         help="what is hidden: trajectory (default; a change of b in total, so a constant offset of "
-        "only b/sqrt(T)), per-round (an offset of b in every round) or everything (any behaviour "
-        "within the public set)"
+        "only b/sqrt(T)), offset (of b in every round) or everything (any behaviour within the "
+        "public set)",
     ),
 ]
 Rounds = Annotated[int | None, typer.Option(help="rounds the plan covers")]
 Method = Annotated[str, typer.Option(help="joint, or paper for Theorems 2 and 3")]
 AlgorithmName = Annotated[
-    str | None, typer.Option("--algorithm", help="averaging (default), or tikhonov: the paper's")
+    str | None,
+    typer.Option("--algorithm", help="dual-averaging (default), or tikhonov: the paper's"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
@@ -51,13 +54,13 @@ def make_plan(
     epsilon: str | None = None,
     delta: str | None = None,
     radius: str | None = None,
-    adjacency: str | None = None,
+    hide: str | None = None,
     rounds: int | None = None,
     method: str = "joint",
     allow_undernoised: bool = False,
 ) -> NoisePlan:
     """Plan with the options given, and those of the file's [privacy] table otherwise."""
-    kind = adjacency or str(problem.privacy.get("adjacency", "trajectory"))
+    kind = hide or str(problem.privacy.get("hide", "trajectory"))
     chosen = {"epsilon": epsilon, "delta": delta, "radius": radius}
     values = {name: _value(problem, name, text) for name, text in chosen.items()}
     for name in ("epsilon", "delta"):
@@ -65,15 +68,16 @@ def make_plan(
             raise InputError(
                 f"{name} must be given: use --{name}, or write it under [privacy] in problem.toml"
             )
-    if kind == "everything" and radius is None:
-        values["radius"] = None
+    if kind == Everything.kind and radius is None:
+        values["radius"] = None  # the file's is for what the file hides
+    covered = rounds if rounds is not None else problem.privacy.get("rounds")
     return plan(
         certificate,
-        adjacency=kind,
-        rounds=rounds if rounds is not None else problem.privacy.get("rounds"),
+        epsilon=values["epsilon"],
+        delta=values["delta"],
+        hide=hide_of(kind, radius=values["radius"], rounds=covered),
         method=method,
         allow_undernoised=allow_undernoised,
-        **values,
     )
 
 
@@ -91,17 +95,22 @@ def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:
 
     gamma_bar, alpha_bar, c1 and c2 of the table are the paper's algorithm's.
     """
-    name = asked or str(problem.schedule.get("algorithm", "averaging"))
-    if name == "averaging":
-        return Averaging()
+    name = asked or str(problem.schedule.get("algorithm", "dual-averaging"))
+    if name == "dual-averaging":
+        return DualAveraging()
     if name != "tikhonov":
-        raise InputError(f"algorithm must be averaging or tikhonov, got {name!r}")
+        raise InputError(f"algorithm must be dual-averaging or tikhonov, got {name!r}")
     settings = {
         name: parse_number(value, where=f"[schedule] {name}") if isinstance(value, str) else value
         for name, value in problem.schedule.items()
         if name in ("gamma_bar", "alpha_bar", "c1", "c2")
     }
     return Tikhonov(**settings)
+
+
+def method_for(algorithm: Algorithm) -> str:
+    """Return the release that an algorithm works with on the network: sums, or the paper's."""
+    return "paper" if isinstance(algorithm, GradientSteps) else "joint"
 
 
 def _value(problem: Problem, name: str, text: str | None) -> Any:

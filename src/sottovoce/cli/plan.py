@@ -10,9 +10,9 @@ import typer
 from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, print_json
 from sottovoce.cli.options import (
-    AdjacencyOption,
     Delta,
     Epsilon,
+    HideOption,
     Json,
     Method,
     Radius,
@@ -29,7 +29,7 @@ def plan(
     epsilon: Epsilon = None,
     delta: Delta = None,
     radius: Radius = None,
-    adjacency: AdjacencyOption = None,
+    hide: HideOption = None,
     rounds: Rounds = None,
     method: Method = "joint",
     allow_undernoised: Annotated[
@@ -51,7 +51,7 @@ def plan(
             epsilon=epsilon,
             delta=delta,
             radius=radius,
-            adjacency=adjacency,
+            hide=hide,
             rounds=rounds,
             method=method,
             allow_undernoised=allow_undernoised,

@@ -22,12 +22,12 @@ from sottovoce.problem.problem import Problem
 _QUANTILES = (5, 50, 95)
 _QUANTITIES = {
     "error_x": "|x - x_hat|",
-    "error_mu": "|mu - mu_hat|",
+    "error_price": "|price - price_hat|",
     "violation": "largest violation",
     "residual": "optimality residual",
     "objective": "objective",
     "last_error_x": "|x - x_hat| of the last iterate",
-    "last_error_mu": "|mu - mu_hat| of the last iterate",
+    "last_error_price": "|price - price_hat| of the last iterate",
 }
 
 

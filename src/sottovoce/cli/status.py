@@ -10,8 +10,9 @@ import typer
 from rich.table import Table
 
 from sottovoce.cli.console import console, print_json
-from sottovoce.network.store import Summary, summarise
+from sottovoce.network.summary import Summary, summarise
 from sottovoce.privacy.figures import up
+from sottovoce.privacy.hide import hide_of
 from sottovoce.privacy.statement import hidden
 
 
@@ -19,9 +20,9 @@ def status(
     store: Annotated[Path, typer.Argument(help="the store of a run, e.g. run.db")],
     json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
 ) -> None:
-    """Show a run: rounds, multipliers, promise and refusals; a cloud may be working on it.
+    """Show a run: rounds, prices, promise and refusals; a cloud may be working on it.
 
-    Exit code 1 if the run was halted for good.
+    Exit code 1 if the run was halted or failed for good.
 
     Example: sottovoce status run.db
     """
@@ -30,7 +31,7 @@ def status(
         print_json(asdict(summary))
     else:
         console.print(_table(summary))
-    if summary.status == "halted":
+    if summary.status in ("halted", "failed"):
         raise typer.Exit(1)
 
 
@@ -50,11 +51,9 @@ def _table(summary: Summary) -> Table:
             f"({up(promise['epsilon'], 4)}, {up(promise['delta'], 4)})-DP or better for every "
             f"agent, mu = {up(promise['gdp_mu'], 4)}",
         )
-        table.add_row(
-            f"hidden ({promise['adjacency']})",
-            hidden(promise["adjacency"], promise["radius"], config.rounds),
-        )
-    table.add_row("multipliers", ", ".join(f"{m:.4g}" for m in summary.mu[:16]))
+        hide = hide_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
+        table.add_row(f"hidden ({hide.kind})", hidden(hide))
+    table.add_row("prices", ", ".join(f"{p:.4g}" for p in summary.price[:16]))
     table.add_row("held", f"{summary.held:,} agent-rounds")
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
     table.add_row("refused, clipped", refused or "none")

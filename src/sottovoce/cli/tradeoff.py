@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.console import console, errors, print_json
-from sottovoce.cli.options import AdjacencyOption, Delta, Json, Radius, make_folder, numbers
+from sottovoce.cli.options import Delta, HideOption, Json, Radius, make_folder, numbers
 from sottovoce.cli.progress import working
 from sottovoce.errors import InputError
 from sottovoce.problem.folder import load_problem
@@ -22,7 +22,7 @@ def tradeoff(
     epsilon: Annotated[str, typer.Option(help="values of epsilon")] = "0.1,0.5,1,2",
     delta: Delta = None,
     radius: Radius = None,
-    adjacency: AdjacencyOption = None,
+    hide: HideOption = None,
     rounds: Annotated[str, typer.Option(help="numbers of rounds")] = "500,2000,10000",
     out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
     json: Json = False,
@@ -34,7 +34,7 @@ def tradeoff(
     make_folder(out)
     problem = load_problem(folder)
     settings = problem.privacy
-    kind = adjacency or str(settings.get("adjacency", "trajectory"))
+    kind = hide or str(settings.get("hide", "trajectory"))
     given = delta if delta is not None else settings.get("delta")
     if given is None:
         raise InputError(
@@ -54,7 +54,7 @@ def tradeoff(
             rounds=[int(count) for count in counts],
             delta=d[0],
             radius=radii[0] if radii is not None and len(radii) == 1 else radii,
-            adjacency=kind,
+            hide=kind,
         )
     if json:
         print_json([asdict(row) for row in rows])

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import sympy as sp
+from rich.markup import escape
 from rich.table import Table
 
 from sottovoce.certify.certificate import Certificate
 from sottovoce.privacy.figures import down, up
 from sottovoce.problem.agents import Group
+from sottovoce.problem.constraints import Constraint
 
 _SHOWN = 24
+_LONG = 240
 _COLOURS = {"proven": "green", "numerical": "yellow", "fails": "bold red", "unchecked": "cyan"}
 
 
@@ -19,8 +25,8 @@ def certificate_data(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate as plain data.
 
     ``sensitivity.upper[o][l]`` is the certified ``S[o, l]`` and ``found`` the largest value seen,
-    outputs first the rows of g, then the released gradient entries. For fleets, where the matrix
-    has millions of columns, only the largest entry per output is given.
+    one row per sum; ``sums`` says which sums there are, of what and why. For fleets, where the
+    matrix has millions of columns, only the largest entry per sum is given.
     """
     S = certificate.sensitivity
     small = S.outputs * S.agents <= 100_000
@@ -40,58 +46,25 @@ def certificate_data(certificate: Certificate) -> dict[str, Any]:
         ],
         "domain": [_box(g) for g in certificate.domain],
         "original_domain": [_box(g) for g in certificate.cloud.groups],
-        "gradients": [
-            {"row": e.row + 1, "agent": e.agent + 1, "column": e.column + 1, "kind": e.kind,
-             "formula": str(e.formula)}
-            for e in certificate.gradients
-        ],
-        "outputs": output_labels(certificate),
+        "sums": [asdict(row) for row in _sum_rows(certificate)],
+        "outputs": certificate.cloud.sums.labels(),
         "sensitivity": {
             "largest": S.largest(),
             "gap": S.gap(),
             **({"upper": S.dense(), "found": S.dense_found()} if small else {}),
         },
     }  # fmt: skip
-    if certificate.paper is not None:
-        data["paper"] = {
-            "k_g": certificate.paper.k_g.upper,
-            "k_prime": [bound.upper for bound in certificate.paper.k_prime],
-            "column_sensitivity_g": certificate.paper.column_sensitivity,
-        }
     return data
 
 
 def certificate_tables(certificate: Certificate) -> list[Table]:
-    """Return a certificate as tables: assumptions, domain, gradients and sensitivities."""
+    """Return a certificate as tables: assumptions, domain, sums and sensitivities."""
     return [
         _assumptions(certificate),
         _domain(certificate),
-        _gradients(certificate),
+        _sums(certificate),
         _sensitivities(certificate),
     ]
-
-
-def output_labels(certificate: Certificate) -> list[str]:
-    """What people call the outputs: the rows of g, then the released gradient entries."""
-    rows = certificate.cloud.row_labels()
-    names = _component_names(certificate)
-    return [*rows, *(f"d {rows[e.row]} / d {names[e.column]}" for e in certificate.released)]
-
-
-def _component_names(certificate: Certificate) -> dict[int, str]:
-    return {
-        entry.column: symbol
-        for entry in certificate.gradients
-        for symbol in [_symbol_at(certificate, entry.column)]
-    }
-
-
-def _symbol_at(certificate: Certificate, column: int) -> str:
-    for group in certificate.cloud.groups:
-        if column < group.count * group.dim:
-            return str(group.symbols[column % group.dim].name)
-        column -= group.count * group.dim
-    raise IndexError(column)
 
 
 def _box(group: Group) -> dict[str, Any]:
@@ -132,16 +105,82 @@ def _range(group: Group, c: int) -> str:
     return f"[{group.lower[:, c].min():.6g}, {group.upper[:, c].max():.6g}]"
 
 
-def _gradients(certificate: Certificate) -> Table:
-    table = Table(title="Gradient entries: who tells an agent", title_justify="left")
-    for heading in ("entry", "formula", "kind"):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SumRow:
+    """One sum, or a constraint that became none, in words."""
+
+    constraint: str
+    sum: str | None
+    formula: str
+    must: str
+    why: str
+
+
+def _sum_rows(certificate: Certificate) -> Iterator[_SumRow]:
+    sums, labels = certificate.cloud.sums, certificate.cloud.sums.labels()
+    held = {row: region for region in sums.regions for row in region.rows}
+    origins = [origin for origin in sums.origins for _ in range(origin.count)]
+    row = 0
+    for family in sums.families:
+        for r in range(family.rows):
+            must = _interval(sums.lower[row], sums.upper[row])
+            if row in held:
+                names = zip(held[row].symbols, held[row].rows, strict=True)
+                phi = held[row].phi.xreplace({s: sp.Symbol(labels[o]) for s, o in names})
+                must = f"{_shown(phi)} <= 0"
+            yield _SumRow(
+                constraint=origins[row].name,
+                sum=labels[row],
+                formula=_formula(family, r),
+                must=must,
+                why=origins[row].how,
+            )
+            row += 1
+    for own in certificate.cloud.own:
+        yield _SumRow(
+            constraint=own.name,
+            sum=None,
+            formula=_shown(own.rest[0]),
+            must="= 0" if own.equality else "<= 0",
+            why="names one component of one state: a bound, no multiplier, no release",
+        )
+
+
+def _formula(family: Constraint, row: int) -> str:
+    texts = []
+    for part in family.sums:
+        weighted = "" if part.weights is None else "weights of "
+        term = _shown(part.terms[row % len(part.terms)])
+        texts.append(f"sum over {part.group.name} of {weighted}{term}")
+    rest = family.rest[row] if family.rest else sp.Integer(0)
+    return " + ".join([*texts, *([_shown(rest)] if rest != 0 else [])])
+
+
+def _shown(formula: sp.Expr) -> str:
+    """A formula for people: long fractions as decimals, and no longer than a screen."""
+    numbers = {n: sp.Float(n, 6) for n in formula.atoms(sp.Rational) if n.q > 10_000}
+    numbers |= {n: sp.Float(n, 6) for n in formula.atoms(sp.Float)}
+    text = str(formula.xreplace(numbers))
+    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
+
+
+def _interval(lower: float, upper: float) -> str:
+    if lower == upper:
+        return f"= {upper:.6g}"
+    return f"<= {upper:.6g}" if np.isinf(lower) else f"between {lower:.6g} and {upper:.6g}"
+
+
+def _sums(certificate: Certificate) -> Table:
+    table = Table(title="Sums: what agents contribute to, and where it must lie",
+                  title_justify="left")  # fmt: skip
+    for heading in ("constraint", "sum", "formula", "must be", "why"):
         table.add_column(heading, overflow="fold")
-    rows = certificate.cloud.row_labels()
-    for entry in certificate.gradients[:_SHOWN]:
-        name = f"d {rows[entry.row]} / d {_symbol_at(certificate, entry.column)}"
-        table.add_row(name, str(entry.formula), entry.kind)
-    if len(certificate.gradients) > _SHOWN:
-        table.add_row(f"... {len(certificate.gradients) - _SHOWN} more", "", "")
+    rows = list(_sum_rows(certificate))
+    for row in rows[:_SHOWN]:
+        cells = (row.constraint, row.sum or "none", row.formula, row.must, row.why)
+        table.add_row(*(escape(cell) for cell in cells))
+    if len(rows) > _SHOWN:
+        table.add_row(f"... {len(rows) - _SHOWN} more", "", "", "", "")
     return table
 
 
@@ -154,7 +193,7 @@ def _sensitivities(certificate: Certificate) -> Table:
     )
     for heading in ("output", "agent", "certified", "found"):
         table.add_column(heading, justify="left" if heading == "output" else "right")
-    labels = output_labels(certificate)
+    labels = certificate.cloud.sums.labels()
     if S.agents > _SHOWN:
         for label, peak in list(zip(labels, S.largest(), strict=True))[:_SHOWN]:
             table.add_row(label, f"worst of {S.agents:,}", up(peak, 9), "")

@@ -31,7 +31,7 @@ _GREY = "0.25"
 
 
 def compare_table(found: Compared, rounds: Collection[int]) -> Table:
-    """Return the rows of these numbers of rounds as a table; x, mu are root-mean-square errors."""
+    """Return the rows of these numbers of rounds as a table; errors are root mean squares."""
     table = Table(
         title=f"Root-mean-square errors of {found.runs} runs against the saddle point",
         title_justify="left",
@@ -42,7 +42,7 @@ def compare_table(found: Compared, rounds: Collection[int]) -> Table:
         collapse_padding=True,
     )
     table.add_column("plan, algorithm", overflow="fold")
-    headings = ("rounds", "x", "last x", "x/limit", "mu", "last mu", "mu/limit")
+    headings = ("rounds", "x", "last x", "x/limit", "price", "last price", "price/limit")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     shown = [row for row in found.rows if row.rounds in rounds]
@@ -80,7 +80,7 @@ def compare_data(found: Compared, rounds: Collection[int]) -> dict[str, Any]:
 
 
 def compare_figure(found: Compared, path: Path) -> None:
-    """Draw errors against rounds, log-log: x and mu side by side, one colour per plan.
+    """Draw errors against rounds, log-log: x and prices side by side, one colour per plan.
 
     Solid, dashed: the algorithms in turn. Dotted: the limit ``sqrt(trace(J^-1 Sigma J^-T / T))``.
     """
@@ -89,7 +89,7 @@ def compare_figure(found: Compared, path: Path) -> None:
     with mpl.rc_context({"font.size": 11, "lines.scale_dashes": False}):
         figure = Figure(figsize=(10.5, 5.4), layout="constrained")
         for axes, name, symbol in zip(
-            figure.subplots(1, 2, sharey=True), ("x", "mu"), ("x", r"\mu"), strict=True
+            figure.subplots(1, 2, sharey=True), ("x", "price"), ("x", r"\lambda"), strict=True
         ):
             _draw(axes, found, name, plans, algorithms)
             axes.set(xscale="log", yscale="log", xlabel="rounds $T$")
@@ -116,12 +116,12 @@ def _add_row(table: Table, row: CompareRow) -> None:
         f"  {escape(row.algorithm)}{failed}",
         f"{row.rounds:,}",
         *(_figure(row.x), _figure(row.last_x), _ratio(row.efficiency_x)),
-        *(_figure(row.mu), _figure(row.last_mu), _ratio(row.efficiency_mu)),
+        *(_figure(row.price), _figure(row.last_price), _ratio(row.efficiency_price)),
     )
 
 
 def _add_limit(table: Table, row: CompareRow) -> None:
-    limits = (_figure(row.limit_x), "", "", _figure(row.limit_mu), "", "")
+    limits = (_figure(row.limit_x), "", "", _figure(row.limit_price), "", "")
     table.add_row("  limit", f"{row.rounds:,}", *limits, style="dim")
 
 
@@ -153,7 +153,10 @@ def _flat(found: Compared) -> str:
 
 
 def _plain(row: CompareRow) -> dict[str, Any]:
-    values = asdict(row) | {"efficiency_x": row.efficiency_x, "efficiency_mu": row.efficiency_mu}
+    values = asdict(row) | {
+        "efficiency_x": row.efficiency_x,
+        "efficiency_price": row.efficiency_price,
+    }
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()

@@ -108,7 +108,7 @@ def paper_figure(result: Result, published: Mapping[int, Mapping[str, float]], p
         k = result.trace.k
         for values, colour, name in (
             (result.trace.error_x, "tab:blue", "x"),
-            (result.trace.error_mu, "tab:red", r"\mu"),
+            (result.trace.error_price, "tab:red", r"\mu"),
         ):
             low, middle, high = np.quantile(values, (0.05, 0.5, 0.95), axis=0)
             label = rf"$\|{name}(k) - \hat{{{name}}}\|$"

@@ -25,7 +25,7 @@ def tradeoff_table(rows: Sequence[TradeoffRow]) -> Table:
         "sigma",
         "constant offset hidden",
         "rms error x",
-        "rms error mu",
+        "rms error of prices",
     )
     for heading in headings:
         table.add_column(heading, justify="right")
@@ -34,18 +34,18 @@ def tradeoff_table(rows: Sequence[TradeoffRow]) -> Table:
             up(row.epsilon, 4),
             f"{row.rounds:,}",
             f"{down(row.sigma_least, 3)} to {down(row.sigma_most, 3)}",
-            down(row.hidden_offset, 3),
+            "any" if row.hidden_offset is None else down(row.hidden_offset, 3),
             up(row.x, 3),
-            up(row.mu, 3),
+            up(row.price, 3),
         )
     return table
 
 
 def tradeoff_figure(rows: Sequence[TradeoffRow], path: Path) -> None:
-    """Draw the expected errors of x and mu against epsilon, one line per number of rounds."""
+    """Draw the expected errors of x and prices against epsilon, one line per number of rounds."""
     figure = Figure(figsize=(10.0, 4.6), layout="constrained")
     for axes, name, symbol in zip(
-        figure.subplots(1, 2, sharey=True), ("x", "mu"), ("x", r"$\mu$"), strict=True
+        figure.subplots(1, 2, sharey=True), ("x", "price"), ("x", r"prices $\lambda$"), strict=True
     ):
         for count in sorted({row.rounds for row in rows}):
             own = sorted((row.epsilon, getattr(row, name)) for row in rows if row.rounds == count)

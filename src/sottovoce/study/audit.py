@@ -19,7 +19,8 @@ from scipy.special import ndtri
 from scipy.stats import beta
 
 from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.errors import InputError
 from sottovoce.network.rounds import deployed_sampler
 from sottovoce.privacy.gaussian import epsilon_of
@@ -30,12 +31,12 @@ from sottovoce.problem.problem import Problem
 from sottovoce.study.loopback import Loopback
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise
 from sottovoce.study.replay import tells_more
-from sottovoce.study.stated import Stated
+from sottovoce.study.stated import Stated, moved_by, own_states, stated_of
 from sottovoce.study.worst_pair import WorstPair, worst_pair
 
 CONFIDENCE = 1.0 - FALSE_ALARM
 _THRESHOLDS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # in units of the claimed mu
-_CLOSED = 6  # in every sixth round all agents send their own iterates: the loop stays closed
+_CLOSED = 6  # in every sixth round all agents go by their own iterates: the loop stays closed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,7 +100,7 @@ def audit(
     plan: NoisePlan,
     *,
     agent: int,
-    runs: int = 500,
+    runs: int = 400,
     rounds: int = 30,
     algorithm: Algorithm | None = None,
     sampler: Sampler | None = None,
@@ -107,10 +108,10 @@ def audit(
     """Play the distinguishing game against the deployed code and test its noise.
 
     The agent's two behaviours differ, in five rounds of six, by two states that move the outputs
-    most in units of the noise, with the other agents where that is worst (``worst_pair``). For
-    trajectory adjacency the two share the radius among these rounds or use it up in one of them,
-    whichever shows more. The score is the exact log-likelihood ratio,
-    ``sum_k sum_o ((o - F(x))^2 - (o - F(x'))^2) / 2 sigma_o^2``.
+    most in units of the noise (``worst_pair``); the others go on as they do, except that for the
+    paper's release they are put where that is worst. Where a trajectory is hidden the two share the
+    radius among these rounds or use it up in one of them, whichever shows more. The score is the
+    exact log-likelihood ratio, ``sum_k sum_o ((o - F(x))^2 - (o - F(x'))^2) / 2 sigma_o^2``.
 
     Args:
         problem: everybody's problem.
@@ -118,11 +119,12 @@ def audit(
         agent: whose behaviour is to be told, counted from 1.
         runs: games per world.
         rounds: rounds per game.
-        algorithm: what agents and cloud run; ``Averaging()`` by default.
+        algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
+            release ``Tikhonov()``.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
     """
     _check(problem, plan, runs, rounds)
-    algorithm = algorithm or Averaging()
+    algorithm = algorithm or (DualAveraging() if plan.method == "joint" else Tikhonov())
     game = _Game(problem, plan, agent, rounds, algorithm, sampler or deployed_sampler(plan))
     scores = [np.empty(runs), np.empty(runs)]
     residuals = []
@@ -174,29 +176,29 @@ class _Game:
         algorithm: Algorithm,
         sampler: Sampler,
     ) -> None:
-        index, place = problem.cloud.locate(agent)
-        first = sum(g.count * g.dim for g in problem.groups[:index])
-        first += place * problem.groups[index].dim
-        self.own = slice(first, first + problem.groups[index].dim)
-        self.stated = Stated(plan)
+        self.own = own_states(problem.cloud, agent)
+        self.stated = stated_of(plan)
         self.loop = Loopback(
             problem, plan, algorithm=algorithm, sampler=sampler, rounds=rounds, agent=agent
         )
         open_rounds = [k for k in range(1, rounds + 1) if k % _CLOSED != 1]
-        self.pair, self.acted = self._behaviours(plan, float(plan.radius[agent - 1]), open_rounds)
-        means = self.stated(np.stack([self.pair.begin, self.pair.end]))
-        self.mean = means[0]
-        self.shift = (means[1] - means[0]) / self.stated.sigma
+        moved, own = moved_by(plan, agent)
+        pair, self.acted = _behaviours(plan, agent, moved, own, open_rounds)
+        means = moved(np.stack([pair.begin, pair.end]))
+        self.shift = (means[1] - means[0]) / moved.sigma
         self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.acted)))
-        share = 1.0 if plan.adjacency == "trajectory" else len(self.acted) / plan.rounds
+        self.worlds = tuple(self._company(side, own) for side in (pair.begin, pair.end))
+        share = 1.0 if plan.hide.kind == "trajectory" else len(self.acted) / plan.rounds
         self.claimed = float(plan.gdp_mu[agent - 1]) * float(np.sqrt(share))
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
-        sent = self.pair.end if world else self.pair.begin
-        played = self.loop.play(lambda k: sent if k in self.acted else None)
+        played = self.loop.play(lambda k: self.worlds[world] if k in self.acted else None)
         values = played.values
-        heard = (values[[k - 1 for k in self.acted]] - self.mean) / self.stated.sigma
+        rounds = [k - 1 for k in self.acted]
+        in_a = played.states[rounds]  # the attacker knows everybody else, and both behaviours
+        in_a[:, self.own] = self.worlds[0][self.own]
+        heard = self.stated.standardised(in_a, values[rounds])
         score = float((heard @ self.shift - self.shift @ self.shift / 2.0).sum())
         return score, self.stated.standardised(played.states, values)
 
@@ -204,17 +206,28 @@ class _Game:
         """What the messages of a game tell besides its releases."""
         return tells_more(self.loop, self.loop.play(), self.stated.lower, self.stated.upper)
 
-    def _behaviours(
-        self, plan: NoisePlan, radius: float, rounds: list[int]
-    ) -> tuple[WorstPair, tuple[int, ...]]:
-        if plan.adjacency != "trajectory":
-            return worst_pair(self.stated, self.own, radius), tuple(rounds)
-        middle = rounds[len(rounds) // 2]
-        at_once = worst_pair(self.stated, self.own, radius)
-        shared = worst_pair(self.stated, self.own, radius / float(np.sqrt(len(rounds))))
-        if at_once.shift >= shared.shift * np.sqrt(len(rounds)):
-            return at_once, (middle,)
-        return shared, tuple(rounds)
+    def _company(self, states: Array, own: slice) -> Array:
+        """What everybody does in a round that is acted; NaN for those who do as they like."""
+        if states.size == self.stated.lower.size:
+            return states
+        company = np.full(self.stated.lower.size, np.nan)
+        company[self.own] = states[own]
+        return company
+
+
+def _behaviours(
+    plan: NoisePlan, agent: int, moved: Stated, own: slice, rounds: list[int]
+) -> tuple[WorstPair, tuple[int, ...]]:
+    """Return the pair to play and the rounds in which it is played."""
+    radius = plan.radius(agent)
+    if plan.hide.kind != "trajectory" or radius is None:
+        return worst_pair(moved, own, np.inf if radius is None else radius), tuple(rounds)
+    middle = rounds[len(rounds) // 2]
+    at_once = worst_pair(moved, own, radius)
+    shared = worst_pair(moved, own, radius / float(np.sqrt(len(rounds))))
+    if at_once.shift >= shared.shift * np.sqrt(len(rounds)):
+        return at_once, (middle,)
+    return shared, tuple(rounds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,14 +10,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.averaging import Averaging
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
+from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.engine.result import Result
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, SottovoceError
+from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import Limit, limit
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array
@@ -49,12 +51,12 @@ class CompareRow:
         runs: how many runs there were.
         failed: how many of them ended in numbers that are not finite, and count nowhere else.
         x: error of the answer's x, flat components apart; NaN if all runs failed.
-        mu: error of the answer's mu.
+        price: error of the answer's prices, of the multipliers for the paper's algorithm.
         flat_x: error of the answer's x in the flat components alone.
         last_x: error of the last iterate's x, flat components apart.
-        last_mu: error of the last iterate's mu.
+        last_price: error of the last iterate's prices.
         limit_x: what T releases with this noise allow in x at best, flat components apart.
-        limit_mu: the same for mu.
+        limit_price: the same for prices.
     """
 
     plan: str
@@ -63,12 +65,12 @@ class CompareRow:
     runs: int
     failed: int
     x: float
-    mu: float
+    price: float
     flat_x: float
     last_x: float
-    last_mu: float
+    last_price: float
     limit_x: float
-    limit_mu: float
+    limit_price: float
 
     @property
     def efficiency_x(self) -> float:
@@ -76,9 +78,9 @@ class CompareRow:
         return self.x / self.limit_x if self.limit_x > 0 else math.nan
 
     @property
-    def efficiency_mu(self) -> float:
-        """``mu / limit_mu``, likewise."""
-        return self.mu / self.limit_mu if self.limit_mu > 0 else math.nan
+    def efficiency_price(self) -> float:
+        """``price / limit_price``, likewise."""
+        return self.price / self.limit_price if self.limit_price > 0 else math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,9 +126,10 @@ def compare(
     """Run every algorithm with every plan for every T, and hold the errors against the limit.
 
     ``x = sqrt(mean_r |x_r - x-hat|^2)`` over the runs r, and ``efficiency_x = x / limit_x`` with
-    ``limit_x^2 = trace(J^-1 Sigma J^-T / T)``; the same for mu. Every T is a solve of its own,
+    ``limit_x^2 = trace(J^-1 Sigma J^-T / T)``; the same for prices. Every T is a solve of its own,
     since an algorithm may plan ahead for T rounds. The published noise is compared where the
-    problem is the paper's; a plan that the paper's method refuses is kept as a refusal.
+    problem is the paper's; a plan that the paper's method refuses is kept as a refusal. Prices need
+    sums and the paper's algorithm values and gradients, so that not every pair exists.
 
     Args:
         problem: what to solve.
@@ -135,27 +138,33 @@ def compare(
         rounds: the numbers of rounds T.
         runs: independent runs per row.
         seed: any integer that is not negative.
-        algorithms: what to compare, by name; ``Averaging()`` and ``Tikhonov()`` by default.
+        algorithms: what to compare, by name; ``DualAveraging()`` and ``Tikhonov()`` by default.
         watch: told what is about to run and the share of all rounds that is done.
     """
     counts = _counts(rounds)
-    entrants = algorithms or {"Averaging": Averaging(), "Tikhonov": Tikhonov()}
+    entrants = algorithms or {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
     plans, refusals = _plans(problem, certificate, planner, counts[-1])
     saddle = saddle_point(problem)
+    prices = saddle_prices(problem, saddle)
+
+    def hat_of(algorithm: Algorithm) -> Array:
+        return saddle.mu if isinstance(algorithm, GradientSteps) else prices
+
     rows: list[CompareRow] = []
     interrupted = False
-    for task in _tasks(plans, counts, entrants):
+    for task in _tasks(plans, counts, entrants, free=problem.cloud.sums.free):
         if watch is not None:
             watch(task.words, task.done)
         made = task.plan(task.rounds)
         result = solve(
             problem, made, rounds=task.rounds, runs=runs, seed=seed, algorithm=task.algorithm,
-            saddle=(saddle.x, saddle.mu), record=[task.rounds], progress=False,
+            saddle=(saddle.x, hat_of(task.algorithm)), record=[task.rounds], progress=False,
         )  # fmt: skip
         if result.interrupted:
             interrupted = True
             break
-        rows.append(_row(task, result, saddle, limit(problem, made, task.rounds, saddle=saddle)))
+        least = limit(problem, made, task.rounds, saddle=saddle)
+        rows.append(_row(task, result, saddle, hat_of(task.algorithm), least))
     return Compared(
         runs=runs,
         seed=seed,
@@ -215,7 +224,7 @@ def _plans(
 def _maker(planner: Planner, method: str, longest: int) -> Callable[[int], NoisePlan]:
     """The plan for T rounds: one for all T unless every round costs noise of its own."""
     made = planner(method=method, rounds=longest)
-    if made.adjacency == "trajectory":
+    if isinstance(made.hide, Trajectory):
         return lambda count: made
     return cache(lambda count: made if count == longest else planner(method=method, rounds=count))
 
@@ -240,11 +249,19 @@ def _tasks(
     plans: Mapping[str, Callable[[int], NoisePlan]],
     counts: Sequence[int],
     algorithms: Mapping[str, Algorithm],
+    *,
+    free: bool,
 ) -> Iterator[_Task]:
-    total, done = len(plans) * len(algorithms) * sum(counts), 0
+    def fits(name: str, algorithm: Algorithm) -> bool:
+        return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
+
+    pairs = [(n, label) for n in plans for label, a in algorithms.items() if fits(n, a)]
+    total, done = len(pairs) * sum(counts), 0
     for name, make in plans.items():
         for count in counts:
             for label, algorithm in algorithms.items():
+                if (name, label) not in pairs:
+                    continue
                 yield _Task(
                     name=name, plan=make, label=label, algorithm=algorithm, rounds=count,
                     done=done / total,
@@ -252,12 +269,12 @@ def _tasks(
                 done += count
 
 
-def _row(task: _Task, result: Result, saddle: SaddlePoint, least: Limit) -> CompareRow:
+def _row(task: _Task, result: Result, saddle: SaddlePoint, hat: Array, least: Limit) -> CompareRow:
     good = result.failed == 0
     flat = np.isin(np.arange(saddle.x.size), least.flat)
 
-    def error(values: Array, hat: Array, keep: Any = slice(None)) -> float:
-        return root_mean_square((values - hat)[good][:, keep])
+    def error(values: Array, true: Array, keep: Any = slice(None)) -> float:
+        return root_mean_square((values - true)[good][:, keep])
 
     return CompareRow(
         plan=task.name,
@@ -266,12 +283,12 @@ def _row(task: _Task, result: Result, saddle: SaddlePoint, least: Limit) -> Comp
         runs=result.runs,
         failed=int(np.count_nonzero(~good)),
         x=error(result.x, saddle.x, ~flat),
-        mu=error(result.mu, saddle.mu),
+        price=error(result.price, hat),
         flat_x=error(result.x, saddle.x, flat),
         last_x=error(result.last_x, saddle.x, ~flat),
-        last_mu=error(result.last_mu, saddle.mu),
+        last_price=error(result.last_price, hat),
         limit_x=float(np.linalg.norm(least.x_each[~flat])),
-        limit_mu=least.mu,
+        limit_price=least.price,
     )
 
 

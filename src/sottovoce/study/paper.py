@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certify.certificate import TOLERANCE, Certificate, certify
+from sottovoce.certify.paper_constants import PaperConstants, paper_constants
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.engine.result import Result
 from sottovoce.engine.solve import solve
 from sottovoce.privacy.gaussian import exact_sigma, kappa
+from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import limit
 from sottovoce.privacy.paper_method import Constants
 from sottovoce.privacy.plan import NoisePlan, plan
-from sottovoce.problem.agents import Array, read_only
+from sottovoce.privacy.sampler import grid_of
+from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.paper import paper as paper_problem
 
 EPSILON, DELTA, RADIUS = math.log(3.0), 0.05, 1.0
@@ -87,13 +90,14 @@ def reproduce(*, runs: int = 32, seed: int = 0) -> Reproduction:
         for step in STEPS
     }
     ensemble = {step: _errors(result, saddle) for step, result in results.items()}
-    assert certificate.paper is not None  # noqa: S101 - the paper's agents are stated one by one
+    constants = paper_constants(problem.cloud, tolerance=TOLERANCE)
+    assert constants is not None  # noqa: S101 - the paper's agents are stated one by one
     return Reproduction(
-        recomputed=_recomputed(certificate, saddle, ensemble),
+        recomputed=_recomputed(constants, saddle, ensemble),
         exact_sigma=exact_sigma(EPSILON, DELTA),
-        column_sensitivity_g=certificate.paper.column_sensitivity,
+        column_sensitivity_g=constants.column_sensitivity,
         limit_x=least.x,
-        limit_mu=least.mu,
+        limit_mu=least.price,
         ensemble=ensemble,
         result=results[STEPS[-1]],
     )
@@ -106,32 +110,35 @@ def published_noise(certificate: Certificate) -> NoisePlan:
         certificate,
         epsilon=EPSILON,
         delta=DELTA,
-        radius=RADIUS,
+        hide=Trajectory(radius=RADIUS),
         method="paper",
         constants=constants,
     )
-    sigma = np.sqrt(np.asarray(PUBLISHED["sigma_sq"]))[made.gradient_columns]
-    sigma_g = np.full(made.sigma_g.shape, math.sqrt(PUBLISHED["sigma_g_sq"]))
+    gradients = np.sqrt(np.asarray(PUBLISHED["sigma_sq"]))
+    values = math.sqrt(PUBLISHED["sigma_g_sq"])
     # The published kappa is rounded up, so these sigmas are no smaller than the plan's own and
     # its promise stands.
-    return replace(made, sigma_g=read_only(sigma_g), gradient_sigma=read_only(sigma))
+    sigmas = (values if o.column is None else float(gradients[o.column]) for o in made.outputs)
+    outputs = (
+        replace(o, sigma=sigma, grid=float(grid_of(sigma)))
+        for o, sigma in zip(made.outputs, sigmas, strict=True)
+    )
+    return replace(made, outputs=tuple(outputs))
 
 
 def _errors(result: Result, saddle: SaddlePoint) -> dict[str, Array]:
     x_hat, mu_hat = np.asarray(PUBLISHED["x_hat"]), np.asarray(PUBLISHED["mu_hat"])
     return {
         "x": np.linalg.norm(result.x - saddle.x, axis=1),
-        "mu": np.linalg.norm(result.mu - saddle.mu, axis=1),
+        "mu": np.linalg.norm(result.price - saddle.mu, axis=1),
         "x_published": np.linalg.norm(result.x - x_hat, axis=1),
-        "mu_published": np.linalg.norm(result.mu - mu_hat, axis=1),
+        "mu_published": np.linalg.norm(result.price - mu_hat, axis=1),
     }
 
 
 def _recomputed(
-    certificate: Certificate, saddle: SaddlePoint, ensemble: Mapping[int, Mapping[str, Array]]
+    constants: PaperConstants, saddle: SaddlePoint, ensemble: Mapping[int, Mapping[str, Array]]
 ) -> dict[str, Any]:
-    constants = certificate.paper
-    assert constants is not None  # noqa: S101 - checked by the caller
     factor = kappa(EPSILON, DELTA)
     k_prime = [bound.upper for bound in constants.k_prime]
     return {

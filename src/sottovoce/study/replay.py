@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sottovoce.network.protocol.codec import decode_from_cloud
-from sottovoce.privacy.sampler import Released, Sampler
+from sottovoce.privacy.sampler import Integers, Released, Sampler
 from sottovoce.problem.agents import Array
 from sottovoce.study.loopback import Loopback, Played
 
@@ -28,6 +28,10 @@ class Replayed(Sampler):
 
     def release(self, values: ArrayLike) -> Released:
         """Return the next release of the run that is played again."""
+        return next(self._releases)
+
+    def release_multiples(self, multiples: Integers) -> Released:
+        """Likewise."""
         return next(self._releases)
 
 

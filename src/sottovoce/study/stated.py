@@ -1,27 +1,29 @@
 """What a plan says is released, from its public formulas: ``o = F(x) + w``, ``w_o`` with sigma_o.
 
 An audit holds against this what the deployed code did. It is written from the statement of the
-problem and shares no code with the cloud's own evaluation, so that a slip there shows.
+problem and shares no code with what agents and cloud evaluate, so that a slip there shows.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sparse
 import sympy as sp
 
-from sottovoce.certify.gradients import gradient_entries
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
-from sottovoce.problem.numeric import Block, Formulas, Part, blocks_of
+from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.problem import CloudView
+from sottovoce.problem.sums import Sums, contributions
 
-_POINTS = 4096  # evaluated together: columns that fit the cache
+_TOGETHER = 2**18  # states evaluated at once: columns that fit the cache
 
 
-@final
-class Stated:
+class Stated(ABC):
     """``x -> F(x)`` of all outputs that get noise, in the order of a release.
 
     Args:
@@ -29,26 +31,23 @@ class Stated:
 
     Attributes:
         sigma: the stated standard deviation of every output.
-        lower: lower bounds of all states.
-        upper: upper bounds of all states.
+        lower: lower bounds of the states that x holds.
+        upper: their upper bounds.
     """
 
     def __init__(self, plan: NoisePlan) -> None:
-        cloud = plan.cloud
-        self._noisy = np.flatnonzero(plan.sigma > 0)
-        self.sigma = plan.sigma[self._noisy]
+        self.noisy = tuple(o for o in plan.outputs if o.sigma > 0)
+        self.sigma: Array = np.array([o.sigma for o in self.noisy])
         self.lower, self.upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
-        self._offset = np.concatenate([c.offset for c in cloud.constraints])
-        self._blocks, self._place = blocks_of(cloud.groups)
-        rows, formulas = _rows_of_named(cloud)
-        self._rows = np.array(rows, dtype=np.int64)
-        self._function = self._compiled([*formulas, *_entries(plan)])
-        self._sums = tuple(self._sums_of(cloud))
 
     def __call__(self, points: Array) -> Array:
-        """Return F at points of shape (count, N), as an array (count, outputs)."""
-        pieces = [self._piece(points[at : at + _POINTS]) for at in range(0, len(points), _POINTS)]
-        return np.concatenate([np.zeros((0, self.sigma.size)), *pieces])
+        """Return F at points of shape (count, states), as an array (count, outputs)."""
+        out = np.empty((len(points), self.sigma.size))
+        size = max(1, _TOGETHER // max(1, self.lower.size))
+        with np.errstate(all="ignore"):
+            for at in range(0, len(points), size):
+                out[at : at + size] = self._piece(points[at : at + size])
+        return out
 
     def standardised(self, points: Array, released: Array) -> Array:
         """Return the noise of releases at points, in units of sigma."""
@@ -58,51 +57,178 @@ class Stated:
         """Return ``||diag(1/sigma) (F(end) - F(begin))||`` for each pair of points."""
         return np.asarray(np.linalg.norm((self(end) - self(begin)) / self.sigma, axis=1))
 
+    @abstractmethod
     def _piece(self, points: Array) -> Array:
-        g = np.tile(self._offset, (len(points), 1))
-        entries = np.zeros((len(points), 0))
-        if self._function is not None:
-            with np.errstate(all="ignore"):
-                values = self._function(*points[:, self._blocks[0].index].T)
-            columns = [np.broadcast_to(v, (len(points),)) for v in values]
-            named = np.stack(columns, axis=1).astype(np.float64)
-            g[:, self._rows] += named[:, : self._rows.size]
-            entries = named[:, self._rows.size :]
-        for part in self._sums:
-            for row, x in zip(g, points, strict=True):
-                row[part.rows] += part.gather(part.formulas.values(part.formulas.block.of(x)))
-        return np.concatenate([g, entries], axis=1)[:, self._noisy]
-
-    def _compiled(self, formulas: list[sp.Expr]) -> Any:
-        if not formulas:
-            return None
-        block = self._blocks[0]
-        exact = list(Formulas(formulas, block).exprs)
-        return sp.lambdify(list(block.symbols), exact, modules="numpy", cse=True)
-
-    def _sums_of(self, cloud: CloudView) -> Any:
-        begin = 0
-        for family in cloud.constraints:
-            for term in family.sums:
-                block: Block = self._place[term.group.name]
-                rows = begin + np.arange(term.rows).reshape(-1, len(term.terms))
-                formulas = Formulas(term.terms, block)
-                yield Part(rows=rows, weights=term.weights, formulas=formulas)
-            begin += family.rows
+        """Return F at a few points."""
 
 
-def _rows_of_named(cloud: CloudView) -> tuple[list[int], list[sp.Expr]]:
-    rows: list[int] = []
-    formulas: list[sp.Expr] = []
+def stated_of(plan: NoisePlan) -> Stated:
+    """Return what the plan's rounds release, as a function of all states."""
+    return StatedSums(plan) if plan.method == "joint" else StatedValues(plan)
+
+
+def moved_by(plan: NoisePlan, agent: int) -> tuple[Stated, slice]:
+    """Return outputs as an agent moves them, and the place of its own states among their states.
+
+    A sum moves by an agent's own contribution, whatever the others do: it is a function of the
+    agent's own states alone. What an agent moves values and gradients by depends on the others.
+    """
+    if plan.method == "joint":
+        own = StatedSums(plan, agent)
+        return own, slice(0, own.lower.size)
+    return StatedValues(plan), own_states(plan.cloud, agent)
+
+
+def own_states(cloud: CloudView, agent: int) -> slice:
+    """Return where agent number ``agent``, from 1, is in the vector of all states."""
+    index, place = cloud.locate(agent)
+    dim = cloud.groups[index].dim
+    first = sum(group.count * group.dim for group in cloud.groups[:index]) + place * dim
+    return slice(first, first + dim)
+
+
+@final
+class StatedSums(Stated):
+    """``F_o(x) = grid_o sum_i round(h_oi(x_i) / grid_o)``: contributions, rounded and added up.
+
+    Args:
+        plan: the noise.
+        agent: whose contributions alone to add up, from 1, as a function of its own states;
+            everybody's if not given.
+    """
+
+    def __init__(self, plan: NoisePlan, agent: int | None = None) -> None:
+        super().__init__(plan)
+        self._grid = np.array([o.grid for o in self.noisy])
+        place = np.full(len(plan.outputs), -1)
+        place[[o.row for o in self.noisy]] = np.arange(len(self.noisy))
+        self._shares = tuple(_shares(plan.cloud.sums, plan.domain, place))
+        if agent is not None:
+            own = own_states(plan.cloud, agent)
+            self.lower, self.upper = self.lower[own], self.upper[own]
+            index, at = plan.cloud.locate(agent)
+            name = plan.cloud.groups[index].name
+            self._shares = tuple(s.of_agent(at) for s in self._shares if s.group.name == name)
+
+    def _piece(self, points: Array) -> Array:
+        steps = np.zeros((len(points), self._grid.size))
+        for share in self._shares:
+            for o, contributed in share.contributed(points):
+                steps[:, o] += np.rint(contributed / self._grid[o]).sum(axis=1)
+        return np.asarray(steps * self._grid)
+
+
+@final
+class StatedValues(Stated):
+    """``F(x) = (g(x), dg/dx(x))``: the paper's release, which a cloud computes from raw states.
+
+    It knows neither fleets nor equalities, so every row is one formula.
+    """
+
+    def __init__(self, plan: NoisePlan) -> None:
+        super().__init__(plan)
+        symbols = [s for group in plan.cloud.groups for s in group.symbols]
+        g = [
+            formula + sp.Float(float(offset))
+            for family in plan.cloud.constraints
+            for formula, offset in zip(family.rest, family.offset, strict=True)
+        ]
+        self._function = _compiled(
+            symbols,
+            [
+                g[o.row] if o.column is None else sp.diff(g[o.row], symbols[o.column])
+                for o in self.noisy
+            ],
+        )
+
+    def _piece(self, points: Array) -> Array:
+        values = self._function(*points.T)
+        return np.stack([np.broadcast_to(v, (len(points),)) for v in values], axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Share:
+    """What the agents of a group add to some sums: ``W[r, i] h_t(x_i)`` to ``rows[r, t]``.
+
+    Attributes:
+        group: the agents.
+        first: the place of their first state.
+        function: all h_t, of a state's components and the parameters.
+        rows: the outputs, -1 for one without noise.
+        weights: W; None for ones.
+    """
+
+    group: Group
+    first: int
+    function: Any
+    rows: Any
+    weights: Any
+
+    def of_agent(self, place: int) -> _Share:
+        """Return the part of one agent of the group, whose states come first."""
+        one = slice(place, place + 1)
+        group = replace(
+            self.group,
+            count=1,
+            lower=self.group.lower[one],
+            upper=self.group.upper[one],
+            parameters={s: values[one] for s, values in self.group.parameters.items()},
+        )
+        weights = None if self.weights is None else self.weights[:, [place]]
+        return replace(self, group=group, first=0, weights=weights)
+
+    def contributed(self, points: Array) -> Iterator[tuple[int, Array]]:
+        """Yield outputs, and what each agent adds to them at each point."""
+        group = self.group
+        end = self.first + group.count * group.dim
+        x = points[:, self.first : end].reshape(len(points), group.count, group.dim)
+        values = self.function(*np.moveaxis(x, 2, 0), *group.parameters.values())
+        for t, value in enumerate(values):
+            full = np.broadcast_to(value, x.shape[:2])
+            for r, o in enumerate(self.rows[:, t]):
+                if o >= 0:
+                    yield int(o), _weighted(full, self.weights, r)
+
+
+def _weighted(values: Array, weights: Any, row: int) -> Array:
+    if weights is None:
+        return values
+    if sparse.issparse(weights):
+        begin, end = weights.indptr[row : row + 2]
+        return np.asarray(values[:, weights.indices[begin:end]] * weights.data[begin:end])
+    return np.asarray(values * weights[row])
+
+
+def _shares(sums: Sums, domain: Sequence[Group], place: Any) -> Iterator[_Share]:
+    first: dict[str, int] = {}
+    states = 0
+    for group in domain:
+        first[group.name], states = states, states + group.count * group.dim
+        found = contributions(sums, group) if group.count == 1 else {}
+        if found:
+            rows = place[np.array([list(found)], dtype=np.int64)]
+            yield _share(group, first[group.name], list(found.values()), rows, None)
+    boxes = {group.name: group for group in domain}
     begin = 0
-    for family in cloud.constraints:
-        rows += range(begin, begin + len(family.rest))
-        formulas += family.rest
+    for family in sums.families:
+        for part in family.sums:
+            rows = place[begin + np.arange(part.rows).reshape(-1, len(part.terms))]
+            group = boxes[part.group.name]
+            yield _share(group, first[group.name], part.terms, rows, part.weights)
         begin += family.rows
-    return rows, formulas
 
 
-def _entries(plan: NoisePlan) -> list[sp.Expr]:
-    formulas = {(e.row, e.column): e.formula for e in gradient_entries(plan.cloud)}
-    pairs = zip(plan.gradient_rows.tolist(), plan.gradient_columns.tolist(), strict=True)
-    return [formulas.get(pair, sp.Integer(0)) for pair in pairs]
+def _share(
+    group: Group, first: int, formulas: Sequence[sp.Expr], rows: Any, weights: Any
+) -> _Share:
+    function = _compiled([*group.symbols, *group.parameters], formulas)
+    weights = sparse.csr_array(weights) if sparse.issparse(weights) else weights
+    return _Share(group=group, first=first, function=function, rows=rows, weights=weights)
+
+
+def _compiled(arguments: Sequence[sp.Symbol], formulas: Sequence[sp.Expr]) -> Any:
+    # Code printers write a Float with 15 digits; as a fraction it reaches the code bit by bit.
+    floats = {f for formula in formulas for f in formula.atoms(sp.Float)}
+    whole = {f: sp.Rational(*float(f).as_integer_ratio()) for f in floats}
+    exact = [formula.xreplace(whole) for formula in formulas]
+    return sp.lambdify(list(arguments), exact, modules="numpy", cse=True)

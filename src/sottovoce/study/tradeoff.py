@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from sottovoce.arguments import entries, instance, whole
 from sottovoce.certify.certificate import certify
 from sottovoce.certify.saddle import saddle_point
+from sottovoce.privacy.hide import Everything, Trajectory, hide_of, radii
 from sottovoce.privacy.limit import limit
-from sottovoce.privacy.plan import plan
+from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.problem.problem import Problem
 
 
@@ -25,18 +25,19 @@ class TradeoffRow:
         rounds: T.
         sigma_least: the smallest standard deviation of the noise.
         sigma_most: the largest.
-        hidden_offset: the constant offset of a state that stays hidden over all T rounds.
+        hidden_offset: the constant offset of a state that stays hidden over all T rounds; None if
+            everything is hidden, whatever its size.
         x: root-mean-square error of x to expect at best, flat directions apart.
-        mu: the same for mu.
+        price: the same for prices.
     """
 
     epsilon: float
     rounds: int
     sigma_least: float
     sigma_most: float
-    hidden_offset: float
+    hidden_offset: float | None
     x: float
-    mu: float
+    price: float
 
 
 def tradeoff(
@@ -46,7 +47,7 @@ def tradeoff(
     rounds: Sequence[int],
     delta: float,
     radius: Any,
-    adjacency: str,
+    hide: str,
 ) -> list[TradeoffRow]:
     """Return noise, hidden offset and the statistical limit for every epsilon and every T.
 
@@ -67,12 +68,9 @@ def tradeoff(
                 certificate,
                 epsilon=epsilon,
                 delta=delta,
-                radius=radius,
-                adjacency=adjacency,
-                rounds=count,
+                hide=hide_of(hide, radius=radius, rounds=count),
             )
             least = limit(problem, made, count, saddle=saddle)
-            reach = made.radius * (1.0 if adjacency == "trajectory" else np.sqrt(count))
             noisy = made.sigma[made.sigma > 0]
             rows.append(
                 TradeoffRow(
@@ -80,9 +78,17 @@ def tradeoff(
                     rounds=count,
                     sigma_least=float(noisy.min()),
                     sigma_most=float(noisy.max()),
-                    hidden_offset=float(reach.min() / np.sqrt(count)),
+                    hidden_offset=_hidden_offset(made),
                     x=least.x,
-                    mu=least.mu,
+                    price=least.price,
                 )
             )
     return rows
+
+
+def _hidden_offset(made: NoisePlan) -> float | None:
+    """The least constant offset over all rounds that is hidden of any agent."""
+    if isinstance(made.hide, Everything):
+        return None
+    least = float(radii(made.hide, made.cloud.agents).min())
+    return least / math.sqrt(made.rounds) if isinstance(made.hide, Trajectory) else least

@@ -2,10 +2,12 @@
 
     maximise  || diag(1/sigma) (F(x with q) - F(x with p)) ||    over x in D,  |q - p| <= reach
 
-Adjacency fixes the behaviours of the other agents and not which they are, so a game may put the
-others wherever they make things worst. The search starts from many corners, climbs coordinate by
-coordinate with steps that halve, and turns the agent's own step towards the direction in which its
-outputs are steepest. What it finds is attained: a lower bound on the supremum, never an estimate.
+A sum moves by the agent's own contribution, so that its own two states are all there is to search.
+For the paper's release what the others do matters: adjacency fixes their behaviours and not which
+they are, so a game may put them wherever they make things worst. The search starts from many
+corners, climbs coordinate by coordinate with steps that halve, and turns the agent's own step
+towards the direction in which its outputs are steepest. What it finds is attained: a lower bound on
+the supremum, never an estimate.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ _STARTS = 512
 _CLIMBERS = 8
 _HALVINGS = 9
 _SWEEPS = 6  # per step length
-_PROBES = 8
 _SLOPE = 1e-4  # of the reach, where directions are compared
 _GAIN = 1.0 + 1e-9
 
@@ -32,7 +33,8 @@ class WorstPair:
     """Two adjacent states of an agent in the company where they are told apart best.
 
     Attributes:
-        begin: the states of all agents, the agent's own being the first of the two.
+        begin: all states that F was given as a function of, the agent's own being the first of
+            the two.
         end: the same with the second.
         shift: how far all outputs move, in units of the noise.
     """
@@ -47,13 +49,13 @@ def worst_pair(stated: Stated, own: slice, reach: float, *, seed: int = 0) -> Wo
 
     Args:
         stated: the outputs.
-        own: the agent's place among all states.
-        reach: how far apart its two states may be, in l2.
+        own: the agent's place among the states they are functions of.
+        reach: how far apart its two states may be, in l2; infinite if any two will do.
         seed: of the starts.
     """
     search = _Search(stated, own, reach, np.random.default_rng(seed))
-    points, towards = search.climbed(*search.starts())
-    begin, end = search.pairs(points, towards)
+    points, steps = search.climbed(*search.starts())
+    begin, end = search.pairs(points, steps)
     shifts = stated.shifts(begin, end)
     best = int(np.argmax(shifts))
     return WorstPair(
@@ -63,64 +65,61 @@ def worst_pair(stated: Stated, own: slice, reach: float, *, seed: int = 0) -> Wo
 
 @final
 class _Search:
-    """Points (count, N) and directions (count, d), judged by the shift they cause."""
+    """Points (count, states) and steps of the agent's own (count, d), judged by their shift."""
 
     def __init__(
         self, stated: Stated, own: slice, reach: float, generator: np.random.Generator
     ) -> None:
-        self.stated, self.own, self.reach = stated, own, reach
+        self.stated, self.own = stated, own
         self.generator = generator
         self.lower, self.upper = stated.lower, stated.upper
+        self.width = self.upper - self.lower
         self.dim = own.stop - own.start
-        self.moving = np.flatnonzero(self.upper > self.lower)
-        if not self._others_matter():
-            inside = (self.moving >= own.start) & (self.moving < own.stop)
-            self.moving = self.moving[inside]
+        self.reach = min(reach, float(np.linalg.norm(self.width[own])))
+        self.moving = np.flatnonzero(self.width > 0)
 
-    def pairs(self, points: Array, towards: Array) -> tuple[Array, Array]:
+    def pairs(self, points: Array, steps: Array) -> tuple[Array, Array]:
         """Return both points of every pair; the second stays in the box, no further than reach."""
-        length = np.linalg.norm(towards, axis=1, keepdims=True)
-        step = self.reach * towards / np.where(length > 0, length, 1.0)
+        length = np.linalg.norm(steps, axis=1, keepdims=True)
+        shrunk = steps * np.minimum(1.0, self.reach / np.where(length > 0, length, 1.0))
         end = points.copy()
         low, high = self.lower[self.own], self.upper[self.own]
-        end[:, self.own] = np.clip(points[:, self.own] + step, low, high)
+        end[:, self.own] = np.clip(points[:, self.own] + shrunk, low, high)
         return points, end
 
-    def score(self, points: Array, towards: Array) -> Array:
+    def score(self, points: Array, steps: Array) -> Array:
         """Return the shift of every pair; what is not a number counts as nothing."""
-        shifts = self.stated.shifts(*self.pairs(points, towards))
+        shifts = self.stated.shifts(*self.pairs(points, steps))
         return np.where(np.isfinite(shifts), shifts, -np.inf)
 
     def starts(self) -> tuple[Array, Array]:
         """Return the most promising of many corners and random points."""
-        count = _STARTS if self.moving.size > 1 else 16
-        share = self.generator.random((count, self.lower.size))
+        share = self.generator.random((_STARTS, self.lower.size))
         kind = self.generator.random(share.shape)
         share = np.where(kind < 0.4, 0.0, np.where(kind < 0.8, 1.0, share))
-        fixed = np.ones(self.lower.size, dtype=bool)
-        fixed[self.moving] = False
-        share[:, fixed] = 0.5
-        points = self.lower + share * (self.upper - self.lower)
+        points = np.clip(self.lower + share * self.width, self.lower, self.upper)
         inward = (self.lower + self.upper)[self.own] / 2.0 - points[:, self.own]
-        axes = np.eye(self.dim)[self.generator.integers(self.dim, size=count)]
-        towards = np.where(self.generator.random((count, 1)) < 0.5, inward, axes * np.sign(inward))
-        return self._best(points, towards, _CLIMBERS)
+        axes = np.eye(self.dim)[self.generator.integers(self.dim, size=_STARTS)]
+        towards = np.where(self.generator.random((_STARTS, 1)) < 0.5, inward, axes * inward)
+        steps = self._as_far_as_may_be(towards)
+        order: Any = np.argsort(self.score(points, steps))[::-1][:_CLIMBERS]
+        return points[order].copy(), steps[order].copy()
 
-    def climbed(self, points: Array, towards: Array) -> tuple[Array, Array]:
+    def climbed(self, points: Array, steps: Array) -> tuple[Array, Array]:
         """Improve every point until halved steps gain nothing more."""
-        scores = self.score(points, towards)
+        scores = self.score(points, steps)
         for halving in range(_HALVINGS):
             for _ in range(_SWEEPS):
                 before = scores.max()
-                self._sweep(points, towards, scores, 0.5**halving)
+                self._sweep(points, steps, scores, 0.5**halving)
                 if scores.max() <= before * _GAIN:
                     break
-        return points, towards
+        return points, steps
 
-    def _sweep(self, points: Array, towards: Array, scores: Array, step: float) -> None:
-        """Move every point to its best neighbour, all of them judged at once."""
-        both = zip(points, towards, strict=True)
-        tried = [self._neighbours(point, direction, step) for point, direction in both]
+    def _sweep(self, points: Array, steps: Array, scores: Array, share: float) -> None:
+        """Move every pair to its best neighbour, all of them judged at once."""
+        both = zip(points, steps, strict=True)
+        tried = [self._neighbours(point, step, share) for point, step in both]
         found = self.score(*(np.concatenate(part) for part in zip(*tried, strict=True)))
         begin = 0
         for c, (candidates, directions) in enumerate(tried):
@@ -128,57 +127,50 @@ class _Search:
             begin += len(candidates)
             best = int(np.argmax(here))
             if here[best] > scores[c]:
-                points[c], towards[c] = candidates[best], directions[best]
+                points[c], steps[c] = candidates[best], directions[best]
                 scores[c] = here[best]
 
-    def _neighbours(self, point: Array, towards: Array, step: float) -> tuple[Array, Array]:
-        """Return points one coordinate away, and the same point with other directions."""
-        width = (self.upper - self.lower)[self.moving]
-        moved = np.tile(point, (4 * self.moving.size, 1))
-        at = np.arange(self.moving.size)
-        for part, value in enumerate(
-            (
-                point[self.moving] - step * width,
-                point[self.moving] + step * width,
-                self.lower[self.moving],
-                self.upper[self.moving],
-            )
-        ):
-            clipped = np.clip(value, self.lower[self.moving], self.upper[self.moving])
-            moved[part * at.size + at, self.moving] = clipped
-        turned = self._steepest(point, towards)
+    def _neighbours(self, point: Array, step: Array, share: float) -> tuple[Array, Array]:
+        """Return points one coordinate away, and the same point with other steps."""
+        moved = _one_by_one(point, self.moving, share * self.width, self.lower, self.upper)
+        far = np.minimum(self.reach, self.width[self.own])
+        turned = np.concatenate(
+            [
+                _one_by_one(step, np.flatnonzero(far > 0), share * far, -far, far),
+                self._as_far_as_may_be(self._steepest(point, step)),
+                -step[np.newaxis],
+            ]
+        )
         return (
             np.concatenate([moved, np.tile(point, (len(turned), 1))]),
-            np.concatenate([np.tile(towards, (len(moved), 1)), turned]),
+            np.concatenate([np.tile(step, (len(moved), 1)), turned]),
         )
 
-    def _steepest(self, point: Array, towards: Array) -> Array:
+    def _steepest(self, point: Array, step: Array) -> Array:
         """Return both directions along which the outputs are steepest at the pair's middle."""
-        _, end = self.pairs(point[np.newaxis], towards[np.newaxis])
+        _, end = self.pairs(point[np.newaxis], step[np.newaxis])
         middle = (point + end[0]) / 2.0
         low, high = self.lower[self.own], self.upper[self.own]
-        inside = np.where(middle[self.own] + low < high - middle[self.own], 1.0, -1.0)
-        steps = np.minimum(_SLOPE * self.reach, (high - low) / 2.0) * inside
+        inside = np.where(middle[self.own] - low < high - middle[self.own], 1.0, -1.0)
+        tiny = np.minimum(_SLOPE * self.reach, (high - low) / 2.0) * inside
         around = np.tile(middle, (self.dim + 1, 1))
-        around[1:, self.own] += np.diag(steps)
+        around[1:, self.own] += np.diag(tiny)
         values = self.stated(around) / self.stated.sigma
-        slopes = (values[1:] - values[0]) / np.where(steps == 0.0, np.inf, steps)[:, np.newaxis]
+        slopes = (values[1:] - values[0]) / np.where(tiny == 0.0, np.inf, tiny)[:, np.newaxis]
         if not np.isfinite(slopes).all():
-            return np.stack([towards, -towards])
+            return step[np.newaxis]
         first = np.linalg.svd(slopes.T, full_matrices=False)[2][0]
-        return np.stack([first, -first, -towards])
+        return np.stack([first, -first])
 
-    def _others_matter(self) -> bool:
-        """Whether what the others do changes the agent's own shift: a sum does not care."""
-        points = self.lower + self.generator.random((_PROBES, self.lower.size)) * (
-            self.upper - self.lower
-        )
-        mixed = points.copy()
-        mixed[:, self.own] = points[0, self.own]
-        towards = np.tile(self.generator.standard_normal(self.dim), (_PROBES, 1))
-        shifts = self.score(mixed, towards)
-        return bool(np.ptp(shifts) > 1e-9 * np.max(np.abs(shifts)))
+    def _as_far_as_may_be(self, towards: Array) -> Array:
+        length = np.linalg.norm(towards, axis=1, keepdims=True)
+        return np.asarray(self.reach * towards / np.where(length > 0, length, 1.0))
 
-    def _best(self, points: Array, towards: Array, count: int) -> tuple[Array, Array]:
-        order: Any = np.argsort(self.score(points, towards))[::-1][:count]
-        return points[order].copy(), towards[order].copy()
+
+def _one_by_one(start: Array, which: Any, by: Array, lower: Array, upper: Array) -> Array:
+    """Return copies of ``start`` with one coordinate moved down, up, and to either bound."""
+    moved = np.tile(start, (4, which.size, 1))
+    at = np.arange(which.size)
+    for part, value in enumerate((start - by, start + by, lower, upper)):
+        moved[part, at, which] = np.clip(value, lower, upper)[which]
+    return moved.reshape(-1, start.size)

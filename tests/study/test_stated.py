@@ -1,0 +1,94 @@
+"""What an audit says is released, against two other evaluations of the same formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+
+from sottovoce.certify.certificate import certify
+from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.problem import gallery
+from sottovoce.problem.agents import Array, fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.problem import Problem
+from sottovoce.study.stated import Stated, moved_by, own_states, stated_of
+
+
+def planned(problem: Problem, method: str = "joint") -> NoisePlan:
+    hide = Trajectory(radius=1.0)
+    return plan(certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide, method=method)
+
+
+def routed(sparsely: bool) -> Problem:
+    """A fleet with weights and parameters beside a named agent."""
+    ev = fleet(3, lower=[0, 0, 1], upper=[1, 2, 3], name="ev", parameters={"a": [1.0, 2.0, 0.5]})
+    x = states(1, lower=-1, upper=1, names=["s"])
+    weights = np.array([[1.0, 0.0, 0.25], [0.0, 2.0, 0.0]])
+    used = total(
+        ev,
+        [ev.parameter("a") * ev.state, ev.state**2],
+        weights=sparse.csr_array(weights) if sparsely else weights,
+    )
+    return Problem(
+        states=[ev, x],
+        objectives=[ev.state**2, x[0] ** 2],
+        constraints={"links": used + x[0] <= [5.0, 9.0, 6.0, 9.0]},
+    )
+
+
+def inside(stated: Stated, count: int = 5) -> Array:
+    generator = np.random.default_rng(1)
+    return generator.uniform(stated.lower, stated.upper, (count, stated.lower.size))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [gallery.get(name) for name in ("paper", "hs10", "coupled", "chargers")]
+    + [routed(False), routed(True)],
+    ids=["paper", "hs10", "coupled", "chargers", "weights", "sparse weights"],
+)
+def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
+    made = planned(problem)
+    stated = stated_of(made)
+    grid = np.array([o.grid for o in made.outputs])
+    rows = Rows(problem, problem.cloud.sums.families)
+    points = inside(stated)
+    for x, values in zip(points, stated(points), strict=True):
+        exact = rows.values(x)
+        assert np.all(np.abs(values - exact) <= grid * (problem.agents / 2 + 1))
+        steps = values / grid
+        np.testing.assert_allclose(steps, np.rint(steps), rtol=1e-15)
+
+
+@pytest.mark.parametrize("problem", [gallery.coupled(), routed(True)], ids=["coupled", "fleet"])
+def test_an_agent_moves_sums_by_its_own_contribution(problem: Problem) -> None:
+    made = planned(problem)
+    stated = stated_of(made)
+    point = inside(stated, 1)
+    for agent in range(1, problem.agents + 1):
+        own = own_states(problem.cloud, agent)
+        alone, mine = moved_by(made, agent)
+        assert (mine.start, mine.stop) == (0, own.stop - own.start)
+        other = point.copy()
+        other[:, own] = inside(alone, 2)[1:]
+        moved = stated(other) - stated(point)
+        np.testing.assert_allclose(
+            moved, alone(other[:, own]) - alone(point[:, own]), rtol=1e-12, atol=1e-9
+        )
+
+
+def test_the_papers_release_is_values_and_gradients() -> None:
+    problem = gallery.paper()
+    made = planned(problem, "paper")
+    stated, numeric = stated_of(made), Numeric(problem)
+    points = inside(stated)
+    for x, values in zip(points, stated(points), strict=True):
+        slopes = numeric.jacobian(x).dense()
+        gradients = [slopes[o.row, o.column] for o in made.outputs if o.kind == "gradient"]
+        expected = np.concatenate([numeric.constraints(x), gradients])
+        np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from sottovoce.algorithm.algorithm import PriceRounds
+from sottovoce.algorithm.dual_averaging import DualAveraging
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+FENCE = re.compile(r"^```python(?: title=\"(\S+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
+TEST = re.compile(r"`(test_\w+)`")
+
+
+def known_tests() -> set[str]:
+    found: set[str] = set()
+    for path in (ROOT / "tests").rglob("*.py"):
+        found |= set(re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8")))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_every_file_and_test_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    written = {title for title, _ in FENCE.findall(text)}
+    homes = (ROOT, ROOT / "src", ROOT / "src" / "sottovoce")
+    missing = {
+        name
+        for name in FILE.findall(text)
+        if name not in written
+        and not any((home / name).exists() for home in homes)
+        and not list((ROOT / "tests").rglob(name))
+    }
+    missing |= set(TEST.findall(text)) - known_tests()
+    assert missing == set()
+
+
+def test_the_page_on_the_algorithm_has_its_constants() -> None:
+    page = (ROOT / "docs" / "algorithm.md").read_text(encoding="utf-8")
+    stated = dict(re.findall(r"^\| `(\w+)` \| ([\d.e-]+) \|", page, re.MULTILINE))
+    expected = asdict(DualAveraging())
+    assert {name: float(stated[name]) for name in expected} == expected
+
+
+def code_of_extending(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Write the page's code into files and return their names: a module, and what uses it."""
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(sys.modules, "plain_ascent", raising=False)
+    blocks = FENCE.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8"))
+    assert [title for title, _ in blocks] == ["plain_ascent.py", "", "", ""]
+    names = [str(folder / (title or f"block{b}.py")) for b, (title, _) in enumerate(blocks)]
+    for name, (_, code) in zip(names, blocks, strict=True):
+        Path(name).write_text(code, encoding="utf-8")
+    return names
+
+
+def test_what_the_page_on_extending_writes_is_an_algorithm_a_problem_and_a_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, problem, region = code_of_extending(tmp_path, monkeypatch)
+    module = importlib.import_module("plain_ascent")
+    assert isinstance(module.PlainAscent(), PriceRounds)
+    runpy.run_path(problem)
+    runpy.run_path(region)
+
+
+@pytest.mark.slow
+def test_the_algorithm_of_the_page_on_extending_runs_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runpy.run_path(code_of_extending(tmp_path, monkeypatch)[1])
+    assert float(capsys.readouterr().out) < 0.1
