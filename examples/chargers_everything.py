@@ -1,8 +1,8 @@
 """Hide everything of 100,000 chargers, nearly for free: noise does not grow with the fleet.
 
-Adjacency "everything" makes ANY two behaviours of a charger within its box look alike: its plan,
-its start, its owner's objective and the data behind it. The noise depends on one charger's box
-alone, so the larger the fleet, the less it matters.
+Hiding everything makes ANY two behaviours of a charger within its box look alike: its plan, its
+start, its owner's objective and the data behind it. The noise depends on what one charger can add
+to a sum, so the larger the fleet, the less it matters.
 """
 
 import numpy as np
@@ -17,9 +17,8 @@ def planned(n: int) -> tuple[sv.Problem, sv.NoisePlan]:
     """Return n chargers that share a network, and the noise that hides everything of each."""
     problem = sv.gallery.chargers(n)
     certificate = sv.certify(problem.cloud)
-    return problem, sv.plan(
-        certificate, epsilon=1.0, delta=1e-6, adjacency="everything", rounds=ROUNDS
-    )
+    hide = sv.Everything(rounds=ROUNDS)
+    return problem, sv.plan(certificate, epsilon=1.0, delta=1e-6, hide=hide)
 
 
 problem, plan = planned(FLEET)
@@ -27,7 +26,7 @@ print(plan)
 
 print(f"\nNoise against capacity, {FLEET:,} chargers, hour by hour from 17:00:")
 capacity = -problem.constraints[0].offset
-for hour, (kilowatt, sigma) in enumerate(zip(capacity, plan.sigma_g, strict=True)):
+for hour, (kilowatt, sigma) in enumerate(zip(capacity, plan.sigma, strict=True)):
     one, all_ = sigma / kilowatt, sigma / kilowatt / np.sqrt(ROUNDS)
     print(f"  {(17 + hour) % 24:02d}:00  capacity {kilowatt / 1e3:5.0f} MW   noise of one round "
           f"{one:5.1%}   of the mean of {ROUNDS} rounds {all_:5.2%}")  # fmt: skip
@@ -39,7 +38,7 @@ for n in sizes:
     small, noise = planned(n)
     saddle = sv.saddle_point(small)
     least = sv.limit(small, noise, ROUNDS, saddle=saddle)
-    price, power = least.mu, least.x / np.sqrt(n)
+    price, power = least.price, least.x / np.sqrt(n)
     errors.append((price * n, power * n))
     print(f"  {n:7,} chargers: prices of up to {saddle.mu.max():.4f} euro/kWh off by {price:.2g}, "
           f"each charger's plan by {power:.2g} kW: too few to hide among")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Constraints that mix agents: which gradient entries must be released, and with what noise."""
+"""Constraints that mix agents: which sums they become, and with what noise these are released."""
 
 import sottovoce as sv
 
@@ -8,14 +8,18 @@ problem = sv.Problem(
     states=x,
     objectives=[(pump - 1) ** 2, (valve + 1) ** 2, (tank - 2) ** 2],
     constraints={
-        "pressure": (pump + 10 * valve) ** 2 <= 30,
+        "pressure": (pump + 10 * valve) ** 2 + tank**2 <= 30,
         "level": sv.logsumexp(pump, tank) <= 1.5,
+        "balance": sv.equal(pump + valve + tank, 0.5),
     },
 )
-certificate = sv.certify(problem)
-for entry in certificate.gradients:
-    print(f"row {entry.row + 1}, component {entry.column + 1}: {entry.kind:<9} {entry.formula}")
-plan = sv.plan(certificate, epsilon=1.0, delta=1e-5, radius=0.1)
-print("noise on g:", plan.sigma_g.round(3))
-print("noise on released gradients:", plan.gradient_sigma.round(3))
+for origin in problem.cloud.sums.origins:
+    print(f"{origin.name}: {origin.how}")
+plan = sv.plan(
+    sv.certify(problem), epsilon=1.0, delta=1e-5, hide=sv.Trajectory(radius=0.1, rounds=2_000)
+)
+for output in plan.outputs:
+    print(f"noise on the {output.kind} {output.name}: {output.sigma:.3g}")
+print("optimum:", sv.saddle_point(problem).x.round(3))
+print("accuracy that 2,000 rounds allow:", round(sv.limit(problem, plan, 2_000).x, 4))
 print(plan.guarantee(agent=1))

@@ -11,10 +11,10 @@ problem = sv.Problem(
     constraints=[x[0] + x[1] + x[2] <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
 )
 certificate = sv.certify(problem)
-plan = sv.plan(certificate, epsilon=math.log(3), delta=0.05, radius=1.0, rounds=2_000)
+hide = sv.Trajectory(radius=1.0, rounds=2_000)
+plan = sv.plan(certificate, epsilon=math.log(3), delta=0.05, hide=hide)
 print("assumptions hold:", certificate.holds)
-print("noise on g, at least:", [math.floor(100 * s) / 100 for s in plan.sigma_g])
-print("gradients released:", plan.gradient_sigma.size)
+print("noise on each sum, at least:", [math.floor(100 * s) / 100 for s in plan.sigma])
 print("optimum:", sv.saddle_point(problem).x.round(3))
 print("after 2,000 rounds:", sv.solve(problem, plan, rounds=2_000).x[0].round(3))
 print("accuracy that they allow:", round(sv.limit(problem, plan, 2_000).x, 2))

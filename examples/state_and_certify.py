@@ -14,7 +14,7 @@ problem = sv.Problem(
 )  # fmt: skip
 certificate = sv.certify(problem)
 saddle = sv.saddle_point(problem)
-plan = sv.plan(certificate, epsilon=math.log(3), delta=0.05, radius=1.0)
+plan = sv.plan(certificate, epsilon=math.log(3), delta=0.05, hide=sv.Trajectory(radius=1.0))
 
 print("every assumption holds:", certificate.holds)
 print("x-hat:", saddle.x.round(3), " mu-hat:", saddle.mu.round(4))
