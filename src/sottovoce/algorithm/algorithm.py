@@ -37,10 +37,6 @@ class PriceRounds(Protocol):
         """How many floats of memory the cloud needs, scratch included; all 0 before round 1."""
         ...
 
-    def kept_size(self, sums: int) -> int:
-        """How many of them, from the first, last from round to round."""
-        ...
-
     def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:
         """The weights of rounds k in the answer: ``answer += share (value - answer)``."""
         ...

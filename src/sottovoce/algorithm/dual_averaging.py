@@ -120,10 +120,6 @@ class DualAveraging:
         """The length of the cloud's memory."""
         return memory_size(sums)
 
-    def kept_size(self, sums: int) -> int:
-        """How much of it lasts from round to round."""
-        return kept_size(sums)
-
     def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:
         """The weights of rounds k in the answer."""
         at = np.atleast_1d(np.asarray(k, dtype=np.float64))

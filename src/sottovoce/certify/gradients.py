@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import sympy as sp
 
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import CloudView
 
 Kind = Literal["public", "own", "released"]
@@ -40,13 +39,6 @@ class GradientEntry:
 def gradient_entries(cloud: CloudView) -> tuple[GradientEntry, ...]:
     """Classify every entry of ``dg/dx``, named agents first row by row, then sums over fleets."""
     return tuple(sorted(_entries(cloud), key=lambda e: (e.row, e.column)))
-
-
-def coupled_rows(cloud: CloudView) -> Array:
-    """Return 1 for every row of g with a gradient entry that agents cannot work out, else 0."""
-    flags = np.zeros(cloud.rows)
-    flags[[e.row for e in gradient_entries(cloud) if e.kind == "released"]] = 1.0
-    return flags
 
 
 def _entries(cloud: CloudView) -> Iterator[GradientEntry]:

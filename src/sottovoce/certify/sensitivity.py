@@ -153,13 +153,6 @@ class Sensitivity:
             values[block.rows] = np.maximum(values[block.rows], peak)
         return values
 
-    def totals(self) -> Array:
-        """What all agents together move each output by, ``sum_l S[o, l]``."""
-        values = np.zeros(self.outputs)
-        for block in self.blocks:
-            values[block.rows] += np.asarray(block.upper.sum(axis=1)).ravel()
-        return values
-
     def typical(self) -> Array:
         """The median of ``S[o, l]`` over the agents l that move o; 0 if none does."""
         return np.array([_median(parts) for parts in self._moving()])
