@@ -24,8 +24,9 @@ demo: $(STAMP)  ## run the main job: a real cloud and seven agents solve the pap
 test: check  ## format, lint, types, documentation and the whole test suite
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: $(STAMP)  ## checks that take longer than the suite may
+test-slow: $(STAMP)  ## checks that take longer than the suite may, and properties on new random examples
 	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 -m "hypothesis and not slow" --hypothesis-profile=search
 
 check: $(STAMP)  ## formatting, lint, types, documentation
 	$(BIN)/ruff format --check .
