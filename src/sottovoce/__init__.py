@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.paper_method import Constants
     from sottovoce.privacy.plan import Guarantee, NoisePlan, plan
     from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
+    from sottovoce.privacy.trust import OneCloud, SplitCloud
     from sottovoce.problem import gallery
     from sottovoce.problem.agents import fleet, states
     from sottovoce.problem.constraints import equal, total
@@ -68,6 +69,7 @@ _HOME = {
     "NetworkError": "sottovoce.network.errors",
     "NoisePlan": "sottovoce.privacy.plan",
     "Offset": "sottovoce.privacy.hide",
+    "OneCloud": "sottovoce.privacy.trust",
     "PrivacyError": "sottovoce.errors",
     "Problem": "sottovoce.problem.problem",
     "ProblemError": "sottovoce.errors",
@@ -78,6 +80,7 @@ _HOME = {
     "SecureSampler": "sottovoce.privacy.sampler",
     "SimulatedSampler": "sottovoce.privacy.sampler",
     "SottovoceError": "sottovoce.errors",
+    "SplitCloud": "sottovoce.privacy.trust",
     "Tikhonov": "sottovoce.algorithm.tikhonov",
     "Trajectory": "sottovoce.privacy.hide",
     "UnavailableError": "sottovoce.errors",
@@ -122,6 +125,7 @@ __all__ = [
     "NetworkError",
     "NoisePlan",
     "Offset",
+    "OneCloud",
     "PrivacyError",
     "Problem",
     "ProblemError",
@@ -132,6 +136,7 @@ __all__ = [
     "SecureSampler",
     "SimulatedSampler",
     "SottovoceError",
+    "SplitCloud",
     "Tikhonov",
     "Trajectory",
     "UnavailableError",

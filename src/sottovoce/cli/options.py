@@ -14,6 +14,7 @@ from sottovoce.certify.certificate import Certificate
 from sottovoce.errors import InputError
 from sottovoce.privacy.hide import Everything, hide_of
 from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.text import parse_number
 
@@ -39,6 +40,10 @@ AlgorithmName = Annotated[
     str | None,
     typer.Option("--algorithm", help="dual-averaging (default), or tikhonov: the paper's"),
 ]
+Split = Annotated[
+    bool,
+    typer.Option("--split", help="a cloud and a helper that do not collude each add the noise"),
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
 
@@ -58,6 +63,7 @@ def make_plan(
     rounds: int | None = None,
     method: str = "joint",
     allow_undernoised: bool = False,
+    split: bool = False,
 ) -> NoisePlan:
     """Plan with the options given, and those of the file's [privacy] table otherwise."""
     kind = hide or str(problem.privacy.get("hide", "trajectory"))
@@ -78,6 +84,7 @@ def make_plan(
         hide=hide_of(kind, radius=values["radius"], rounds=covered),
         method=method,
         allow_undernoised=allow_undernoised,
+        trust=SplitCloud() if split else None,
     )
 
 

@@ -17,6 +17,7 @@ from sottovoce.cli.options import (
     Method,
     Radius,
     Rounds,
+    Split,
     make_plan,
 )
 from sottovoce.cli.progress import working
@@ -35,6 +36,7 @@ def plan(
     allow_undernoised: Annotated[
         bool, typer.Option(help="with --method paper: plan even where the promise breaks")
     ] = False,
+    split: Split = False,
     json: Json = False,
 ) -> None:
     """Choose the noise of every released number so that every agent's promise is kept.
@@ -55,6 +57,7 @@ def plan(
             rounds=rounds,
             method=method,
             allow_undernoised=allow_undernoised,
+            split=split,
         )
     if json:
         print_json(plan_data(made))

@@ -14,6 +14,7 @@ from sottovoce.network.summary import Summary, summarise
 from sottovoce.privacy.figures import up
 from sottovoce.privacy.hide import hide_of
 from sottovoce.privacy.statement import hidden
+from sottovoce.privacy.trust import WORDS, trust_of
 
 
 def status(
@@ -53,6 +54,7 @@ def _table(summary: Summary) -> Table:
         )
         hide = hide_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
         table.add_row(f"hidden ({hide.kind})", hidden(hide))
+        table.add_row("trust", WORDS[trust_of(promise.get("trust", "one")).kind])
     table.add_row("prices", ", ".join(f"{p:.4g}" for p in summary.price[:16]))
     table.add_row("held", f"{summary.held:,} agent-rounds")
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))

@@ -123,7 +123,7 @@ def setting(
         noise=noise,
         sigma=sigma,
         grid=np.zeros(0) if gradient or plan is None else _grids(plan),
-        rows=public_rows(problem.cloud.sums, domain, None if plan is None else plan.sigma),
+        rows=public_rows(problem.cloud.sums, domain, None if plan is None else plan.released_sigma),
         regions=() if gradient else problem.cloud.sums.regions,
         stated=() if gradient else _stated(problem),
         saddle=saddle,
@@ -180,7 +180,7 @@ def _noise(plan: NoisePlan | None) -> tuple[Noise, Array]:
     noise = Noise(
         rows=tuple(rows), entries={entry: len(rows) + e for e, entry in enumerate(entries)}
     )
-    return noise, np.array([o.sigma for o in plan.outputs if o.sigma > 0])
+    return noise, plan.released_sigma[plan.sigma > 0]
 
 
 def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:

@@ -19,6 +19,7 @@ from sottovoce.network.rounds import Rounds
 from sottovoce.network.store import Store
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.fingerprint import fingerprint
 
 
@@ -43,6 +44,7 @@ def make_config(
             "gdp_mu": worst.gdp_mu,
             "epsilon": worst.epsilon,
             "delta": float(plan.delta[worst.agent - 1]),
+            "trust": plan.trust.kind,
         },
     )
 
@@ -105,6 +107,11 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
             "straggler must be 'wait' to hide a trajectory, got 'hold': what was said counts again "
             "in every round, so that differences add up to more than the radius; wait for "
             "stragglers, or plan with sv.Offset(...) or sv.Everything(...)"
+        )
+    if isinstance(plan.trust, SplitCloud):
+        raise PrivacyError(
+            "plan must trust one cloud, got one for a split cloud: without a helper this cloud "
+            "would see every contribution; plan without trust=sv.SplitCloud()"
         )
     if not plan.certified:
         raise PrivacyError("plan must keep what it promises; an undernoised plan is for study only")

@@ -65,7 +65,7 @@ class PriceTurns:
     def __init__(self, plan: NoisePlan, algorithm: PriceRounds, rounds: int) -> None:
         sums = plan.cloud.sums
         compiled = load_turn(algorithm, sums.regions)
-        rows = public_rows(sums, plan.domain, plan.sigma)
+        rows = public_rows(sums, plan.domain, plan.released_sigma)
         self._sizes = (sums.count, algorithm.memory_size(sums.count))
         self._turn = compiled.turn
         self._public = (

@@ -84,7 +84,7 @@ def limit(
     inverses, flat = _inverses(numeric, at.x, [f + h for f, h in both], free)
     gram, values = jacobian.gram(inverses), coupling.values(at.x)
     answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
-    sigma = plan.sigma / np.sqrt(rounds)
+    sigma = plan.released_sigma / np.sqrt(rounds)
     x_each = _moved(jacobian, inverses, answer * sigma)
     return _limit(
         rounds,

@@ -23,6 +23,7 @@ from sottovoce.privacy.hide import Everything, Hide, Trajectory, per_agent, radi
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
 from sottovoce.privacy.statement import hidden, statement
+from sottovoce.privacy.trust import ONE_CLOUD, WORDS, SplitCloud, Trust, ViewName
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
 
@@ -40,7 +41,8 @@ class Output:
         name: what people call it.
         kind: "sum" by default; the paper's release has each "value" of a constraint and each entry
             of its "gradient".
-        sigma: the standard deviation of its noise; 0 where no agent can move it.
+        sigma: the standard deviation of the noise that the cloud adds, and of that which the helper
+            of a split cloud adds; 0 where no agent can move it.
         grid: the public grid it is released on, ``sigma / 2^26``.
         row: the sum or the constraint, from 0.
         column: for a gradient entry, the component of the state vector, from 0.
@@ -66,6 +68,7 @@ class Guarantee:
         epsilon: at the delta that was asked for.
         delta: at the epsilon that was asked for.
         asked: the epsilon and the delta that were asked for.
+        trust: who must be trusted for it.
     """
 
     agent: int
@@ -75,6 +78,7 @@ class Guarantee:
     epsilon: float
     delta: float
     asked: tuple[float, float]
+    trust: Trust = ONE_CLOUD
 
     @property
     def hidden(self) -> str:
@@ -85,7 +89,8 @@ class Guarantee:
         return (
             f"{self.name}: ({up(self.epsilon)}, {up(self.asked[1])})-differentially private "
             f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.hide.rounds:,} rounds together.\n"
-            f"Hidden: {self.hidden}."
+            f"Hidden: {self.hidden}.\n"
+            f"Trust: {WORDS[self.trust.kind]}."
         )
 
 
@@ -106,6 +111,7 @@ class NoisePlan:
             the radius.
         certified: whether every promise asked for is kept; False only if an undernoised plan was
             explicitly allowed.
+        trust: who adds the noise: one cloud, or each half of a split one.
     """
 
     cloud: CloudView
@@ -118,6 +124,7 @@ class NoisePlan:
     gdp_mu: Array
     gdp_rounding: float
     certified: bool
+    trust: Trust = ONE_CLOUD
 
     @property
     def fingerprint(self) -> str:
@@ -131,8 +138,26 @@ class NoisePlan:
 
     @property
     def sigma(self) -> Array:
-        """The standard deviations of all outputs, in order."""
+        """The standard deviations of the noise that each half adds, of all outputs in order."""
         return np.array([output.sigma for output in self.outputs])
+
+    @property
+    def released_sigma(self) -> Array:
+        """The standard deviations of what is released: ``sqrt(2) sigma`` of a split cloud."""
+        return self.sigma * float(np.sqrt(self.trust.halves))
+
+    def mu_seen_by(self, view: ViewName) -> Array:
+        """The Gaussian-DP parameter of each agent against one of the parties, rounded up.
+
+        Args:
+            view: "outside", and of a split cloud "cloud" or "helper": together with all other
+                agents and all listeners, but not with the other half.
+        """
+        for known in self.trust.views:
+            if known.name == view:
+                return self.gdp_mu * known.share
+        names = ", ".join(known.name for known in self.trust.views)
+        raise InputError(f"view must be one of {names} under this plan, got {view!r:.60}")
 
     def radius(self, agent: int) -> float | None:
         """The radius b_l of agent number ``agent``, from 1; None if everything is hidden."""
@@ -156,6 +181,7 @@ class NoisePlan:
             epsilon=epsilon_of(mu, float(self.delta[agent - 1])),
             delta=delta_of(mu, float(self.epsilon[agent - 1])),
             asked=(float(self.epsilon[agent - 1]), float(self.delta[agent - 1])),
+            trust=self.trust,
         )
 
     def charges(self) -> tuple[Charge, ...]:
@@ -186,6 +212,7 @@ def plan(
     weights: Any = None,
     constants: Constants | None = None,
     allow_undernoised: bool = False,
+    trust: Trust | None = None,
 ) -> NoisePlan:
     """Choose the noise of every output so that every agent gets (epsilon, delta) for everything.
 
@@ -208,6 +235,8 @@ def plan(
             which this is a public estimate that does not depend on the units of the sum.
         constants: for "paper", K_g and K_g'^i instead of the certified ones.
         allow_undernoised: for "paper", return a plan even where the formula breaks its promise.
+        trust: ``OneCloud()`` by default; with ``SplitCloud()`` a cloud and a helper each add this
+            noise, for "joint" only.
 
     Raises:
         PrivacyError: where the paper's formula gives less than (epsilon, delta), where rounding
@@ -221,6 +250,7 @@ def plan(
     instance("certificate", certificate, Certificate, "sv.certify(problem)").require()
     cloud = certificate.cloud
     how = _method(method, weights, constants, allow_undernoised)
+    trusted = _trust(trust, how)
     eps = per_agent("epsilon", epsilon, cloud.agents)
     dlt = per_agent("delta", delta, cloud.agents)
     target = _targets(eps, dlt)
@@ -265,6 +295,7 @@ def plan(
             gdp_mu=read_only(spends(sigma)),
             gdp_rounding=rounding_spent(sigma, errors, hide.rounds),
             certified=certified,
+            trust=trusted,
         ),
     )
 
@@ -332,6 +363,19 @@ def _method(given: str, weights: Any, constants: Constants | None, allow: bool) 
             instance("constants", constants, Constants, "sv.Constants(...)")
         return "paper"
     raise InputError(f"method must be 'joint' or 'paper', got {given!r}")
+
+
+def _trust(given: Trust | None, method: Method) -> Trust:
+    if given is None:
+        return ONE_CLOUD
+    if not isinstance(given, Trust):
+        raise InputError(f"trust must be sv.OneCloud() or sv.SplitCloud(), got {given!r:.60}")
+    if isinstance(given, SplitCloud) and method == "paper":
+        raise InputError(
+            "trust must be sv.OneCloud() with method='paper', got sv.SplitCloud(): the paper's "
+            "cloud works with every state, only sums can be masked; plan with method='joint'"
+        )
+    return given
 
 
 def _targets(epsilon: Array, delta: Array) -> Array:

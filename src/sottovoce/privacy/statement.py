@@ -9,6 +9,7 @@ import numpy as np
 from sottovoce.privacy.figures import down, percent_down, up
 from sottovoce.privacy.gaussian import attacker
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
+from sottovoce.privacy.trust import WORDS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.plan import NoisePlan
@@ -20,14 +21,26 @@ def not_covered(plan: NoisePlan) -> tuple[str, ...]:
     """Return what the plan's promise does not speak of."""
     seen = "state" if plan.method == "paper" else "contribution"
     limits = [
-        f"the cloud itself, which sees every {seen}",
-        "agents or a cloud that break the protocol",
+        *_not_covered_of(plan, seen),
         "side channels: timing, power, memory, traffic patterns",
     ]
     if not isinstance(plan.hide, Everything):
         further = "that moves its states further than the radius"
         limits.insert(2, f"a change of an agent's objective or data {further}")
     return tuple(limits)
+
+
+def _not_covered_of(plan: NoisePlan, seen: str) -> tuple[str, ...]:
+    if plan.trust.halves == 1:
+        return (
+            f"the cloud itself, which sees every {seen}",
+            "agents or a cloud that break the protocol",
+        )
+    return (
+        f"cloud and helper together: if their operators collude, they see every {seen}",
+        "an agent that breaks the protocol, which then hides less of itself and makes the sums "
+        f"wrong for all: nobody can check a single {seen} any more",
+    )
 
 
 def statement(plan: NoisePlan) -> str:
@@ -52,12 +65,16 @@ def hidden(hide: Hide) -> str:
 
 
 def _noise(plan: NoisePlan) -> list[str]:
-    lines = [f"Noise ({plan.method} method), standard deviation per released number:"]
+    split = plan.trust.halves > 1
+    added = "added by each half" if split else "per released number"
+    lines = [f"Noise ({plan.method} method), standard deviation {added}:"]
     for output in plan.outputs[:_SHOWN]:
         lines.append(f"  {output.kind + ' ' + output.name:<28} {down(output.sigma)}")
     if len(plan.outputs) > _SHOWN:
         more = len(plan.outputs) - _SHOWN
         lines.append(f"  ... and {more} more, up to {down(plan.sigma.max())}")
+    if split:
+        lines.append("  Cloud and helper both add it: what is released has sqrt(2) times as much.")
     return lines
 
 
@@ -88,10 +105,13 @@ def _hidden(plan: NoisePlan) -> list[str]:
             "  A state that stays where it is is not hidden: whoever averages many releases finds "
             "it. To hide it, hide an offset or everything."
         )
-    lines.append(
-        "From whom: every other agent, all of them together, and an eavesdropper of all messages "
-        "that the cloud sends."
-    )
+    if plan.trust.halves == 1:
+        lines.append(f"From whom: {plan.trust.views[0].who}.")
+    else:
+        lines.append("From whom, and with which Gaussian-DP mu at most:")
+        mu = float(plan.gdp_mu[worst.agent - 1])
+        lines += [f"  - {view.who}: {up(mu * view.share)}" for view in plan.trust.views]
+    lines.append(f"Trust: {WORDS[plan.trust.kind]}.")
     return lines
 
 

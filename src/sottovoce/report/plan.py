@@ -10,6 +10,7 @@ import numpy as np
 from sottovoce.privacy.gaussian import attacker
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.statement import not_covered
+from sottovoce.privacy.trust import WORDS
 
 _AGENTS = 10_000
 
@@ -23,9 +24,17 @@ def plan_data(plan: NoisePlan) -> dict[str, Any]:
     return {
         "method": plan.method,
         "hide": plan.hide.kind,
+        "trust": {
+            "kind": plan.trust.kind,
+            "words": WORDS[plan.trust.kind],
+            "views": {v.name: float(plan.mu_seen_by(v.name).max()) for v in plan.trust.views},
+        },
         "rounds": plan.rounds,
         "certified": plan.certified,
-        "outputs": [asdict(output) for output in plan.outputs],
+        "outputs": [
+            asdict(output) | {"released_sigma": float(released)}
+            for output, released in zip(plan.outputs, plan.released_sigma, strict=True)
+        ],
         "agents": [
             {
                 "agent": g.agent,

@@ -1,0 +1,107 @@
+"""Who adds the noise, hence who must be trusted: one cloud, or two halves that do not collude.
+
+One cloud sees every contribution and adds noise of sigma. Of a split cloud neither half sees one:
+contributions arrive masked at the cloud, the helper knows the masks, and *each* adds noise of the
+full sigma, so that what is released has the standard deviation sqrt(2) sigma. Whoever knows one
+half's noise still faces the other's. The sum of two discrete Gaussians on the same grid is one of
+sqrt(2) times the scale,
+
+    P(X1 + X2 = x)  is proportional to  exp(-x^2 / 4N^2) sum_j exp(-(j - x/2)^2 / N^2),
+
+whose last factor is the same for every x within a factor of 1 +- 3 exp(-pi^2 N^2) by Poisson
+summation; N = 2^26. So outsiders, who know neither, face a Gaussian mechanism with mu_l / sqrt(2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar, Final, Literal, TypeAlias, final
+
+from sottovoce.errors import InputError
+
+TrustKind: TypeAlias = Literal["one", "split"]
+ViewName: TypeAlias = Literal["cloud", "helper", "outside"]
+
+_UP = 1.0 + 2.0**-50
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Somebody who wants to know, with everybody who may help.
+
+    Attributes:
+        name: which of the parties it is.
+        who: in words.
+        share: of ``mu_l``, what this view is promised.
+    """
+
+    name: ViewName
+    who: str
+    share: float
+
+
+_OUTSIDE = "every other agent, all of them together, and an eavesdropper of all messages"
+
+OUTSIDE_ONE = View(name="outside", who=f"{_OUTSIDE} that the cloud sends", share=1.0)
+OF_HALVES = (
+    View(
+        name="cloud",
+        who="the cloud, together with every other agent and an eavesdropper of all messages",
+        share=1.0,
+    ),
+    View(
+        name="helper",
+        who="the helper, together with every other agent and an eavesdropper of all messages that "
+        "the cloud sends",
+        share=1.0,
+    ),
+    # Rounded up: what is promised must not be less than what holds.
+    View(name="outside", who=f"{_OUTSIDE} that the cloud sends", share=sqrt(0.5) * _UP),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OneCloud:
+    """A cloud that is trusted: it sees every contribution and adds noise of sigma."""
+
+    kind: ClassVar[TrustKind] = "one"
+    halves: ClassVar[int] = 1
+    views: ClassVar[tuple[View, ...]] = (OUTSIDE_ONE,)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SplitCloud:
+    """A cloud and a helper, of which neither sees a contribution; each adds noise of sigma."""
+
+    kind: ClassVar[TrustKind] = "split"
+    halves: ClassVar[int] = 2
+    views: ClassVar[tuple[View, ...]] = OF_HALVES
+
+
+Trust: TypeAlias = OneCloud | SplitCloud
+
+ONE_CLOUD: Final = OneCloud()
+
+WORDS: dict[TrustKind, str] = {
+    "one": "the cloud is trusted, it sees what every agent sends",
+    "split": "the operators of cloud and helper must not collude: neither sees a contribution by "
+    "itself, both together see every one",
+}
+"""Who must be trusted, in words that go wherever a promise is printed."""
+
+
+def trust_of(kind: object) -> Trust:
+    """Return the trust of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if kind == "one":
+        return OneCloud()
+    if kind == "split":
+        return SplitCloud()
+    raise InputError(f"trust must be 'one' or 'split', got {kind!r:.60}")

@@ -1,0 +1,127 @@
+"""A split cloud: each half's noise keeps the promise alone, and outsiders face both."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.engine.solve import solve
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.network.setup import check_request
+from sottovoce.privacy.figures import up
+from sottovoce.privacy.gaussian import delta_of
+from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.limit import limit
+from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.sampler import STEPS
+from sottovoce.privacy.statement import not_covered
+from sottovoce.privacy.trust import WORDS, OneCloud, SplitCloud, trust_of
+from sottovoce.problem import gallery
+
+
+@pytest.fixture(scope="module")
+def paper() -> Certificate:
+    return certify(gallery.paper().cloud)
+
+
+def made(certificate: Certificate, **change: Any) -> NoisePlan:
+    asked: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "hide": Trajectory(radius=1.0)}
+    return plan(certificate, **(asked | change))
+
+
+def test_each_half_adds_the_noise_of_a_trusted_cloud_and_together_root_two_of_it(
+    paper: Certificate,
+) -> None:
+    one, split = made(paper), made(paper, trust=SplitCloud())
+    assert one.trust == OneCloud()
+    assert split.sigma.tolist() == one.sigma.tolist() == one.released_sigma.tolist()
+    assert [o.grid for o in split.outputs] == [o.grid for o in one.outputs]
+    np.testing.assert_allclose(split.released_sigma, math.sqrt(2) * one.sigma, rtol=1e-15)
+    assert split.gdp_mu.tolist() == one.gdp_mu.tolist()
+
+
+def test_against_either_half_the_promise_is_the_one_asked_for_and_outside_a_root_two_better(
+    paper: Certificate,
+) -> None:
+    split = made(paper, trust=SplitCloud())
+    for half in ("cloud", "helper"):
+        seen = split.mu_seen_by(half)
+        assert seen.tolist() == split.gdp_mu.tolist()
+        assert np.all(delta_of(seen, split.epsilon) <= split.delta)
+    with mpmath.workdps(40):
+        for outside, mu in zip(split.mu_seen_by("outside"), split.gdp_mu, strict=True):
+            exact = mpmath.mpf(float(mu)) / mpmath.sqrt(2)
+            assert exact <= mpmath.mpf(float(outside)) <= exact * (1 + mpmath.mpf(2) ** -45)
+    assert made(paper).mu_seen_by("outside").tolist() == split.gdp_mu.tolist()
+    with pytest.raises(InputError, match="view must be one of outside under this plan"):
+        made(paper).mu_seen_by("helper")
+
+
+@pytest.mark.parametrize("scale", [2.0, 3.0, 8.0])
+def test_the_sum_of_two_discrete_gaussians_is_one_of_root_two_times_the_scale(scale: float) -> None:
+    # The factor between the two is 1 +- 3 exp(-pi^2 N^2): below 1e-16 from N = 2 on.
+    reach = int(12 * scale)
+    z = np.arange(-reach, reach + 1)
+    one = np.exp(-np.square(z) / (2 * scale**2))
+    both = np.convolve(one / one.sum(), one / one.sum())
+    x = np.arange(-2 * reach, 2 * reach + 1)
+    wide = np.exp(-np.square(x) / (4 * scale**2))
+    near = np.abs(x) <= 6 * scale
+    np.testing.assert_allclose(both[near], (wide / wide.sum())[near], rtol=1e-10)
+    assert scale < STEPS
+
+
+def test_the_statement_says_who_must_not_collude_with_whom(paper: Certificate) -> None:
+    split = made(paper, trust=SplitCloud())
+    text, mu = str(split), float(split.gdp_mu.max())
+    for said in (
+        "standard deviation added by each half:",
+        "what is released has sqrt(2) times as much",
+        f"the cloud, together with every other agent and an eavesdropper of all messages: {up(mu)}",
+        f"that the cloud sends: {up(float(split.mu_seen_by('outside').max()))}",
+        "Trust: the operators of cloud and helper must not collude",
+        "cloud and helper together: if their operators collude, they see every contribution",
+    ):
+        assert said in text
+    assert "the cloud itself, which sees" not in text
+    assert any("nobody can check a single contribution" in item for item in not_covered(split))
+    assert WORDS["split"] in str(split.guarantee(1))
+    assert "Trust: the cloud is trusted" in str(made(paper))
+
+
+def test_limit_and_simulation_have_root_two_times_the_noise(paper: Certificate) -> None:
+    problem = gallery.paper()
+    one, split = made(paper), made(paper, trust=SplitCloud())
+    assert limit(problem, split, 100).x == pytest.approx(math.sqrt(2) * limit(problem, one, 100).x)
+    runs = {
+        name: solve(problem, p, rounds=3, runs=1, seed=1, transcript=True)
+        for name, p in (("one", one), ("split", split))
+    }
+    first = {name: r.transcript.y[0][0] for name, r in runs.items() if r.transcript is not None}
+    start = solve(problem, rounds=3, runs=1, transcript=True).transcript
+    assert start is not None
+    bare = start.y[0][0]
+    np.testing.assert_allclose(
+        first["split"] - bare, math.sqrt(2) * (first["one"] - bare), atol=1e-6 * one.sigma.max()
+    )
+
+
+def test_the_papers_release_and_unknown_trust_are_refused(paper: Certificate) -> None:
+    with pytest.raises(InputError, match="only sums can be masked"):
+        made(paper, method="paper", trust=SplitCloud())
+    with pytest.raises(InputError, match=r"trust must be sv\.OneCloud"):
+        made(paper, trust="split")
+    assert trust_of("split") == SplitCloud()
+    assert trust_of("one") == OneCloud()
+    with pytest.raises(InputError, match="trust must be 'one' or 'split'"):
+        trust_of("three")
+
+
+def test_a_cloud_by_itself_refuses_a_plan_for_two_halves(paper: Certificate) -> None:
+    with pytest.raises(PrivacyError, match="would see every contribution"):
+        check_request(made(paper, trust=SplitCloud()), 10, "wait", None)
