@@ -198,6 +198,9 @@ def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumptio
     name = "regular and unique saddle point"
     if not sound:
         return Assumption(name=name, status="fails", detail="an assumption above fails")
+    if any(not own.plain(g) for g, own in zip(problem.groups, problem.local, strict=True)):
+        detail = "agents keep local sets, inside which it is not looked for yet"
+        return Assumption(name=name, status="unchecked", detail=detail)
     if problem.size > SADDLE_LIMIT:
         unique = "x-hat is unique (strictly convex objectives); " if strict else ""
         return Assumption(

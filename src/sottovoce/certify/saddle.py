@@ -15,6 +15,7 @@ from sottovoce.arguments import instance, without_deep_recursion
 from sottovoce.certify.interior_point import InteriorPoint, KktSystem, Solution, require_convex
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.local import require_boxes
 from sottovoce.problem.numeric import Jacobian, Numeric
 from sottovoce.problem.problem import Problem
 
@@ -83,6 +84,7 @@ def saddle_point(problem: Problem) -> SaddlePoint:
             resolve for numbers of the problem's size.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
+    require_boxes(problem.groups, problem.local, "a saddle point's agents")
     numeric = Numeric(problem)
     for rough in InteriorPoint(numeric).approach((1e-6, 1e-8, TOLERANCE)):
         found, residual = _polished(numeric, rough)

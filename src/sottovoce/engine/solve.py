@@ -22,6 +22,7 @@ from sottovoce.engine.setting import Setting, setting
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.local import require_boxes
 from sottovoce.problem.problem import Problem
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def solve(
     instance("problem", problem, Problem, "sv.Problem(...)")
     steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
     gradient = isinstance(steps, GradientSteps)
+    require_boxes(problem.groups, problem.local, "a problem to solve")
     team = _threads(threads)
     if plan is not None:
         _require_plan(plan)

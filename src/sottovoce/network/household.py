@@ -15,6 +15,7 @@ from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.folder import read_agent
+from sottovoce.problem.local import require_boxes
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]
@@ -66,6 +67,7 @@ class Household:
     def of_problem(problem: Problem, agents: Sequence[int]) -> Household:
         """Return agents of a problem that is known as a whole, as in a gateway or a simulation."""
         instance("problem", problem, Problem, "sv.Problem(...)")
+        require_boxes(problem.groups, problem.local, "a household's agents")
         numbers = _increasing(agents)
         families = problem.cloud.sums.families
         groups, starts = [], []
@@ -84,6 +86,8 @@ class Household:
     def of_file(path: str | Path) -> Household:
         """Return the agent in ``FOLDER/agents/3.toml``; its public problem is FOLDER's."""
         cloud, agent, view = read_agent(path)
+        group = cloud.groups[cloud.locate(agent)[0]]
+        require_boxes([group], [view.local], "a household's agents")
         return _alone(cloud, agent, view.start, objective=view.objective)
 
     @staticmethod

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
+from sottovoce.problem.arrays import bundled
 from sottovoce.problem.text import check_name
 
 Array: TypeAlias = NDArray[np.float64]
@@ -64,7 +65,7 @@ class Group:
     @property
     def state(self) -> State:
         """The state of one agent as formulas use it: a symbol, or an array of d symbols."""
-        return _bundle(self.symbols)
+        return bundled(self.symbols)
 
     def parameter(self, name: str) -> State:
         """The symbol of parameter ``name``, or an array of symbols if each agent has several."""
@@ -76,7 +77,7 @@ class Group:
                 f"parameter must be one of the fleet's ({known}), got {name!r}: "
                 "give its values in parameters={...}"
             )
-        return _bundle(found)
+        return bundled(found)
 
     def label(self, index: int) -> str:
         """What people call agent ``index`` (from 0) of the group."""
@@ -286,14 +287,6 @@ def _parameter(name: str, values: ArrayLike, n: int) -> dict[sp.Symbol, Array]:
     if array.ndim == 1:
         return {sp.Symbol(name): array}
     return {sp.Symbol(f"{name}[{c + 1}]"): array[:, c] for c in range(array.shape[1])}
-
-
-def _bundle(symbols: Sequence[sp.Symbol]) -> State:
-    if len(symbols) == 1:
-        return symbols[0]
-    array = np.array(symbols, dtype=object)
-    array.flags.writeable = False
-    return array
 
 
 def _count(n: Any) -> int:

@@ -2,17 +2,17 @@
 
 ``problem.toml`` holds what the cloud knows: agents and their boxes, constraints as text, privacy
 and schedule. ``agents/1.toml``, ``agents/2.toml``, ... hold what one agent alone knows: its
-objective as text and its start. ``load_problem`` reads everything and belongs on the machine where
-the problem was written; a server has ``problem.toml`` alone, which ``read_public`` reads; a device
-has ``problem.toml`` and one ``agents/i.toml``, which ``read_agent`` reads. All three read a file in
-the same way.
+objective as text, its start and its local set. ``load_problem`` reads everything and belongs on the
+machine where the problem was written; a server has ``problem.toml`` alone, which ``read_public``
+reads; a device has ``problem.toml`` and one ``agents/i.toml``, which ``read_agent`` reads. All
+three read a file in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sympy as sp
@@ -21,7 +21,10 @@ from sottovoce.arguments import path_of
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, States, states
 from sottovoce.problem.document import Document, read_document
+from sottovoce.problem.feasible import require_nonempty
+from sottovoce.problem.local import local_set
 from sottovoce.problem.problem import AgentView, CloudView, Problem
+from sottovoce.problem.relations import Row, read_row
 from sottovoce.problem.settings import Setting, check_setting
 from sottovoce.problem.text import parse_constraint, parse_expression
 
@@ -44,8 +47,9 @@ def load_problem(folder: str | Path) -> Problem:
     known = [_agent_file(files[name], group, symbols) for name, group in privates.items()]
     return Problem(
         **public,
-        objectives=[objective for objective, _ in known],
-        start=[start for _, start in known],
+        objectives=[own.objective for own in known],
+        start=[own.start for own in known],
+        local=[row for own in known for row in own.local],
         source={"problem.toml": cloud.text} | {name: file.text for name, file in files.items()},
     )
 
@@ -64,14 +68,17 @@ def read_agent(path: str | Path) -> tuple[CloudView, int, AgentView]:
     number = int(file.stem)
     problem = read_public(file.absolute().parent.parent)
     group = problem.groups[problem.cloud.locate(number)[0]]
-    objective, start = _agent_file(read_document(file), group, _symbols(problem.groups))
+    own = _agent_file(read_document(file), group, _symbols(problem.groups))
+    local = local_set(group, (), own.local)
+    require_nonempty(group, local)
     view = AgentView(
         name=group.name,
         symbols=group.symbols,
         lower=group.lower[0],
         upper=group.upper[0],
-        objective=objective,
-        start=start,
+        objective=own.objective,
+        start=own.start,
+        local=local,
     )
     return problem.cloud, number, view
 
@@ -146,12 +153,18 @@ def _settings(document: Document, name: str) -> dict[str, Setting]:
     return found
 
 
-def _agent_file(
-    document: Document, group: Group, symbols: Mapping[str, sp.Symbol]
-) -> tuple[sp.Expr, Array]:
-    """The objective and the start, shape (d,), of the one agent of a group."""
+class _Own(NamedTuple):
+    """What an agent's file says: its objective, its start, shape (d,), and its local rows."""
+
+    objective: sp.Expr
+    start: Array
+    local: list[Row]
+
+
+def _agent_file(document: Document, group: Group, symbols: Mapping[str, sp.Symbol]) -> _Own:
+    """What the file of the one agent of a group says."""
     what = f"the file of {group.name}"
-    document.check_keys(document.tables, ("agent", "objective", "start"), what)
+    document.check_keys(document.tables, ("agent", "objective", "start", "local"), what)
     name = document.text_of({"agent": group.name, **document.tables}, "agent", what)
     if name != group.name:
         raise ProblemError(
@@ -166,9 +179,33 @@ def _agent_file(
             f"{where}: the objective of {group.name} may name its own state only, got {symbol}: "
             "put what couples agents into a constraint"
         )
+    return _Own(objective, _start(document, group, what), _local(document, group, symbols))
+
+
+def _local(document: Document, group: Group, symbols: Mapping[str, sp.Symbol]) -> list[Row]:
+    listed = document.tables.get("local", [])
+    if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
+        raise ProblemError(
+            f"{document.at('local')}: local of the file of {group.name} must be a list of texts "
+            'such as ["x3[1] + x3[2] >= 5"]'
+        )
+    rows = []
+    for text in listed:
+        where = document.at(text.split("\n")[0], after="local")
+        row = read_row(text, symbols, where)
+        for symbol in sorted(row.g.free_symbols - set(group.symbols), key=str):
+            raise ProblemError(
+                f"{where}: a local row of {group.name} may name its own state only, got {symbol}: "
+                "put what couples agents into a constraint"
+            )
+        rows.append(row)
+    return rows
+
+
+def _start(document: Document, group: Group, what: str) -> Array:
     lower, upper = group.lower[0], group.upper[0]
     if "start" not in document.tables:
-        return objective, np.clip(np.zeros(group.dim), lower, upper)
+        return np.clip(np.zeros(group.dim), lower, upper)
     start = np.atleast_1d(np.array(document.numbers(document.tables, "start", what), dtype=float))
     # The values stay unsaid: a start is private, and messages end up in logs.
     if start.shape != lower.shape or not np.all((lower <= start) & (start <= upper)):
@@ -176,7 +213,7 @@ def _agent_file(
             f"{document.at('start')}: start of {group.name} must be {group.dim} "
             f"number{'s' if group.dim > 1 else ''} inside its box: move it inside the bounds"
         )
-    return objective, start
+    return start
 
 
 def _refuse_surplus_agents(root: Path, count: int) -> None:

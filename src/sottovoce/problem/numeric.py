@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 import sympy as sp
@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights
-from sottovoce.problem.problem import CloudView, Problem
+
+if TYPE_CHECKING:
+    from sottovoce.problem.problem import CloudView, Problem
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import sympy as sp
@@ -15,6 +16,7 @@ import sympy as sp
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.relations import Row
 from sottovoce.problem.shape import shape
 
 _SHRINK = 200  # a bracket is cut by a third so often: below the spacing of floats
@@ -33,47 +35,97 @@ def absorbed(
         ProblemError: if no point of an agent's box meets one of them.
     """
     boxes = {group.name: group for group in groups}
-    owner = {s: (g.name, c) for g in groups if g.count == 1 for c, s in enumerate(g.symbols)}
+    owner = {s: g.name for g in groups for s in g.symbols}
     kept: list[Constraint] = []
     gone: list[Constraint] = []
     for constraint in constraints:
         symbols = constraint.rest[0].free_symbols if len(constraint.rest) == 1 else set()
         bent = shape(constraint.rest[0]) if len(symbols) == 1 and not constraint.sums else None
+        ends = None
         if bent == "affine" or (bent == "convex" and not constraint.equality):
-            (symbol,) = symbols
-            name, c = owner[symbol]
-            boxes[name] = _shrunk(boxes[name], c, constraint, symbol)
-            gone.append(constraint)
-        else:
+            group = boxes[owner[next(iter(symbols))]]
+            g = constraint.rest[0] + sp.Float(float(constraint.offset[0]))
+            row = Row(g=g, equality=constraint.equality, label=constraint.name)
+            ends = bounded(group, row, (group.lower, group.upper), f"constraint {constraint.name}")
+        if ends is None:
             kept.append(constraint)
+            continue
+        boxes[group.name] = replace(group, lower=read_only(ends[0]), upper=read_only(ends[1]))
+        gone.append(constraint)
     return tuple(boxes.values()), tuple(kept), tuple(gone)
 
 
-def _shrunk(group: Group, c: int, constraint: Constraint, symbol: sp.Symbol) -> Group:
-    low, high = float(group.lower[0, c]), float(group.upper[0, c])
-    g = constraint.rest[0] + sp.Float(float(constraint.offset[0]))
-    if constraint.equality:
-        at = float(sp.solve(g, symbol)[0])
-        found = (at, at) if low <= at <= high else None
-    else:
-        value = sp.lambdify(symbol, g, modules="math")
-        found = _sublevel(value, low, high)
-    if found is None:
-        raise ProblemError(
-            f"constraint {constraint.name} must hold somewhere between the bounds of {symbol}, "
-            f"{low:g} and {high:g}, got none: relax it or widen them"
+def bounded(
+    group: Group, row: Row, box: tuple[Array, Array], where: str
+) -> tuple[Array, Array] | None:
+    """Return the bounds that a convex row on one component leaves; None if it is no such row.
+
+    A row that is affine with parameters is a bound of every agent of a fleet; one that bends is a
+    bound of a single agent.
+
+    Args:
+        group: the agents.
+        row: ``g(x; p) <= 0`` with g convex, or ``= 0`` with g affine.
+        box: the bounds so far, shape (count, d).
+        where: what the row is, for errors.
+
+    Raises:
+        ProblemError: if no point between an agent's bounds meets it.
+    """
+    moving = row.g.free_symbols & set(group.symbols)
+    if len(moving) != 1:
+        return None
+    (symbol,) = moving
+    c = group.symbols.index(symbol)
+    lower, upper = np.array(box[0]), np.array(box[1])
+    slope = sp.expand(sp.diff(row.g, symbol))
+    if symbol not in slope.free_symbols and (group.count > 1 or row.equality):
+        found = _affine_ends(row, symbol, slope, group)
+        lower[:, c], upper[:, c] = (
+            np.maximum(lower[:, c], found[0]),
+            np.minimum(upper[:, c], found[1]),
         )
-    return replace(
-        group,
-        lower=_with(group.lower, c, found[0]),
-        upper=_with(group.upper, c, found[1]),
+    elif group.count > 1:
+        return None
+    else:
+        values = {s: sp.Float(float(a[0])) for s, a in group.parameters.items()}
+        value = sp.lambdify(symbol, row.g.subs(values), modules="math")
+        ends = _sublevel(value, float(lower[0, c]), float(upper[0, c]))
+        lower[0, c], upper[0, c] = (np.inf, -np.inf) if ends is None else ends
+    if np.any(lower[:, c] > upper[:, c]):
+        place = int(np.argmax(lower[:, c] > upper[:, c]))
+        low, high = float(box[0][place, c]), float(box[1][place, c])
+        who = f" of {group.label(place)}" if group.count > 1 else ""
+        raise ProblemError(
+            f"{where} must hold somewhere between the bounds of {symbol}{who}, {low:g} and "
+            f"{high:g}, got none: relax it or widen them"
+        )
+    return lower, upper
+
+
+def _affine_ends(row: Row, symbol: sp.Symbol, slope: sp.Expr, group: Group) -> tuple[Any, Any]:
+    """Ends per agent of ``{t : a t + b <= 0}``, or ``= 0``, without what the box says."""
+    used = list(group.parameters)
+    values = [group.parameters[s] for s in used]
+    exact = [_rational(e) for e in (slope, row.g.subs(symbol, 0))]
+    a, b = (np.broadcast_to(np.asarray(v, dtype=np.float64), (group.count,))
+            for v in sp.lambdify(used, exact, modules="numpy")(*values))  # fmt: skip
+    with np.errstate(all="ignore"):
+        at = -b / a
+    none = np.where(b > 0.0, np.inf, -np.inf)  # a = 0: everything, or nothing
+    low = np.where(a < 0.0, at, np.where(a > 0.0, -np.inf, none))
+    high = np.where(a > 0.0, at, np.where(a < 0.0, np.inf, -none))
+    if not row.equality:
+        return low, high
+    never = np.where(b == 0.0, -np.inf, np.inf)
+    return np.where(a == 0.0, never, at), np.where(a == 0.0, -never, at)
+
+
+def _rational(expr: sp.Expr) -> sp.Expr:
+    # Code printers write a Float with 15 digits; as a fraction it reaches the code bit by bit.
+    return expr.xreplace(
+        {f: sp.Rational(*float(f).as_integer_ratio()) for f in expr.atoms(sp.Float)}
     )
-
-
-def _with(bounds: Array, c: int, value: float) -> Array:
-    changed = np.array(bounds)
-    changed[0, c] = value
-    return read_only(changed)
 
 
 def _sublevel(

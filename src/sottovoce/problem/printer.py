@@ -48,6 +48,14 @@ def write_constraint(g: sympy.Expr, *, equality: bool = False) -> str:
     return _read_back((g, equality), text, parse_constraint)
 
 
+def readable(expr: sympy.Expr) -> str:
+    """Write any expression as people read it, for messages; it need not read back."""
+    try:
+        return _text(expr, _SUM)
+    except (AttributeError, TypeError, ValueError):
+        return str(expr)  # a function that expressions do not have
+
+
 def _read_back(written: Any, text: str, parse: Callable[..., Any]) -> str:
     expr = written[0] if isinstance(written, tuple) else written
     symbols = {symbol.name: symbol for symbol in expr.free_symbols}

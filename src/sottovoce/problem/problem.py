@@ -1,7 +1,7 @@
 """The problem: minimise sum_i f_i(x_i), x_i in X_i, under global constraints; who knows what.
 
-``CloudView`` holds what the cloud knows (boxes and constraints) and cannot name an objective;
-``AgentView`` holds what one agent knows (its objective, box and start) and cannot name a
+``CloudView`` holds what the cloud knows (boxes and constraints) and cannot name an objective or a
+local set; ``AgentView`` holds what one agent knows (its objective, set and start) and cannot name a
 constraint; ``Problem`` is both together, for whoever may see everything: a simulation or a study.
 """
 
@@ -16,8 +16,6 @@ from typing import Any, final
 
 import numpy as np
 import sympy as sp
-from sympy.core.relational import Equality, GreaterThan, LessThan, Relational
-from sympy.logic.boolalg import BooleanAtom
 
 from sottovoce.arguments import entries, whole, without_deep_recursion
 from sottovoce.errors import ProblemError
@@ -32,11 +30,14 @@ from sottovoce.problem.agents import (
 )
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.expressions import check_expression
+from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
 from sottovoce.problem.own_rows import absorbed
+from sottovoce.problem.relations import named_rows, read_row
 from sottovoce.problem.settings import check_settings
 from sottovoce.problem.sums import Sums, sums_of
-from sottovoce.problem.text import parse_constraint, parse_expression
+from sottovoce.problem.text import parse_expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,6 +108,7 @@ class AgentView:
         upper: upper bounds, shape (d,).
         objective: f_i in these symbols, parameters filled in.
         start: x_i(0), shape (d,).
+        local: what else it keeps to at home, parameters filled in.
     """
 
     name: str
@@ -115,6 +117,7 @@ class AgentView:
     upper: Array
     objective: sp.Expr
     start: Array
+    local: LocalSet
 
 
 @final
@@ -129,6 +132,9 @@ class Problem:
             ``states``; a formula may be text such as ``"(x1 - 9)**2 + x1"``.
         constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev, ev.state) <= 40``,
             equalities such as ``equal(x[0] + x[1], 3)``, or text; a mapping gives them names.
+        local: rows that name one agent, or one fleet's state and parameters, and never leave it:
+            convex inequalities such as ``sum(ev.state) >= ev.parameter("need")`` and affine
+            equalities.
         start: x_i(0) per agent or fleet in the same order; by default the point of X_i nearest 0.
         privacy: settings from a problem file's ``[privacy]`` table.
         schedule: settings from a problem file's ``[schedule]`` table.
@@ -138,6 +144,7 @@ class Problem:
     groups: tuple[Group, ...]
     objectives: tuple[sp.Expr, ...]
     cloud: CloudView
+    local: tuple[LocalSet, ...]
     start: tuple[Array, ...]
     privacy: Mapping[str, Any]
     schedule: Mapping[str, Any]
@@ -150,6 +157,7 @@ class Problem:
         states: Any,
         objectives: Any,
         constraints: Any,
+        local: Any = None,
         start: Any = None,
         privacy: Mapping[str, Any] | None = None,
         schedule: Mapping[str, Any] | None = None,
@@ -159,10 +167,15 @@ class Problem:
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         stated = _groups(states)
         groups, families, own = absorbed(stated, _constraints(constraints, stated))
+        private = local_rows(local, groups)
+        sets = tuple(local_set(group, (), private[group.name]) for group in groups)
+        for group, kept in zip(groups, sets, strict=True):
+            require_nonempty(group, kept)
         vars(self).update(
             groups=groups,
             objectives=_objectives(objectives, groups),
             cloud=_cloud(groups, families, own),
+            local=sets,
             start=_start(start, groups),
             privacy=MappingProxyType(check_settings("privacy", privacy)),
             schedule=MappingProxyType(check_settings("schedule", schedule)),
@@ -194,8 +207,10 @@ class Problem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of everything: constraints, boxes, objectives, parameters and starts."""
-        return fingerprint(self.groups, self.constraints, *self.objectives, *self.start)
+        """A hash of everything: constraints, boxes, objectives, local sets, parameters, starts."""
+        own = tuple(fed(self.local))
+        parts = (self.groups, self.constraints, *self.objectives, *self.start)
+        return fingerprint(*parts, *((own,) if own else ()))
 
     def agent(self, agent: int) -> AgentView:
         """What agent number ``agent``, counted from 1, knows."""
@@ -209,6 +224,7 @@ class Problem:
             upper=group.upper[place],
             objective=self.objectives[index].subs(values),
             start=self.start[index][place],
+            local=self.local[index].of_agent(group, place),
         )
 
     def __repr__(self) -> str:
@@ -262,11 +278,7 @@ def _objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr, ...]:
 
 
 def _constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...]:
-    if isinstance(given, Mapping):
-        pairs = [(str(name), relation) for name, relation in given.items()]
-    else:
-        listed = list(given) if isinstance(given, (list, tuple)) else [given]
-        pairs = [(f"g{j + 1}", relation) for j, relation in enumerate(listed)]
+    pairs = list(named_rows(given, "g"))
     if not pairs:
         raise ProblemError("a problem needs at least one constraint, got none")
     symbols = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
@@ -281,26 +293,9 @@ def _constraint(
     where = f"constraint {name}"
     if isinstance(given, Constraint):
         return _fleet_constraint(name, given, symbols, groups)
-    equality = isinstance(given, Equality)
-    if isinstance(given, str):
-        expr, equality = parse_constraint(given, symbols, where=where)
-    elif isinstance(given, (bool, np.bool_, BooleanAtom)):
-        raise ProblemError(
-            f"{where} must name at least one agent, got a comparison that is always "
-            f"{bool(given)}: remove it or mend it, and write an equality as sv.equal(left, right), "
-            "because Python answers == at once"
-        )
-    elif isinstance(given, LessThan | GreaterThan):
-        expr = given.lts - given.gts
-    elif isinstance(given, Equality):
-        expr = given.lhs - given.rhs
-    else:
-        kind = f"the relation {given.rel_op}" if isinstance(given, Relational) else repr(given)
-        raise ProblemError(f"{where} must be a comparison with <= or >=, or sv.equal, got {kind}")
-    expr = check_expression(expr, symbols.values(), where)
-    if not expr.free_symbols:
-        raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
-    return Constraint(name=name, sums=(), rest=(expr,), offset=read_only([0.0]), equality=equality)
+    row = read_row(given, symbols, where)
+    zero = read_only([0.0])
+    return Constraint(name=name, sums=(), rest=(row.g,), offset=zero, equality=row.equality)
 
 
 def _fleet_constraint(

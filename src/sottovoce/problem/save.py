@@ -70,6 +70,10 @@ def _write(problem: Problem) -> dict[str, str]:
             f"objective = {_quoted(write_expression(problem.objectives[i]))}",
             f"start = {_bounds(problem.start[i])}",
         ]
+        rows = problem.local[i].of_agent(group, 0).stated
+        if rows:
+            texts = (write_constraint(row.g, equality=row.equality) for row in rows)
+            lines += ["local = [", *(f"  {_quoted(text)}," for text in texts), "]"]
         files[f"agents/{i + 1}.toml"] = "\n".join(lines) + "\n"
     return files
 

@@ -1,0 +1,204 @@
+"""What one agent alone must keep: its own convex set inside its public box.
+
+    X_i = {x in B_i : c(x; p_i) <= 0, e(x; p_i) = 0, lower_i <= x <= upper_i}
+
+Rows of ``local=[...]`` are private: they are in no ``CloudView``, and nothing that reaches the
+cloud depends on them but through the noisy sums. Rows on one component become bounds at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import sympy as sp
+
+from sottovoce.errors import ConvexityError, ProblemError
+from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.constraints import Constraint, Total
+from sottovoce.problem.own_rows import bounded
+from sottovoce.problem.relations import Row, named_rows, read_row
+from sottovoce.problem.rules import Rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalSet:
+    """The set that each agent of one group stays in, beside its public box.
+
+    Attributes:
+        inequalities: convex ``c(x; p) <= 0`` in the group's symbols and parameters.
+        equalities: affine ``e(x; p) = 0``.
+        labels: the rows as they were written, inequalities first.
+        lower: private lower bounds inside the public box, shape (count, d).
+        upper: private upper bounds, likewise.
+        stated: all private rows as they were written, those that became bounds too.
+    """
+
+    inequalities: tuple[sp.Expr, ...]
+    equalities: tuple[sp.Expr, ...]
+    labels: tuple[str, ...]
+    lower: Array
+    upper: Array
+    stated: tuple[Row, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows each agent keeps beside its bounds."""
+        return len(self.inequalities) + len(self.equalities)
+
+    def plain(self, group: Group) -> bool:
+        """Whether it is the public box of the group and nothing else."""
+        same = self.lower is group.lower and self.upper is group.upper
+        return not self.rows and (
+            same or (np.array_equal(self.lower, group.lower)
+                     and np.array_equal(self.upper, group.upper))
+        )  # fmt: skip
+
+    def of_agent(self, group: Group, place: int) -> LocalSet:
+        """The set of agent ``place`` (from 0) of the group, parameters filled in."""
+        values = {s: sp.Float(float(a[place])) for s, a in group.parameters.items()}
+        return replace(
+            self,
+            inequalities=tuple(c.subs(values) for c in self.inequalities),
+            equalities=tuple(e.subs(values) for e in self.equalities),
+            lower=self.lower[place : place + 1],
+            upper=self.upper[place : place + 1],
+            stated=tuple(replace(r, g=r.g.subs(values)) for r in self.stated),
+        )
+
+
+def box_of(group: Group) -> LocalSet:
+    """Return the set of agents that have their box and nothing else."""
+    return LocalSet(inequalities=(), equalities=(), labels=(), lower=group.lower, upper=group.upper)
+
+
+def local_rows(given: Any, groups: Sequence[Group]) -> dict[str, list[Row]]:
+    """Return the rows of ``local=[...]`` by the group that each names.
+
+    Raises:
+        ProblemError: if a row is no comparison, or names no agent or two.
+    """
+    symbols = {s.name: s for g in groups for s in (*g.symbols, *g.parameters)}
+    found: dict[str, list[Row]] = {group.name: [] for group in groups}
+    for name, row in named_rows([] if given is None else given, "local"):
+        where = f"local row {name}" if isinstance(given, Mapping) else "a local row"
+        if isinstance(row, Constraint | Total):
+            raise ProblemError(
+                f"{where} must name one agent, got a total over a fleet, which couples its "
+                "agents: write the row for one agent, such as sum(ev.state) >= "
+                'ev.parameter("need"), or put it into constraints'
+            )
+        read = read_row(row, symbols, where)
+        if isinstance(given, Mapping):
+            read = replace(read, label=name)
+        found[owner(read, groups, where).name].append(read)
+    return found
+
+
+def owner(row: Row, groups: Sequence[Group], where: str) -> Group:
+    """Return the one group whose agents a row speaks of.
+
+    Raises:
+        ProblemError: if there is none, or more than one.
+    """
+    used = row.g.free_symbols
+    named = [g for g in groups if used & {*g.symbols, *g.parameters}]
+    if len(named) != 1:
+        who = " and ".join(g.name for g in named)
+        raise ProblemError(
+            f"{where} must name one agent, got {who} in {row.label:.80}: what couples agents is a "
+            "constraint, move it to constraints=[...]"
+        )
+    if not used & set(named[0].symbols):
+        raise ProblemError(
+            f"{where} must name the state of {named[0].name}, got {row.label}, which names its "
+            "parameters alone: remove it"
+        )
+    return named[0]
+
+
+def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> LocalSet:
+    """Return what each agent of a group must keep.
+
+    Args:
+        group: the agents with their public boxes.
+        public: rows that the cloud knows, on several components.
+        private: rows that nobody else knows.
+
+    Raises:
+        ConvexityError: naming the row and the rule that failed.
+        ProblemError: if no point between an agent's bounds meets a row on one component.
+    """
+    found = replace(box_of(group), stated=tuple(private))
+    kept: list[Row] = []
+    for row in (*public, *private):
+        where = f"local row {row.label}" if row in private else f"constraint {row.label}"
+        require_convex_row(row, group, where)
+        ends = bounded(group, row, (found.lower, found.upper), where)
+        if ends is None:
+            kept.append(row)
+        else:
+            found = replace(found, lower=read_only(ends[0]), upper=read_only(ends[1]))
+    bent, flat = [r for r in kept if not r.equality], [r for r in kept if r.equality]
+    return replace(
+        found,
+        inequalities=tuple(r.g for r in bent),
+        equalities=tuple(sp.expand(r.g) for r in flat),
+        labels=tuple(r.label for r in (*bent, *flat)),
+    )
+
+
+def require_convex_row(row: Row, group: Group, where: str) -> None:
+    """Refuse a row whose solutions the rules do not show to be a convex set.
+
+    Raises:
+        ConvexityError: naming the row and the rule that failed.
+    """
+    rules = rules_of(group)
+    if row.equality:
+        if not rules.affine(row.g):
+            raise ConvexityError(
+                f"{where} must be affine to be an equality: only then are its solutions a convex "
+                "set; write <= or >="
+            )
+        return
+    found = rules.of(row.g)
+    if not found.convex:
+        why = found.why or f"{row.g} is concave"
+        raise ConvexityError(
+            f"{where} must be convex, c(x) <= 0 with c convex, got c = {row.g}: {why}; restate it "
+            "with convex terms on the smaller side"
+        )
+
+
+def rules_of(group: Group) -> Rules:
+    """Return the rules of convexity on the box that holds all agents of a group."""
+    ranges = {
+        s: (float(group.lower[:, c].min()), float(group.upper[:, c].max()))
+        for c, s in enumerate(group.symbols)
+    }
+    ranges |= {s: (float(a.min()), float(a.max())) for s, a in group.parameters.items()}
+    return Rules(group.symbols, ranges, group.parameters)
+
+
+def require_boxes(groups: Sequence[Group], local: Sequence[LocalSet], what: str) -> None:
+    """Refuse sets that ``what`` cannot keep: it knows boxes only.
+
+    Raises:
+        ProblemError: naming the first agent or fleet with a set of its own.
+    """
+    for group, own in zip(groups, local, strict=True):
+        if not own.plain(group):
+            raise ProblemError(
+                f"{what} must have boxes only, got a local set of {group.name}: leave local=[...] "
+                "out, or state its rows in the objective"
+            )
+
+
+def fed(local: Sequence[LocalSet]) -> Iterator[Any]:
+    """Yield what a fingerprint of local sets is made of."""
+    for own in local:
+        for row in own.stated:
+            yield (row.g, row.equality)

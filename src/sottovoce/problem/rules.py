@@ -1,0 +1,258 @@
+"""Whether a formula of one agent's state is convex, and if not, which rule failed.
+
+The rules are those of disciplined convex programming with signs from the box, for formulas with
+parameters too, whose values are known. A quadratic that mixes components is judged by its matrix,
+agent by agent. Nothing is proven here that a privacy promise rests on: that is ``certify``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+import sympy as sp
+
+from sottovoce.problem.agents import Array
+from sottovoce.problem.shape import shape, whole
+
+Bend: TypeAlias = Literal["affine", "convex", "concave"]
+Ends: TypeAlias = tuple[float, float]
+_WEAK = 1e-12  # how far below 0 an eigenvalue may fall, relative to the largest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What the rules say of a formula.
+
+    Attributes:
+        bend: affine, convex or concave; None if no rule tells.
+        why: the rule that failed, if one did.
+    """
+
+    bend: Bend | None
+    why: str = ""
+
+    @property
+    def convex(self) -> bool:
+        """Whether it is affine or convex."""
+        return self.bend in ("affine", "convex")
+
+
+@final
+class Rules:
+    """The rules on one box.
+
+    Args:
+        states: the symbols of the state.
+        ranges: least and largest value of every symbol, parameters included.
+        parameters: the values of every parameter, one per agent.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[sp.Symbol],
+        ranges: Mapping[sp.Symbol, Ends],
+        parameters: Mapping[sp.Symbol, Array],
+    ) -> None:
+        self._states, self._ranges, self._parameters = frozenset(states), ranges, parameters
+        self._found: dict[sp.Expr, Ruling] = {}
+
+    def of(self, expr: sp.Expr) -> Ruling:
+        """Return what the rules say of a formula."""
+        if expr not in self._found:
+            self._found[expr] = self._judged(expr)
+        return self._found[expr]
+
+    def affine(self, expr: sp.Expr) -> bool:
+        """Whether a formula is affine in the state."""
+        moving = self._moving(expr)
+        return not any(self._moving(sp.expand(sp.diff(expr, s))) for s in moving)
+
+    def _moving(self, expr: sp.Expr) -> frozenset[sp.Symbol]:
+        return frozenset(expr.free_symbols & self._states)
+
+    def _judged(self, expr: sp.Expr) -> Ruling:
+        if not self._moving(expr) or expr.is_Symbol:
+            return Ruling(bend="affine")
+        if expr.free_symbols <= self._states and (told := shape(expr)) is not None:
+            return Ruling(bend=told)
+        if expr.is_Add:
+            return self._sum(expr)
+        if expr.is_Mul:
+            return self._product(expr)
+        if expr.is_Pow:
+            return self._power(expr)
+        if isinstance(expr, sp.Max | sp.Min):
+            return self._largest(expr, "convex" if isinstance(expr, sp.Max) else "concave")
+        return self._composed(expr, expr.args[0])
+
+    def _composed(self, expr: sp.Expr, inner: sp.Expr) -> Ruling:
+        bend = self.of(inner)
+        if isinstance(expr, sp.log) and bend.bend in ("affine", "concave"):
+            return Ruling(bend="concave")
+        if isinstance(expr, sp.exp) and bend.convex:
+            return Ruling(bend="convex")
+        if isinstance(expr, sp.Abs):
+            low, high = self.range(inner)
+            if bend.bend == "affine" or (bend.bend == "convex" and low >= 0.0):
+                return Ruling(bend="convex")
+            if bend.bend == "concave" and high <= 0.0:
+                return Ruling(bend="convex")
+        name = type(expr).__name__.lower()
+        needs = {"log": "an affine or concave", "exp": "an affine or convex", "abs": "an affine"}
+        return self._fails(inner, f"{name} takes {needs.get(name, 'no such')} formula", expr)
+
+    def _sum(self, expr: sp.Expr) -> Ruling:
+        parts = [self.of(term) for term in expr.args]
+        bent = {p.bend for p in parts} - {"affine"}
+        if not bent:
+            return Ruling(bend="affine")
+        if len(bent) == 1 and None not in bent:
+            return Ruling(bend=next(iter(bent)))
+        together = self._quadratic(expr)
+        if together is not None:
+            return together
+        broken = next((p for p in parts if p.bend is None), None)
+        if broken is not None:
+            return broken
+        bad = next(t for t, p in zip(expr.args, parts, strict=True) if p.bend == "concave")
+        return Ruling(
+            bend=None, why=f"a sum must add convex terms only, got {bad}, which is concave"
+        )
+
+    def _product(self, expr: sp.Expr) -> Ruling:
+        moving = [f for f in expr.args if self._moving(f)]
+        rest = sp.Mul(*moving)
+        if len(moving) == 1:
+            low, high = self.range(sp.Mul(*(f for f in expr.args if not self._moving(f))))
+            return self._scaled(self.of(rest), low, high, expr)
+        together = self._quadratic(expr)
+        if together is not None:
+            return together
+        why = f"a product must have one factor that names the state, got {len(moving)} in {expr}"
+        return Ruling(bend=None, why=why)
+
+    def _scaled(self, inner: Ruling, low: float, high: float, expr: sp.Expr) -> Ruling:
+        if inner.bend in (None, "affine") or low >= 0.0:
+            return inner
+        if high <= 0.0:
+            return Ruling(bend="concave" if inner.bend == "convex" else "convex")
+        why = f"a coefficient of a curved term must have one sign, got {expr} for different agents"
+        return Ruling(bend=None, why=why)
+
+    def _power(self, expr: sp.Expr) -> Ruling:
+        base, inner = expr.base, self.of(expr.base)
+        p = whole(expr.exp)
+        low, high = self.range(base)
+        if p.is_even and p.is_positive:
+            up = inner.convex and low >= 0.0
+            down = inner.bend in ("affine", "concave") and high <= 0.0
+            if inner.bend == "affine" or up or down:
+                return Ruling(bend="convex")
+        elif p >= 1 and inner.convex and low >= 0.0:
+            return Ruling(bend="convex")
+        elif inner.bend in ("affine", "concave") and self._bends_down(p, high):
+            return Ruling(bend="concave")
+        elif p.is_negative and inner.bend in ("affine", "concave") and low >= 0.0:
+            return Ruling(bend="convex")
+        elif p.is_negative and p.is_integer and inner.convex and high <= 0.0:
+            return Ruling(bend="convex" if p.is_even else "concave")
+        why = f"a power must bend one way over the box, got ({base})**{p} with {base} in "
+        return self._fails(base, f"{why}[{low:.6g}, {high:.6g}]", expr)
+
+    @staticmethod
+    def _bends_down(p: sp.Expr, high: float) -> bool:
+        return bool(0 < p < 1 or (p >= 1 and p.is_odd and high <= 0.0))
+
+    def _largest(self, expr: sp.Expr, bend: Bend) -> Ruling:
+        for inner in expr.args:
+            found = self.of(inner)
+            if found.bend not in ("affine", bend):
+                which = "max" if bend == "convex" else "min"
+                what = f"{which} of {bend} formulas is {bend}"
+                kind = found.bend or "neither"
+                return Ruling(bend=None, why=found.why or f"{what}, got {inner}, which is {kind}")
+        return Ruling(bend=bend)
+
+    def _fails(self, inner: sp.Expr, rule: str, expr: sp.Expr) -> Ruling:
+        found = self.of(inner)
+        if found.bend is None:
+            return found
+        kind = "" if "got" in rule else f", got {inner}, which is {found.bend}, in {expr}"
+        return Ruling(bend=None, why=f"{rule}{kind}")
+
+    def _quadratic(self, expr: sp.Expr) -> Ruling | None:
+        """A formula whose second derivatives do not depend on the state, by their matrix."""
+        states = sorted(self._moving(expr), key=str)
+        try:
+            hessian = sp.hessian(sp.expand(expr), states)
+        except (TypeError, ValueError):
+            return None
+        if any(self._moving(entry) for entry in hessian):
+            return None
+        smallest, largest = self._eigenvalues(hessian)
+        slack = _WEAK * np.maximum(np.abs(smallest), np.abs(largest))
+        if np.all(smallest >= -slack):
+            return Ruling(bend="convex")
+        if np.all(largest <= slack):
+            return Ruling(bend="concave")
+        why = f"a quadratic must have a positive semidefinite matrix, got {expr} without one"
+        return Ruling(bend=None, why=why)
+
+    def _eigenvalues(self, hessian: sp.Matrix) -> tuple[Array, Array]:
+        used = sorted(hessian.free_symbols, key=str)
+        numbers = sp.lambdify(used, hessian.tolist(), modules="numpy")
+        rows = numbers(*(self._parameters[s] for s in used))
+        flat = np.broadcast_arrays(*(np.asarray(e, dtype=np.float64) for r in rows for e in r))
+        n = hessian.shape[0]
+        stacked = np.stack([np.ravel(e) for e in flat], axis=-1).reshape(-1, n, n)
+        found = np.linalg.eigvalsh(stacked)
+        return found[:, 0], found[:, -1]
+
+    def range(self, expr: sp.Expr) -> Ends:
+        """Least and largest value over the box, never too narrow but for rounding."""
+        if expr.is_Symbol:
+            return self._ranges[expr]
+        if not expr.args:
+            return float(expr), float(expr)
+        inner = list(self._operands(expr))
+        with np.errstate(all="ignore"):
+            ends = [float(v) for v in _reach(expr, inner)]
+        known = [e for e in ends if not np.isnan(e)]
+        whole_line = len(known) < len(ends)
+        return (-np.inf, np.inf) if whole_line else (min(known), max(known))
+
+    def _operands(self, expr: sp.Expr) -> Iterator[Ends]:
+        for child in expr.args if not expr.is_Pow else (expr.base,):
+            yield self.range(child)
+
+
+def _reach(expr: sp.Expr, inner: Sequence[Ends]) -> Sequence[float]:
+    """Values among which are the least and the largest of an operation."""
+    lows, highs = [low for low, _ in inner], [high for _, high in inner]
+    if expr.is_Add:
+        return [np.sum(lows), np.sum(highs)]
+    if expr.is_Mul:
+        ends: Sequence[float] = [1.0]
+        for low, high in inner:
+            ends = [a * b for a in ends for b in (low, high)]
+            ends = [min(ends), max(ends)]
+        return ends
+    (low, high) = inner[0]
+    if expr.is_Pow:
+        p = float(expr.exp)
+        turns = low <= 0.0 <= high
+        if turns and (p < 0 or not p.is_integer()):
+            return [np.nan] if p < 0 else [0.0, np.float64(high) ** p]
+        ends = [np.float64(low) ** p, np.float64(high) ** p]
+        return [*ends, 0.0] if turns else ends
+    if isinstance(expr, sp.Max):
+        return [max(lows), max(highs)]
+    if isinstance(expr, sp.Min):
+        return [min(lows), min(highs)]
+    if isinstance(expr, sp.Abs):
+        return [abs(low), abs(high), *([0.0] if low <= 0.0 <= high else [])]
+    function = np.exp if isinstance(expr, sp.exp) else np.log
+    return [function(low), function(high)]

@@ -1,0 +1,220 @@
+"""Private sets: rows that name one agent and never leave it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+import sottovoce as sv
+from sottovoce.errors import ConvexityError, ProblemError
+from sottovoce.problem.folder import read_agent, read_public
+
+CANARY = 7.123456789
+
+
+def chargers(n: int = 5, hours: int = 4, **settings: Any) -> tuple[Any, dict[str, Any]]:
+    need = np.linspace(5, 12, n)
+    window = np.tile([11.0, 11.0, 3.0, 0.5], (n, 1))[:, :hours]
+    ev = sv.fleet(
+        n, dim=hours, lower=0, upper=11, name="ev", parameters={"need": need, "window": window}
+    )
+    return ev, {
+        "states": ev,
+        "objectives": sum(r**2 for r in ev.state),
+        "constraints": [sv.total(ev, ev.state) <= 40.0 * np.ones(hours)],
+        **settings,
+    }
+
+
+def pair(*local: Any) -> sv.Problem:
+    x = sv.states(2, lower=-5, upper=5, dim=[1, 2])
+    rows = [row(x) if callable(row) else row for row in local]
+    return sv.Problem(
+        states=x,
+        objectives=[x[0] ** 2, x[1][0] ** 2 + x[1][1] ** 2],
+        constraints=[x[0] + x[1][0] <= 1],
+        local=rows,
+    )
+
+
+def test_rows_stay_with_their_agents() -> None:
+    ev, stated = chargers()
+    rows = [sv.equal(sum(ev.state), ev.parameter("need")), ev.state[1] - ev.state[0] <= 2]
+    (own,) = sv.Problem(**stated, local=rows).local
+    assert own.inequalities == (ev.state[1] - ev.state[0] - 2,)
+    assert own.equalities == (sum(ev.state) - ev.parameter("need"),)
+    assert own.labels == ("-ev[1] + ev[2] <= 2", "ev[1] + ev[2] + ev[3] + ev[4] == need")
+
+
+def test_windows_become_private_bounds_inside_the_public_box() -> None:
+    ev, stated = chargers()
+    problem = sv.Problem(**stated, local=[ev.state <= ev.parameter("window"), 2 * ev.state[0] >= 1])
+    (own,) = problem.local
+    assert own.rows == 0
+    np.testing.assert_array_equal(own.upper, np.tile([11.0, 11.0, 3.0, 0.5], (5, 1)))
+    np.testing.assert_array_equal(own.lower, np.tile([0.5, 0.0, 0.0, 0.0], (5, 1)))
+    np.testing.assert_array_equal(problem.cloud.groups[0].upper, np.full((5, 4), 11.0))
+
+
+def test_an_agent_sees_its_own_numbers() -> None:
+    ev, stated = chargers()
+    problem = sv.Problem(**stated, local=[sum(ev.state) >= ev.parameter("need")])
+    (row,) = problem.agent(3).local.inequalities
+    assert row.free_symbols == set(ev.state)
+    assert float(row.subs(dict.fromkeys(ev.state, 0))) == pytest.approx(8.5)
+    assert problem.agent(3).local.lower.shape == (1, 4)
+
+
+def test_a_problem_without_local_rows_keeps_its_fingerprint_and_boxes() -> None:
+    _, stated = chargers()
+    plain = sv.Problem(**stated)
+    assert plain.fingerprint == sv.Problem(**stated, local=[]).fingerprint
+    assert all(own.plain(g) for own, g in zip(plain.local, plain.groups, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "message"),
+    [
+        (lambda x: x[0] + x[1][0] <= 1, ProblemError, "must name one agent, got x1 and x2 .* move"),
+        (lambda x: x[1][0] ** 2 >= 1, ConvexityError, "must be convex.* is concave"),
+        (lambda x: x[1][0] * x[1][1] <= 1, ConvexityError, "positive semidefinite matrix"),
+        (lambda x: sv.log(x[1][0] ** 2 + 1) + x[1][1] <= 1, ConvexityError, "log takes an affine"),
+        (lambda x: x[1][0] ** 3 + x[1][1] <= 1, ConvexityError, r"bend one way .* \[-5, 5\]"),
+        (lambda x: sv.equal(x[1][0] ** 2, 1), ConvexityError, "must be affine to be an equality"),
+        (lambda x: x[1][0] <= -6, ProblemError, "must hold somewhere between the bounds"),
+        (lambda x: True, ProblemError, "always True"),
+        (lambda x: x[0] < 1, ProblemError, "must be a comparison with <= or >="),
+        ("x2[1] + x9 <= 1", ProblemError, "unknown name 'x9'"),
+    ],
+)
+def test_what_is_no_private_convex_row_is_refused(row: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        pair(row)
+
+
+def test_a_total_is_no_local_row() -> None:
+    ev, stated = chargers()
+    with pytest.raises(
+        ProblemError, match=r"got a total over a fleet.* write the row for one agent"
+    ):
+        sv.Problem(**stated, local=[sv.total(ev, ev.state) <= 3])
+
+
+def test_an_empty_set_names_the_agent_and_the_rows_that_exclude_each_other() -> None:
+    ev, stated = chargers()
+    rows = {
+        "need": sum(ev.state) >= ev.parameter("need"),
+        "early": ev.state[0] + ev.state[1] <= 4,
+        "late": ev.state[2] + ev.state[3] <= 6,
+        "ramp": ev.state[1] - ev.state[0] <= 2,
+    }
+    with pytest.raises(ProblemError, match=r"of ev4 .* got none for need and early and late:"):
+        sv.Problem(**stated, local=rows)
+    sv.Problem(**stated, local={k: v for k, v in rows.items() if k != "late"})
+
+
+def test_an_empty_curved_set_is_found() -> None:
+    with pytest.raises(ProblemError, match=r"got none for x2\[1\]\*\*2 \+ x2\[2\]\*\*2 <= 4 and"):
+        pair(lambda x: x[1][0] ** 2 + x[1][1] ** 2 <= 4, lambda x: x[1][0] + x[1][1] >= 2.83)
+    pair(lambda x: x[1][0] ** 2 + x[1][1] ** 2 <= 4, lambda x: x[1][0] + x[1][1] >= 2.82)
+    with pytest.raises(ProblemError, match="got none"):  # not even defined at the box's centre
+        pair(lambda x: sv.exp(x[1][0]) - sv.log(x[1][0] + x[1][1]) <= -3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_emptiness_of_linear_rows_is_that_of_a_linear_program(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, dim = int(rng.integers(1, 5)), int(rng.integers(2, 4))
+    slopes = rng.integers(-3, 4, (rows, dim))
+    slopes[np.all(slopes == 0, axis=1)] = 1
+    right = rng.integers(-9, 10, rows)
+    equal = rng.random(rows) < 0.3
+    x = sv.states(1, lower=-2, upper=3, dim=dim)
+    local = [
+        (sv.equal if same else sp.Le)(
+            sp.Add(*(int(a) * s for a, s in zip(row, x[0], strict=True))), b
+        )
+        for row, b, same in zip(slopes, right.tolist(), equal, strict=True)
+    ]
+    found = linprog(
+        np.zeros(dim),
+        A_ub=slopes[~equal] if (~equal).any() else None,
+        b_ub=right[~equal] if (~equal).any() else None,
+        A_eq=slopes[equal] if equal.any() else None,
+        b_eq=right[equal] if equal.any() else None,
+        bounds=[(-2, 3)] * dim,
+    )
+    stated: dict[str, Any] = {
+        "states": x,
+        "objectives": [x[0][0]],
+        "constraints": [x[0][0] + x[0][1] <= 9],
+    }
+    if found.status == 0:
+        sv.Problem(**stated, local=local)
+    else:
+        with pytest.raises(ProblemError, match=r"must hold (at least one point|somewhere)"):
+            sv.Problem(**stated, local=local)
+
+
+def test_the_cloud_sees_nothing_of_them() -> None:
+    ev, stated = chargers()
+    plain = sv.Problem(**stated)
+    secret = sv.Problem(
+        **stated, local=[sum(ev.state) >= CANARY, ev.state <= CANARY, ev.state[0] >= CANARY / 9]
+    )
+    assert secret.cloud.fingerprint == plain.cloud.fingerprint
+    assert secret.fingerprint != plain.fingerprint
+    assert list(secret.cloud.groups[0].parameters) == []
+    seen = repr(secret.cloud) + repr(secret)
+    assert "7.1234" not in seen
+    assert np.float64(CANARY).tobytes() not in pickle.dumps(secret.cloud.groups)
+
+
+def test_local_rows_survive_a_folder(tmp_path: Path) -> None:
+    stated = pair("x2[1] + x2[2] >= 1.5", "x2[1] == 0.25", lambda x: x[1][1] ** 2 <= 4, "x1 <= 2")
+    sv.save_problem(stated, tmp_path / "p")
+    again = sv.load_problem(tmp_path / "p")
+    assert again.fingerprint == stated.fingerprint
+    assert "local" not in (tmp_path / "p" / "problem.toml").read_text()
+    assert read_public(tmp_path / "p").cloud.fingerprint == stated.cloud.fingerprint
+    _, _, view = read_agent(tmp_path / "p" / "agents" / "2.toml")
+    assert view.local.inequalities == stated.local[1].inequalities
+    np.testing.assert_array_equal(view.local.lower, [[0.25, -2.0]])
+    np.testing.assert_array_equal(view.local.upper, [[0.25, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('local = "x1 <= 2"', r"agents/1.toml, line 2: local of the file of x1 must be a list"),
+        ('local = ["x2[1] <= 2"]', r"line 2: a local row of x1 may name its own state only"),
+        ('local = ["x1 <= 2", "x1 >= 3"]', "must hold somewhere between the bounds of x1"),
+        ('local = ["x1 <= "]', r"agents/1.toml, line 2"),
+    ],
+)
+def test_a_local_row_in_a_file_is_refused_with_its_line(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    sv.save_problem(pair(), tmp_path / "p")
+    (tmp_path / "p" / "agents" / "1.toml").write_text(f'objective = "x1**2"\n{line}\n')
+    for read in (lambda: sv.load_problem(tmp_path / "p"),
+                 lambda: read_agent(tmp_path / "p" / "agents" / "1.toml")):  # fmt: skip
+        with pytest.raises(ProblemError, match=message):
+            read()
+
+
+def test_what_knows_boxes_only_refuses_local_sets() -> None:
+    stated = pair("x2[1] + x2[2] >= 1.5")
+    with pytest.raises(ProblemError, match="must have boxes only, got a local set of x2"):
+        sv.solve(stated, rounds=10)
+    with pytest.raises(ProblemError, match="must have boxes only, got a local set of x2"):
+        sv.Household.of_problem(stated, [1])
