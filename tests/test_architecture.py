@@ -13,6 +13,7 @@ SOURCE = Path(sv.__file__).parent
 LAYERS = (
     "errors",
     "arguments",
+    "progress",
     "problem",
     "certify",
     "privacy",
@@ -124,7 +125,9 @@ x = sv.states(2, lower=0, upper=1)
 problem = sv.Problem(states=x, objectives=list(x), constraints=[x[0] + x[1] <= 0.5])
 assert isinstance(sv.certify(problem), sv.Certificate)
 assert isinstance(pickle.loads(pickle.dumps(sv.certify))(problem.cloud), sv.Certificate)
-assert list(inspect.signature(sv.certify).parameters) == ["problem", "tighten", "tolerance"]
+assert list(inspect.signature(sv.certify).parameters) == [
+    "problem", "tighten", "tolerance", "progress"
+]
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -19,7 +19,7 @@ from sottovoce.cli.agent import agent
 from sottovoce.cli.cloud import address, cloud, run_rounds
 from sottovoce.cli.demo import demo
 from sottovoce.cli.identity import identity
-from sottovoce.cli.options import algorithm_for
+from sottovoce.cli.request import algorithm_for
 from sottovoce.cli.status import status
 from sottovoce.errors import InputError
 from sottovoce.network import logs

@@ -284,24 +284,23 @@ def test_failed_runs_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_interruption_keeps_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
+    solved: list[Any] = []
 
     def stop(*args: Any, **settings: Any) -> Any:
-        result = solve(*args, **settings)
-        return replace(result, interrupted=len(calls) == 3)
+        solved.append(solve(*args, **settings))
+        return replace(solved[-1], interrupted=len(solved) == 3)
 
     monkeypatch.setattr(module, "solve", stop)
-    shares: list[float] = []
+    begun: dict[str, float | None] = {}
 
-    def watch(words: str, done: float) -> None:
-        calls.append(words)
-        shares.append(done)
+    def hear(doing: str, share: float | None = None) -> None:
+        begun.setdefault(doing, share)
 
-    found = compared(line(), [10, 30], algorithms=TIKHONOV, watch=watch)
+    found = compared(line(), [10, 30], algorithms=TIKHONOV, progress=hear)
     assert found.interrupted
     assert len(found.rows) == 2
-    assert calls[0] == f"{PAPER}, Tikhonov, 10 rounds"
-    assert shares == pytest.approx([0.0, 1 / 8, 1 / 2])
+    assert next(iter(begun)) == f"{PAPER}, Tikhonov, 10 rounds"
+    assert list(begun.values()) == pytest.approx([0.0, 1 / 8, 1 / 2])
 
 
 # --- reports -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from sottovoce.certify.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import CloudView, Problem
+from sottovoce.progress import Progress, watched
 
 TOLERANCE = 0.01
 
@@ -66,7 +67,11 @@ class Certificate:
 
 @without_deep_recursion
 def certify(
-    problem: Problem | CloudView, *, tighten: bool = True, tolerance: float = TOLERANCE
+    problem: Problem | CloudView,
+    *,
+    tighten: bool = True,
+    tolerance: float = TOLERANCE,
+    progress: bool | Progress | None = None,
 ) -> Certificate:
     """Certify a problem: assumptions, domain, sensitivities and ranges of contributions.
 
@@ -79,6 +84,8 @@ def certify(
         tighten: shrink the boxes to what the public constraints imply, plus a margin of 1% of the
             width (see ``tightened_domain``); False keeps the original X.
         tolerance: relative gap between bound and largest value found at which subdivision stops.
+        progress: whether to show what is being done once it has taken two seconds, by default on a
+            terminal; or somebody to tell.
 
     Raises:
         ProblemError: if the constraints are proven to have no common point.
@@ -87,16 +94,34 @@ def certify(
     cloud = problem.cloud if isinstance(problem, Problem) else problem
     instance("problem", cloud, CloudView, "a Problem or its cloud")
     real("tolerance", tolerance, "positive and finite", lambda value: 0 < value < math.inf)
+    with watched(progress) as tell:
+        return _certified(problem, cloud, tighten=tighten, tolerance=tolerance, tell=tell)
+
+
+def _certified(
+    problem: Problem | CloudView,
+    cloud: CloudView,
+    *,
+    tighten: bool,
+    tolerance: float,
+    tell: Progress,
+) -> Certificate:
+    tell("certifying: shrinking boxes to what the constraints imply")
     domain = tightened_domain(cloud, margin=MARGIN) if tighten else cloud.groups
+    tell("certifying: convexity of the constraints, Slater's condition")
     assumptions = list(public_assumptions(cloud, domain))
     convex = convex_sums(cloud, domain, assumptions)
     if isinstance(problem, Problem):
         sound = all(a.status != "fails" for a in assumptions)
+        tell("certifying: objectives and the saddle point")
         assumptions += private_assumptions(problem, domain, sound=sound)
+    tell(f"certifying: sensitivities of {cloud.sums.count:,} sums to {cloud.agents:,} agents")
+    bound = sensitivity(cloud.sums.families, domain, convex=convex, tolerance=tolerance)
+    tell("certifying: ranges of contributions")
     return Certificate(
         cloud=cloud,
         assumptions=tuple(assumptions),
         domain=tuple(domain),
-        sensitivity=sensitivity(cloud.sums.families, domain, convex=convex, tolerance=tolerance),
+        sensitivity=bound,
         contributions=contribution_ranges(cloud.sums, domain),
     )

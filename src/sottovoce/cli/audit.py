@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, errors, print_json
 from sottovoce.cli.options import (
     AlgorithmName,
@@ -19,20 +17,14 @@ from sottovoce.cli.options import (
     Json,
     Method,
     Radius,
-    algorithm_for,
     make_folder,
-    make_plan,
 )
-from sottovoce.cli.progress import working
 from sottovoce.errors import InputError
-from sottovoce.network.summary import summarise
-from sottovoce.privacy.hide import Trajectory
-from sottovoce.problem.folder import load_problem, read_public
-from sottovoce.problem.problem import Problem
-from sottovoce.report.audit import audit_figure, audit_table, noise_table
-from sottovoce.study.audit import Audit
-from sottovoce.study.audit import audit as study
-from sottovoce.study.store_audit import audit_store
+from sottovoce.progress import shown
+
+if TYPE_CHECKING:
+    from sottovoce.problem.problem import Problem
+    from sottovoce.study.audit import Audit
 
 _RUNS, _ROUNDS = 400, 30
 _PAPERS = {"paper": "tikhonov"}  # what the paper's release goes with
@@ -78,10 +70,18 @@ def audit(
         return
     make_folder(out)
     games, length = runs or _RUNS, rounds or _ROUNDS
-    problem = load_problem(folder)
-    with working("certifying, planning and playing"):
-        made = make_plan(problem, certify(problem), **asked, rounds=_covered(problem, hide, length))
-        whom = agent if agent is not None else int(np.argmax(made.gdp_mu)) + 1
+    with shown(f"reading {folder}") as tell:
+        from sottovoce.certify.certificate import certify
+        from sottovoce.cli.request import algorithm_for, make_plan
+        from sottovoce.problem.folder import load_problem
+        from sottovoce.report.audit import audit_figure, audit_table, noise_table
+        from sottovoce.study.audit import audit as study
+
+        problem = load_problem(folder)
+        covered = _covered(problem, hide, length)
+        certificate = certify(problem, progress=tell)
+        made = make_plan(problem, certificate, **asked, rounds=covered, progress=tell)
+        whom = agent if agent is not None else int(made.gdp_mu.argmax()) + 1
         found = study(
             problem,
             made,
@@ -89,6 +89,7 @@ def audit(
             runs=games,
             rounds=length,
             algorithm=algorithm_for(problem, algorithm or _PAPERS.get(method)),
+            progress=tell,
         )
     if json:
         print_json(_plain(found))
@@ -103,6 +104,8 @@ def audit(
 
 def _covered(problem: Problem, hide: str | None, rounds: int) -> int | None:
     """The rounds to plan for: those that are played, unless rounds cost nothing."""
+    from sottovoce.privacy.hide import Trajectory
+
     kind = hide or problem.privacy.get("hide", Trajectory.kind)
     return None if kind == Trajectory.kind else rounds
 
@@ -117,11 +120,20 @@ def _require_none(of_the_game: dict[str, Any]) -> None:
 
 def _of_store(folder: Path, store: Path, asked: dict[str, Any], *, json: bool) -> None:
     """Check the noise of a run that was; problem.toml is enough, as for the cloud."""
-    config = summarise(store).config
-    covered = None if config is None else int(config.promise["rounds"])
-    problem = read_public(folder)
-    with working("certifying, planning and checking"):
-        made = make_plan(problem, certify(problem.cloud), rounds=covered, **asked)
+    with shown(f"reading {folder}") as tell:
+        from sottovoce.certify.certificate import certify
+        from sottovoce.cli.request import make_plan
+        from sottovoce.network.summary import summarise
+        from sottovoce.problem.folder import read_public
+        from sottovoce.report.audit import noise_table
+        from sottovoce.study.store_audit import audit_store
+
+        config = summarise(store).config
+        covered = None if config is None else int(config.promise["rounds"])
+        problem = read_public(folder)
+        certificate = certify(problem.cloud, progress=tell)
+        made = make_plan(problem, certificate, rounds=covered, progress=tell, **asked)
+        tell("checking the noise of the run")
         found = audit_store(made, store)
     if json:
         noise = asdict(found.noise) | {"passed": found.noise.passed}

@@ -7,11 +7,8 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, print_json
-from sottovoce.cli.progress import working
-from sottovoce.problem.folder import load_problem
-from sottovoce.report.certificate import certificate_data, certificate_tables
+from sottovoce.progress import shown
 
 
 def check(
@@ -27,9 +24,12 @@ def check(
 
     Example: sottovoce check examples/paper --json
     """
-    problem = load_problem(folder)
-    with working("certifying"):
-        certificate = certify(problem, tighten=not original)
+    with shown(f"reading {folder}") as tell:
+        from sottovoce.certify.certificate import certify
+        from sottovoce.problem.folder import load_problem
+        from sottovoce.report.certificate import certificate_data, certificate_tables
+
+        certificate = certify(load_problem(folder), tighten=not original, progress=tell)
     if json:
         print_json(certificate_data(certificate))
     else:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import errors
 from sottovoce.cli.options import (
     AlgorithmName,
@@ -16,19 +14,16 @@ from sottovoce.cli.options import (
     Epsilon,
     HideOption,
     Radius,
-    algorithm_for,
-    make_plan,
-    method_for,
 )
-from sottovoce.cli.progress import working
 from sottovoce.errors import InputError
-from sottovoce.network import logs, loop
-from sottovoce.network.cloud import LINGER_SECONDS, Cloud, CloudResult, Straggler
-from sottovoce.network.health import STALL_SECONDS
-from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.plan import NoisePlan
-from sottovoce.problem.folder import read_public
-from sottovoce.problem.problem import Problem
+from sottovoce.network import logs
+from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
+from sottovoce.progress import watched
+
+if TYPE_CHECKING:
+    from sottovoce.network.cloud import CloudResult, Straggler
+    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.problem.problem import Problem
 
 ROUNDS = 2_000
 
@@ -75,19 +70,27 @@ def cloud(
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
     logs.configure(log_level)
-    problem = read_public(folder)
-    count = run_rounds(problem, rounds)
-    chosen = algorithm_for(problem, algorithm)
-    with working("certifying and planning"):
+    with watched(None if errors.is_terminal else _noted) as tell:
+        tell(f"reading {folder}")
+        from sottovoce.certify.certificate import certify
+        from sottovoce.cli.request import algorithm_for, make_plan, method_for
+        from sottovoce.network import loop
+        from sottovoce.privacy.ledger import Ledger
+        from sottovoce.problem.folder import read_public
+
+        problem = read_public(folder)
+        count = run_rounds(problem, rounds)
+        chosen = algorithm_for(problem, algorithm)
         plan = make_plan(
             problem,
-            certify(problem.cloud),
+            certify(problem.cloud, progress=tell),
             epsilon=epsilon,
             delta=delta,
             radius=radius,
             hide=hide,
             rounds=count,
             method=method_for(chosen),
+            progress=tell,
         )
     result = loop.run(
         _serve(
@@ -109,7 +112,16 @@ def cloud(
     errors.print(f"done: {result.rounds:,} rounds in {result.seconds:.1f} s")
 
 
+def _noted(doing: str, share: float | None = None) -> None:
+    """Where a journal reads along, lines must be JSON as all others are."""
+    logs.note("preparing", doing=doing)
+
+
 async def _serve(plan: NoisePlan, *, linger: float, **settings: Any) -> CloudResult:
+    import asyncio
+
+    from sottovoce.network.cloud import Cloud
+
     # The cloud makes asyncio objects, so it must be made inside the loop.
     await asyncio.sleep(0)
     return await Cloud(plan, **settings).run(linger=linger)

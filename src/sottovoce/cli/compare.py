@@ -5,31 +5,19 @@ from __future__ import annotations
 import json as json_text
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, errors, print_json
-from sottovoce.cli.options import (
-    Delta,
-    Epsilon,
-    HideOption,
-    Json,
-    Radius,
-    algorithm_for,
-    make_folder,
-    make_plan,
-    numbers,
-)
-from sottovoce.cli.progress import counting, working
+from sottovoce.cli.options import Delta, Epsilon, HideOption, Json, Radius, make_folder
 from sottovoce.errors import InputError
-from sottovoce.problem.folder import load_problem
-from sottovoce.problem.problem import Problem
-from sottovoce.report.compare import compare_data, compare_figure, compare_table
-from sottovoce.study.compare import Compared, curve_rounds
-from sottovoce.study.compare import compare as study
+from sottovoce.progress import shown
+
+if TYPE_CHECKING:
+    from sottovoce.algorithm.algorithm import Algorithm
+    from sottovoce.problem.problem import Problem
+    from sottovoce.study.compare import Compared
 
 
 def compare(
@@ -53,16 +41,22 @@ def compare(
 
     Example: sottovoce compare examples/paper --rounds 500,2000,10000 --out out
     """
-    problem = load_problem(folder)
-    asked = _rounds(rounds)
     make_folder(out)
-    with working("certifying"):
-        certificate = certify(problem)
-    planner = partial(
-        make_plan, problem, certificate, epsilon=epsilon, delta=delta, radius=radius,
-        hide=hide,
-    )  # fmt: skip
-    with counting() as watch:
+    with shown(f"reading {folder}") as tell:
+        from sottovoce.certify.certificate import certify
+        from sottovoce.cli.request import make_plan
+        from sottovoce.problem.folder import load_problem
+        from sottovoce.report.compare import compare_data, compare_table
+        from sottovoce.study.compare import compare as study
+        from sottovoce.study.compare import curve_rounds
+
+        asked = _rounds(rounds)
+        problem = load_problem(folder)
+        certificate = certify(problem, progress=tell)
+        planner = partial(
+            make_plan, problem, certificate, epsilon=epsilon, delta=delta, radius=radius,
+            hide=hide, progress=tell,
+        )  # fmt: skip
         found = study(
             problem,
             certificate,
@@ -71,7 +65,7 @@ def compare(
             runs=runs,
             seed=seed,
             algorithms=_algorithms(problem),
-            watch=watch,
+            progress=tell,
         )
     data = compare_data(found, asked)
     if json:
@@ -83,6 +77,8 @@ def compare(
 
 
 def _rounds(text: str) -> list[int]:
+    from sottovoce.cli.request import numbers
+
     wanted = "rounds must be whole numbers of at least 1, separated by commas, "
     try:
         counts = numbers(text, "rounds")
@@ -95,11 +91,15 @@ def _rounds(text: str) -> list[int]:
 
 def _algorithms(problem: Problem) -> dict[str, Algorithm]:
     """The default and the paper's, the latter with the steps of the file's [schedule] table."""
+    from sottovoce.cli.request import algorithm_for
+
     known = [algorithm_for(problem, name) for name in ("dual-averaging", "tikhonov")]
     return {type(algorithm).__name__: algorithm for algorithm in known}
 
 
 def _write(found: Compared, data: dict[str, object], out: Path) -> None:
+    from sottovoce.report.compare import compare_figure
+
     text = json_text.dumps(data, indent=2, allow_nan=False)
     (out / "compare.json").write_text(text + "\n", encoding="utf-8")
     errors.print(f"data: {out / 'compare.json'}", soft_wrap=True)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 
 console = Console(highlight=False)
@@ -27,12 +26,10 @@ def print_json(value: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | list | tuple):
+    if hasattr(value, "tolist"):  # NumPy's arrays and numbers
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     return value

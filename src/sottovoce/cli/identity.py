@@ -9,7 +9,7 @@ import typer
 
 from sottovoce.cli.console import console
 from sottovoce.errors import InputError
-from sottovoce.network import identity as authority
+from sottovoce.network.defaults import DAYS
 
 identity = typer.Typer(help="Keys and certificates for a cloud and its agents.")
 
@@ -27,12 +27,14 @@ def init(
     gateway: Annotated[
         list[str] | None, typer.Option(help="agents on one connection, e.g. 1-250; repeatable")
     ] = None,
-    days: Days = authority.DAYS,
+    days: Days = DAYS,
 ) -> None:
     """Make a private authority and certificates for the cloud, its operator and every agent.
 
     Example: sottovoce identity init --dir cloud-keys --agents 7
     """
+    from sottovoce.network import identity as authority
+
     ranges = [authority.parse_range(text) for text in gateway or ()]
     authority.create(folder, agents=agents, hosts=host or (), gateways=ranges, days=days)
     console.print(
@@ -50,12 +52,14 @@ def issue(
         list[str] | None, typer.Option(help="renew the cloud's certificate under these names")
     ] = None,
     operator: Annotated[bool, typer.Option("--operator", help="the operator's")] = False,
-    days: Days = authority.DAYS,
+    days: Days = DAYS,
 ) -> None:
     """Issue certificates anew, before they end or after a key has leaked.
 
     Example: sottovoce identity issue --dir cloud-keys --agents 3
     """
+    from sottovoce.network import identity as authority
+
     wanted = None if agents is None else authority.parse_range(agents)
     authority.issue(folder, agents=wanted, hosts=host, operator=operator, days=days)
     console.print(f"issued in {folder}", soft_wrap=True)
@@ -73,6 +77,8 @@ def revoke(
 
     Example: sottovoce identity revoke cloud-keys/agents/3/cert.pem --dir cloud-keys
     """
+    from sottovoce.network import identity as authority
+
     if certificate is not None and serial is None:
         done = authority.revoke(folder, certificate)
     elif serial is not None and certificate is None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
 from sottovoce.cli.console import console, print_json
-from sottovoce.cli.options import Json, numbers
+from sottovoce.cli.options import Json
 from sottovoce.errors import InputError
-from sottovoce.privacy.figures import down, up
-from sottovoce.privacy.ledger import Account, Ledger
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.ledger import Account
 
 ledger = typer.Typer(help="Lifetime privacy budgets of agents.", no_args_is_help=True)
 
@@ -31,6 +32,8 @@ def show(file: LedgerFile, json: Json = False) -> None:
 
     Example: sottovoce ledger show budget.db
     """
+    from sottovoce.privacy.ledger import Ledger
+
     if not file.exists():
         raise InputError(f"{file} must exist, got no such file: grant a budget first")
     accounts = Ledger(file).accounts()
@@ -63,6 +66,8 @@ def grant(
     Example: sottovoce ledger grant budget.db --agent x1 --agent x2 --epsilon 'ln(3)' --delta 0.05
     --hide trajectory --radius 1
     """
+    from sottovoce.privacy.ledger import Ledger
+
     Ledger(file).grant(
         agent,
         _one(epsilon, "epsilon"),
@@ -74,6 +79,8 @@ def grant(
 
 
 def _one(text: str, name: str) -> float:
+    from sottovoce.cli.request import numbers
+
     values = numbers(text, name)
     if len(values) != 1:
         raise InputError(
@@ -98,6 +105,8 @@ def _fields(account: Account) -> dict[str, Any]:
 
 
 def _cells(account: Account) -> tuple[str, ...]:
+    from sottovoce.privacy.figures import down, up
+
     radius, per_radius = account.protected.radius, account.spent_per_radius
     return (
         account.agent,

@@ -1,22 +1,13 @@
-"""Options that several commands share, and how the problem file fills them in."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import Certificate
 from sottovoce.errors import InputError
-from sottovoce.privacy.hide import Everything, hide_of
-from sottovoce.privacy.plan import NoisePlan, plan
-from sottovoce.privacy.trust import SplitCloud
-from sottovoce.problem.problem import Problem
-from sottovoce.problem.text import parse_number
 
 Epsilon = Annotated[
     str | None, typer.Option(help="privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
@@ -47,47 +38,6 @@ Split = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
 
-def numbers(text: str, name: str) -> list[float]:
-    """Read a comma-separated list of numbers such as ``0.1,ln(3),1e-6``."""
-    return [parse_number(part, where=f"--{name}") for part in text.split(",")]
-
-
-def make_plan(
-    problem: Problem,
-    certificate: Certificate,
-    *,
-    epsilon: str | None = None,
-    delta: str | None = None,
-    radius: str | None = None,
-    hide: str | None = None,
-    rounds: int | None = None,
-    method: str = "joint",
-    allow_undernoised: bool = False,
-    split: bool = False,
-) -> NoisePlan:
-    """Plan with the options given, and those of the file's [privacy] table otherwise."""
-    kind = hide or str(problem.privacy.get("hide", "trajectory"))
-    chosen = {"epsilon": epsilon, "delta": delta, "radius": radius}
-    values = {name: _value(problem, name, text) for name, text in chosen.items()}
-    for name in ("epsilon", "delta"):
-        if values[name] is None:
-            raise InputError(
-                f"{name} must be given: use --{name}, or write it under [privacy] in problem.toml"
-            )
-    if kind == Everything.kind and radius is None:
-        values["radius"] = None  # the file's is for what the file hides
-    covered = rounds if rounds is not None else problem.privacy.get("rounds")
-    return plan(
-        certificate,
-        epsilon=values["epsilon"],
-        delta=values["delta"],
-        hide=hide_of(kind, radius=values["radius"], rounds=covered),
-        method=method,
-        allow_undernoised=allow_undernoised,
-        trust=SplitCloud() if split else None,
-    )
-
-
 def make_folder(out: Path | None) -> None:
     """Make the folder for results at once: better to fail now than after all the work."""
     try:
@@ -95,34 +45,3 @@ def make_folder(out: Path | None) -> None:
             out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out must be a folder, got {out}: {error.strerror}") from error
-
-
-def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:
-    """Return the algorithm asked for, by the command or in the file's [schedule] table.
-
-    gamma_bar, alpha_bar, c1 and c2 of the table are the paper's algorithm's.
-    """
-    name = asked or str(problem.schedule.get("algorithm", "dual-averaging"))
-    if name == "dual-averaging":
-        return DualAveraging()
-    if name != "tikhonov":
-        raise InputError(f"algorithm must be dual-averaging or tikhonov, got {name!r}")
-    settings = {
-        name: parse_number(value, where=f"[schedule] {name}") if isinstance(value, str) else value
-        for name, value in problem.schedule.items()
-        if name in ("gamma_bar", "alpha_bar", "c1", "c2")
-    }
-    return Tikhonov(**settings)
-
-
-def method_for(algorithm: Algorithm) -> str:
-    """Return the release that an algorithm works with on the network: sums, or the paper's."""
-    return "paper" if isinstance(algorithm, GradientSteps) else "joint"
-
-
-def _value(problem: Problem, name: str, text: str | None) -> Any:
-    given = problem.privacy.get(name) if text is None else text
-    if isinstance(given, str):
-        listed = numbers(given, name)
-        return listed[0] if len(listed) == 1 else listed
-    return given

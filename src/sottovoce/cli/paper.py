@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sottovoce.cli.console import console, errors, print_json
 from sottovoce.cli.options import make_folder
-from sottovoce.cli.progress import working
-from sottovoce.report.paper import ensemble_data, paper_figure, paper_tables
-from sottovoce.study.paper import PUBLISHED, QUANTILES, STEPS, Reproduction, reproduce
+from sottovoce.progress import shown
+
+if TYPE_CHECKING:
+    from sottovoce.study.paper import Reproduction
 
 
 def paper(
@@ -27,8 +28,11 @@ def paper(
     Example: sottovoce paper --runs 32 --out out
     """
     make_folder(out)
-    with working(f"certifying, then {runs} runs of {STEPS[-1]:,} rounds"):
-        found = reproduce(runs=runs, seed=seed)
+    with shown("the paper's problem") as tell:
+        from sottovoce.report.paper import paper_figure, paper_tables
+        from sottovoce.study.paper import PUBLISHED, QUANTILES, STEPS, reproduce
+
+        found = reproduce(runs=runs, seed=seed, progress=tell)
     if json:
         print_json(_data(found, runs, seed))
     else:
@@ -49,6 +53,9 @@ def paper(
 
 
 def _data(found: Reproduction, runs: int, seed: int) -> dict[str, object]:
+    from sottovoce.report.paper import ensemble_data
+    from sottovoce.study.paper import PUBLISHED, QUANTILES, STEPS
+
     return {
         "published": PUBLISHED,
         "recomputed": found.recomputed,

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, print_json
 from sottovoce.cli.options import (
     Delta,
@@ -18,11 +17,8 @@ from sottovoce.cli.options import (
     Radius,
     Rounds,
     Split,
-    make_plan,
 )
-from sottovoce.cli.progress import working
-from sottovoce.problem.folder import load_problem
-from sottovoce.report.plan import plan_data
+from sottovoce.progress import shown
 
 
 def plan(
@@ -45,11 +41,16 @@ def plan(
 
     Example: sottovoce plan examples/paper --epsilon 'ln(3)' --delta 0.05 --radius 1
     """
-    problem = load_problem(folder)
-    with working("certifying and planning"):
+    with shown(f"reading {folder}") as tell:
+        from sottovoce.certify.certificate import certify
+        from sottovoce.cli.request import make_plan
+        from sottovoce.problem.folder import load_problem
+        from sottovoce.report.plan import plan_data
+
+        problem = load_problem(folder)
         made = make_plan(
             problem,
-            certify(problem),
+            certify(problem, progress=tell),
             epsilon=epsilon,
             delta=delta,
             radius=radius,
@@ -58,6 +59,7 @@ def plan(
             method=method,
             allow_undernoised=allow_undernoised,
             split=split,
+            progress=tell,
         )
     if json:
         print_json(plan_data(made))

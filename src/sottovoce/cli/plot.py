@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.console import console
-from sottovoce.engine.result import load
 
 
 def plot(
@@ -21,6 +20,8 @@ def plot(
 
     Example: sottovoce plot out/result.npz --out convergence.svg
     """
+    from sottovoce.engine.result import load
+
     target = result.with_suffix(".png") if out is None else out
     load(result).plot(target)
     console.print(f"wrote {target}", soft_wrap=True)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
 
-from sottovoce.certify.certificate import certify
 from sottovoce.cli.console import console, print_json
-from sottovoce.cli.options import AlgorithmName, algorithm_for, make_folder, make_plan
-from sottovoce.cli.progress import working
-from sottovoce.engine.result import Result
-from sottovoce.engine.solve import solve as run_rounds
-from sottovoce.privacy.plan import NoisePlan
-from sottovoce.problem.folder import load_problem
-from sottovoce.problem.problem import Problem
+from sottovoce.cli.options import AlgorithmName, make_folder
+from sottovoce.progress import Progress, shown
+
+if TYPE_CHECKING:
+    from sottovoce.engine.result import Result
+    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.problem.problem import Problem
 
 _QUANTILES = (5, 50, 95)
 _QUANTITIES = {
@@ -49,15 +47,21 @@ def solve(
     Example: sottovoce solve examples/paper --rounds 20000 --runs 64 --out out
     """
     make_folder(out)
-    problem = load_problem(folder)
-    result = run_rounds(
-        problem,
-        _plan(problem, rounds),
-        rounds=rounds,
-        runs=runs,
-        seed=seed,
-        algorithm=algorithm_for(problem, algorithm),
-    )
+    with shown(f"certifying, planning and compiling {folder}", patience=0.0) as tell:
+        from sottovoce.cli.request import algorithm_for
+        from sottovoce.engine.solve import solve as run_rounds
+        from sottovoce.problem.folder import load_problem
+
+        problem = load_problem(folder)
+        result = run_rounds(
+            problem,
+            _plan(problem, rounds, tell),
+            rounds=rounds,
+            runs=runs,
+            seed=seed,
+            algorithm=algorithm_for(problem, algorithm),
+            progress=tell,
+        )
     files = _write(result, out)
     if json:
         print_json({**_summary(result), "files": files})
@@ -68,12 +72,15 @@ def solve(
         console.print(f"wrote {file}", soft_wrap=True)
 
 
-def _plan(problem: Problem, rounds: int) -> NoisePlan | None:
+def _plan(problem: Problem, rounds: int, tell: Progress) -> NoisePlan | None:
+    from sottovoce.certify.certificate import certify
+    from sottovoce.cli.request import make_plan
+
     if not problem.privacy:
         return None
-    with working("certifying and planning"):
-        covered = problem.privacy.get("rounds", max(rounds, 1))
-        return make_plan(problem, certify(problem), rounds=covered)
+    covered = problem.privacy.get("rounds", max(rounds, 1))
+    certificate = certify(problem, progress=tell)
+    return make_plan(problem, certificate, rounds=covered, progress=tell)
 
 
 def _write(result: Result, out: Path | None) -> list[str]:
@@ -87,6 +94,8 @@ def _write(result: Result, out: Path | None) -> list[str]:
 
 def _finals(result: Result) -> dict[str, Any]:
     """Quantiles over the runs of what was measured last; None where the saddle is not known."""
+    import numpy as np
+
     ends = {name: getattr(result.trace, name)[:, -1] for name in _QUANTITIES}
     good = result.failed == 0
     return {
@@ -116,7 +125,7 @@ def _summary(result: Result) -> dict[str, Any]:
 
 
 def _table(result: Result) -> Table:
-    failed = int(np.count_nonzero(result.failed))
+    failed = int((result.failed > 0).sum())
     title = f"{result.rounds:,} rounds, {result.runs} run{'s' if result.runs > 1 else ''}, "
     title += f"{result.seconds:.2f} s"
     title += f", {failed} failed" if failed else ""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from sottovoce.cli.console import console, print_json
-from sottovoce.network.summary import Summary, summarise
-from sottovoce.privacy.figures import up
-from sottovoce.privacy.hide import hide_of
-from sottovoce.privacy.statement import hidden
-from sottovoce.privacy.trust import WORDS, trust_of
+
+if TYPE_CHECKING:
+    from sottovoce.network.summary import Summary
 
 
 def status(
@@ -27,6 +25,8 @@ def status(
 
     Example: sottovoce status run.db
     """
+    from sottovoce.network.summary import summarise
+
     summary = summarise(store)
     if json:
         print_json(asdict(summary))
@@ -37,6 +37,11 @@ def status(
 
 
 def _table(summary: Summary) -> Table:
+    from sottovoce.privacy.figures import up
+    from sottovoce.privacy.hide import hide_of
+    from sottovoce.privacy.statement import hidden
+    from sottovoce.privacy.trust import WORDS, trust_of
+
     table = Table(show_header=False)
     config = summary.config
     table.add_row("status", summary.status + (f": {summary.reason}" if summary.reason else ""))

@@ -9,12 +9,9 @@ from typing import Annotated
 import typer
 
 from sottovoce.cli.console import console, errors, print_json
-from sottovoce.cli.options import Delta, HideOption, Json, Radius, make_folder, numbers
-from sottovoce.cli.progress import working
+from sottovoce.cli.options import Delta, HideOption, Json, Radius, make_folder
 from sottovoce.errors import InputError
-from sottovoce.problem.folder import load_problem
-from sottovoce.report.tradeoff import tradeoff_figure, tradeoff_table
-from sottovoce.study.tradeoff import tradeoff as study
+from sottovoce.progress import shown
 
 
 def tradeoff(
@@ -31,6 +28,11 @@ def tradeoff(
 
     Example: sottovoce tradeoff examples/paper --epsilon 0.1,0.5,1,2 --out out
     """
+    from sottovoce.cli.request import numbers
+    from sottovoce.problem.folder import load_problem
+    from sottovoce.report.tradeoff import tradeoff_figure, tradeoff_table
+    from sottovoce.study.tradeoff import tradeoff as study
+
     make_folder(out)
     problem = load_problem(folder)
     settings = problem.privacy
@@ -47,7 +49,7 @@ def tradeoff(
     counts = numbers(rounds, "rounds")
     if any(count != int(count) for count in counts):
         raise InputError(f"rounds must be whole numbers, got {rounds}")
-    with working("certifying and planning"):
+    with shown() as tell:
         rows = study(
             problem,
             epsilons=numbers(epsilon, "epsilon"),
@@ -55,6 +57,7 @@ def tradeoff(
             delta=d[0],
             radius=radii[0] if radii is not None and len(radii) == 1 else radii,
             hide=kind,
+            progress=tell,
         )
     if json:
         print_json([asdict(row) for row in rows])

@@ -47,7 +47,8 @@ class Lanes:
         self._at = text.layout()
         self._state = np.empty((blocks, start.size, self._lanes))
         self._state[:] = start[:, np.newaxis]
-        self._seeds = stream_seeds(s.seed, range(blocks * self._lanes)).reshape(blocks, -1)
+        numbers = range(s.first, s.first + blocks * self._lanes)
+        self._seeds = stream_seeds(s.seed, numbers).reshape(blocks, -1)
         self._trace = np.full((blocks, s.marks.size, len(QUANTITIES), self._lanes), np.nan)
         kept = s.rounds if s.transcript else 0
         self._transcript = np.zeros((blocks, kept, s.released, self._lanes))

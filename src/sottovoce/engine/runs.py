@@ -64,7 +64,7 @@ class Runs:
             self._public = (*turn.addresses, np.array(algorithm.constants), *s.rows[:2])
             self._public += (*s.rows.public, *turn.phi)
         self._grid = s.grid
-        self._seeds = stream_seeds(s.seed, range(s.runs))
+        self._seeds = stream_seeds(s.seed, s.numbers)
         named = [s.domain[i] for i in self._named]
         self._bounds = np.concatenate([lower_bounds(named), upper_bounds(named)])
         self._saddle = self._own_saddle()

@@ -35,6 +35,7 @@ class Setting:
         rounds: how many rounds to run.
         runs: how many runs.
         seed: run r depends on (seed, r) alone.
+        first: the number of the first run, from 0.
         start: x at the start, per group (count, d), before projection onto the domain.
         price0: prices, or multipliers, at the start.
         domain: the groups with the boxes that states are projected on.
@@ -52,6 +53,7 @@ class Setting:
     rounds: int
     runs: int
     seed: int
+    first: int
     start: tuple[Array, ...]
     price0: Array
     domain: tuple[Group, ...]
@@ -64,6 +66,11 @@ class Setting:
     saddle: tuple[Array, Array] | None
     marks: NDArray[np.int64]
     transcript: bool
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the runs."""
+        return range(self.first, self.first + self.runs)
 
     @property
     def released(self) -> int:
@@ -117,6 +124,7 @@ def setting(
         rounds=rounds,
         runs=runs,
         seed=seed,
+        first=0,
         start=_start(problem, x0),
         price0=_multipliers(problem, mu0, gradient=gradient),
         domain=domain,

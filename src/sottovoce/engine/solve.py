@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +18,18 @@ from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.drive import Drive, Engine, drive
 from sottovoce.engine.formulas import formulas
-from sottovoce.engine.lanes import Lanes
+from sottovoce.engine.lanes import WIDE, Lanes
+from sottovoce.engine.parts import joined, parts
 from sottovoce.engine.result import Result, Trace, Transcript
 from sottovoce.engine.runs import Runs
+from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.engine.setting import Setting, setting
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.local import require_boxes
 from sottovoce.problem.problem import Problem
+from sottovoce.progress import Progress, silent, watched
 
 if TYPE_CHECKING:
     from sottovoce.privacy.plan import NoisePlan
@@ -45,8 +51,9 @@ def solve(
     transcript: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
-    progress: bool | None = None,
+    progress: bool | Progress | None = None,
     saddle: tuple[ArrayLike, ArrayLike] | None = None,
+    executor: Executor | Any = None,
 ) -> Result:
     """Run rounds k = 1, 2, ... from x(1) = x0 and prices 0.
 
@@ -69,9 +76,12 @@ def solve(
         transcript: whether to keep every released number (small solves only).
         checkpoint: a file to save to every few seconds and to go on from if it exists.
         threads: at most so many; the processor's by default. Results do not depend on it.
-        progress: whether to show a bar; by default on a terminal, if it takes over two seconds.
+        progress: whether to show what is being done once it has taken two seconds, by default on a
+            terminal; or somebody to tell.
         saddle: x_hat and the prices there if known; otherwise computed for problems that are not
             large.
+        executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; here by
+            default. Results do not depend on it. Interrupted, the runs that are complete are kept.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
@@ -80,27 +90,54 @@ def solve(
     team = _threads(threads)
     if plan is not None:
         _require_plan(plan)
-    name = problem.fingerprint  # now: hashing a large fleet takes memory that states need later
-    request = setting(
-        problem,
-        plan,
-        steps,
-        rounds=rounds,
-        runs=runs,
-        seed=seed,
-        x0=x0,
-        mu0=mu0,
-        record=record,
-        transcript=transcript,
-        saddle=_saddle(problem, saddle, gradient=gradient),
-    )
+    pool = None if executor is None else _executor(executor, checkpoint)
+    with watched(progress) as tell:
+        name = problem.fingerprint  # now: hashing a large fleet takes memory that states need later
+        tell("finding the saddle point")
+        request = setting(
+            problem,
+            plan,
+            steps,
+            rounds=rounds,
+            runs=runs,
+            seed=seed,
+            x0=x0,
+            mu0=mu0,
+            record=record,
+            transcript=transcript,
+            saddle=_saddle(problem, saddle, gradient=gradient),
+        )
+        asked = _Asked(problem=problem, name=name, plan=plan, algorithm=steps, setting=request)
+        if pool is not None:
+            return _scattered(asked, pool, threads or 1, tell)
+        return _execute(asked, team, tell, checkpoint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Asked:
+    """A checked request with all that it is about, ready to be sent anywhere."""
+
+    problem: Problem
+    name: str
+    plan: NoisePlan | None
+    algorithm: Algorithm
+    setting: Setting
+
+
+def _execute(
+    asked: _Asked, threads: int, tell: Progress, checkpoint: str | os.PathLike[str] | None = None
+) -> Result:
+    """Run all rounds here."""
+    problem, steps, request = asked.problem, asked.algorithm, asked.setting
+    tell("compiling the round")
+    gradient = isinstance(steps, GradientSteps)
     families = problem.constraints if gradient else problem.cloud.sums.families
     written = formulas(problem, families)
     engine: Engine
     if isinstance(steps, GradientSteps) and not written.fleets:
         engine = Lanes(written, steps, request)
     else:
-        engine = Runs(written, steps, request, team)
+        engine = Runs(written, steps, request, threads)
     keeper = None
     if checkpoint is not None:
         keeper = Checkpoint(
@@ -113,13 +150,37 @@ def solve(
         _schedule(steps, request),
         done=0 if keeper is None else keeper.resume(),
         rounds=request.rounds,
-        threads=team,
-        progress=progress,
+        threads=threads,
+        tell=tell,
         save=(lambda done: None) if keeper is None else keeper.save,
     )
     if keeper is not None:
         keeper.save(ended.done, now=True)
-    return _result(problem, name, plan, steps, request, engine, ended)
+    return _result(problem, asked.name, asked.plan, steps, request, engine, ended)
+
+
+def _executor(given: Any, checkpoint: Any) -> Executor:
+    if checkpoint is not None:
+        raise InputError(
+            "checkpoint must be left out with executor, got both: parts of an ensemble are short"
+        )
+    return executor_of(given)
+
+
+def _scattered(asked: _Asked, executor: Executor, threads: int, tell: Progress) -> Result:
+    """Run the rounds where an executor wants to, some of the runs in each task."""
+    began, runs = perf_counter(), asked.setting.runs
+    lanes = isinstance(asked.algorithm, GradientSteps)
+    tasks = [(part, threads) for part in parts(runs, least=WIDE if lanes else 1)]
+    done = scatter(executor, _part, asked, tasks, tell=tell, doing=f"{runs:,} runs elsewhere")
+    return joined(done.answers, interrupted=done.interrupted, seconds=perf_counter() - began)
+
+
+def _part(asked: _Asked, task: tuple[range, int]) -> Result:
+    """Some of the runs, in whatever process; each depends on (seed, r) alone."""
+    numbers, threads = task
+    some = replace(asked.setting, first=numbers.start, runs=len(numbers))
+    return _execute(replace(asked, setting=some), threads, silent)
 
 
 def _schedule(algorithm: Algorithm, s: Setting) -> Callable[[Any], Array]:
@@ -174,7 +235,7 @@ def _identity(problem: Problem, algorithm: Algorithm, s: Setting) -> str:
     return fingerprint(
         problem.fingerprint,
         repr(algorithm),
-        (s.rounds, s.runs, s.seed, s.transcript, s.noise.rows),
+        (s.rounds, s.runs, s.first, s.seed, s.transcript, s.noise.rows),
         np.array(list(s.noise.entries), dtype=np.int64),
         (s.start, s.price0, s.domain, s.sigma, s.saddle, s.marks),
     )

@@ -20,10 +20,11 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.allowances import Allowances
 from sottovoce.network.attendance import Attendance
+from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
 from sottovoce.network.gate import Gate
-from sottovoce.network.health import STALL_SECONDS, troubles
+from sottovoce.network.health import troubles
 from sottovoce.network.identity import require_current
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
@@ -64,9 +65,6 @@ from sottovoce.problem.agents import Array
 TICK_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 1.0
 """After a second without a round there is none that a handshake could slow down."""
-
-LINGER_SECONDS: Final = 30.0
-"""How long a finished cloud waits for agents that have not heard the end."""
 
 Straggler = Literal["wait", "hold"]
 

@@ -9,10 +9,6 @@ STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
 
 
-STALL_SECONDS: Final = 60.0
-"""A run without a round for this long is stalled, unless the operator says otherwise."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """One reason why a cloud is not healthy.

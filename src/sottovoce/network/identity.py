@@ -30,11 +30,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from sottovoce.network.defaults import DAYS
 from sottovoce.network.errors import DiskError, ExpiredError, IdentityError
 
 AUTHORITY_DAYS: Final = 3650
-DAYS: Final = 397
-"""Default life of a certificate; renew with ``issue`` before it ends."""
 
 _URI = re.compile(r"sottovoce:agent:([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
 _OPERATOR: Final = "sottovoce:operator"

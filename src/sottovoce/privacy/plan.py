@@ -26,6 +26,7 @@ from sottovoce.privacy.statement import hidden, statement
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, SplitCloud, Trust, ViewName
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
+from sottovoce.progress import Progress, watched
 
 Method = Literal["joint", "paper"]
 Kind = Literal["sum", "value", "gradient"]
@@ -213,6 +214,7 @@ def plan(
     constants: Constants | None = None,
     allow_undernoised: bool = False,
     trust: Trust | None = None,
+    progress: bool | Progress | None = None,
 ) -> NoisePlan:
     """Choose the noise of every output so that every agent gets (epsilon, delta) for everything.
 
@@ -237,6 +239,8 @@ def plan(
         allow_undernoised: for "paper", return a plan even where the formula breaks its promise.
         trust: ``OneCloud()`` by default; with ``SplitCloud()`` a cloud and a helper each add this
             noise, for "joint" only.
+        progress: whether to show what is being done once it has taken two seconds, by default on a
+            terminal; or somebody to tell.
 
     Raises:
         PrivacyError: where the paper's formula gives less than (epsilon, delta), where rounding
@@ -256,25 +260,27 @@ def plan(
     target = _targets(eps, dlt)
     reach = _reach(hide, cloud.agents)
     entries: tuple[GradientEntry, ...] = ()
-    if how == "joint":
-        domain = certificate.domain
-        S = certificate.sensitivity
-        _require_moderate_influence(S)
-        w = _weights(weights, S)
-        if isinstance(hide, Everything):
-            S = certificate.contributions.spread
+    with watched(progress) as tell:
+        tell(f"planning: noise for {cloud.agents:,} agents")
+        if how == "joint":
+            domain = certificate.domain
+            S = certificate.sensitivity
             _require_moderate_influence(S)
-        errors, sizes = certificate.contributions.error, certificate.contributions.size
-        sigma = _joint(S, target, reach, hide.rounds, errors, w)
-    else:
-        domain = cloud.groups
-        S, entries, sigma = paper_noise(
-            certificate, eps, dlt, _paper_reach(hide, domain), constants
-        )
-        errors, sizes = evaluation_errors(cloud, domain, entries)
-        _require_moderate_influence(S)
-        _require_moderate("the paper's sigma", sigma)
-        reach = _paper_reach(hide, domain)
+            w = _weights(weights, S)
+            if isinstance(hide, Everything):
+                S = certificate.contributions.spread
+                _require_moderate_influence(S)
+            errors, sizes = certificate.contributions.error, certificate.contributions.size
+            sigma = _joint(S, target, reach, hide.rounds, errors, w)
+        else:
+            domain = cloud.groups
+            S, entries, sigma = paper_noise(
+                certificate, eps, dlt, _paper_reach(hide, domain), constants
+            )
+            errors, sizes = evaluation_errors(cloud, domain, entries)
+            _require_moderate_influence(S)
+            _require_moderate("the paper's sigma", sigma)
+            reach = _paper_reach(hide, domain)
 
     def spends(part: Array) -> Array:
         return spent(S, part, reach, errors, hide.rounds)

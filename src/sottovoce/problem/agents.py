@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ Array: TypeAlias = NDArray[np.float64]
 State: TypeAlias = Any  # a SymPy symbol, or a NumPy array of symbols for a vector state
 
 
+_ROWS = ("lower", "upper")
 _MOST_AGENTS = 10**9
 _MOST_COMPONENTS = 10**5
 
@@ -56,6 +57,19 @@ class Group:
     lower: Array
     upper: Array
     parameters: Mapping[sp.Symbol, Array]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # One row for all agents travels as one row.
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        rows = {n: values[n][:1] if values[n].strides[0] == 0 else values[n] for n in _ROWS}
+        return values | rows
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        shape = (state["count"], len(state["symbols"]))
+        rows = {name: np.broadcast_to(read_only(state[name]), shape) for name in _ROWS}
+        parameters = {s: read_only(array) for s, array in state["parameters"].items()}
+        for name, value in (state | rows | {"parameters": parameters}).items():
+            object.__setattr__(self, name, value)
 
     @property
     def dim(self) -> int:

@@ -185,6 +185,21 @@ class Problem:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Problem never changes, cannot set {name}: state a new one")
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Read-only views of tables do not travel between processes; the tables do.
+        return {
+            name: dict(value) if isinstance(value, MappingProxyType) else value
+            for name, value in vars(self).items()
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(
+            {
+                name: MappingProxyType(value) if isinstance(value, dict) else value
+                for name, value in state.items()
+            }
+        )
+
     @property
     def constraints(self) -> tuple[Constraint, ...]:
         """The families of constraints."""

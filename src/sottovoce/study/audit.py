@@ -11,8 +11,9 @@ noise itself is held against its statement too: residuals ``(released - F(x)) / 
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -21,6 +22,8 @@ from scipy.stats import beta
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.engine.parts import parts
+from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.errors import InputError
 from sottovoce.network.rounds import deployed_sampler
 from sottovoce.privacy.gaussian import epsilon_of
@@ -28,6 +31,7 @@ from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import Sampler
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
+from sottovoce.progress import Progress, silent, watched
 from sottovoce.study.loopback import Loopback
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise
 from sottovoce.study.replay import tells_more
@@ -36,6 +40,7 @@ from sottovoce.study.worst_pair import WorstPair, worst_pair
 
 CONFIDENCE = 1.0 - FALSE_ALARM
 _THRESHOLDS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # in units of the claimed mu
+_LEAST_GAMES = 25  # per task: a game takes milliseconds, its making a second
 _CLOSED = 6  # in every sixth round all agents go by their own iterates: the loop stays closed
 
 
@@ -104,6 +109,8 @@ def audit(
     rounds: int = 30,
     algorithm: Algorithm | None = None,
     sampler: Sampler | None = None,
+    progress: bool | Progress | None = None,
+    executor: Executor | Any = None,
 ) -> Audit:
     """Play the distinguishing game against the deployed code and test its noise.
 
@@ -122,18 +129,28 @@ def audit(
         algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
             release ``Tikhonov()``.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
+        progress: whether to show what is being done once it has taken two seconds, by default on a
+            terminal; or somebody to tell.
+        executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
+            draws noise of its own from its operating system.
     """
     _check(problem, plan, runs, rounds)
     algorithm = algorithm or (DualAveraging() if plan.method == "joint" else Tikhonov())
-    game = _Game(problem, plan, agent, rounds, algorithm, sampler or deployed_sampler(plan))
-    scores = [np.empty(runs), np.empty(runs)]
-    residuals = []
-    for run in range(runs):
-        for world in (0, 1):
-            scores[world][run], noise = game.play(world)
-            residuals.append(noise)
+    if executor is not None and sampler is not None:
+        raise InputError(
+            "sampler must be left out with executor, got both: each process would draw its noise "
+            "again"
+        )
+    seat = _Seat(problem=problem, plan=plan, agent=agent, rounds=rounds, algorithm=algorithm)
+    with watched(progress) as tell:
+        tell("preparing the game")
+        game = seat.game(sampler or deployed_sampler(plan))
+        if executor is None:
+            games = _played(game, runs, tell)
+        else:
+            games = _scattered(seat, executor_of(executor), runs, tell)
     claimed, delta = game.claimed, float(plan.delta[agent - 1])
-    found = _bounds(scores[0], scores[1], delta, claimed)
+    found = _bounds(games.scores[0], games.scores[1], delta, claimed)
     return Audit(
         agent=agent,
         runs=runs,
@@ -147,9 +164,57 @@ def audit(
         clopper_pearson_epsilon=found.epsilon,
         false_alarms=read_only(found.false_alarms),
         misses=read_only(found.misses),
-        noise=check_noise(np.concatenate(residuals)),
+        noise=check_noise(games.residuals),
         told=game.told(),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Seat:
+    """Who attacks whom; from this a game is made, in whatever process."""
+
+    problem: Problem
+    plan: NoisePlan
+    agent: int
+    rounds: int
+    algorithm: Algorithm
+
+    def game(self, sampler: Sampler) -> _Game:
+        return _Game(self.problem, self.plan, self.agent, self.rounds, self.algorithm, sampler)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Games:
+    """Scores of as many games in either world, shape (2, runs), and the noise of all of them."""
+
+    scores: Array
+    residuals: Array
+
+
+def _played(game: _Game, runs: int, tell: Progress) -> _Games:
+    scores, residuals = np.empty((2, runs)), []
+    for run in range(runs):
+        tell(f"playing {runs:,} games in either world", run / runs)
+        for world in (0, 1):
+            scores[world, run], noise = game.play(world)
+            residuals.append(noise)
+    return _Games(scores=scores, residuals=np.concatenate(residuals))
+
+
+def _scattered(seat: _Seat, executor: Executor, runs: int, tell: Progress) -> _Games:
+    tasks = [len(part) for part in parts(runs, least=_LEAST_GAMES)]
+    done = scatter(executor, _some, seat, tasks, tell=tell, doing=f"{runs:,} games elsewhere")
+    if done.interrupted:
+        raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
+    return _Games(
+        scores=np.concatenate([games.scores for games in done.answers], axis=1),
+        residuals=np.concatenate([games.residuals for games in done.answers]),
+    )
+
+
+def _some(seat: _Seat, runs: int) -> _Games:
+    """Some games, in whatever process, with noise of its own."""
+    return _played(seat.game(deployed_sampler(seat.plan)), runs, silent)
 
 
 def _check(problem: Problem, plan: NoisePlan, runs: int, rounds: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -25,6 +26,7 @@ from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.paper import paper as paper_problem
 from sottovoce.problem.problem import Problem
+from sottovoce.progress import Progress, watched
 from sottovoce.study.paper import published_noise
 
 PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
@@ -121,7 +123,8 @@ def compare(
     runs: int = 64,
     seed: int = 0,
     algorithms: Mapping[str, Algorithm] | None = None,
-    watch: Callable[[str, float], None] | None = None,
+    progress: bool | Progress | None = None,
+    executor: Executor | Any = None,
 ) -> Compared:
     """Run every algorithm with every plan for every T, and hold the errors against the limit.
 
@@ -139,7 +142,10 @@ def compare(
         runs: independent runs per row.
         seed: any integer that is not negative.
         algorithms: what to compare, by name; ``DualAveraging()`` and ``Tikhonov()`` by default.
-        watch: told what is about to run and the share of all rounds that is done.
+        progress: whether to show what is being done once it has taken two seconds, by default on a
+            terminal; or somebody to tell.
+        executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not
+            depend on it.
     """
     counts = _counts(rounds)
     entrants = algorithms or {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
@@ -152,19 +158,22 @@ def compare(
 
     rows: list[CompareRow] = []
     interrupted = False
-    for task in _tasks(plans, counts, entrants, free=problem.cloud.sums.free):
-        if watch is not None:
-            watch(task.words, task.done)
-        made = task.plan(task.rounds)
-        result = solve(
-            problem, made, rounds=task.rounds, runs=runs, seed=seed, algorithm=task.algorithm,
-            saddle=(saddle.x, hat_of(task.algorithm)), record=[task.rounds], progress=False,
-        )  # fmt: skip
-        if result.interrupted:
-            interrupted = True
-            break
-        least = limit(problem, made, task.rounds, saddle=saddle)
-        rows.append(_row(task, result, saddle, hat_of(task.algorithm), least))
+    with watched(progress) as tell:
+        for task in _tasks(plans, counts, entrants, free=problem.cloud.sums.free):
+            made, hat = task.plan(task.rounds), hat_of(task.algorithm)
+            try:
+                result = solve(
+                    problem, made, rounds=task.rounds, runs=runs, seed=seed,
+                    algorithm=task.algorithm, saddle=(saddle.x, hat), record=[task.rounds],
+                    progress=task.told(tell), executor=executor,
+                )  # fmt: skip
+                interrupted = result.interrupted
+            except KeyboardInterrupt:
+                interrupted = True
+            if interrupted:
+                break
+            least = limit(problem, made, task.rounds, saddle=saddle)
+            rows.append(_row(task, result, saddle, hat, least))
     return Compared(
         runs=runs,
         seed=seed,
@@ -231,7 +240,7 @@ def _maker(planner: Planner, method: str, longest: int) -> Callable[[int], Noise
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """One row to come, and the share of all rounds that come before it."""
+    """One row to come, the share of all rounds that come before it, and its own."""
 
     name: str
     plan: Callable[[int], NoisePlan]
@@ -239,10 +248,16 @@ class _Task:
     algorithm: Algorithm
     rounds: int
     done: float
+    share: float
 
-    @property
-    def words(self) -> str:
-        return f"{self.name}, {self.label}, {self.rounds:,} rounds"
+    def told(self, tell: Progress) -> Progress:
+        """Tell of this row within all of them."""
+        words = f"{self.name}, {self.label}, {self.rounds:,} rounds"
+
+        def within(doing: str, share: float | None = None) -> None:
+            tell(words, self.done + self.share * (share or 0.0))
+
+        return within
 
 
 def _tasks(
@@ -264,7 +279,7 @@ def _tasks(
                     continue
                 yield _Task(
                     name=name, plan=make, label=label, algorithm=algorithm, rounds=count,
-                    done=done / total,
+                    done=done / total, share=count / total,
                 )  # fmt: skip
                 done += count
 

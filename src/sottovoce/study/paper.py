@@ -23,6 +23,7 @@ from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.paper import paper as paper_problem
+from sottovoce.progress import Progress
 
 EPSILON, DELTA, RADIUS = math.log(3.0), 0.05, 1.0
 STEPS = (200_000, 500_000)
@@ -66,14 +67,16 @@ class Reproduction:
     result: Result
 
 
-def reproduce(*, runs: int = 32, seed: int = 0) -> Reproduction:
+def reproduce(
+    *, runs: int = 32, seed: int = 0, progress: bool | Progress | None = None
+) -> Reproduction:
     """Recompute every published figure and simulate ``runs`` times with the published noise.
 
     Constants come from the certificate over the original ``X = [-10, 10]^7``, the optimum from
     ``saddle_point``, errors from Algorithm 1 started at ``x = 0``, ``mu = 0``.
     """
     problem = paper_problem()
-    certificate = certify(problem)
+    certificate = certify(problem, progress=progress)
     saddle = saddle_point(problem)
     noise = published_noise(certificate)
     least = limit(problem, noise, STEPS[-1], saddle=saddle)
@@ -86,6 +89,7 @@ def reproduce(*, runs: int = 32, seed: int = 0) -> Reproduction:
             seed=seed,
             algorithm=Tikhonov(gamma_bar=5e-4, alpha_bar=0.2, c1=1 / 3, c2=1 / 4),
             saddle=(saddle.x, saddle.mu),
+            progress=progress,
         )
         for step in STEPS
     }

@@ -1,0 +1,44 @@
+"""Take part in a run until it is over: what ``agent`` and ``gateway`` share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from sottovoce.cli.console import errors
+from sottovoce.network import loop
+from sottovoce.network.agent import Agent, AgentResult
+from sottovoce.network.errors import DiskError
+from sottovoce.network.household import Household
+
+
+def attend(household: Household, *, cloud: str, keys: Path, saved: Path) -> AgentResult:
+    """Run the agents of a household until their run is over, and say how many rounds it had."""
+    result = loop.run(_take_part(household, cloud, keys, saved))
+    if result.failed:
+        errors.print(
+            f"own formulas gave no number in {result.failed:,} rounds: something else was sent "
+            "there (docs/privacy.md), so check the objective"
+        )
+    # Not a number of a state: this goes to the journal, which others read.
+    errors.print(f"done after {result.rounds:,} rounds")
+    return result
+
+
+def write_answer(path: Path, values: dict[str, Any]) -> None:
+    """Write an answer to a file that its owner alone can read."""
+    try:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+            path.chmod(0o600)  # also where the file was there before
+            file.write(json.dumps(values) + "\n")
+    except OSError as error:
+        raise DiskError(f"{path} cannot be written: {error.strerror}") from None
+
+
+async def _take_part(household: Household, cloud: str, keys: Path, saved: Path) -> AgentResult:
+    # An agent makes asyncio objects, so it must be made inside the loop.
+    await asyncio.sleep(0)
+    return await Agent(household, cloud=cloud, keys=keys, saved=saved).run()

@@ -1,0 +1,62 @@
+"""What is not loaded before it is needed: modules are pinned, as seconds vary by machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sottovoce.cli.app import COMMANDS
+
+HEAVY = {
+    "aiohttp",
+    "asyncio",
+    "clarabel",
+    "cryptography",
+    "matplotlib",
+    "msgspec",
+    "numba",
+    "numpy",
+    "opendp",
+    "scipy",
+    "sympy",
+}
+
+
+def loaded(code: str) -> set[str]:
+    """The heavy modules that a process has after running ``code``."""
+    watch = f"{code}\nimport sys\nprint('loaded', *sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", watch], capture_output=True, text=True, timeout=60, check=True
+    )
+    return HEAVY & set(done.stdout.rpartition("loaded")[2].split())
+
+
+def helping(*words: str) -> str:
+    return (
+        "from sottovoce.cli.app import application\n"
+        f"application()({[*words, '--help']!r}, standalone_mode=False)"
+    )
+
+
+def test_the_package_loads_nothing_heavy() -> None:
+    assert loaded("import sottovoce; dir(sottovoce)") == set()
+
+
+def test_a_name_of_the_package_loads_what_it_needs() -> None:
+    assert {"numpy", "sympy"} <= loaded("import sottovoce; sottovoce.states")
+
+
+def test_the_list_of_commands_loads_nothing_heavy() -> None:
+    assert loaded(helping()) == set()
+
+
+def test_an_error_of_the_package_loads_nothing_heavy() -> None:
+    assert loaded("import sottovoce; sottovoce.SottovoceError") == set()
+
+
+@pytest.mark.parametrize("command", ["solve", "cloud"])
+def test_the_help_of_a_command_loads_nothing_heavy(command: str) -> None:
+    assert command in COMMANDS
+    assert loaded(helping(command)) == set()
