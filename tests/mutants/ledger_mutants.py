@@ -54,7 +54,7 @@ LEDGER = (
     ),
     Mutant(
         name="a round sent without a fence",
-        file="network/cloud.py",
+        file="network/release.py",
         old="self._fence.rise(record.k, record.digest)",
         new="pass",
         killed_by="tests/network/test_fenced_run.py::"

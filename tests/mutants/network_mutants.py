@@ -168,9 +168,10 @@ SENT = (
     ),
     Mutant(
         name="round sent before it is committed",
-        file="network/cloud.py",
+        file="network/release.py",
         old="        self._store.commit(record, released)\n",
-        new="        asyncio.get_running_loop().call_soon(self._store.commit, record, released)\n",
+        new="        import asyncio\n"
+        "        asyncio.get_running_loop().call_soon(self._store.commit, record, released)\n",
         killed_by=RELEASE + "test_a_round_is_on_disk_before_a_byte_of_it_is_sent",
     ),
     Mutant(
@@ -286,14 +287,6 @@ SENT = (
         new="steps = values[self._term] * self._weight / self._grid[self._row]",
         killed_by="tests/network/test_local_round.py::"
         "test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range",
-    ),
-    Mutant(
-        name="fence not raised",
-        file="network/cloud.py",
-        old="self._fence.rise(record.k, record.digest)",
-        new="pass",
-        killed_by="tests/network/test_fenced_run.py::"
-        "test_a_round_is_in_the_store_then_in_the_ledger_then_sent",
     ),
     Mutant(
         name="fence raised by two clouds",

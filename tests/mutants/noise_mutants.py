@@ -81,9 +81,9 @@ NOISE = (
     Mutant(
         name="noise from NumPy's generator",
         file="privacy/sampler.py",
-        old="self._draws += _discrete_gaussian()([0] * max(missing, BATCH))",
-        new="z = np.random.default_rng().normal(0.0, STEPS, max(missing, BATCH))\n"
-        "            self._draws += np.rint(z).astype(np.int64).tolist()",
+        old="drawn: list[int] = _discrete_gaussian()([0] * max(count, BATCH))",
+        new="z = np.random.default_rng().normal(0.0, STEPS, max(count, BATCH))\n"
+        "    drawn: list[int] = np.rint(z).astype(np.int64).tolist()",
         killed_by=SAMPLER + "test_every_draw_is_released_once_as_it_came_however_large",
     ),
     Mutant(

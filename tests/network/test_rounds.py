@@ -93,6 +93,7 @@ def test_noise_is_drawn_before_what_is_said_in_its_round_is_known(
 
     monkeypatch.setattr(sampler, "_discrete_gaussian", lambda: counted)
     monkeypatch.setattr(sampler, "BATCH", 1)
+    monkeypatch.setattr(sampler.SecureSampler, "refill_beside", lambda self: None)
     made = plan_for(paper())
     rounds = Rounds(made, DualAveraging(), sampler.SecureSampler(noisy_sigma(made)), 3)
     parts = parts_at(made, np.zeros(7))

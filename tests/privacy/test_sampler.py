@@ -8,6 +8,8 @@ import math
 import pickle
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -251,6 +253,35 @@ def test_no_draw_of_the_pool_is_used_twice_by_many_threads() -> None:
         rounds = list(threads.map(multiples, range(600)))
     pairs = [pair for each in rounds for pair in each]
     assert len(set(pairs)) == len(pairs)  # false alarm: 4,200^2/2 pairs of 54 random bits, 1e-9
+
+
+def test_noise_drawn_beside_waits_in_the_pool_and_a_second_thread_is_not_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    draws: list[str] = []
+
+    def slow(zeros: list[int]) -> list[int]:
+        draws.append(threading.current_thread().name)
+        begun.set()
+        assert go.wait(10)
+        return list(range(len(zeros)))
+
+    monkeypatch.setattr(sampler_module, "_discrete_gaussian", lambda: slow)
+    sampler = SecureSampler(np.ones(8))
+    for _ in range(3):
+        sampler.refill_beside()
+    assert begun.wait(10)
+    assert len(draws) == 1
+    go.set()
+    while not sampler._pool._draws:
+        time.sleep(0.001)
+    sampler.refill_beside()
+    released = sampler.release(np.zeros(8)).multiples
+    assert released is not None
+    assert sorted(released.tolist()) == released.tolist()  # the end of what was drawn, in order
+    assert draws == [draws[0]]
+    assert draws[0] != threading.current_thread().name
 
 
 def test_copies_and_pickles_carry_no_noise() -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,28 +20,20 @@ from sottovoce.network.allowances import Allowances
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.door import Door
-from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import troubles
 from sottovoce.network.identity import require_current
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
+from sottovoce.network.outcome import Outcome
 from sottovoce.network.pages import Facts, Pages
 from sottovoce.network.parties import Parties
 from sottovoce.network.peers import Peers
-from sottovoce.network.protocol.actions import (
-    Action,
-    Close,
-    Commit,
-    Halt,
-    Incident,
-    Send,
-)
+from sottovoce.network.performer import Performer
 from sottovoce.network.protocol.cloud import CloudMachine, Phase
 from sottovoce.network.protocol.codec import frame_limit
-from sottovoce.network.protocol.messages import Done
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.quiet import Quiet
+from sottovoce.network.release import Release
 from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.setup import (
     check_request,
@@ -149,21 +139,16 @@ class Cloud:
         self._stall = stall
         self._attendance = Attendance(plan.cloud.agents)
         self._metrics = Metrics()
-        self._quiet = Quiet()
-        self._told: set[int] = set()
-        self._supervisor = Supervisor(self._fail)
-        self._ended = asyncio.Event()
-        self._everybody_told = asyncio.Event()
-        self._failure: SottovoceError | None = None
-        self._began = self._marked = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._outcome = Outcome(plan.cloud.agents)
+        self._supervisor = Supervisor(self._outcome.fail)
+        self._began = 0.0
         self._fence: Fence | None = None
         self._gate: Gate
         self._store: Store
         self._machine: CloudMachine
         self._peers: Peers
         self._rounds: Rounds
-        self._config_hash: bytes
+        self._performer: Performer
         self._runner: web.AppRunner
         self._door: Door
 
@@ -216,24 +201,15 @@ class Cloud:
         except BaseException:
             self._close_files()
             raise
-        self._began = self._marked = time.perf_counter()
+        self._began = time.perf_counter()
+        self._metrics.start()
         self._supervisor.start("tick", self._tick())
-        if self._deadline is not None and self._machine.last is not None:
-            self._set_deadline(self._deadline, self._machine.round)  # a restart holds agents too
+        self._performer.start()
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
 
     async def finished(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
         """Wait for the end of the run."""
-        await self._ended.wait()
-        if self._failure is not None:
-            raise self._failure
-        try:
-            async with asyncio.timeout(linger):
-                await self._everybody_told.wait()
-        except TimeoutError:
-            note("agents missed the end", agents=self._untold()[:16])
-        if self._failure is not None:
-            raise self._failure
+        await self._outcome.wait(linger=linger)
         return CloudResult(
             price=self._machine.answer,
             rounds=self.rounds,
@@ -246,8 +222,7 @@ class Cloud:
         """Close every connection and give the store back."""
         try:
             await self._supervisor.stop()
-            if self._timer is not None:
-                self._timer.cancel()
+            self._performer.stop()
             self._peers.close_all()
             await self._runner.cleanup()
             await self._door.close()
@@ -270,7 +245,6 @@ class Cloud:
         )
         store.pin(config)
         check_store(plan, store)
-        self._config_hash = config.hash
         if self._ledger is not None:
             self._fence = self._ledger.begin(
                 store.run_id,
@@ -294,136 +268,45 @@ class Cloud:
             last=resumed(store, self._rounds, setup, secure=self._seed is None),
             hold=self._deadline is not None,
         )
-        most = plan.cloud.size if setup.states else setup.prices
+        self._performer = Performer(
+            self._machine,
+            Release(self._rounds, store, self._fence, config.hash),
+            store,
+            self._outcome,
+            metrics=self._metrics,
+            attendance=self._attendance,
+            deadline=self._deadline,
+        )
+        self._connect(context, parties)
+
+    def _connect(self, context: ssl.SSLContext, parties: Parties) -> None:
+        """Put the door and the peers behind it together with what answers them."""
+        setup, cloud = self._machine.setup, self.plan.cloud
         self._door = Door(
             context,
             Allowances(parties.offsets.tolist(), sums=None if setup.states else setup.prices),
-            agents=plan.cloud.agents,
+            agents=cloud.agents,
             metrics=self._metrics,
-            idle=lambda: time.perf_counter() - self._marked > IDLE_SECONDS,
+            idle=lambda: self._metrics.waited > IDLE_SECONDS,
         )
+        most = cloud.size if setup.states else setup.prices
         self._peers = Peers(
             self._gate,
             self._door,
             self._machine,
             self._metrics,
-            self._perform,
-            limit=frame_limit(agents=plan.cloud.agents, size=most),
+            self._performer.perform,
+            limit=frame_limit(agents=cloud.agents, size=most),
         )
-        if self._machine.phase is Phase.DONE:
-            self._finish()
+        self._performer.peers, self._performer.door = self._peers, self._door
 
     def _digest(self, k: int) -> bytes | None:
         """Read a round's digest; a store that is no longer what was written ends the process."""
         try:
             return self._store.digest(k)
         except SottovoceError as error:
-            self._fail(error)
+            self._outcome.fail(error)
             raise
-
-    def _perform(self, actions: list[Action]) -> None:
-        """Do what the machine asks for; never waits, so that rounds cannot interleave."""
-        if not actions:
-            return  # as for every contribution to a round but the last
-        queue = deque(actions)
-        try:
-            while queue:
-                queue.extend(self._do(queue.popleft()))
-        except SottovoceError as error:
-            self._fail(error)
-        except Exception as error:
-            # Half a round must not linger: end here, and a restart continues from the store.
-            self._fail(CrashedError(f"the cloud failed with {type(error).__name__}"))
-            raise
-
-    def _do(self, action: Action) -> list[Action]:
-        match action:
-            case Send():
-                self._post(action)
-            case Close():
-                self._peers.close(action.peer)
-            case Commit():
-                return self._commit(action)
-            case Incident():
-                self._metrics.refused[action.code] += 1
-                self._store.incident(action.code, action.agents, action.k)
-                self._note_incident(action)
-            case Halt():
-                self._halt(action)
-        return []
-
-    def _note_incident(self, action: Incident) -> None:
-        named = list(action.agents[:16])
-        unsaid = self._quiet.unsaid((action.code, named[0] if named else 0))
-        if unsaid is not None:
-            code = action.code.value
-            note("incident", code=code, agents=named, round=action.k, unsaid=unsaid)
-
-    def _halt(self, action: Halt) -> None:
-        self._store.halt(
-            f"agent {action.agents[0]} holds a receipt of round {action.k} that the store does "
-            "not know, so the store was rolled back"
-        )
-        self._fail(HaltedError(f"the run is halted for good: {self._store.reason}"))
-
-    def _commit(self, action: Commit) -> list[Action]:
-        machine = self._machine
-        previous = self._config_hash if machine.last is None else machine.last.digest
-        try:
-            record, released = self._rounds.play(action.k, action.parts, previous, action.held)
-        except DivergedError as error:
-            return self._diverged(error)
-        self._store.commit(record, released)
-        if self._fence is not None:
-            self._fence.rise(record.k, record.digest)  # durable, before a byte leaves
-        asyncio.get_running_loop().call_soon(self._rounds.prepare)
-        now = time.perf_counter()
-        self._door.round()
-        self._attendance.completed(tuple(sorted(action.held)) or self._peers.spoke)
-        self._metrics.round(now - self._marked, len(action.held))
-        self._marked = now
-        note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
-        if record.k == self.rounds:
-            self._finish()
-        elif self._deadline is not None:
-            self._set_deadline(self._deadline, record.k + 1)
-        return machine.committed(record)
-
-    def _finish(self) -> None:
-        if self._store.status != "done":
-            self._store.finish()
-        self._ended.set()
-        note("done", rounds=self.rounds)
-
-    def _diverged(self, error: DivergedError) -> list[Action]:
-        """A run without an outcome ends for good; agents hear that, and never a wild price."""
-        self._store.fail(f"prices ran away in round {error.k:,}")
-        self._fail(error)
-        return self._machine.failed()
-
-    def _set_deadline(self, seconds: float, k: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._time_is_up, seconds, k)
-
-    def _time_is_up(self, seconds: float, k: int) -> None:
-        self._perform(self._machine.deadline(k))
-        if self._machine.round == k and self._machine.phase is Phase.COLLECTING:
-            self._set_deadline(seconds, k)  # nobody has spoken yet
-
-    def _post(self, action: Send) -> None:
-        self._peers.post(action)
-        if isinstance(action.message, Done):
-            self._told.update(a for peer in action.peers for a in self._machine.agents_of(peer))
-            if len(self._told) == self.plan.cloud.agents:
-                self._everybody_told.set()
-
-    def _fail(self, error: SottovoceError) -> None:
-        if self._failure is None:
-            self._failure = error
-            note("failed", level=logging.ERROR, error=type(error).__name__)
-        self._ended.set()
-        self._everybody_told.set()  # nobody is waited for after a failure
 
     async def _tick(self) -> None:
         """Every second: write down incidents, and drop whoever is revoked or has expired."""
@@ -439,7 +322,7 @@ class Cloud:
         machine = self._machine
         self._attendance.look(machine.present)
         over = machine.phase is Phase.DONE
-        waited = 0.0 if over else time.perf_counter() - self._marked
+        waited = 0.0 if over else self._metrics.waited
         return Facts(
             run=self._store.run_id,
             phase=machine.phase.name.lower(),
@@ -450,7 +333,7 @@ class Cloud:
             price=tuple(machine.answer.tolist()),
             gdp_mu=float(self.plan.gdp_mu.max()),
             troubles=troubles(
-                failed=self._failure is not None,
+                failed=self._outcome.failure is not None,
                 unread_seconds=self._gate.unread_seconds,
                 waited=waited,
                 stall=self._stall,
@@ -462,6 +345,3 @@ class Cloud:
             last_to_answer=self._attendance.laggards(),
             unreadable=self._gate.unreadable,
         )
-
-    def _untold(self) -> list[int]:
-        return sorted(set(range(1, self.plan.cloud.agents + 1)) - self._told)

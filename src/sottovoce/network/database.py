@@ -28,6 +28,11 @@ from sottovoce.network.seal import seal
 APPLICATION: Final = 0x53564F43
 SCHEMA: Final = 4
 
+LOG_PAGES: Final = 256
+LOG_BYTES: Final = (LOG_PAGES + 16) * (4096 + 24)
+"""SQLite's log: pages after which it is copied into the file and begun again, with room for what is
+written beyond that at once. A round is one page of 4,096 bytes, or two, each with a head."""
+
 Status = Literal["running", "done", "halted", "failed"]
 
 TABLES: Final = (
@@ -58,6 +63,8 @@ TABLES: Final = (
 )""",
     INCIDENTS,
 )
+
+PRAGMAS: Final = ("temp_store = MEMORY", "synchronous = FULL", "secure_delete = ON")
 
 ERASE: Final = """
 CREATE TEMP TRIGGER erase AFTER INSERT ON main.rounds
@@ -151,13 +158,17 @@ def connect(path: Path, run: Run, *, keep: bool) -> sqlite3.Connection:
         if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             _create(database, run)
         check(database, path)
-        for pragma in ("temp_store = MEMORY", "synchronous = FULL", "secure_delete = ON"):
+        for pragma in (*PRAGMAS, f"wal_autocheckpoint = {LOG_PAGES}"):
             database.execute(f"PRAGMA {pragma}")
+        _lengthen_log(path)
         if not keep:
             database.execute(ERASE)
     except sqlite3.Error as error:
         database.close()
         raise trouble(path, error) from None
+    except OSError as error:
+        database.close()
+        raise DiskError(f"{path} cannot be written now ({error.strerror})") from None
     except BaseException:
         database.close()
         raise
@@ -328,6 +339,23 @@ def trouble(path: Path, error: sqlite3.Error) -> NetworkError:
 
 def _whole(said: bytes | None, mark: bytes | None) -> bool:
     return mark is None if said is None else seal(said) == mark
+
+
+def _lengthen_log(path: Path) -> None:
+    """Let SQLite's log have its full length before round 1.
+
+    A commit within a file waits for its own bytes; one that makes the file longer waits for the
+    file system's journal as well, which takes several times as long. Zeros at the end of a log are
+    to SQLite what is left of an older one: no part of it.
+    """
+    file = os.open(path.with_name(path.name + "-wal"), os.O_CREAT | os.O_WRONLY, 0o600)
+    try:
+        size = os.fstat(file).st_size
+        if size < LOG_BYTES:
+            os.pwrite(file, bytes(LOG_BYTES - size), size)
+            os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _create(database: sqlite3.Connection, run: Run) -> None:

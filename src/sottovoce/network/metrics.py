@@ -5,6 +5,7 @@ None depends on a state, but for the count of clipped contributions, which hones
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -41,9 +42,21 @@ class Metrics:
         self._rounds = 0
         self._seconds = 0.0
         self._buckets = [0] * (len(BUCKETS) + 1)
+        self.start()
 
-    def round(self, seconds: float, held: int) -> None:
+    @property
+    def waited(self) -> float:
+        """Seconds since the last round, or since the start."""
+        return time.perf_counter() - self._marked
+
+    def start(self) -> None:
+        """The cloud listens from now on."""
+        self._marked = time.perf_counter()
+
+    def round(self, *, held: int) -> None:
         """Count a round and how long it took from the one before."""
+        now = time.perf_counter()
+        seconds, self._marked = now - self._marked, now
         self._rounds += 1
         self._seconds += seconds
         self.held += held

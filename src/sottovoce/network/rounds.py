@@ -55,9 +55,13 @@ class Rounds:
         self.prepare()
 
     def prepare(self) -> None:
-        """Draw the next round's noise while nobody knows what will be said in it."""
+        """Have the noise of rounds to come drawn while nobody knows what will be said in them.
+
+        The next round's is there afterwards; that of the rounds after it is drawn meanwhile.
+        """
         if isinstance(self._sampler, SecureSampler):
             self._sampler.refill(releases=1)
+            self._sampler.refill_beside()
 
     def restart(self) -> None:
         """Begin another run, from round 1."""

@@ -215,6 +215,10 @@ class SecureSampler(Sampler):
         """Draw ahead, so that the pool holds the noise of at least this many releases."""
         self._own_pool().fill(releases * self._sigma.size)
 
+    def refill_beside(self, releases: int = 64) -> None:
+        """Do the same in a thread of its own: releases go on meanwhile, as OpenDP needs no GIL."""
+        self._own_pool().fill_beside(releases * self._sigma.size)
+
     def release(self, values: ArrayLike) -> Released:
         """Return round(values/grid) + Z on the grid, with Z taken from the pool."""
         noise = self._own_pool().take(self._sigma.size)  # before the values are looked at
@@ -267,16 +271,25 @@ def _process() -> tuple[int, int]:
 class _Pool:
     """Draws of the discrete Gaussian of scale 2^26 that belong to one process."""
 
-    __slots__ = ("_draws", "_lock", "process")
+    __slots__ = ("_drawing", "_draws", "_lock", "process")
 
     def __init__(self) -> None:
         self.process = _process()
         self._lock = threading.Lock()
+        self._drawing = threading.Lock()
         self._draws: list[int] = []
 
     def fill(self, count: int) -> None:
         with self._lock:
             self._ensure(count)
+
+    def fill_beside(self, count: int) -> None:
+        """Draw in a thread unless there are enough; of two calls at a time the second does nothing.
+
+        A thread that fails draws nothing: ``take`` then meets the same error where it is heard.
+        """
+        if len(self._draws) < count and self._drawing.acquire(blocking=False):
+            threading.Thread(target=self._draw_beside, args=(count,), daemon=True).start()
 
     def take(self, count: int) -> Integers:
         with self._lock:
@@ -288,7 +301,21 @@ class _Pool:
     def _ensure(self, count: int) -> None:
         missing = count - len(self._draws)
         if missing > 0:
-            self._draws += _discrete_gaussian()([0] * max(missing, BATCH))
+            self._draws += _drawn(missing)
+
+    def _draw_beside(self, count: int) -> None:
+        try:
+            drawn = _drawn(count)
+            with self._lock:
+                self._draws += drawn
+        finally:
+            self._drawing.release()
+
+
+def _drawn(count: int) -> list[int]:
+    """Return so many draws, or more."""
+    drawn: list[int] = _discrete_gaussian()([0] * max(count, BATCH))
+    return drawn
 
 
 @cache

@@ -1,0 +1,185 @@
+"""Does what the cloud's machine asks for: releases rounds, sends, refuses, and ends the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import final
+
+from sottovoce.errors import SottovoceError
+from sottovoce.network.attendance import Attendance
+from sottovoce.network.door import Door
+from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
+from sottovoce.network.logs import note
+from sottovoce.network.metrics import Metrics
+from sottovoce.network.outcome import Outcome
+from sottovoce.network.peers import Peers
+from sottovoce.network.protocol.actions import (
+    Action,
+    Close,
+    Commit,
+    Halt,
+    Incident,
+    Record,
+    Send,
+)
+from sottovoce.network.protocol.cloud import CloudMachine, Phase
+from sottovoce.network.protocol.messages import Done
+from sottovoce.network.quiet import Quiet
+from sottovoce.network.release import Release
+from sottovoce.network.store import Store
+
+
+@final
+class Performer:
+    """Carries out actions, each to its end: none of them waits, so rounds cannot interleave.
+
+    Args:
+        machine: whose actions they are.
+        release: makes a round that may be sent.
+        store: keeps incidents, and how the run ended.
+        outcome: hears of the end.
+        metrics: counts.
+        attendance: keeps who held rounds up.
+        deadline: seconds after which last words count again; None to wait for everybody.
+    """
+
+    def __init__(
+        self,
+        machine: CloudMachine,
+        release: Release,
+        store: Store,
+        outcome: Outcome,
+        *,
+        metrics: Metrics,
+        attendance: Attendance,
+        deadline: float | None,
+    ) -> None:
+        self.peers: Peers
+        self.door: Door
+        self._machine = machine
+        self._release = release
+        self._store = store
+        self._outcome = outcome
+        self._metrics = metrics
+        self._attendance = attendance
+        self._deadline = deadline
+        self._timer: asyncio.TimerHandle | None = None
+        self._quiet = Quiet()
+
+    def start(self) -> None:
+        """The cloud listens: agents that were there before it was restarted may be held, too."""
+        if self._machine.phase is Phase.DONE:
+            self._finish()
+        elif self._machine.last is not None:
+            self._set_deadline()
+
+    def stop(self) -> None:
+        """Hold nobody any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def perform(self, actions: list[Action]) -> None:
+        """Do what the machine asks for; what goes wrong ends the run."""
+        if not actions:
+            return  # as for every contribution to a round but the last
+        queue = deque(actions)
+        try:
+            while queue:
+                queue.extend(self._do(queue.popleft()))
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, SottovoceError):
+            self._outcome.fail(error)
+            return
+        # Half a round must not linger: end here, and a restart continues from the store.
+        self._outcome.fail(CrashedError(f"the cloud failed with {type(error).__name__}"))
+        raise error
+
+    def _do(self, action: Action) -> list[Action]:
+        match action:
+            case Send():
+                self._send(action)
+            case Close():
+                self.peers.close(action.peer)
+            case Commit():
+                return self._commit(action)
+            case Incident():
+                self._metrics.refused[action.code] += 1
+                self._store.incident(action.code, action.agents, action.k)
+                self._note_incident(action)
+            case Halt():
+                self._halt(action)
+        return []
+
+    def _commit(self, full: Commit) -> list[Action]:
+        """The way of a round from the last word to the first byte sent: all else comes after."""
+        try:
+            record = self._release(full, self._machine.last)
+        except DivergedError as error:
+            return self._diverged(error)
+        last = tuple(sorted(full.held)) or self.peers.spoke
+        asyncio.get_running_loop().call_soon(self._after, record, last)
+        return self._machine.committed(record)
+
+    def _after(self, record: Record, last: tuple[int, ...]) -> None:
+        """A round was sent: draw noise, keep the books."""
+        try:
+            self._release.prepare()
+            self.door.round()
+            self._attendance.completed(last)
+            self._metrics.round(held=len(record.held))
+            note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
+            if self._machine.phase is Phase.DONE:
+                self._finish()
+            else:
+                self._set_deadline()
+        except Exception as error:
+            self._failed(error)
+
+    def _finish(self) -> None:
+        if self._store.status != "done":
+            self._store.finish()
+        self._outcome.end()
+        note("done", rounds=self._store.released)
+
+    def _send(self, action: Send) -> None:
+        self.peers.post(action)
+        if isinstance(action.message, Done):
+            for peer in action.peers:
+                self._outcome.tell(self._machine.agents_of(peer))
+
+    def _note_incident(self, action: Incident) -> None:
+        named = list(action.agents[:16])
+        unsaid = self._quiet.unsaid((action.code, named[0] if named else 0))
+        if unsaid is not None:
+            code = action.code.value
+            note("incident", code=code, agents=named, round=action.k, unsaid=unsaid)
+
+    def _halt(self, action: Halt) -> None:
+        self._store.halt(
+            f"agent {action.agents[0]} holds a receipt of round {action.k} that the store does "
+            "not know, so the store was rolled back"
+        )
+        self._outcome.fail(HaltedError(f"the run is halted for good: {self._store.reason}"))
+
+    def _diverged(self, error: DivergedError) -> list[Action]:
+        """A run without an outcome ends for good; agents hear that, and never a wild price."""
+        self._store.fail(f"prices ran away in round {error.k:,}")
+        self._outcome.fail(error)
+        return self._machine.failed()
+
+    def _set_deadline(self) -> None:
+        if self._deadline is None:
+            return
+        self.stop()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._deadline, self._time_is_up, self._machine.round)
+
+    def _time_is_up(self, k: int) -> None:
+        self.perform(self._machine.deadline(k))
+        if self._machine.round == k and self._machine.phase is Phase.COLLECTING:
+            self._set_deadline()  # nobody has spoken yet
