@@ -338,6 +338,7 @@ def test_a_constraint_stated_twice_is_not_regular() -> None:
     saddle = saddle_point(problem)
     np.testing.assert_allclose(saddle.x, [0.5, 0.5], atol=1e-9)
     assert not saddle.regular
+    assert saddle.dependent == (0, 1)
 
 
 def test_an_active_constraint_without_a_force_is_not_strict() -> None:

@@ -191,18 +191,6 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: sv.states(1, lower=0, upper=1, names=["exp"]),
         "the name exp has a meaning in expressions",
     ),
-    "an agent in no constraint": (
-        lambda: small(constraints=[X[0] <= 0.5]),
-        "every agent must take part in a constraint, got none that names x2",
-    ),
-    "a fleet's agent in no constraint": (
-        lambda: sv.Problem(
-            states=EV,
-            objectives=EV.state**2,
-            constraints=[sv.total(EV, EV.state, weights=[[1.0, 0.0, 1.0]]) <= 1],
-        ),
-        "none that names ev2",
-    ),
     "a constraint with no agent": (
         lambda: small(constraints=[X[0] + X[1] <= 1, "1 <= 2"]),
         "g2 must name at least one agent",

@@ -13,18 +13,20 @@ import sympy as sp
 
 from sottovoce.certify.contributions import sum_ranges
 from sottovoce.certify.curvature import Curvature, curvature, smoothness
+from sottovoce.certify.local_slater import local_slater_point
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.certify.slater import slater_point
-from sottovoce.errors import SottovoceError
+from sottovoce.errors import ProblemError, SottovoceError
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.problem.shape import shape
 
-Status = Literal["proven", "numerical", "fails", "unchecked"]
+Status = Literal["proven", "numerical", "fails", "unchecked", "note"]
 
 # Above this many scalar states the saddle point takes longer than stating and certifying together.
 SADDLE_LIMIT = 20_000
+_NAMED = 6  # rows that a note lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,8 @@ class Assumption:
 
     Attributes:
         name: what is assumed, e.g. "convexity of g2".
-        status: "proven", "numerical" (checked, not proven), "fails", or "unchecked" (and why).
+        status: "proven", "numerical" (checked, not proven), "fails", "unchecked" (and why), or
+            "note": it does not hold, and nothing needs it to.
         detail: how it was established, or what fails and what to do about it.
         witness: a point where it fails, by the names of the states, or the Slater point's slack.
         row: the constraint it speaks of, from 0, if it speaks of one.
@@ -145,7 +148,23 @@ def private_assumptions(
             detail=smooth.how,
             witness=_names(smooth.witness),
         )
+    if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
+        found = _local_slater(problem)
+        sound = found.status != "fails"
+        yield found
     yield _saddle_assumption(problem, strict, sound)
+
+
+def _local_slater(problem: Problem) -> Assumption:
+    name = "Slater's condition inside local sets"
+    if problem.size > SADDLE_LIMIT:
+        detail = f"{problem.size} states are too many to look"
+        return Assumption(name=name, status="unchecked", detail=detail)
+    try:
+        point = local_slater_point(problem)
+    except ProblemError as error:
+        return Assumption(name=name, status="fails", detail=str(error))
+    return Assumption(name=name, status=point.status, detail=point.how)
 
 
 def _of_term(label: str, row: int, term: sp.Expr, groups: Sequence[Group]) -> Iterator[Assumption]:
@@ -198,9 +217,6 @@ def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumptio
     name = "regular and unique saddle point"
     if not sound:
         return Assumption(name=name, status="fails", detail="an assumption above fails")
-    if any(not own.plain(g) for g, own in zip(problem.groups, problem.local, strict=True)):
-        detail = "agents keep local sets, inside which it is not looked for yet"
-        return Assumption(name=name, status="unchecked", detail=detail)
     if problem.size > SADDLE_LIMIT:
         unique = "x-hat is unique (strictly convex objectives); " if strict else ""
         return Assumption(
@@ -213,11 +229,15 @@ def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumptio
     except SottovoceError as error:
         return Assumption(name=name, status="fails", detail=str(error))
     if not saddle.regular:
+        labels = problem.cloud.row_labels()
+        rows = " and ".join(labels[j] for j in saddle.dependent[:_NAMED])
+        more = len(saddle.dependent) - _NAMED
+        rows += f" and {more} more" if more > 0 else ""
         return Assumption(
             name=name,
-            status="fails",
-            detail="the gradients of the active constraints must be linearly independent at "
-            "x-hat, got dependent ones: mu-hat is not unique; remove redundant constraints",
+            status="note",
+            detail=f"mu-hat need not be unique: the gradients of {rows} are linearly dependent at "
+            "x-hat, so that prices may share their worth in many ways; x-hat does not depend on it",
         )
     found = f"KKT residual {saddle.residual:.1e}; active gradients independent"
     if strict or saddle.unique:

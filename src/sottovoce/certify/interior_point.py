@@ -15,6 +15,7 @@ steps cut back until they do elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple, final
 
 import numpy as np
@@ -28,6 +29,7 @@ MAX_ITERATIONS = 300
 MIN_TAU = 1e-16
 MIN_STEP = 1e-8
 TINY = float(np.finfo(np.float64).tiny)
+DEPENDENT = 1e-13
 PIECE = 256
 """How many agents are eliminated together; their matrices then stay in the cache."""
 
@@ -67,15 +69,16 @@ class KktSystem:
     """The linear system ``[K J'; J -S] [dx; dmu] = -[r; q]``, solved block by block.
 
     ``K = hessian + diag(diagonal)`` and ``S = diag(shift)``. Fleets are eliminated agent by agent;
-    what remains, the named agents and the rows, is one dense system.
+    what remains, the named agents and the rows, is one dense system. Local rows are eliminated
+    together with their agent, whose matrix becomes ``[K_i C_i'; C_i -S_i]``.
 
     Args:
         jacobian: J.
         hessian: one array (count, dim, dim) per block.
         diagonal: shape (N,).
         held: which states do not move, shape (N,).
-        shift: shape (m,).
-        rows: which multipliers move, shape (m,).
+        shift: one number per row.
+        rows: which multipliers move.
     """
 
     def __init__(
@@ -87,40 +90,62 @@ class KktSystem:
         shift: Array,
         rows: NDArray[np.bool_],
     ) -> None:
-        self.jacobian, self.rows = jacobian, rows
+        m = jacobian.shape[0]
+        self.jacobian, self.rows = replace(jacobian, local=None), rows[:m]
         self.inverses: list[Array | None] = []
+        self.local: list[NDArray[np.intp]] = []
         self.named: NDArray[np.intp] = np.empty(0, dtype=np.intp)
-        corner, border = np.empty((0, 0)), np.empty((jacobian.shape[0], 0))
-        for block, h in zip(jacobian.blocks, hessian, strict=True):
+        self.named_rows: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+        corner, border = np.empty((0, 0)), np.empty((m, 0))
+        for place, (block, h) in enumerate(zip(jacobian.blocks, hessian, strict=True)):
+            slopes, bend, own = _local_border(jacobian, place, shift[m:], rows[m:])
+            self.local.append(own)
             if block.count == 1:
                 moves = ~block.of(held)[0]
-                self.named = block.index[moves]
-                corner = (h[0] + np.diag(diagonal[block.index]))[np.ix_(moves, moves)]
-                border = jacobian.columns(block)[:, moves]
+                self.named, self.named_rows = block.index[moves], own[0]
+                k = (h[0] + np.diag(diagonal[block.index]))[np.ix_(moves, moves)]
+                c = slopes[0][:, moves]
+                corner = np.block([[k, c.T], [c, -np.diag(bend[0])]])
+                border = np.hstack([jacobian.columns(block)[:, moves], np.zeros((m, len(c)))])
                 self.inverses.append(None)
             else:
-                self.inverses.append(_inverses(h, block.of(diagonal), block.of(held)))
-        schur = jacobian.gram(self.inverses) + np.diag(shift)
+                system = (h, block.of(diagonal), block.of(held), slopes, bend)
+                self.inverses.append(_inverses(*system))
+        tops = [
+            None if inverse is None else inverse[:, : block.dim, : block.dim]
+            for block, inverse in zip(jacobian.blocks, self.inverses, strict=True)
+        ]
+        schur = jacobian.gram(tops) + np.diag(shift[:m])
+        rows = self.rows
         self.matrix = np.block(
             [[corner, border[rows].T], [border[rows], -schur[np.ix_(rows, rows)]]]
         )
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
         """Return ``(dx, dmu)``; 0 for states that are held and rows that do not take part."""
-        reduced = q - self.jacobian.times(self._eliminated(r))
-        found = _solve(self.matrix, -np.concatenate([r[self.named], reduced[self.rows]]))
-        dmu = np.zeros_like(q)
-        dmu[self.rows] = found[self.named.size :]
-        dx = -self._eliminated(r + self.jacobian.pullback(dmu))
-        dx[self.named] = found[: self.named.size]
-        return dx, dmu
+        m = self.rows.size
+        w = q[m:]
+        reduced = q[:m] - self.jacobian.times(self._eliminated(r, w)[0])
+        right = [r[self.named], w[self.named_rows], reduced[self.rows]]
+        found = _solve(self.matrix, -np.concatenate(right))
+        n, local = self.named.size, self.named_rows.size
+        dmu = np.zeros(m)
+        dmu[self.rows] = found[n + local :]
+        dx, dnu = (-part for part in self._eliminated(r + self.jacobian.pullback(dmu), w))
+        dx[self.named] = found[:n]
+        dnu[self.named_rows] = found[n : n + local]
+        return dx, np.concatenate([dmu, dnu])
 
-    def _eliminated(self, r: Array) -> Array:
-        out = np.zeros_like(r)
-        for block, inverse in zip(self.jacobian.blocks, self.inverses, strict=True):
+    def _eliminated(self, r: Array, w: Array) -> tuple[Array, Array]:
+        dx, dnu = np.zeros_like(r), np.zeros_like(w)
+        for block, own, inverse in zip(
+            self.jacobian.blocks, self.local, self.inverses, strict=True
+        ):
             if inverse is not None:
-                out[block.index] = (inverse @ block.of(r)[:, :, np.newaxis]).ravel()
-        return out
+                right = np.hstack([block.of(r), w[own]])
+                both = (inverse @ right[:, :, np.newaxis])[:, :, 0]
+                dx[block.index], dnu[own] = both[:, : block.dim].ravel(), both[:, block.dim :]
+        return dx, dnu
 
 
 @final
@@ -248,8 +273,7 @@ class InteriorPoint:
             fewer = np.where(np.arange(mu.size) == j, 0.0, mu)
             if self._exclude(now.x, fewer * values.g, self.numeric.pullback(now.x, fewer)):
                 mu = fewer
-        labels = self.numeric.problem.cloud.row_labels()
-        guilty = " and ".join(labels[j] for j in np.flatnonzero(mu))
+        guilty = " and ".join(dict.fromkeys(self.numeric.label(int(j)) for j in np.flatnonzero(mu)))
         raise ProblemError(
             f"constraints must hold together at some point of the box, got none for {guilty}: "
             "relax a constraint or widen the box"
@@ -338,8 +362,29 @@ def _violation(g: Array) -> float:
     return float(np.max(g, initial=0.0)) if np.all(np.isfinite(g)) else np.inf
 
 
-def _inverses(h: Array, diagonal: Array, held: NDArray[np.bool_]) -> Array:
-    """``(h_i + diag(diagonal_i))^-1`` for every agent, with zeros for the states that are held."""
+def _local_border(
+    jacobian: Jacobian, place: int, shift: Array, rows: NDArray[np.bool_]
+) -> tuple[Array, Array, NDArray[np.intp]]:
+    """A block's slopes of local rows, what stands below them, and which rows they are.
+
+    A row that does not take part has slope 0 and 1 below, so that its multiplier stays.
+    """
+    local, block = jacobian.local, jacobian.blocks[place]
+    if local is None:
+        none = np.empty((block.count, 0))
+        return np.empty((block.count, 0, block.dim)), none, none.astype(np.intp)
+    own = local.rows[place]
+    takes_part = rows[own]
+    slopes = local.slopes[place] * takes_part[:, :, np.newaxis]
+    return slopes, np.where(takes_part, shift[own], 1.0), own
+
+
+def _inverses(
+    h: Array, diagonal: Array, held: NDArray[np.bool_], slopes: Array, bend: Array
+) -> Array:
+    """``[h_i + diag(diagonal_i), C_i'; C_i, -S_i]^-1`` per agent, 0 for states that are held."""
+    if slopes.shape[1]:
+        return _bordered(h, diagonal, held, slopes, bend)
     index = np.arange(h.shape[1])
     out = np.empty_like(h)
     for begin in range(0, len(h), PIECE):
@@ -353,6 +398,31 @@ def _inverses(h: Array, diagonal: Array, held: NDArray[np.bool_]) -> Array:
         inverse = np.linalg.inv(k)
         inverse *= scale[:, :, np.newaxis]
         np.multiply(inverse, scale[:, np.newaxis, :], out=out[piece])
+    return out
+
+
+def _bordered(
+    h: Array, diagonal: Array, held: NDArray[np.bool_], slopes: Array, bend: Array
+) -> Array:
+    count, local, dim = slopes.shape
+    index, below = np.arange(dim), dim + np.arange(local)
+    out = np.empty((count, dim + local, dim + local))
+    for begin in range(0, count, PIECE):
+        piece = slice(begin, begin + PIECE)
+        still, size = held[piece], h[piece, index, index] + diagonal[piece]
+        scale = np.where(still, 0.0, 1.0 / np.sqrt(np.maximum(np.abs(size), TINY)))
+        c = slopes[piece] * scale[:, np.newaxis, :]
+        lengths = np.sqrt(np.maximum(np.max(c**2, axis=2), np.maximum(bend[piece], TINY)))
+        k = np.zeros((len(size), dim + local, dim + local))
+        k[:, :dim, :dim] = h[piece] * scale[:, :, np.newaxis] * scale[:, np.newaxis, :]
+        k[:, index, index] = np.where(still, 1.0, size * scale**2)
+        k[:, dim:, :dim] = c / lengths[:, :, np.newaxis]
+        k[:, :dim, dim:] = k[:, dim:, :dim].transpose(0, 2, 1)
+        # A little below every row keeps rows that depend on each other solvable.
+        k[:, below, below] = -bend[piece] / lengths**2 - DEPENDENT
+        scales = np.hstack([scale, 1.0 / lengths])
+        inverse = np.linalg.inv(k) * scales[:, :, np.newaxis]
+        np.multiply(inverse, scales[:, np.newaxis, :], out=out[piece])
     return out
 
 

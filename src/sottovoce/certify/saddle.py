@@ -15,7 +15,7 @@ from sottovoce.arguments import instance, without_deep_recursion
 from sottovoce.certify.interior_point import InteriorPoint, KktSystem, Solution, require_convex
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.local import require_boxes
+from sottovoce.problem.local_numeric import numeric_of, tangents
 from sottovoce.problem.numeric import Jacobian, Numeric
 from sottovoce.problem.problem import Problem
 
@@ -33,30 +33,38 @@ class SaddlePoint:
     Attributes:
         x: x-hat, shape (N,).
         mu: mu-hat, shape (m,).
+        local: multipliers of the local rows, block by block as ``LocalRows`` has them.
         bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
             negative where an upper bound does, 0 inside.
         objective: ``sum_i f_i`` at x-hat.
         residual: ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)``.
         active: the rows j, from 0, with ``g_j = 0``.
-        regular: whether the active rows' gradients are linearly independent on the states that no
-            bound holds, which makes mu-hat unique.
+        dependent: active rows, from 0, whose gradients are linearly dependent on the states that
+            no bound and no local row holds: their multipliers need not be unique.
         margin: the least of ``max(mu_j, -g_j)`` over the rows and of the larger of multiplier and
             distance over the bounds; complementarity is strict if it is positive.
         flat: the states, from 0, that a direction without curvature moves: one that keeps every
-            row and bound with a positive multiplier and along which L has no second derivative.
+            row (local rows too) and bound with a positive multiplier and along which L has no
+            second derivative.
         iterations: Newton steps taken.
     """
 
     x: Array
     mu: Array
+    local: Array
     bound_multipliers: Array
     objective: float
     residual: float
     active: tuple[int, ...]
-    regular: bool
+    dependent: tuple[int, ...]
     margin: float
     flat: tuple[int, ...]
     iterations: int
+
+    @property
+    def regular(self) -> bool:
+        """Whether the active rows' gradients are linearly independent: then mu-hat is unique."""
+        return not self.dependent
 
     @property
     def strict(self) -> bool:
@@ -84,8 +92,7 @@ def saddle_point(problem: Problem) -> SaddlePoint:
             resolve for numbers of the problem's size.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    require_boxes(problem.groups, problem.local, "a saddle point's agents")
-    numeric = Numeric(problem)
+    numeric = numeric_of(problem)
     for rough in InteriorPoint(numeric).approach((1e-6, 1e-8, TOLERANCE)):
         found, residual = _polished(numeric, rough)
         if residual <= TOLERANCE:
@@ -177,28 +184,35 @@ def _described(numeric: Numeric, at: Solution, jacobian: Jacobian, residual: flo
     forces = np.maximum(at.mu, -g)[~equal]
     inside = movable & (distance > TOLERANCE)
     pressed = movable & ~inside & (np.abs(multipliers) > STRICT)
+    m = numeric.problem.rows
     return SaddlePoint(
         x=read_only(at.x),
-        mu=read_only(at.mu),
+        mu=read_only(at.mu[:m]),
+        local=read_only(at.mu[m:]),
         bound_multipliers=read_only(multipliers),
         objective=numeric.objective(at.x),
         residual=residual,
-        active=tuple(int(j) for j in np.flatnonzero(active)),
-        regular=_independent(jacobian, inside, active),
+        active=tuple(int(j) for j in np.flatnonzero(active[:m])),
+        dependent=_dependent(jacobian, inside, active),
         margin=float(min(np.min(forces, initial=np.inf), np.min(bounds, initial=np.inf))),
         flat=_flat(numeric, at, jacobian, movable & ~pressed),
         iterations=at.iterations,
     )
 
 
-def _independent(jacobian: Jacobian, free: NDArray[np.bool_], active: NDArray[np.bool_]) -> bool:
-    masks = [block.of(free)[:, :, np.newaxis] * np.eye(block.dim) for block in jacobian.blocks]
-    gram = jacobian.gram(masks)[np.ix_(active, active)]
+def _dependent(
+    jacobian: Jacobian, free: NDArray[np.bool_], active: NDArray[np.bool_]
+) -> tuple[int, ...]:
+    rows = np.flatnonzero(active[: jacobian.shape[0]])
+    gram = jacobian.gram(tangents(jacobian, free, active))[np.ix_(rows, rows)]
     lengths = np.sqrt(np.diag(gram))
-    if not np.all(lengths > 0.0):
-        return False
-    cosines = gram / lengths / lengths[:, np.newaxis]
-    return bool(np.min(np.linalg.eigvalsh(cosines), initial=1.0) > STRICT**2)
+    short = lengths <= STRICT * np.max(lengths, initial=0.0)
+    scale = np.where(short, 1.0, lengths)
+    cosines = gram / scale / scale[:, np.newaxis]
+    cosines[short], cosines[:, short] = 0.0, 0.0
+    sizes, vectors = np.linalg.eigh(cosines)
+    shares = np.max(np.abs(vectors[:, sizes <= STRICT**2]), axis=1, initial=0.0)
+    return tuple(int(j) for j in rows[short | (shares > STRICT)])
 
 
 def _flat(
@@ -207,13 +221,15 @@ def _flat(
     """The free states moved by directions v with ``v' H v = 0`` and ``J_j v = 0`` if mu_j > 0."""
     hessian = numeric.lagrangian_hessian(at.x, at.mu)
     least = 1e-10 * max(float(np.max(np.abs(h))) for h in hessian)
+    pressing = numeric.equality | (at.mu > STRICT)
+    moves = tangents(jacobian, free, pressing)
     found = (
-        (b, _kernel(h, b.of(free), least)) for b, h in zip(numeric.blocks, hessian, strict=True)
+        (b, _kernel(h, t, least)) for b, h, t in zip(numeric.blocks, hessian, moves, strict=True)
     )
     kernels = [(block, kernel) for block, kernel in found if kernel is not None]
     if not kernels:
         return ()
-    pressing = numeric.equality | (at.mu > STRICT)
+    pressing = pressing[: jacobian.shape[0]]
     slopes = [_along(jacobian.columns(block)[pressing], kernel) for block, kernel in kernels]
     _, sizes, seen = np.linalg.svd(np.hstack(slopes), full_matrices=False)
     seen = seen[sizes > STRICT * np.max(sizes, initial=1.0)]
@@ -235,13 +251,12 @@ def _along(columns: Array, kernel: Array) -> Array:
     return np.reshape(slopes, (len(columns), count * dim))
 
 
-def _kernel(hessian: Array, free: NDArray[np.bool_], least: float) -> Array | None:
+def _kernel(hessian: Array, tangent: Array, least: float) -> Array | None:
     """Per agent the eigenvectors with eigenvalues below ``least`` as columns, others 0."""
-    index = np.arange(hessian.shape[1])
-    masked = hessian * free[:, :, np.newaxis] * free[:, np.newaxis, :]
-    masked[:, index, index] += np.where(free, 0.0, 2.0 * least + 1.0)
+    one = np.eye(hessian.shape[1])
+    masked = tangent @ hessian @ tangent + (2.0 * least + 1.0) * (one - tangent)
     try:
-        np.linalg.cholesky(masked - least * np.eye(hessian.shape[1]))
+        np.linalg.cholesky(masked - least * one)
     except np.linalg.LinAlgError:
         sizes, vectors = np.linalg.eigh(masked)
         return np.asarray(vectors * (sizes <= least)[:, np.newaxis, :])

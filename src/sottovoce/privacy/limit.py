@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
@@ -16,6 +16,7 @@ from sottovoce.errors import InputError
 from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.local_numeric import numeric_of, tangents
 from sottovoce.problem.numeric import Jacobian, Numeric, Rows
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
@@ -53,10 +54,11 @@ def limit(
     """Return the statistical limit of T releases at the saddle point.
 
     On the active set, ``H dx + S' dlambda = 0``, ``S dx - du = -w`` and ``dlambda`` in the tangent
-    of C's normal cone, with H the Hessian of ``f + lambda'h`` over the states that no bound holds,
-    S the slopes of the sums and w the averaged noise, of variance ``sigma^2 / T`` (Polyak and
-    Juditsky's asymptotic covariance of averaged stochastic approximation). Agents are eliminated
-    one by one, so that a system of the size of the sums is left, whatever their number.
+    of C's normal cone, with H the Hessian of ``f + lambda'h`` (and of local rows, by their
+    multipliers) along the directions that no bound and no local row holds, S the slopes of the sums
+    and w the averaged noise, of variance ``sigma^2 / T`` (Polyak and Juditsky's asymptotic
+    covariance of averaged stochastic approximation). Agents are eliminated one by one, so that a
+    system of the size of the sums is left, whatever their number.
 
     Args:
         problem: the whole problem.
@@ -74,14 +76,18 @@ def limit(
     at = saddle if saddle is not None else saddle_point(problem)
     if plan.method == "paper":
         return _limit(rounds, *paper_limit(problem, plan, rounds, at))
-    numeric, sums = Numeric(problem), problem.cloud.sums
+    numeric, sums = numeric_of(problem), problem.cloud.sums
     price = saddle_prices(problem, at)
     coupling = Rows(problem, sums.families)
     jacobian = coupling.jacobian(at.x)
     least = _HELD * float(np.max(np.abs(numeric.objective_gradient(at.x))))
     free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
     both = zip(numeric.objective_hessian(at.x), coupling.hessian(at.x, price), strict=True)
-    inverses, flat = _inverses(numeric, at.x, [f + h for f, h in both], free)
+    hessian = [f + h for f, h in both]
+    moves = _moves(numeric, at, jacobian, free, least)
+    if numeric.local is not None:
+        numeric.local.add_hessian(at.x, at.local, hessian)
+    inverses, flat = _inverses(numeric, at.x, hessian, moves)
     gram, values = jacobian.gram(inverses), coupling.values(at.x)
     answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
     sigma = plan.released_sigma / np.sqrt(rounds)
@@ -105,10 +111,31 @@ def _limit(rounds: int, x_each: Array, price_each: Array, flat: tuple[int, ...])
     )
 
 
+def _moves(
+    numeric: Numeric, at: SaddlePoint, jacobian: Jacobian, free: NDArray[np.bool_], least: float
+) -> list[Array]:
+    """Projectors per block on the directions that no bound and no local row holds."""
+    width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
+    if numeric.local is None:
+        return tangents(jacobian, free, np.zeros(jacobian.shape[0], dtype=np.bool_))
+    local = numeric.local.jacobian(at.x)
+    # Across an agent's box, as the Hessians below: a projector depends on the units of its rows.
+    slopes = tuple(
+        slope * block.of(width)[:, np.newaxis, :]
+        for block, slope in zip(local.blocks, local.slopes, strict=True)
+    )
+    holds = np.zeros(local.count, dtype=np.bool_)
+    for slope, rows in zip(local.slopes, local.rows, strict=True):
+        holds[rows] = np.abs(at.local[rows]) * np.max(np.abs(slope), axis=2, initial=0.0) > least
+    active = np.concatenate([np.zeros(jacobian.shape[0], dtype=np.bool_), holds])
+    active[jacobian.shape[0] :] |= numeric.local.equality
+    return tangents(replace(jacobian, local=replace(local, slopes=slopes)), free, active)
+
+
 def _inverses(
-    numeric: Numeric, x: Array, hessian: Sequence[Array], free: NDArray[np.bool_]
+    numeric: Numeric, x: Array, hessian: Sequence[Array], moves: Sequence[Array]
 ) -> tuple[list[Array], NDArray[np.bool_]]:
-    """``H_i^-1`` per agent over its free states, flat directions held by next to nothing.
+    """``H_i^-1`` per agent where it may move, flat directions held by next to nothing.
 
     Beside them, which components such directions move.
     """
@@ -121,13 +148,10 @@ def _inverses(
     ]
     force = np.abs(numeric.objective_gradient(x) * width)
     most = max(max(float(np.max(np.abs(h), initial=0.0)) for h in across), float(force.max()))
-    for (block, _), h in zip(blocks, across, strict=True):
-        mine = block.of(free)
-        kept = h * mine[:, :, np.newaxis] * mine[:, np.newaxis, :]
-        index = np.arange(block.dim)
-        kept[:, index, index] += np.where(mine, _FLAT * most, 1.0)
-        inverse = np.linalg.inv(kept)
-        inverse *= mine[:, :, np.newaxis] * mine[:, np.newaxis, :]
+    for (block, _), h, mine in zip(blocks, across, moves, strict=True):
+        index, one = np.arange(block.dim), np.eye(block.dim)
+        kept = mine @ h @ mine + _FLAT * most * mine + (one - mine)
+        inverse = mine @ np.linalg.inv(kept) @ mine
         flat[block.index] = (inverse[:, index, index] > _SHARE / (_FLAT * most)).ravel()
         unit = block.of(width)
         found.append(inverse * unit[:, :, np.newaxis] * unit[:, np.newaxis, :])

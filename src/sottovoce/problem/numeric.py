@@ -9,7 +9,7 @@ outside its domain, say) the answer is NaN or infinite, without a warning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
@@ -21,6 +21,7 @@ from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights
 
 if TYPE_CHECKING:
+    from sottovoce.problem.local_numeric import LocalJacobian, LocalRows
     from sottovoce.problem.problem import CloudView, Problem
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -175,23 +176,27 @@ class Jacobian:
         shape: (m, N).
         blocks: the blocks of states.
         parts: with each part of g, ``dh_t/dx (x_i)`` as ``Formulas.gradients`` gives it.
+        local: the derivatives of local rows, which vectors over rows have behind those of g.
     """
 
     shape: tuple[int, int]
     blocks: tuple[Block, ...]
     parts: tuple[tuple[Part, Array], ...]
+    local: LocalJacobian | None = None
 
     def times(self, v: Array) -> Array:
-        """``J v``, shape (m,)."""
+        """``J v``, one number per row."""
         out = np.zeros(self.shape[0])
         for part, slope in self.parts:
             moved = np.einsum("itd,id->ti", slope, part.formulas.block.of(v))
             out[part.rows] += part.gather(moved)
-        return out
+        return out if self.local is None else np.concatenate([out, self.local.times(v)])
 
     def pullback(self, mu: Array) -> Array:
         """``J' mu``, shape (N,)."""
         out = np.zeros(self.shape[1])
+        if self.local is not None:
+            out = self.local.pullback(mu[self.shape[0] :], self.shape[1])
         for part, slope in self.parts:
             block = part.formulas.block
             pulled = np.einsum("it,itd->id", part.spread(mu), slope)
@@ -199,7 +204,7 @@ class Jacobian:
         return out
 
     def gram(self, inner: Sequence[Array | None]) -> Array:
-        """``J B J'``, shape (m, m), for B with blocks ``inner``; None leaves a block out."""
+        """``J B J'`` of the rows of g, shape (m, m), for B with blocks ``inner``, None for 0."""
         out = np.zeros((self.shape[0], self.shape[0]))
         for block, b in zip(self.blocks, inner, strict=True):
             if b is None:
@@ -277,15 +282,21 @@ class Numeric:
     """A problem in float64: objective, constraints and their first and second derivatives.
 
     Vectors x have one entry per scalar state, vectors mu one per scalar constraint, both in the
-    problem's order.
+    problem's order. With local rows these follow the constraints: whatever speaks of rows speaks of
+    them too, and bounds are the private ones.
+
+    Args:
+        problem: what to evaluate.
+        local: its local rows, if they count.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, local: LocalRows | None = None) -> None:
+        self.problem, self.local = problem, local
         self._rows = Rows(problem, problem.constraints)
         self.blocks = self._rows.blocks
         self.equality: NDArray[np.bool_] = np.concatenate(
             [np.full(c.rows, c.equality) for c in problem.constraints]
+            + ([] if local is None else [local.equality])
         )
         _, place = blocks_of(problem.groups)
         own = dict(zip([b.symbols for b in self.blocks], self.blocks, strict=True))
@@ -297,12 +308,23 @@ class Numeric:
     @cached_property
     def lower(self) -> Array:
         """The lower bounds of all states, shape (N,)."""
-        return self.problem.cloud.lower()
+        if self.local is None:
+            return self.problem.cloud.lower()
+        return np.concatenate([own.lower.ravel() for own in self.problem.local])
 
     @cached_property
     def upper(self) -> Array:
         """The upper bounds of all states, shape (N,)."""
-        return self.problem.cloud.upper()
+        if self.local is None:
+            return self.problem.cloud.upper()
+        return np.concatenate([own.upper.ravel() for own in self.problem.local])
+
+    def label(self, row: int) -> str:
+        """What people call a row."""
+        labels = self.problem.cloud.row_labels()
+        if self.local is None or row < len(labels):
+            return labels[row]
+        return self.local.label(row - len(labels))
 
     def objective(self, x: Array) -> float:
         """``sum_i f_i(x_i)``."""
@@ -327,12 +349,15 @@ class Numeric:
         return out
 
     def constraints(self, x: Array) -> Array:
-        """``g(x)``, shape (m,)."""
-        return self._rows.values(x)
+        """``g(x)``, one number per row."""
+        g = self._rows.values(x)
+        return g if self.local is None else np.concatenate([g, self.local.values(x)])
 
     def pullback(self, x: Array, mu: Array) -> Array:
         """``(dg/dx)' mu``, the gradient of ``mu' g``, shape (N,)."""
-        return self._rows.pullback(x, mu)
+        m = self.problem.rows
+        pulled = self._rows.pullback(x, mu[:m])
+        return pulled if self.local is None else pulled + self.local.pullback(x, mu[m:])
 
     def lagrangian(self, x: Array, mu: Array) -> float:
         """``L = sum_i f_i + mu' g`` at (x, mu)."""
@@ -345,7 +370,11 @@ class Numeric:
 
     def constraint_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
         """Second derivatives of ``mu' g``, per block an array (count, dim, dim)."""
-        return self._rows.hessian(x, mu)
+        m = self.problem.rows
+        out = self._rows.hessian(x, mu[:m])
+        if self.local is not None:
+            self.local.add_hessian(x, mu[m:], out)
+        return out
 
     def lagrangian_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
         """Second derivatives of ``L`` in x, per block an array (count, dim, dim)."""
@@ -354,7 +383,8 @@ class Numeric:
 
     def jacobian(self, x: Array) -> Jacobian:
         """``dg/dx`` at x."""
-        return self._rows.jacobian(x)
+        found = self._rows.jacobian(x)
+        return found if self.local is None else replace(found, local=self.local.jacobian(x))
 
     def residual(self, x: Array, mu: Array) -> float:
         """The natural residual of the saddle-point conditions, 0 at a saddle point only.

@@ -28,7 +28,7 @@ from sottovoce.problem.agents import (
     require_distinct_labels,
     upper_bounds,
 )
-from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.fingerprint import fingerprint
@@ -297,9 +297,7 @@ def _constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...
     if not pairs:
         raise ProblemError("a problem needs at least one constraint, got none")
     symbols = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
-    families = tuple(_constraint(name, relation, symbols, groups) for name, relation in pairs)
-    _require_everybody_takes_part(families, groups)
-    return families
+    return tuple(_constraint(name, relation, symbols, groups) for name, relation in pairs)
 
 
 def _constraint(
@@ -337,25 +335,6 @@ def _fleet_constraint(
                 "put everything about it into the total"
             )
     return replace(given, name=name, rest=rest)
-
-
-def _require_everybody_takes_part(
-    families: tuple[Constraint, ...], groups: tuple[Group, ...]
-) -> None:
-    named = {s for family in families for e in family.rest for s in e.free_symbols}
-    for group in groups:
-        present = np.full(group.count, bool(named & set(group.symbols)))
-        for part in (s for family in families for s in family.sums if s.group is group):
-            present |= True if part.weights is None else _used(part)
-        if not present.all():
-            raise ProblemError(
-                f"every agent must take part in a constraint, got none that names "
-                f"{group.label(int(np.argmin(present)))}: let it minimise its objective alone"
-            )
-
-
-def _used(part: FleetSum) -> Any:
-    return np.asarray(abs(part.weights).sum(axis=0)).ravel() > 0
 
 
 def _cloud(

@@ -18,7 +18,13 @@ from sottovoce.problem.constraints import Constraint
 
 _SHOWN = 24
 _LONG = 240
-_COLOURS = {"proven": "green", "numerical": "yellow", "fails": "bold red", "unchecked": "cyan"}
+_COLOURS = {
+    "proven": "green",
+    "numerical": "yellow",
+    "fails": "bold red",
+    "unchecked": "cyan",
+    "note": "cyan",
+}
 
 
 def certificate_data(certificate: Certificate) -> dict[str, Any]:
