@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.network.protocol.box import LARGEST, Box, Range, middle
+from sottovoce.network.protocol.box import LARGEST, Box, middle
 from sottovoce.network.protocol.codec import pack, pack_whole, unpack, unpack_whole
 
 numbers = st.floats(-1e6, 1e6)
@@ -47,8 +47,8 @@ def test_the_middle_of_a_box_lies_in_it(lower: float, upper: float) -> None:
 whole = st.integers(-(2**63), 2**63 - 1)
 
 
-def range_(size: int) -> Range:
-    return Range(np.arange(size) - 7, np.arange(size) * 3)
+def range_(size: int) -> Box:
+    return Box(np.arange(size) - 7, np.arange(size) * 3)
 
 
 @given(st.lists(st.tuples(whole, whole), min_size=1, max_size=20))
@@ -59,7 +59,7 @@ def test_clipping_moves_no_two_contributions_apart(pairs: list[tuple[int, int]])
         assert abs(first[1] - second[1]) <= abs(first[0] - second[0])
 
 
-def within_of(within: Range, values: tuple[int, ...]) -> list[tuple[int, int]]:
+def within_of(within: Box, values: tuple[int, ...]) -> list[tuple[int, int]]:
     near = within.nearest(pack_whole(np.array(values, dtype=np.int64)))
     assert near is not None
     assert within.holds(near)

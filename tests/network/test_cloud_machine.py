@@ -20,7 +20,7 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.box import Box, Range
+from sottovoce.network.protocol.box import Box
 from sottovoce.network.protocol.cloud import CREDIT, TRANSITIONS, CloudMachine, Phase
 from sottovoce.network.protocol.codec import (
     MalformedError,
@@ -69,7 +69,7 @@ def party(agents: tuple[int, ...], *, states: bool) -> Party:
         grid=np.full(0 if states else sums.size, 0.25),
         least=-10 * count[: 0 if states else None],
         most=10 * count[: 0 if states else None],
-        range=Box(lower, upper) if states else Range(-10 * count, 10 * count),
+        range=Box(lower, upper) if states else Box(-10 * count, 10 * count),
         columns=columns,
         owners=np.repeat(agents, [DIMS[a] for a in agents]) if states else None,
         entries=entries,

@@ -25,13 +25,14 @@ from sottovoce.network import heartbeat as heartbeat_module
 from sottovoce.network import identity
 from sottovoce.network import peers as peers_module
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.connection import GOODBYE, WAITING, Connection, framed
+from sottovoce.network.connection import WAITING, Connection
 from sottovoce.network.errors import RefusedError
+from sottovoce.network.frames import GOODBYE, framed, is_beat, message_in
 from sottovoce.network.guard import Guard
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.protocol.cloud import CREDIT
-from sottovoce.network.protocol.codec import frame_limit
-from sottovoce.network.protocol.messages import VERSION, Code
+from sottovoce.network.protocol.codec import encode, frame_limit
+from sottovoce.network.protocol.messages import VERSION, Code, Hello
 from sottovoce.network.summary import summarise
 from sottovoce.network.tls import client_context
 from sottovoce.problem.problem import Problem
@@ -336,6 +337,59 @@ def test_a_peer_that_does_not_say_goodbye_is_cut_off(monkeypatch: pytest.MonkeyP
 def test_frames_begin_as_the_websocket_standard_says(size: int, head: str) -> None:
     payload = b"x" * size
     assert framed(payload) == bytes.fromhex(head) + payload
+
+
+def masked(payload: bytes, first: int = 0x82, key: bytes = b"\x01\x80\x00\xff") -> bytes:
+    """A client's frame, byte by byte as section 5.3 of the standard has it."""
+    size = len(payload)
+    head = bytes((first, 0x80 | size)) if size < 126 else struct.pack("!BBH", first, 254, size)
+    return head + key + bytes(b ^ key[i % 4] for i, b in enumerate(payload))
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 125, 126, 1000, 65535])
+def test_a_whole_frame_of_a_client_is_read_and_nothing_else_is(size: int) -> None:
+    payload = np.random.default_rng(size).bytes(size)
+    frame = masked(payload)
+    assert message_in(frame) == payload
+    begun = [frame[:end] for end in (0, 1, 2, 5, 6, 7, len(frame) - 1) if end < len(frame)]
+    others = [frame + frame, frame + b"x", framed(payload), masked(payload, first=0x02)]
+    others += [masked(payload, first=first) for first in (0x80, 0x81, 0x88, 0x89, 0xC2)]
+    for data in begun + others:
+        assert message_in(data) is None
+    assert not any(map(is_beat, [frame, *begun, *others[:4]]))
+    if size < 126:
+        assert is_beat(masked(payload, first=0x89))
+        assert is_beat(masked(payload, first=0x8A))
+        assert not is_beat(masked(payload, first=0x89) + b"x")
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40, None])
+def test_a_message_that_comes_in_pieces_is_heard_and_so_is_all_that_follows(
+    cut: int | None, paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    """``cut`` bytes and then the rest, or two frames that are one message."""
+
+    async def main() -> None:
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=2) as cloud,
+            peer(cloud, keys, "agents/1-7") as one,
+        ):
+            hello = Hello(version=VERSION, agents=ALL, config=b"", round=0, receipt=b"")
+            said = encode(hello)
+            pieces = [masked(said[:9], first=0x02), masked(said[9:], first=0x80)]
+            if cut is not None:
+                pieces = [masked(said)[:cut], masked(said)[cut:]]
+            for piece in pieces:
+                one.socket._writer.transport.write(piece)
+                await asyncio.sleep(0.05)
+            welcome = await one.hear()
+            values = welcome["least"]
+            for k in (1, 2):
+                await one.say({"type": "contribution", "round": k, "values": values})
+                told = await one.hear()
+                assert (told["type"], told["round"]) == ("round", k)
+
+    run(main())
 
 
 class Quiet:

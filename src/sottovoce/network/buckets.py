@@ -10,6 +10,10 @@ from typing import final
 class Bucket:
     """Holds up to ``capacity`` tokens, and gains ``rate`` of them per second.
 
+    The clock is read only when there are too few, which a message for every agent and round can
+    afford. So tokens taken long ago come back all at once, and twice the capacity may be taken
+    within an instant, never more.
+
     Args:
         capacity: what may be taken at once.
         rate: what may be taken per second in the long run.
@@ -24,9 +28,10 @@ class Bucket:
 
     def take(self, amount: float = 1.0) -> bool:
         """Take tokens; False, and nothing is taken, if there are too few."""
-        self._fill()
         if self._level < amount:
-            return False
+            self._fill()
+            if self._level < amount:
+                return False
         self._level -= amount
         return True
 

@@ -142,6 +142,7 @@ class Cloud:
         self._outcome = Outcome(plan.cloud.agents)
         self._supervisor = Supervisor(self._outcome.fail)
         self._began = 0.0
+        self._moves = 0
         self._fence: Fence | None = None
         self._gate: Gate
         self._store: Store
@@ -316,11 +317,17 @@ class Cloud:
             self._gate.reload()
             self._peers.check()
             self._door.sweep()
+            self._look()
+
+    def _look(self) -> None:
+        """See who is there, if anybody has come or gone: a fleet is not counted for nothing."""
+        if self._moves != self._machine.moves:
+            self._moves = self._machine.moves
             self._attendance.look(self._machine.present)
 
     def _facts(self) -> Facts:
         machine = self._machine
-        self._attendance.look(machine.present)
+        self._look()
         over = machine.phase is Phase.DONE
         waited = 0.0 if over else self._metrics.waited
         return Facts(

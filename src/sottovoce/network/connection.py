@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 from typing import Final, final
 
+from sottovoce.network.frames import GOODBYE
 from sottovoce.network.guard import Guard
 
 SEND_SECONDS: Final = 10.0
@@ -14,22 +14,6 @@ SEND_SECONDS: Final = 10.0
 
 WAITING: Final = 16
 """Frames that may wait for a connection."""
-
-_BINARY: Final = 0x82
-"""First byte of a WebSocket frame that is a whole binary message."""
-
-GOODBYE: Final = bytes((0x88, 2)) + struct.pack("!H", 1000)
-"""A whole close frame, code 1000: aiohttp's own close() would go on reading for an answer."""
-
-
-def framed(payload: bytes) -> bytes:
-    """Return a message as the WebSocket frame that a server writes (RFC 6455, section 5.2)."""
-    size = len(payload)
-    if size < 126:
-        return struct.pack("!BB", _BINARY, size) + payload
-    if size < 1 << 16:
-        return struct.pack("!BBH", _BINARY, 126, size) + payload
-    return struct.pack("!BBQ", _BINARY, 127, size) + payload
 
 
 @final

@@ -12,7 +12,7 @@ import scipy.sparse as sparse
 from sottovoce.certify.contributions import block_ranges
 from sottovoce.errors import PrivacyError
 from sottovoce.network.protocol.actions import Party
-from sottovoce.network.protocol.box import Box, Range
+from sottovoce.network.protocol.box import Box
 from sottovoce.network.protocol.codec import Integers
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import REACH
@@ -59,7 +59,7 @@ class Parties:
             grid=grid,
             least=least,
             most=most,
-            range=Box(lower, upper) if self._states else Range(least, most),
+            range=Box(lower, upper) if self._states else Box(least, most),
             columns=_run(columns),
             owners=owners if self._states else None,
             entries=entries,

@@ -11,8 +11,9 @@ from typing import Final, final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
-from sottovoce.network.connection import Connection, framed
+from sottovoce.network.connection import Connection
 from sottovoce.network.door import Door
+from sottovoce.network.frames import framed
 from sottovoce.network.gate import Gate
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.logs import note
@@ -81,6 +82,7 @@ class Peers:
         socket = web.WebSocketResponse(
             timeout=GOODBYE_SECONDS, max_msg_size=self._limit, autoping=False, compress=False
         )
+        before = guard.chunks
         await socket.prepare(request)
         self._count += 1
         peer = self._count
@@ -89,11 +91,15 @@ class Peers:
         self._connections[peer] = connection
         self._machine.connect(peer, identity)
         heartbeat = Heartbeat(socket, connection.closed)
+        hear = partial(self._hear, peer, connection, heartbeat)
+        if guard.chunks == before:
+            guard.hear = hear  # nothing of the stream has gone by
         watch = asyncio.create_task(heartbeat.watch())
         hello = asyncio.get_running_loop().call_later(HELLO_SECONDS, self._expect_hello, peer)
         try:
             await self._listen(peer, connection, socket, heartbeat)
         finally:
+            guard.hear = None
             hello.cancel()
             watch.cancel()
             self._machine.disconnect(peer)
@@ -139,29 +145,36 @@ class Peers:
         guard = connection.guard
         while not connection.leaving:
             message = await socket.receive()
-            heartbeat.heard += 1
             if message.type is WSMsgType.BINARY:
-                if guard.allows("frames"):
-                    self._heard(peer, self._hear(peer, message.data))
-                else:
-                    self._refuse(peer, Code.FLOOD)
-            elif message.type in _ENDS:
+                self._hear(peer, connection, heartbeat, message.data)
+                continue
+            heartbeat.heard += 1
+            if message.type in _ENDS:
                 return
-            elif message.type in _BEATS and not guard.allows("pings"):
+            if message.type in _BEATS and not guard.allows("pings"):
                 self._refuse(peer, Code.FLOOD)
             elif not await heartbeat.answer(message):
                 big = getattr(message.data, "code", None) == WSCloseCode.MESSAGE_TOO_BIG
                 self._refuse(peer, Code.OVERSIZE if big else Code.MALFORMED)
 
-    def _hear(self, peer: int, data: bytes) -> list[Action]:
+    def _hear(self, peer: int, connection: Connection, heartbeat: Heartbeat, data: bytes) -> None:
+        """A whole message has come in."""
+        heartbeat.heard += 1
+        if connection.leaving:
+            return
+        if not connection.guard.allows("frames"):
+            self._refuse(peer, Code.FLOOD)
+            return
+        if len(data) > self._limit:
+            self._refuse(peer, Code.OVERSIZE)
+            return
         try:
             message = decode_from_agent(data)
         except MalformedError:
-            return self._machine.refuse(peer, Code.MALFORMED)
-        return self._machine.receive(peer, message)
-
-    def _heard(self, peer: int, actions: list[Action]) -> None:
-        if actions:  # as for the last state of a round
+            self._refuse(peer, Code.MALFORMED)
+            return
+        actions = self._machine.receive(peer, message)
+        if actions:  # as for the last contribution of a round
             self.spoke = self._machine.agents_of(peer)
             self._perform(actions)
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from sottovoce.network.protocol.box import Box, Range
+from sottovoce.network.protocol.box import Box
 from sottovoce.network.protocol.codec import Floats, Integers
 from sottovoce.network.protocol.messages import Code, FromCloud
 
@@ -41,7 +41,7 @@ class Party(Struct, frozen=True, kw_only=True, eq=False):
     grid: Floats
     least: Integers
     most: Integers
-    range: Box | Range
+    range: Box
     columns: slice | Any
     owners: Integers | None
     entries: Integers

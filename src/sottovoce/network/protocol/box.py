@@ -8,7 +8,7 @@ from typing import Final, final
 
 import numpy as np
 
-from sottovoce.network.protocol.codec import Floats, Integers, pack, pack_whole
+from sottovoce.network.protocol.codec import Floats, Integers
 
 LARGEST: Final = sys.float_info.max
 SMALLEST: Final = sys.float_info.min
@@ -19,16 +19,17 @@ _FEW: Final = 16
 
 @final
 class Box:
-    """``lower <= v <= upper`` for vectors as they travel, in little-endian float64 bytes.
+    """``lower <= v <= upper`` for vectors as they travel: little-endian float64, or int64.
 
     Args:
-        lower: finite lower bounds.
-        upper: finite upper bounds.
+        lower: finite lower bounds; floats, or whole numbers (int64) for a box of such.
+        upper: finite upper bounds, of the same kind.
     """
 
-    def __init__(self, lower: Floats, upper: Floats) -> None:
+    def __init__(self, lower: Floats | Integers, upper: Floats | Integers) -> None:
         self._lower, self._upper = lower, upper
-        self._numbers = struct.Struct(f"<{lower.size}d")
+        self._kind = np.dtype("<i8" if lower.dtype == np.int64 else "<f8")
+        self._numbers = struct.Struct(f"<{lower.size}{'q' if lower.dtype == np.int64 else 'd'}")
         self._pairs = tuple(zip(lower.tolist(), upper.tolist(), strict=True))
 
     def holds(self, data: bytes) -> bool:
@@ -37,8 +38,8 @@ class Box:
             return False
         # A comparison with NaN is false, so both ways refuse it together with infinities.
         if len(self._pairs) > _FEW:
-            x = np.frombuffer(data, dtype="<f8")
-            return bool(((self._lower <= x) & (x <= self._upper)).all())
+            v = np.frombuffer(data, dtype=self._kind)
+            return bool(((self._lower <= v) & (v <= self._upper)).all())
         for (low, high), value in zip(self._pairs, self._numbers.unpack(data), strict=True):
             if not low <= value <= high:
                 return False
@@ -57,50 +58,12 @@ class Box:
             return data
         if len(data) != self._numbers.size:
             return None
-        x = np.frombuffer(data, dtype="<f8")
-        x = np.where(np.isnan(x), middle(self._lower, self._upper), x)
-        return pack(
-            np.where(x < self._lower, self._lower, np.where(x > self._upper, self._upper, x))
-        )
-
-
-@final
-class Range:
-    """``least <= v <= most`` for vectors of whole numbers, in little-endian int64 bytes.
-
-    Args:
-        least: the least values.
-        most: the largest.
-    """
-
-    def __init__(self, least: Integers, most: Integers) -> None:
-        self._least, self._most = least, most
-        self._numbers = struct.Struct(f"<{least.size}q")
-        self._pairs = tuple(zip(least.tolist(), most.tolist(), strict=True))
-
-    def holds(self, data: bytes) -> bool:
-        """Whether the bytes are a vector of this length within the range."""
-        if len(data) != self._numbers.size:
-            return False
-        if len(self._pairs) > _FEW:
-            v = np.frombuffer(data, dtype="<i8")
-            return bool(((self._least <= v) & (v <= self._most)).all())
-        for (low, high), value in zip(self._pairs, self._numbers.unpack(data), strict=True):
-            if not low <= value <= high:
-                return False
-        return True
-
-    def nearest(self, data: bytes) -> bytes | None:
-        """The vector in the range that is nearest to the one in the bytes.
-
-        Returns:
-            None if the bytes are not a vector of this length.
-        """
-        if self.holds(data):
-            return data
-        if len(data) != self._numbers.size:
-            return None
-        return pack_whole(np.clip(np.frombuffer(data, dtype="<i8"), self._least, self._most))
+        v = np.frombuffer(data, dtype=self._kind)
+        kept = np.where(v < self._lower, self._lower, np.where(v > self._upper, self._upper, v))
+        lost = np.isnan(v)
+        if lost.any():
+            kept[lost] = middle(self._lower[lost], self._upper[lost])
+        return kept.astype(self._kind, copy=False).tobytes()
 
 
 def middle(lower: Floats, upper: Floats) -> Floats:

@@ -119,6 +119,10 @@ class CloudMachine:
         self.setup = setup
         self.last: Record | None = None
         self.phase = Phase.COLLECTING
+        self.round = 1
+        """The round that is being collected."""
+        self.moves = 0
+        """How often agents have come or gone."""
         self._notary = notary
         self._history = history
         self._hold = hold
@@ -128,11 +132,6 @@ class CloudMachine:
         if last is not None:
             self._keep(last)
             self.phase = Phase.DONE if last.k >= setup.rounds else Phase.COLLECTING
-
-    @property
-    def round(self) -> int:
-        """The round that is being collected."""
-        return 1 if self.last is None else self.last.k + 1
 
     @property
     def answer(self) -> Floats:
@@ -160,7 +159,8 @@ class CloudMachine:
 
     def disconnect(self, peer: int) -> None:
         """The connection is gone; what it had sent stays."""
-        self._sessions.pop(peer, None)
+        if self._sessions.pop(peer, None) is not None:
+            self.moves += 1
 
     def receive(self, peer: int, message: FromAgent) -> list[Action]:
         """A message arrived."""
@@ -215,6 +215,7 @@ class CloudMachine:
 
     def _keep(self, record: Record) -> None:
         self.last = record
+        self.round = record.k + 1
         self._used = {part.party.agents[0]: part for part in record.parts}
 
     def _active(self) -> tuple[int, ...]:
@@ -235,6 +236,7 @@ class CloudMachine:
             return [Halt(k=hello.round, agents=agents), *self._drop_all(Code.HALTED)]
         actions = self._replace(peer, agents)
         session.party = party = self.setup.party(agents)
+        self.moves += 1
         actions.append(Send(peers=(peer,), message=self._welcome(party)))
         if self.last is not None and hello.round < self.last.k:
             actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
@@ -296,14 +298,15 @@ class CloudMachine:
             return self._drop(peer, session, Code.MALFORMED)
         if self.phase is Phase.DONE and k >= self.round:
             return [Send(peers=(peer,), message=self._done())]
+        part = Part(party=party, data=used)
         if k == self.round:
-            return self._accept(peer, session, Part(party=party, data=used), data)
+            return self._accept(peer, session, part, data)
         if self.last is not None and k == self.last.k:
-            return self._repeat(peer, session, Part(party=party, data=used), self.last)
+            return self._repeat(peer, session, part, self.last)
         return self._object(peer, session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
 
     def _accept(self, peer: int, session: _Session, part: Part, sent: bytes) -> list[Action]:
-        if not self._collected.put(part.party, part.data):
+        if not self._collected.put(part):
             return self._object(peer, session, Code.CONFLICT)
         # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
         found: list[Action] = []
@@ -370,6 +373,7 @@ class CloudMachine:
     ) -> list[Action]:
         """Refuse a message and end the connection."""
         del self._sessions[peer]
+        self.moves += 1
         named = session.agents if agents is None else agents
         return [
             Incident(code=code, agents=named, k=self.round),

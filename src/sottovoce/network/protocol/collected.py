@@ -47,17 +47,18 @@ class Collected:
         self._missing = len(self._flags)
         self._parts.clear()
 
-    def put(self, party: Party, data: bytes) -> bool:
+    def put(self, part: Part) -> bool:
         """Take what a party says; False if it said something else before."""
+        party = part.party
         before = self._parts.get(party.agents[0])
         if before is not None and before.party.agents == party.agents:
-            return before.data == data
+            return before.data == part.data
         if self._spoken(party.places):
             taken = set(party.agents)
-            for part in self.parts:
-                if not taken.isdisjoint(part.party.agents):
-                    self._forget(part)
-        self._parts[party.agents[0]] = Part(party=party, data=data)
+            for other in self.parts:
+                if not taken.isdisjoint(other.party.agents):
+                    self._forget(other)
+        self._parts[party.agents[0]] = part
         self._mark(party, 1)
         return True
 
