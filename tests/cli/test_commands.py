@@ -2,20 +2,23 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from sottovoce.cli.app import application
 from sottovoce.cli.ledger import grant
 from sottovoce.errors import BudgetError, InputError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger
 
-PAPER = Path(__file__).parents[2] / "examples" / "paper"
-COUPLED = Path(__file__).parents[2] / "examples" / "coupled"
+ROOT = Path(__file__).parents[2]
+PAPER, COUPLED = (ROOT / "examples" / name for name in ("paper", "coupled"))
 
 
 def run(*arguments: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -34,24 +37,25 @@ def run_json(*arguments: str | Path, code: int = 0) -> Any:
     return json.loads(run(*arguments, "--json", code=code).stdout)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["check"],
-        ["plan"],
-        ["tradeoff"],
-        ["compare"],
-        ["audit"],
-        ["paper"],
-        ["solve"],
-        ["plot"],
-        ["ledger", "show"],
-        ["ledger", "grant"],
-    ],
-)
-def test_help_shows_an_example(command: list[str]) -> None:
-    text = " ".join(run(*command, "--help").stdout.replace("│", " ").split())
-    assert f"Example: sottovoce {' '.join(command)}" in text
+def registered() -> dict[str, Any]:
+    """Every command that can be run, such as ``ledger show``."""
+    found: dict[str, Any] = {}
+    for name, command in get_command(application()).commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", {"": command})
+        found |= {f"{name} {sub}".strip(): one for sub, one in inner.items()}
+    return found
+
+
+@pytest.mark.parametrize("command", registered())
+def test_every_command_has_an_example_and_a_line_on_the_page_of_commands(command: str) -> None:
+    assert f"Example: sottovoce {command} " in registered()[command].help
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| `sottovoce {command}[ `]", page, re.MULTILINE)
+
+
+def test_help_shows_the_example_on_a_terminal() -> None:
+    text = " ".join(run("gateway", "--help").stdout.replace("│", " ").split())
+    assert "Example: sottovoce gateway FOLDER --agents 1-250" in text
 
 
 def test_check_reports_every_part_of_the_certificate() -> None:

@@ -18,6 +18,7 @@ from sottovoce.certify.saddle import saddle_point
 from sottovoce.cli.agent import agent
 from sottovoce.cli.cloud import address, cloud, run_rounds
 from sottovoce.cli.demo import demo
+from sottovoce.cli.gateway import gateway
 from sottovoce.cli.identity import identity
 from sottovoce.cli.request import algorithm_for
 from sottovoce.cli.status import status
@@ -94,6 +95,66 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
     assert facts["config"]["promise"]["epsilon"] <= 1.0987
     shown = runner.invoke(status_app, [str(store)])
     assert "6 of 6" in shown.stdout
+
+
+def test_a_gateway_runs_its_agents_from_their_own_files_alone(
+    paper: Problem,
+    keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(logs, "configure", lambda level: None)
+    save_problem(paper, tmp_path / "cloud", agents=[])
+    save_problem(paper, tmp_path / "gateway", agents=range(1, 8))
+    port = free_port()
+
+    async def main() -> None:
+        serving = asyncio.to_thread(
+            cloud, tmp_path / "cloud", keys, tmp_path / "run.db", f"127.0.0.1:{port}", 6,
+            linger=10.0,
+        )  # fmt: skip
+        hosting = asyncio.to_thread(
+            gateway, tmp_path / "gateway", "1-7", keys / "agents" / "1-7",
+            f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
+        )  # fmt: skip
+        await asyncio.gather(serving, hosting)
+
+    run(main())
+    told = json.loads((tmp_path / "answers.json").read_text())
+    assert list(told["x"]) == [str(i) for i in range(1, 8)]
+    assert stat.S_IMODE((tmp_path / "answers.json").stat().st_mode) == 0o600
+    assert (tmp_path / "gateway" / "agents" / "1-7.state").exists()
+    printed = capfd.readouterr()
+    assert json.loads(printed.out) == {
+        "agents": 7, "rounds": 6, "failed": 0, "out": str(tmp_path / "answers.json"),
+    }  # fmt: skip
+    for (x,) in told["x"].values():
+        assert x == 0.0 or f"{x:.4f}" not in printed.out + printed.err
+
+
+@pytest.mark.slow
+def test_the_demo_of_a_fleet_shows_loads_and_prices_beside_the_optimum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo(fleet=200, rounds=20, out=tmp_path)
+    shown = capsys.readouterr().out
+    assert "200 chargers after 20 private rounds" in shown
+    rows = [line.split("│") for line in shown.splitlines() if ":00" in line]
+    assert [row[1].strip() for row in rows] == [f"{hour}:00" for hour in range(17, 23)]
+    assert "cost of all chargers" in shown
+    assert "differentially private or better" in shown
+    (run,) = tmp_path.glob("fleet-*")
+    assert sorted(p.name for p in (run / "1-50" / "agents").iterdir()) == [
+        "fleet-ev.csv", "fleet-ev.toml",
+    ]  # fmt: skip
+    assert len((run / "1-50" / "agents" / "fleet-ev.csv").read_text().splitlines()) == 51
+    assert not (run / "cloud" / "agents").exists() or not any((run / "cloud/agents").iterdir())
+
+
+def test_a_demo_is_of_a_folder_or_of_a_fleet(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="folder must be left out with --fleet"):
+        demo(folder=tmp_path, fleet=3)
 
 
 def test_status_of_a_halted_run_has_exit_code_1(tmp_path: Path) -> None:

@@ -87,11 +87,6 @@ def test_saving_never_overwrites_another_problem(tmp_path: Path) -> None:
     assert (folder / "problem.toml").read_text() == CLOUD
 
 
-def test_a_fleet_is_not_written_as_files(tmp_path: Path) -> None:
-    with pytest.raises(ProblemError, match="got the fleet"):
-        sv.save_problem(sv.gallery.chargers(3, seed=1), tmp_path / "a")
-
-
 HOSTILE = {
     "code": ("__import__('os').system('true')", "line 11"),
     "an attribute": ("x1.__class__ <= 1", "line 11"),

@@ -20,6 +20,7 @@ COMMANDS = (
     "audit",
     "cloud",
     "agent",
+    "gateway",
     "status",
     "demo",
     "paper",

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sottovoce.cli.cluster import cluster as on_cluster
 from sottovoce.cli.console import console, errors, print_json
 from sottovoce.cli.options import (
     AlgorithmName,
+    Cluster,
     Delta,
     Epsilon,
     HideOption,
@@ -47,6 +49,7 @@ def audit(
         Path | None, typer.Option(help="check the noise of this run instead of playing")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
+    cluster: Cluster = None,
     json: Json = False,
 ) -> None:
     """Attack what is deployed: play the distinguishing game on its messages, and test its noise.
@@ -64,13 +67,13 @@ def audit(
     }
     if store is not None:
         of_the_game = {"agent": agent, "runs": runs, "rounds": rounds, "algorithm": algorithm,
-                       "out": out}  # fmt: skip
+                       "out": out, "cluster": cluster}  # fmt: skip
         _require_none(of_the_game)
         _of_store(folder, store, asked, json=json)
         return
     make_folder(out)
     games, length = runs or _RUNS, rounds or _ROUNDS
-    with shown(f"reading {folder}") as tell:
+    with on_cluster(cluster) as executor, shown(f"reading {folder}") as tell:
         from sottovoce.certify.certificate import certify
         from sottovoce.cli.request import algorithm_for, make_plan
         from sottovoce.problem.folder import load_problem
@@ -90,6 +93,7 @@ def audit(
             rounds=length,
             algorithm=algorithm_for(problem, algorithm or _PAPERS.get(method)),
             progress=tell,
+            executor=executor,
         )
     if json:
         print_json(_plain(found))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sottovoce.cli.cluster import cluster as on_cluster
 from sottovoce.cli.console import console, errors, print_json
-from sottovoce.cli.options import Delta, Epsilon, HideOption, Json, Radius, make_folder
+from sottovoce.cli.options import Cluster, Delta, Epsilon, HideOption, Json, Radius, make_folder
 from sottovoce.errors import InputError
 from sottovoce.progress import shown
 
@@ -32,6 +33,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="folder for compare.png and compare.json")
     ] = None,
+    cluster: Cluster = None,
     json: Json = False,
 ) -> None:
     """Hold algorithms and plans against each other and against the statistical limit.
@@ -42,7 +44,7 @@ def compare(
     Example: sottovoce compare examples/paper --rounds 500,2000,10000 --out out
     """
     make_folder(out)
-    with shown(f"reading {folder}") as tell:
+    with on_cluster(cluster) as executor, shown(f"reading {folder}") as tell:
         from sottovoce.certify.certificate import certify
         from sottovoce.cli.request import make_plan
         from sottovoce.problem.folder import load_problem
@@ -66,6 +68,7 @@ def compare(
             seed=seed,
             algorithms=_algorithms(problem),
             progress=tell,
+            executor=executor,
         )
     data = compare_data(found, asked)
     if json:

@@ -7,10 +7,15 @@ from typing import Annotated
 
 import typer
 
+from sottovoce.errors import InputError
+
 
 def demo(
     folder: Annotated[
         Path | None, typer.Option(help="a problem folder; the paper's problem if not given")
+    ] = None,
+    fleet: Annotated[
+        int | None, typer.Option(min=1, help="so many chargers behind four gateways instead")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="rounds to run")] = None,
     out: Annotated[
@@ -21,6 +26,13 @@ def demo(
 
     Example: sottovoce demo --out out
     """
+    if fleet is not None:
+        if folder is not None:
+            raise InputError("folder must be left out with --fleet, which has a problem of its own")
+        from sottovoce.cli.demo_fleet import demonstrate_fleet
+
+        demonstrate_fleet(fleet, rounds, out)
+        return
     from sottovoce.cli.demonstrate import demonstrate
 
     demonstrate(folder, rounds, out)

@@ -35,6 +35,9 @@ Split = Annotated[
     bool,
     typer.Option("--split", help="a cloud and a helper that do not collude each add the noise"),
 ]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", help="run on a Dask cluster, e.g. tcp://host:8786")
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
 

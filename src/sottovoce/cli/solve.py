@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from sottovoce.cli.cluster import cluster as on_cluster
 from sottovoce.cli.console import console, print_json
-from sottovoce.cli.options import AlgorithmName, make_folder
+from sottovoce.cli.options import AlgorithmName, Cluster, make_folder
 from sottovoce.progress import Progress, shown
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def solve(
         Path | None, typer.Option("--out", help="folder for result.npz and convergence.png")
     ] = None,
     algorithm: AlgorithmName = None,
+    cluster: Cluster = None,
     json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
 ) -> None:
     """Simulate a problem with the noise its privacy table asks for; without one, without noise.
@@ -47,7 +49,8 @@ def solve(
     Example: sottovoce solve examples/paper --rounds 20000 --runs 64 --out out
     """
     make_folder(out)
-    with shown(f"certifying, planning and compiling {folder}", patience=0.0) as tell:
+    doing = f"certifying, planning and compiling {folder}"
+    with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
         from sottovoce.cli.request import algorithm_for
         from sottovoce.engine.solve import solve as run_rounds
         from sottovoce.problem.folder import load_problem
@@ -61,6 +64,7 @@ def solve(
             seed=seed,
             algorithm=algorithm_for(problem, algorithm),
             progress=tell,
+            executor=executor,
         )
     files = _write(result, out)
     if json:

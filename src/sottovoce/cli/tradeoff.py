@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from sottovoce.cli.cluster import cluster as on_cluster
 from sottovoce.cli.console import console, errors, print_json
-from sottovoce.cli.options import Delta, HideOption, Json, Radius, make_folder
+from sottovoce.cli.options import Cluster, Delta, HideOption, Json, Radius, make_folder
 from sottovoce.errors import InputError
 from sottovoce.progress import shown
 
@@ -22,6 +23,7 @@ def tradeoff(
     hide: HideOption = None,
     rounds: Annotated[str, typer.Option(help="numbers of rounds")] = "500,2000,10000",
     out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
+    cluster: Cluster = None,
     json: Json = False,
 ) -> None:
     """Show the noise, the offset that stays hidden and the accuracy to expect.
@@ -49,7 +51,7 @@ def tradeoff(
     counts = numbers(rounds, "rounds")
     if any(count != int(count) for count in counts):
         raise InputError(f"rounds must be whole numbers, got {rounds}")
-    with shown() as tell:
+    with on_cluster(cluster) as executor, shown() as tell:
         rows = study(
             problem,
             epsilons=numbers(epsilon, "epsilon"),
@@ -58,6 +60,7 @@ def tradeoff(
             radius=radii[0] if radii is not None and len(radii) == 1 else radii,
             hide=kind,
             progress=tell,
+            executor=executor,
         )
     if json:
         print_json([asdict(row) for row in rows])

@@ -14,7 +14,7 @@ from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.folder import read_agent
+from sottovoce.problem.folder import read_agent, read_part
 from sottovoce.problem.local import require_boxes
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -89,6 +89,11 @@ class Household:
         group = cloud.groups[cloud.locate(agent)[0]]
         require_boxes([group], [view.local], "a household's agents")
         return _alone(cloud, agent, view.start, objective=view.objective)
+
+    @staticmethod
+    def of_folder(folder: str | Path, agents: Sequence[int]) -> Household:
+        """Return agents of a folder that need hold nobody else's private files, as in a gateway."""
+        return Household.of_problem(read_part(folder, agents), agents)
 
     @staticmethod
     def of_gradient(

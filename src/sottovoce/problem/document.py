@@ -75,6 +75,10 @@ class Document:
                 )
         return value
 
+    def listed_or_none(self, key: str) -> list[Any]:
+        """The list under ``key`` of the file itself; no entries if it is not there."""
+        return self.listed(key) if key in self.tables else []
+
     def listed(self, key: str) -> list[Any]:
         """The list under ``key`` of the file itself, which must be there."""
         value = self._required(self.tables, key, Path(self.path).name)

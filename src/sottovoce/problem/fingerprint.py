@@ -37,8 +37,9 @@ def _feed(digest: Any, part: Any) -> None:
     elif isinstance(part, np.ndarray):
         _feed_array(digest, part)
     elif sparse.issparse(part):
-        for array in (part.data, part.indices, part.indptr):
-            _feed_array(digest, np.asarray(array))
+        _feed_array(digest, np.asarray(part.data))
+        for places in (part.indices, part.indptr):
+            _feed_array(digest, np.asarray(places, dtype=np.int64))  # however SciPy keeps them
     elif isinstance(part, Group):
         _feed(digest, (part.name, part.count, part.symbols, part.lower, part.upper))
         for symbol, values in sorted(part.parameters.items(), key=lambda item: item[0].name):

@@ -5,6 +5,10 @@
     product    = {"+" | "-"} power {("*" | "/") {"+" | "-"} power}
     power      = atom [("**" | "^") {"+" | "-"} power]
     atom       = number | name | name "[" integer "]" | function "(" sum {"," sum} ")" | "(" sum ")"
+               | "sum" "(" name ")" | "total" "(" name ")" | "total" "(" sum {"," sum} ")"
+
+``sum(x3)`` adds the components of one state; ``total(ev)`` adds over the agents of a fleet, a row
+for every component, and stands in constraints of problems that have fleets.
 
 Text is data here: no part of it is ever evaluated by Python or by SymPy's own parser.
 """
@@ -12,8 +16,8 @@ Text is data here: no part of it is ever evaluated by Python or by SymPy's own p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TypeVar, final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol, TypeVar, final
 
 import sympy
 
@@ -66,17 +70,39 @@ def parse_expression(
     return _Parser(text, symbols, where).expression()
 
 
+class TotalReader(Protocol):
+    """Takes the totals over fleets that a constraint names; ``problem.totals`` has one."""
+
+    @property
+    def inside(self) -> Mapping[str, sympy.Symbol]:
+        """What the terms of a total may name."""
+        ...
+
+    @property
+    def symbols(self) -> Collection[sympy.Symbol]:
+        """What stands for the totals that were read."""
+        ...
+
+    def add(self, terms: Sequence[sympy.Expr]) -> sympy.Symbol:
+        """Take the terms of one total, and return what stands for it."""
+        ...
+
+
 @without_deep_recursion
 def parse_constraint(
-    text: str, symbols: Mapping[str, sympy.Symbol], *, where: str = ""
+    text: str,
+    symbols: Mapping[str, sympy.Symbol],
+    *,
+    where: str = "",
+    totals: TotalReader | None = None,
 ) -> tuple[sympy.Expr, bool]:
     """Read a constraint such as `x1 + x2 + x3 <= 3`; return g with g <= 0, and False.
 
     `a <= b` gives g = a - b, `a >= b` gives g = b - a, and `a == b` gives a - b, which must be 0,
     and True.
-    Arguments and errors are those of `parse_expression`.
+    Arguments and errors are those of `parse_expression`; ``totals`` takes totals over fleets.
     """
-    return _Parser(text, symbols, where).constraint()
+    return _Parser(text, symbols, where, totals).constraint()
 
 
 def parse_number(text: str, *, where: str = "") -> float:
@@ -101,8 +127,15 @@ def check_name(name: str, *, where: str = "") -> None:
 class _Parser:
     """Recursive descent over the tokens of one text."""
 
-    def __init__(self, text: str, symbols: Mapping[str, sympy.Symbol], where: str) -> None:
+    def __init__(
+        self,
+        text: str,
+        symbols: Mapping[str, sympy.Symbol],
+        where: str,
+        totals: TotalReader | None = None,
+    ) -> None:
         self._source = Source(text=text, where=where)
+        self._totals = totals
         self._symbols = symbols
         self._tokens = tokenize(self._source)
         self._next = 0
@@ -189,6 +222,10 @@ class _Parser:
         return self._named(token)
 
     def _call(self, name: Token) -> sympy.Expr:
+        if name.text == "total" and self._totals is not None:
+            return self._total(name, self._totals)
+        if name.text == "sum" and self._whole_state():
+            return self._build(name, expressions.add, *self._bracketed(name, self._components))
         if name.text not in _FUNCTIONS:
             if name.text in self._symbols:
                 raise self._error(f"{name.text} is not a function: write * to multiply", name)
@@ -197,6 +234,28 @@ class _Parser:
         if name.text != "logsumexp" and len(arguments) != 1:
             raise self._error(f"{name.text} takes one argument, got {len(arguments)}", name)
         return self._build(name, _FUNCTIONS[name.text], *arguments)
+
+    def _total(self, name: Token, totals: TotalReader) -> sympy.Expr:
+        outside, self._symbols = self._symbols, totals.inside
+        read = self._components if self._whole_state() else self._arguments
+        terms = self._bracketed(name, read)
+        self._symbols = outside
+        return self._build(name, totals.add, terms)
+
+    def _whole_state(self) -> bool:
+        """Whether a vector's name stands alone before the closing bracket."""
+        after = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        return after.text == ")" and f"{self._token.text}[1]" in self._symbols
+
+    def _components(self) -> list[sympy.Expr]:
+        """All components of the state that is named."""
+        name = self._token.text
+        self._next += 1
+        found, c = [], 1
+        while (key := f"{name}[{c}]") in self._symbols:
+            found.append(self._symbols[key])
+            c += 1
+        return found
 
     def _arguments(self) -> list[sympy.Expr]:
         arguments = [self._sum()]
@@ -258,7 +317,10 @@ class _Parser:
             raise self._error(str(error), at) from None
 
     def _checked(self, tree: sympy.Expr) -> sympy.Expr:
-        return expressions.check_expression(tree, self._symbols.values(), self._source.where)
+        named = set(self._symbols.values())
+        if self._totals is not None:
+            named |= set(self._totals.symbols)
+        return expressions.check_expression(tree, named, self._source.where)
 
     @property
     def _token(self) -> Token:

@@ -1,0 +1,66 @@
+"""``sottovoce gateway``: host many agents over one connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sottovoce.cli.console import print_json
+from sottovoce.cli.options import Json
+
+if TYPE_CHECKING:
+    from sottovoce.network.agent import AgentResult
+    from sottovoce.network.household import Household
+
+
+def gateway(
+    folder: Annotated[
+        Path, typer.Argument(help="folder with problem.toml and its agents' files under agents/")
+    ],
+    agents: Annotated[str, typer.Option(help="its agents, a number or a range, e.g. 1-250")],
+    keys: Annotated[Path, typer.Option(help="the gateway's keys: ca.pem, cert.pem, key.pem")],
+    cloud: Annotated[str, typer.Option(help="the cloud's address, wss://host:port")],
+    state: Annotated[
+        Path | None,
+        typer.Option(help="file for its agents' states; FOLDER/agents/RANGE.state if not given"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="file for its agents' answers, readable by its owner only")
+    ] = None,
+    json: Json = False,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
+) -> None:
+    """Run many agents on one connection until their run is over; it reconnects by itself.
+
+    The folder needs nobody else's private files, and of a fleet's tables the lines of its own
+    agents. Killed and started again, it goes on from its saved states. --json prints how it ended,
+    never a state.
+
+    Example: sottovoce gateway FOLDER --agents 1-250 --keys k/agents/1-250 --cloud wss://h:8443
+    """
+    from sottovoce.cli.attend import attend, write_answer
+    from sottovoce.network import logs
+    from sottovoce.network.household import Household
+    from sottovoce.network.identity import parse_range
+
+    logs.configure(log_level)
+    numbers = parse_range(agents)
+    household = Household.of_folder(folder, numbers)
+    saved = folder / "agents" / f"{agents}.state" if state is None else state
+    result = attend(household, cloud=cloud, keys=keys, saved=saved)
+    if out is not None:
+        write_answer(out, _answers(household, result))
+    if json:
+        ended = {"agents": len(numbers), "rounds": result.rounds, "failed": result.failed}
+        print_json(ended | {"out": None if out is None else str(out)})
+
+
+def _answers(household: Household, result: AgentResult) -> dict[str, Any]:
+    """The answer of every agent by its number, and the prices that all of them saw."""
+    states, at = {}, 0
+    for agent, size in zip(household.agents, household.sizes, strict=True):
+        states[str(agent)] = result.x[at : at + size].tolist()
+        at += size
+    return {"rounds": result.rounds, "price": result.price.tolist(), "x": states}

@@ -1,0 +1,190 @@
+"""Tables of numbers beside a problem's TOML files: a header of names, then a line per agent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.errors import ProblemError
+from sottovoce.problem.agents import Array
+
+AGENT = "agent"
+"""The column of agents' numbers, from 1; without it a table has a line for every agent in order."""
+
+_PLACE = re.compile(r"at row (\d+), column (\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Table:
+    """Columns of numbers by name.
+
+    Attributes:
+        path: where it was read, for messages.
+        columns: one array per column, all of one length.
+        text: what the file says; None for Parquet, which is no text.
+    """
+
+    path: str
+    columns: Mapping[str, Array]
+    text: str | None
+
+    @property
+    def lines(self) -> int:
+        """How many lines it has below the header."""
+        return min((column.size for column in self.columns.values()), default=0)
+
+    def numbers(self, agents: range) -> NDArray[np.int64]:
+        """The numbers of the agents of its lines, which must be among ``agents``, each once.
+
+        Raises:
+            ProblemError: if they are not.
+        """
+        if AGENT not in self.columns:
+            if self.lines != len(agents):
+                raise ProblemError(
+                    f"{self.path} must have a line for each of {len(agents):,} agents, or a column "
+                    f"{AGENT!r} with their numbers, got {self.lines:,} lines"
+                )
+            return np.arange(agents.start, agents.stop)
+        found = self.columns[AGENT].astype(np.int64)
+        known = (found >= agents.start) & (found < agents.stop)
+        if not np.array_equal(found, self.columns[AGENT]) or not known.all():
+            raise ProblemError(
+                f"{self.path}: column {AGENT!r} must have whole numbers from {agents.start} to "
+                f"{agents.stop - 1}, got another number in line {int(np.argmin(known)) + 2}"
+            )
+        if np.unique(found).size < found.size:
+            raise ProblemError(f"{self.path}: column {AGENT!r} must name each agent once")
+        return found
+
+    def block(self, name: str, dim: int) -> Array | None:
+        """The column ``name``, or the columns ``name[1]`` to ``name[dim]``, as an array (lines, d).
+
+        Raises:
+            ProblemError: if some of them are missing.
+        """
+        wanted = [name] if dim == 1 and name in self.columns else _components(name, dim)
+        missing = [column for column in wanted if column not in self.columns]
+        if len(missing) == len(wanted):
+            return None
+        if missing:
+            raise ProblemError(f"{self.path} must have a column {missing[0]!r}, got none")
+        return np.stack([self.columns[column] for column in wanted], axis=1)
+
+    def parameters(self, reserved: tuple[str, ...]) -> dict[str, Array]:
+        """The other columns by name, those of a vector as one array (lines, p)."""
+        found: dict[str, Array] = {}
+        for column in self.columns:
+            name = column.partition("[")[0]
+            if name in (AGENT, *reserved) or name in found:
+                continue
+            alike = [c for c in self.columns if c == name or c.startswith(f"{name}[")]
+            if alike == [name]:
+                found[name] = self.columns[name]
+                continue
+            block = self.block(name, len(alike)) if name not in alike else None
+            if block is None:
+                raise ProblemError(
+                    f"{self.path}: columns of {name} must be {name!r}, or {name}[1] to "
+                    f"{name}[{len(alike)}], got {', '.join(alike):.60}"
+                )
+            found[name] = block
+        return found
+
+
+def read_table(path: Path) -> Table:
+    """Read a table from CSV, or from Parquet if pyarrow is installed.
+
+    Raises:
+        ProblemError: if it cannot be read, or has anything but finite numbers. No message quotes a
+            number, since tables may be private.
+    """
+    if path.suffix not in (".csv", ".parquet"):
+        raise ProblemError(f"a table must be called *.csv or *.parquet, got {path.name}")
+    if not path.is_file():
+        raise ProblemError(f"{path} must exist, got no such file: copy it beside the TOML file")
+    try:
+        read = _read_parquet if path.suffix == ".parquet" else _read_csv
+        names, columns, text = read(path)
+    except OSError as error:
+        raise ProblemError(f"{path} must be readable, got {error.strerror or 'no table'}") from None
+    if len(set(names)) < len(names) or not all(names):
+        raise ProblemError(f"{path}: names of columns must differ and not be empty")
+    for name, column in zip(names, columns, strict=True):
+        if not np.isfinite(column).all():
+            line = int(np.argmin(np.isfinite(column))) + 2
+            raise ProblemError(f"{path}, line {line}: column {name!r} must be finite")
+    return Table(path=str(path), columns=dict(zip(names, columns, strict=True)), text=text)
+
+
+def write_table(columns: Mapping[str, Any]) -> str:
+    """Return columns as CSV that reads back to the same bits; whole numbers without a point."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    lists = [np.asarray(column).tolist() for column in columns.values()]
+    writer.writerows(zip(*lists, strict=True))
+    return out.getvalue()
+
+
+def columns_of(name: str, block: Array) -> dict[str, Array]:
+    """Return an array (lines,) or (lines, d) as columns ``name``, or ``name[1]`` and on."""
+    if block.ndim == 1:
+        return {name: block}
+    return {label: block[:, c] for c, label in enumerate(_components(name, block.shape[1]))}
+
+
+def _components(name: str, dim: int) -> list[str]:
+    return [f"{name}[{c + 1}]" for c in range(dim)]
+
+
+def _read_csv(path: Path) -> tuple[list[str], list[Array], str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ProblemError(f"{path} must be UTF-8 text, got other bytes") from None
+    header, _, body = text.partition("\n")
+    names = [name.strip() for name in next(csv.reader([header.strip("\r")]), [])]
+    if not names:
+        raise ProblemError(f"{path} must begin with a line of column names, got none")
+    if not body.strip():
+        return names, [np.zeros(0) for _ in names], text
+    try:
+        rows = np.loadtxt(io.StringIO(body), delimiter=",", ndmin=2, comments=None)
+    except ValueError as error:
+        place = _PLACE.search(str(error))
+        where = "" if place is None else f" (line {int(place[1]) + 2}, column {int(place[2])})"
+        raise ProblemError(
+            f"{path} must have {len(names)} numbers in every line, got something else{where}"
+        ) from None
+    if rows.shape[1] != len(names):
+        raise ProblemError(
+            f"{path} must have {len(names)} numbers in every line, as its header has names, got "
+            f"{rows.shape[1]}"
+        )
+    return names, list(np.ascontiguousarray(rows.T)), text
+
+
+def _read_parquet(path: Path) -> tuple[list[str], list[Array], None]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise ProblemError(
+            f"{path} needs pyarrow to be read, got none: install sottovoce[parquet], or write the "
+            "table as CSV"
+        ) from None
+    try:
+        table = parquet.read_table(path)
+        columns = [table.column(name).to_numpy().astype(np.float64) for name in table.column_names]
+    except (pyarrow.ArrowException, TypeError, ValueError):
+        raise ProblemError(f"{path} must be a Parquet file of numbers, got another") from None
+    return list(table.column_names), columns, None
