@@ -279,8 +279,8 @@ SENT = (
     Mutant(
         name="contributions not rounded to the grid",
         file="network/agent_round.py",
-        old="steps = np.rint(values[self._term] * self._weight / self._grid[self._row])",
-        new="steps = values[self._term] * self._weight / self._grid[self._row]",
+        old="total[row] += round(steps) if isfinite(steps) else steps",
+        new="total[row] += steps",
         killed_by="tests/network/test_local_round.py::"
         "test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range",
     ),

@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, final
@@ -225,18 +226,19 @@ class Agent:
         saved: Saved,
     ) -> bool:
         """Do what the machine asks for; False once the connection has served its purpose."""
-        for action in actions:
+        queue = deque(actions)
+        while queue:
+            action = queue.popleft()
             match action:
                 case Join():
                     values = self._join(action)
                     note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
-                    after = machine.joined(values)
-                    return await self._perform(after, socket, machine, saved)
+                    queue.extend(machine.joined(values))
                 case Think():
                     stepped = self._take_round(action)
-                    await self._drive(action.k, stepped.answer)
-                    after = machine.stepped(stepped.x, stepped.answer, stepped.values)
-                    return await self._perform(after, socket, machine, saved)
+                    if self._on_state is not None:
+                        await self._drive(self._on_state, action.k, stepped.answer)
+                    queue.extend(machine.stepped(stepped.x, stepped.answer, stepped.values))
                 case Save():
                     saved.write(action.memory)
                 case Send():
@@ -261,11 +263,9 @@ class Agent:
             self._failed += stepped.failed.size
         return stepped
 
-    async def _drive(self, k: int, answer: Array) -> None:
-        if self._on_state is None:
-            return
+    async def _drive(self, on_state: OnState, k: int, answer: Array) -> None:
         try:
-            pending = self._on_state(k, answer)
+            pending = on_state(k, answer)
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:

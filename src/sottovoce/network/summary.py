@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.database import (
     Row,
+    Run,
     Status,
     connect_to_read,
     read_parties,
@@ -59,21 +61,13 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
     Raises:
         StoreError: it is not a store, or damaged.
     """
-    file = Path(path)
-    database = connect_to_read(file)
-    try:
-        database.execute("BEGIN")  # one moment of the run, however it goes on
-        run = read_run(database, file)
-        config = read_config(run.config) if run.config else None
-        held, rounds, price = 0, 0, np.zeros(0)
+    held, rounds, price = 0, 0, np.zeros(0)
+    with _opened(path) as (database, file, run):
+        config = _config(run)
         for row, answer in _answers(config, read_rounds(database, file)):
             held += len(row.held) // 8
             rounds, price = row.k, answer
         incidents = read_refusals(database, file, run)
-    except sqlite3.Error as error:
-        raise trouble(file, error) from None
-    finally:
-        database.close()
     return Summary(
         config=config,
         status=run.status,
@@ -88,14 +82,9 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
 
 def answers(path: str | os.PathLike[str]) -> Floats:
     """Return the prices to report after each round of a store, one row per round."""
-    file = Path(path)
-    database = connect_to_read(file)
-    try:
-        run = read_run(database, file)
-        config = read_config(run.config) if run.config else None
-        return np.array([answer for _, answer in _answers(config, read_rounds(database, file))])
-    finally:
-        database.close()
+    with _opened(path) as (database, file, run):
+        rows = read_rounds(database, file)
+        return np.array([answer for _, answer in _answers(_config(run), rows)])
 
 
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
@@ -123,23 +112,33 @@ def transcript(path: str | os.PathLike[str]) -> Transcript:
     Raises:
         StoreError: it is not a store, or damaged.
     """
+    with _opened(path) as (database, file, run):
+        rows = list(read_rounds(database, file))
+        agents = read_parties(database, file)
+    kept = tuple(read_said(row, agents, file) for row in rows if row.said is not None)
+    return Transcript(
+        config=_config(run),
+        said=kept if rows and len(kept) == len(rows) else None,
+        multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),
+    )
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[sqlite3.Connection, Path, Run]]:
+    """One moment of a store's run, however it goes on meanwhile."""
     file = Path(path)
     database = connect_to_read(file)
     try:
         database.execute("BEGIN")
-        run = read_run(database, file)
-        rows = list(read_rounds(database, file))
-        agents = read_parties(database, file)
+        yield database, file, read_run(database, file)
     except sqlite3.Error as error:
         raise trouble(file, error) from None
     finally:
         database.close()
-    kept = tuple(read_said(row, agents, file) for row in rows if row.said is not None)
-    return Transcript(
-        config=read_config(run.config) if run.config else None,
-        said=kept if rows and len(kept) == len(rows) else None,
-        multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),
-    )
+
+
+def _config(run: Run) -> RunConfig | None:
+    return read_config(run.config) if run.config else None
 
 
 def _answers(config: RunConfig | None, rows: Iterable[Row]) -> Iterator[tuple[Row, Floats]]:

@@ -369,8 +369,8 @@ def _whole(multiples: Integers, outputs: int) -> Integers:
 
 
 def _require_reach(steps: NDArray[Any]) -> None:
-    beyond = (steps > REACH) | (steps < -REACH)  # abs of the least int64 is itself
-    if np.any(beyond):
+    if not steps.min() >= -REACH or not steps.max() <= REACH:  # abs of the least int64 is itself
+        beyond = (steps > REACH) | (steps < -REACH)
         raise PrivacyError(
             f"values must lie within 2^25 sigma of zero, output {int(np.argmax(beyond)) + 1} does "
             "not (its value is withheld): scale the output or plan with a larger sigma"
