@@ -26,7 +26,7 @@ test: check  ## format, lint, types, documentation and the whole test suite
 
 test-slow: $(STAMP)  ## checks that take longer than the suite may, and properties on new random examples
 	$(BIN)/python -m pytest -m slow
-	$(BIN)/python -m pytest -n 2 -m "hypothesis and not slow" --hypothesis-profile=search
+	$(BIN)/python -m pytest -n 2 -m "hypothesis and not slow" --hypothesis-profile=default
 
 check: $(STAMP)  ## formatting, lint, types, documentation
 	$(BIN)/ruff format --check .
