@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import logging
 import os
@@ -18,11 +19,12 @@ from aiohttp import WSMsgType
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError
-from sottovoce.network.config import algorithm_of, read_config
+from sottovoce.network.certified_keys import HelperKnown, knows_helper
+from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.errors import RefusedError
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.household import Household
-from sottovoce.network.identity import require_current
+from sottovoce.network.identity import is_cloud, require_current
 from sottovoce.network.local_round import LocalRound, Stepped
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.agent import (
@@ -49,6 +51,7 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.messages import Code, Welcome
 from sottovoce.network.saved import Saved
 from sottovoce.network.tls import client_context
+from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
 FIRST_PAUSE: Final = 0.1
@@ -121,6 +124,7 @@ class Agent:
         self._on_state = on_state
         self._allow_simulated = allow_simulated
         self._longest_pause = longest_pause
+        self._helper: HelperKnown | None = None
         self._failures = 0
         self._failed = 0
         self._round: LocalRound | None = None
@@ -136,10 +140,14 @@ class Agent:
             ExpiredError: its certificate has ended.
         """
         context = client_context(self._keys)
+        if knows_helper(self._keys):
+            self._helper = HelperKnown(self._keys, self._household.agents)
+        note("trust", words=WORDS["one" if self._helper is None else "split"])
         start = pack(self._household.start)
         sums = self._household.cloud.sums.count
         saved = Saved(self._path, Memory(x=start, answer=start), sums=sums)
-        machine = AgentMachine(self._household.agents, saved.memory, self._objection)
+        veil = None if self._helper is None else self._helper.veil
+        machine = AgentMachine(self._household.agents, saved.memory, self._objection, veil)
         pause = FIRST_PAUSE
         try:
             connector = aiohttp.TCPConnector(ssl=context, limit=1)
@@ -185,6 +193,11 @@ class Agent:
             self._unreachable(type(error).__name__)
             return
         self._failures = 0
+        if self._helper is not None and not is_cloud(socket.get_extra_info("peercert")):
+            await socket.close()
+            raise RefusedError(
+                Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
+            )
         try:
             await self._talk(socket, machine, saved)
         except (aiohttp.ClientError, OSError) as error:
@@ -287,10 +300,24 @@ class Agent:
             return "the cloud runs another problem than this agent's problem.toml"
         if config.noise != "secure" and not self._allow_simulated:
             return "the cloud's noise is simulated, so nothing would be private"
+        wrong = self._split_objection(config, welcome)
+        if wrong is not None:
+            return wrong
         states = isinstance(algorithm, GradientSteps)
         expected = (config.rounds, states, cloud.rows if states else cloud.sums.count)
         if (welcome.rounds, welcome.states, welcome.prices) != expected:
             return "the cloud contradicts the configuration of its run"
+        return None
+
+    def _split_objection(self, config: RunConfig, welcome: Welcome) -> str | None:
+        """What is wrong with who adds the noise: an agent goes by its own keys in that."""
+        split = config.promise.get("trust", "one") == "split"
+        if self._helper is None:
+            return "the run has a helper, and these keys know none" if split else None
+        if not split or welcome.states:
+            return "these keys ask for a helper, and the run has none: the cloud would see all"
+        if not self._helper.pledged(hashlib.sha256(welcome.config.encode()).digest(), welcome):
+            return "the helper has not signed what the cloud asks for"
         return None
 
     def _frame_limit(self) -> int:

@@ -8,8 +8,20 @@
     KEYS/agents/3/                what device 3 gets: ca.pem, cert.pem, key.pem
     KEYS/operator/                likewise, for whoever may read /metrics and /status
 
+For a split cloud nobody but the authority has all of it, and every folder goes to another party:
+
+    KEYS/ca.pem, ca.key, issued.txt   the authority, which must be neither cloud nor helper
+    KEYS/cloud/                   what the cloud gets: the above, and cert.pem, key.pem to ask the
+                                  helper with
+    KEYS/helper/                  what the helper gets: server.pem, server.key, mask.key, round.key,
+                                  revoked.txt, and agents/3.pem, the agents' certificates
+    KEYS/agents/3/                besides: mask.key and helper.pem, the helper's certificate. An
+                                  agent that has one takes part in runs with this helper only
+
 A certificate says whom it speaks for in a URI: ``sottovoce:agent:3``, for a gateway
-``sottovoce:agent:1-250``, and ``sottovoce:operator``.
+``sottovoce:agent:1-250``, ``sottovoce:operator``, of a split cloud ``sottovoce:cloud`` and
+``sottovoce:helper``; and in ``sottovoce:mask:`` and 64 hexadecimal digits the X25519 key of an
+agent or of the helper, from which masks follow.
 """
 
 from __future__ import annotations
@@ -20,24 +32,33 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from sottovoce.network.authority import (
+    Authority,
+    Key,
+    new_key,
+    own_folder,
+    private_text,
+    write_file,
+)
 from sottovoce.network.defaults import DAYS
 from sottovoce.network.errors import DiskError, ExpiredError, IdentityError
 
-AUTHORITY_DAYS: Final = 3650
-
-_URI = re.compile(r"sottovoce:agent:([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
-_OPERATOR: Final = "sottovoce:operator"
-_Key: TypeAlias = ec.EllipticCurvePrivateKey
+AGENT_URI: Final = re.compile(r"sottovoce:agent:([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
+OPERATOR: Final = "sottovoce:operator"
+CLOUD: Final = "sottovoce:cloud"
+HELPER: Final = "sottovoce:helper"
+MASK: Final = "sottovoce:mask:"
 
 
 @final
@@ -48,6 +69,7 @@ class Identity:
     Attributes:
         agents: the ranges of agents it speaks for, from 1.
         operator: whether it has the operator's role.
+        cloud: whether it has the role of a split cloud's half that talks to agents.
         serial: its serial number in lower-case hexadecimal.
         expires: when it ends, seconds since 1970.
     """
@@ -56,6 +78,7 @@ class Identity:
     operator: bool
     serial: str
     expires: float
+    cloud: bool = False
 
     def __contains__(self, agent: object) -> bool:
         return any(agent in part for part in self.agents)
@@ -67,6 +90,7 @@ def create(
     agents: int,
     hosts: Sequence[str] = (),
     gateways: Sequence[range] = (),
+    helper: Sequence[str] | None = None,
     days: int = DAYS,
 ) -> None:
     """Make an authority and certificates for the cloud, its operator and every agent.
@@ -76,34 +100,27 @@ def create(
         agents: the number of agents; each gets a certificate unless a gateway speaks for it.
         hosts: names and addresses of the cloud besides localhost, 127.0.0.1 and ::1.
         gateways: ranges of agents that share a connection and a certificate.
+        helper: for a split cloud, names and addresses of the helper, likewise; None for one cloud.
         days: how long certificates last; the authority lasts ten years.
 
     Raises:
         IdentityError: the folder already holds an authority.
     """
     root = Path(folder)
-    if (root / "ca.pem").exists():
-        raise IdentityError(f"{root} already holds an authority: choose a new folder, or use issue")
-    _folder(root)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sottovoce private authority")])
-    builder = _builder(name, name, key.public_key(), days=AUTHORITY_DAYS)
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(authority=True), critical=True)
-    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    certificate = builder.add_extension(own, critical=False).sign(key, hashes.SHA256())
-    _write(root / "ca.key", _private(key))
-    _write(root / "ca.pem", certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)
-    _write(root / "round.key", secrets.token_bytes(32))
-    _write(root / "revoked.txt", b"# serial numbers, one per line\n", mode=0o644)
-    _issue_server(root, certificate, key, hosts, days)
-    _issue_client(root, root / "operator", certificate, key, [_OPERATOR], days)
+    authority = Authority.make(root)
+    if helper is not None:
+        own_folder(root / "cloud")
+        authority.give(root / "cloud")
+        _issue_helper(authority, helper, days)
+    _begin(_cloud_folder(root))
+    _issue_cloud(authority, hosts, days)
+    _issue_client(authority, root / "operator", [OPERATOR], days)
     hosted = {a for part in gateways for a in part}
     for part in gateways:
-        _issue_agents(root, certificate, key, part, days)
+        _issue_agents(authority, part, days)
     for agent in range(1, agents + 1):
         if agent not in hosted:
-            _issue_agents(root, certificate, key, range(agent, agent + 1), days)
+            _issue_agents(authority, range(agent, agent + 1), days)
 
 
 def issue(
@@ -112,35 +129,37 @@ def issue(
     agents: range | None = None,
     hosts: Sequence[str] | None = None,
     operator: bool = False,
+    helper: Sequence[str] | None = None,
     days: int = DAYS,
 ) -> None:
     """Issue certificates anew: for a range of agents, the cloud under ``hosts``, the operator.
 
     An older certificate of the same role stays good until it ends or is revoked; ``issued.txt``
-    keeps its serial number.
+    keeps its serial number. The helper keeps its keys, which agents know.
 
     Raises:
         IdentityError: nobody is named, or there is no authority.
     """
-    if agents is None and hosts is None and not operator:
+    if agents is None and hosts is None and helper is None and not operator:
         raise IdentityError(
-            "issue must be told for whom: agents (--agents), the cloud (--host) or the operator "
-            "(--operator)"
+            "issue must be told for whom: agents (--agents), the cloud (--host), the operator "
+            "(--operator) or the helper (--helper-host)"
         )
     root = Path(folder)
-    try:
-        certificate = x509.load_pem_x509_certificate((root / "ca.pem").read_bytes())
-        key = serialization.load_pem_private_key((root / "ca.key").read_bytes(), password=None)
-    except (OSError, ValueError):
-        raise IdentityError(f"{root} must hold ca.pem and ca.key of an authority") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise IdentityError(f"{root / 'ca.key'} must be an elliptic-curve key")
+    authority = Authority.open(root)
+    if helper is not None:
+        if not _split(root):
+            raise IdentityError(
+                f"{root} must be of a split cloud for a helper, got keys for one cloud: make new "
+                "ones with identity init --helper"
+            )
+        _issue_helper(authority, helper, days)
     if agents is not None:
-        _issue_agents(root, certificate, key, agents, days)
+        _issue_agents(authority, agents, days)
     if hosts is not None:
-        _issue_server(root, certificate, key, hosts, days)
+        _issue_cloud(authority, hosts, days)
     if operator:
-        _issue_client(root, root / "operator", certificate, key, [_OPERATOR], days)
+        _issue_client(authority, root / "operator", [OPERATOR], days)
 
 
 def revoke(folder: str | os.PathLike[str], certificate: str | os.PathLike[str]) -> str:
@@ -182,7 +201,7 @@ def issued(folder: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _revoke(folder: Path, serial: str) -> str:
-    path = folder / "revoked.txt"
+    path = _cloud_folder(folder) / "revoked.txt"
     try:
         with path.open("r+", encoding="ascii") as file:
             text = file.read()
@@ -236,156 +255,159 @@ def identity_of(peer: dict[str, Any] | None) -> Identity | None:
     if not peer:
         return None
     uris = [value for kind, value in peer.get("subjectAltName", ()) if kind == "URI"]
-    matches = [match for uri in uris if (match := _URI.match(uri))]
+    matches = [match for uri in uris if (match := AGENT_URI.match(uri))]
     ranges = tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches)
-    operator = _OPERATOR in uris
-    if not ranges and not operator:
+    operator, cloud = OPERATOR in uris, CLOUD in uris
+    if not (ranges or operator or cloud):
         return None
     expires = dt.datetime.strptime(peer["notAfter"], "%b %d %H:%M:%S %Y %Z")
     return Identity(
         agents=ranges,
         operator=operator,
+        cloud=cloud,
         serial=str(peer["serialNumber"]).lower().lstrip("0"),
         expires=expires.replace(tzinfo=dt.UTC).timestamp(),
     )
 
 
+def is_cloud(peer: dict[str, Any] | None) -> bool:
+    """Whether a verified peer has the role of a split cloud: a helper must not pass for it."""
+    names = () if not peer else peer.get("subjectAltName", ())
+    return ("URI", CLOUD) in names
+
+
 def parse_range(text: str) -> range:
     """Read ``3`` or ``1-250``."""
-    match = _URI.match(f"sottovoce:agent:{text}")
+    match = AGENT_URI.match(f"sottovoce:agent:{text}")
     if match is None or int(match[2] or match[1]) < int(match[1]):
         raise IdentityError(f"agents must be a number or a range such as 1-250, got {text!r}")
     return range(int(match[1]), int(match[2] or match[1]) + 1)
 
 
-def _issue_server(
-    root: Path, authority: x509.Certificate, key: _Key, hosts: Iterable[str], days: int
-) -> None:
+def _split(root: Path) -> bool:
+    return (root / "helper").is_dir()
+
+
+def _cloud_folder(root: Path) -> Path:
+    """Where the cloud's files are: of a split cloud they leave the authority's folder."""
+    return root / "cloud" if _split(root) else root
+
+
+def _begin(folder: Path) -> None:
+    """Make what signs receipts, and an empty list of revocations."""
+    write_file(folder / "round.key", secrets.token_bytes(32))
+    write_file(folder / "revoked.txt", b"# serial numbers, one per line\n", mode=0o644)
+
+
+def _issue_cloud(authority: Authority, hosts: Sequence[str], days: int) -> None:
+    root = authority.root
+    folder, split = _cloud_folder(root), _split(root)
+    names = _names(hosts, [CLOUD] if split else [])
+    _issue_server(authority, folder, "sottovoce cloud", names, days)
+    if split:
+        _issue_client(authority, folder, [CLOUD], days)
+
+
+def _issue_helper(authority: Authority, hosts: Sequence[str], days: int) -> None:
+    folder = authority.root / "helper"
+    known = (folder / "mask.key").exists()
+    own_folder(folder)
+    if not known:
+        _begin(folder)
+        own_folder(folder / "agents")
+        authority.give(folder)
+        write_file(folder / "mask.key", private_text(X25519PrivateKey.generate()))
+    names = _names(hosts, [HELPER, MASK + public_key(mask_key(folder)).hex()])
+    key = tls_key(folder / "server.key") if known else None
+    _issue_server(authority, folder, "sottovoce helper", names, days, key)
+
+
+def _issue_agents(authority: Authority, agents: range, days: int) -> None:
+    root = authority.root
+    text = str(agents[0]) if len(agents) == 1 else f"{agents[0]}-{agents[-1]}"
+    folder, uris = root / "agents" / text, [f"sottovoce:agent:{text}"]
+    if not _split(root):
+        _issue_client(authority, folder, uris, days)
+        return
+    masks = X25519PrivateKey.generate()
+    _issue_client(authority, folder, [*uris, MASK + public_key(masks).hex()], days)
+    write_file(folder / "mask.key", private_text(masks))
+    server = (root / "helper" / "server.pem").read_bytes()
+    write_file(folder / "helper.pem", server, mode=0o644)
+    certificate = (folder / "cert.pem").read_bytes()
+    write_file(root / "helper" / "agents" / f"{text}.pem", certificate, mode=0o644)
+
+
+def public_key(key: X25519PrivateKey) -> bytes:
+    """Return the 32 bytes of a public key for masks."""
+    return key.public_key().public_bytes_raw()
+
+
+def mask_key(folder: Path) -> X25519PrivateKey:
+    """Return the private key for masks in a folder of keys.
+
+    Raises:
+        IdentityError: it is missing, others can read it, or it is something else.
+    """
+    path = folder / "mask.key"
+    try:
+        if path.stat().st_mode & 0o077 and os.name == "posix":
+            raise IdentityError(f"{path} must be readable by its owner only: chmod 600 {path}")
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, X25519PrivateKey):
+        raise IdentityError(f"{path} must be an X25519 key, as identity init --helper wrote it")
+    return key
+
+
+def tls_key(path: Path) -> Key:
+    """Return the private key of a TLS certificate.
+
+    Raises:
+        IdentityError: it is missing or something else.
+    """
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise IdentityError(f"{path} must be an elliptic-curve key, as identity wrote it")
+    return key
+
+
+def _names(hosts: Sequence[str], uris: Sequence[str]) -> list[x509.GeneralName]:
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts]):
         try:
             names.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
             names.append(x509.DNSName(host))
-    own = ec.generate_private_key(ec.SECP256R1())
-    purpose = ExtendedKeyUsageOID.SERVER_AUTH
-    certificate = _sign(authority, key, own, "sottovoce cloud", names, purpose, days)
-    _write(root / "server.key", _private(own))
-    _write(root / "server.pem", _listed(root, certificate), mode=0o644)
+    return names + [x509.UniformResourceIdentifier(uri) for uri in uris]
 
 
-def _issue_agents(
-    root: Path, authority: x509.Certificate, key: _Key, agents: range, days: int
-) -> None:
-    text = str(agents[0]) if len(agents) == 1 else f"{agents[0]}-{agents[-1]}"
-    uri = f"sottovoce:agent:{text}"
-    _issue_client(root, root / "agents" / text, authority, key, [uri], days)
-
-
-def _issue_client(
-    root: Path,
+def _issue_server(
+    authority: Authority,
     folder: Path,
-    authority: x509.Certificate,
-    key: _Key,
-    uris: Sequence[str],
+    name: str,
+    names: Sequence[x509.GeneralName],
     days: int,
+    key: Key | None = None,
 ) -> None:
+    own = new_key() if key is None else key
+    certificate = authority.sign(own, name, names, ExtendedKeyUsageOID.SERVER_AUTH, days)
+    write_file(folder / "server.key", private_text(own))
+    write_file(folder / "server.pem", certificate, mode=0o644)
+
+
+def _issue_client(authority: Authority, folder: Path, uris: Sequence[str], days: int) -> None:
+    root = authority.root
     for made in (*(p for p in reversed(folder.parents) if root in p.parents), folder):
-        _folder(made)
-    own = ec.generate_private_key(ec.SECP256R1())
+        own_folder(made)
+    own = new_key()
     names = [x509.UniformResourceIdentifier(uri) for uri in uris]
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH
-    certificate = _sign(authority, key, own, uris[0], names, purpose, days)
-    _write(folder / "key.pem", _private(own))
-    _write(folder / "cert.pem", _listed(root, certificate), mode=0o644)
-    _write(folder / "ca.pem", (root / "ca.pem").read_bytes(), mode=0o644)
-
-
-def _sign(
-    authority: x509.Certificate,
-    key: _Key,
-    own: _Key,
-    common_name: str,
-    names: Sequence[x509.GeneralName],
-    purpose: x509.ObjectIdentifier,
-    days: int,
-) -> x509.Certificate:
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
-    own_id = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
-    builder = _builder(subject, authority.subject, own.public_key(), days=days)
-    for extension, critical in (
-        (x509.BasicConstraints(ca=False, path_length=None), True),
-        (_usage(authority=False), True),
-        (x509.ExtendedKeyUsage([purpose]), False),
-        (x509.SubjectAlternativeName(names), False),
-        (own_id, False),
-        (issuer_id, False),
-    ):
-        builder = builder.add_extension(extension, critical=critical)
-    return builder.sign(key, hashes.SHA256())
-
-
-def _listed(root: Path, certificate: x509.Certificate) -> bytes:
-    """Put a certificate on the list of those issued, and return it as text for its file.
-
-    On the list before it is in any file: one that leaks can be revoked when its file is gone.
-    """
-    name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-    until = certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
-    file = os.open(root / "issued.txt", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-    with os.fdopen(file, "a", encoding="utf-8") as stream:
-        stream.write(f"{certificate.serial_number:x} {name!s} until {until}\n")
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int
-) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        # Devices with a clock some minutes behind must not refuse a new certificate.
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=days))
-    )
-
-
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _folder(path: Path) -> None:
-    """Make a folder for its owner alone, whatever the umask and whoever made it before."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path.chmod(0o700)
-
-
-def _private(key: _Key) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
-    path.unlink(missing_ok=True)
-    file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(file, "wb") as stream:
-        path.chmod(mode)  # whatever the umask
-        stream.write(data)
+    certificate = authority.sign(own, uris[0], names, purpose, days)
+    write_file(folder / "key.pem", private_text(own))
+    write_file(folder / "cert.pem", certificate, mode=0o644)
+    authority.give(folder)

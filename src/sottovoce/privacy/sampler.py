@@ -61,6 +61,9 @@ DISCRETISATION: Final = 1.0 + 2.0**-46
 REACH: Final = 2.0**51
 """Grid steps from zero beyond which a value is refused."""
 
+FARTHEST: Final = 2**52
+"""Grid steps from zero of what is released at most: products with the grid are rounded once."""
+
 BATCH: Final = 1024
 """Least number of draws asked of OpenDP at once: a call costs as much as some hundred draws."""
 
@@ -233,6 +236,23 @@ class SecureSampler(Sampler):
         steps = _whole(multiples, self._sigma.size)
         _require_reach(steps)
         return self._released(steps, noise)
+
+    def blind(self, residues: Integers) -> Integers:
+        """Return whole numbers modulo 2^64 with noise: a helper's sum of masks.
+
+        The noise keeps the promise by itself: whoever takes the masks off finds noisy sums.
+        """
+        noise = self._own_pool().take(self._sigma.size)
+        return _whole(residues, self._sigma.size) + noise  # wraps around
+
+    def release_residues(self, residues: Integers) -> Released:
+        """Return sums that were masked, modulo 2^64, with noise of our own, on the grid.
+
+        Nothing is refused and nothing checked before the noise is in: whether a sum is in its range
+        is asked of what is released. What is further than 2^52 from 0 is moved there.
+        """
+        noisy = np.clip(self.blind(residues), -FARTHEST, FARTHEST)
+        return Released(values=noisy * self.grid, multiples=noisy, grid=self.grid)
 
     def _released(self, steps: Integers, noise: Integers) -> Released:
         multiples = steps + noise

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from enum import IntEnum, auto
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 import numpy as np
 from msgspec import Struct
@@ -38,6 +38,7 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.messages import (
     LASTING,
     RECEIPT,
+    SESSION,
     VERSION,
     Code,
     Contribution,
@@ -46,6 +47,7 @@ from sottovoce.network.protocol.messages import (
     FromAgent,
     FromCloud,
     Hello,
+    Masked,
     Round,
     State,
     Welcome,
@@ -73,8 +75,9 @@ class Memory(Struct, frozen=True, kw_only=True):
         receipt: that round's receipt.
         x: x(k+1), as little-endian float64 bytes.
         answer: the answer so far, likewise: averaged states, or the last.
-        sent: what goes to the cloud for round k+1, contributions or states as they travel; empty
-            before the first welcome. Said twice, it is the same bytes.
+        sent: what goes to the cloud for round k+1, contributions or states as they travel, masked
+            ones after their session; empty before the first welcome. Said twice, it is the same
+            bytes.
     """
 
     config: bytes = b""
@@ -138,6 +141,19 @@ class Hangup(Struct, frozen=True, kw_only=True):
     code: str
 
 
+class Cover(Protocol):
+    """Hides contributions from the cloud, where a helper must exist.
+
+    Attributes:
+        key: by which the helper knows the agent.
+    """
+
+    key: bytes
+
+    def cover(self, config: bytes, k: int, values: Integers) -> bytes:
+        """Return a session and the masked contributions of round k, as they travel."""
+
+
 Action: TypeAlias = Send | Join | Think | Save | Finish | Stop | Hangup
 
 
@@ -149,6 +165,7 @@ class AgentMachine:
         agents: the agents' numbers, from 1, increasing.
         memory: where it left off, or its start.
         check: looks at a welcome and returns what is wrong with the run, if anything.
+        veil: masks what is contributed; None where the cloud is trusted with it.
     """
 
     def __init__(
@@ -156,11 +173,13 @@ class AgentMachine:
         agents: tuple[int, ...],
         memory: Memory,
         check: Callable[[Welcome], str | None],
+        veil: Cover | None = None,
     ) -> None:
         self.agents = agents
         self.memory = memory
         self.phase = Phase.OFFLINE
         self._check = check
+        self._veil = veil
         self._welcome: Welcome | None = None
         self._prices = self._entries = finite(0)
         self._thinking: Round | None = None
@@ -175,6 +194,7 @@ class AgentMachine:
             config=memory.config,
             round=memory.round,
             receipt=memory.receipt,
+            mask=b"" if self._veil is None else self._veil.key,
         )
         return [Send(message=hello)]
 
@@ -204,7 +224,8 @@ class AgentMachine:
             return []
         self.phase = Phase.WAITING
         memory = self.memory
-        self.memory = replace(memory, sent=memory.sent or self._sent(memory.x, values))
+        sent = memory.sent or self._sent(memory.round + 1, memory.x, values)
+        self.memory = replace(memory, sent=sent)
         actions: list[Action] = [Save(memory=self.memory)]
         return actions + (self._say() if welcome.round == memory.round + 1 else [])
 
@@ -221,7 +242,7 @@ class AgentMachine:
             receipt=message.receipt,
             x=state,
             answer=pack(answer),
-            sent=self._sent(state, values),
+            sent=self._sent(message.round + 1, state, values),
         )
         return [Save(memory=self.memory), *self._say()]
 
@@ -274,8 +295,13 @@ class AgentMachine:
             return []
         return [Hangup(code=error.code)]
 
-    def _sent(self, state: bytes, values: Integers | None) -> bytes:
+    def _sent(self, k: int, state: bytes, values: Integers | None) -> bytes:
+        """What goes out for round k; behind a mask it is made once, and repeated if need be."""
         assert self._welcome is not None  # noqa: S101  joined() and stepped() follow a welcome
+        if self._veil is not None:
+            if values is None or k > self._welcome.rounds:
+                return b""  # a state is never sent by an agent that masks
+            return self._veil.cover(self.memory.config, k, values)
         if self._welcome.states or values is None:
             return state
         return pack_whole(values)
@@ -286,6 +312,8 @@ class AgentMachine:
         k, sent = self.memory.round + 1, self.memory.sent
         if k > self._welcome.rounds:
             return []
+        if self._veil is not None:
+            return [Send(message=Masked(round=k, session=sent[:SESSION], values=sent[SESSION:]))]
         if self._welcome.states:
             return [Send(message=State(round=k, x=sent))]
         return [Send(message=Contribution(round=k, values=sent))]

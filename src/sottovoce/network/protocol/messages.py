@@ -18,6 +18,11 @@ VERSION: Final = 3
 
 DIGEST: Final = 32
 RECEIPT: Final = 2 * DIGEST
+SESSION: Final = 16
+"""Bytes that name a session of masks."""
+
+KEY: Final = 32
+"""Bytes of a public key for masks."""
 
 Count: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Number: TypeAlias = Annotated[int, Meta(ge=1, lt=2**53)]
@@ -72,7 +77,7 @@ class Message(msgspec.Struct, tag_field="type", frozen=True, forbid_unknown_fiel
     """A map with a ``type`` and the fields of that type: all of them and no others."""
 
 
-class Hello(Message, tag="hello", frozen=True, kw_only=True):
+class Hello(Message, tag="hello", frozen=True, kw_only=True, omit_defaults=True):
     """An agent, or a gateway for several, introduces itself and shows how far it got.
 
     Attributes:
@@ -81,6 +86,7 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True):
         config: SHA-256 of the run's configuration, or empty before the first welcome.
         round: the last round it has seen, 0 for none.
         receipt: that round's receipt, empty for none.
+        mask: its key for masks, where it knows a helper; else left out.
     """
 
     version: Count
@@ -88,6 +94,7 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True):
     config: Hash
     round: Count
     receipt: Receipt
+    mask: Annotated[bytes, Meta(max_length=KEY)] = b""
 
 
 class Contribution(Message, tag="contribution", frozen=True, kw_only=True):
@@ -103,6 +110,20 @@ class Contribution(Message, tag="contribution", frozen=True, kw_only=True):
     values: bytes
 
 
+class Masked(Message, tag="masked", frozen=True, kw_only=True):
+    """The same behind a mask, where the run has a helper: the cloud cannot read it.
+
+    Attributes:
+        round: k.
+        session: names the masks.
+        values: one number per sum as in a contribution, plus the mask's, modulo 2^64.
+    """
+
+    round: Number
+    session: Annotated[bytes, Meta(min_length=SESSION, max_length=SESSION)]
+    values: bytes
+
+
 class State(Message, tag="state", frozen=True, kw_only=True):
     """``x_i(k)`` of all agents on the connection, in the order of their hello.
 
@@ -114,7 +135,7 @@ class State(Message, tag="state", frozen=True, kw_only=True):
     x: bytes
 
 
-class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
+class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=True):
     """The cloud describes the run.
 
     Attributes:
@@ -132,6 +153,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
         most: the largest, likewise; what lies outside is moved to the nearer end.
         rows: for each gradient entry that round messages will carry, the constraint, from 0.
         columns: and the component of the connection's state vector, from 0.
+        pledge: the helper's signature under the same; left out where there is none.
     """
 
     version: Count
@@ -148,6 +170,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True):
     most: bytes
     rows: list[Count]
     columns: list[Count]
+    pledge: Annotated[bytes, Meta(max_length=128)] = b""
 
 
 class Round(Message, tag="round", frozen=True, kw_only=True):
@@ -180,5 +203,5 @@ class Error(Message, tag="error", frozen=True, kw_only=True):
     round: Count
 
 
-FromAgent: TypeAlias = Hello | Contribution | State
+FromAgent: TypeAlias = Hello | Contribution | Masked | State
 FromCloud: TypeAlias = Welcome | Round | Done | Error

@@ -1,0 +1,101 @@
+"""What a helper answers: sums of masks, with noise of its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol, final
+
+import numpy as np
+
+from sottovoce.network.certified_keys import HelperKeys, terms_of
+from sottovoce.network.config import RunConfig
+from sottovoce.network.masks import MaskSums, Stream
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.codec import Integers, pack_whole
+from sottovoce.network.protocol.helper import Answered, AnswerOnce, HelperSetup, Masker
+from sottovoce.network.protocol.receipt import next_digest
+from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.plan import NoisePlan
+
+_SESSIONS = 1 << 14
+
+
+class Blinding(Protocol):
+    """Adds noise to whole numbers modulo 2^64; ``SecureSampler`` does."""
+
+    def blind(self, residues: Integers) -> Integers:
+        """Return the numbers with noise."""
+
+
+@final
+class Answers:
+    """The helper's arithmetic in one run: ``sum_i m_i(k) + w(k) mod 2^64``.
+
+    Args:
+        plan: the noise, and which sums agents take part in.
+        config: the run.
+        keys: the helper's.
+        sampler: adds the noise; one number per noisy sum.
+    """
+
+    def __init__(
+        self, plan: NoisePlan, config: RunConfig, keys: HelperKeys, sampler: Blinding
+    ) -> None:
+        self._parties = lru_cache(maxsize=_SESSIONS)(Parties(plan))
+        self._noisy = np.flatnonzero(plan.sigma > 0)
+        self._config = config
+        self._keys = keys
+        self._sampler = sampler
+        self._secret = lru_cache(maxsize=_SESSIONS)(keys.secret)
+        self._stream = lru_cache(maxsize=_SESSIONS)(self._new_stream)
+        self._total = MaskSums(self._noisy.size)
+        self._hold = not isinstance(plan.hide, Trajectory)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers an answer has."""
+        return int(self._noisy.size)
+
+    @property
+    def setup(self) -> HelperSetup:
+        """What the helper's machine goes by."""
+        return HelperSetup(
+            config_hash=self._config.hash,
+            rounds=self._config.rounds,
+            hold=self._hold,
+            certified=lambda masker: self._keys.certified(masker.agents, masker.mask),
+            pledge=self._pledge,
+        )
+
+    def answer(self, asked: AnswerOnce) -> Answered:
+        """Return the answer to a question, to be committed before it is sent."""
+        parties = [
+            (self._stream(said.masker, said.session), self._places(said.masker))
+            for said in asked.taken
+        ]
+        if all(said.round == asked.k for said in asked.taken):
+            names = tuple((said.masker.mask, said.session) for said in asked.taken)
+            total = self._total(asked.k, names, parties)
+        else:
+            total = np.zeros(self.numbers, dtype=np.int64)
+            for (stream, places), said in zip(parties, asked.taken, strict=True):
+                total[places] += stream.rounds(said.round, 1)[0]
+        values = pack_whole(self._sampler.blind(total))
+        return Answered(
+            k=asked.k,
+            question=asked.question,
+            values=values,
+            digest=next_digest(asked.previous, asked.k, asked.question, values),
+            previous=asked.previous,
+        )
+
+    def _pledge(self, masker: Masker) -> bytes:
+        terms = terms_of(self._config.hash, masker.mask, self._parties(masker.agents))
+        return self._keys.sign(terms)
+
+    def _places(self, masker: Masker) -> Integers:
+        return np.searchsorted(self._noisy, self._parties(masker.agents).sums)
+
+    def _new_stream(self, masker: Masker, session: bytes) -> Stream:
+        numbers = self._parties(masker.agents).sums.size
+        return self._secret(masker.mask).stream(self._config.hash, session, numbers)

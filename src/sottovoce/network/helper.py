@@ -1,0 +1,345 @@
+"""The helper as a process: the half of a split cloud that knows the masks and sees no contribution.
+
+It is asked by the cloud alone: once per round, for the sum of the masks of those who took part. Its
+answer has noise of the full sigma and is on the disk before it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, cast, final
+
+from aiohttp import WSMsgType, web
+
+from sottovoce.arguments import instance
+from sottovoce.errors import InputError, PrivacyError, SottovoceError
+from sottovoce.network.allowances import Allowances
+from sottovoce.network.answers import Answers
+from sottovoce.network.certified_keys import HelperKeys
+from sottovoce.network.config import RunConfig, algorithm_of, read_config
+from sottovoce.network.connection import Connection, framed
+from sottovoce.network.door import Door
+from sottovoce.network.errors import CrashedError, HaltedError
+from sottovoce.network.gate import Gate
+from sottovoce.network.heartbeat import Heartbeat
+from sottovoce.network.helper_store import HelperStore
+from sottovoce.network.identity import require_current
+from sottovoce.network.logs import note
+from sottovoce.network.metrics import Metrics
+from sottovoce.network.protocol.codec import MalformedError
+from sottovoce.network.protocol.helper import (
+    Action,
+    AnswerOnce,
+    Halted,
+    HangUp,
+    HelperMachine,
+    HelperSetup,
+    Recorded,
+    Reply,
+)
+from sottovoce.network.protocol.helper_messages import decode_to_helper, encode_half
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.quiet import Quiet
+from sottovoce.network.rounds import noisy_sigma
+from sottovoce.network.setup import make_config, round_key
+from sottovoce.network.supervisor import Supervisor
+from sottovoce.network.tls import server_context
+from sottovoce.privacy.fence import Fence
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.sampler import SecureSampler
+from sottovoce.privacy.trust import SplitCloud
+
+TICK_SECONDS: Final = 1.0
+_HEAD: Final = 1 << 16
+_EACH: Final = 64
+"""Bytes of a question for each agent, at most."""
+
+
+@final
+class Helper:
+    """The helper of one run of one plan.
+
+    Args:
+        plan: made with ``trust=SplitCloud()``, the same as the cloud's.
+        keys: the helper's folder from ``identity.create(..., helper=...)``.
+        store: file of its answers; an interrupted run goes on from it.
+        listen: address and port; port 0 takes a free one.
+        ledger: accounts of the agents, the helper's own: a cloud that lies cannot begin a run that
+            they do not cover. Every answer is fenced off there before it is sent.
+    """
+
+    def __init__(
+        self,
+        plan: NoisePlan,
+        *,
+        keys: str | os.PathLike[str],
+        store: str | os.PathLike[str],
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        ledger: Ledger | None = None,
+    ) -> None:
+        instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
+        if not isinstance(plan.trust, SplitCloud):
+            raise InputError(
+                "plan must be made for a split cloud, got one for a trusted cloud, which has no "
+                "helper: plan with trust=sv.SplitCloud()"
+            )
+        if not plan.certified:
+            raise PrivacyError("plan must keep what it promises")
+        self.plan = plan
+        self._keys = Path(keys)
+        self._path = Path(store)
+        self._listen = listen
+        self._ledger = ledger
+        self._fence: Fence | None = None
+        self._metrics = Metrics()
+        self._quiet = Quiet()
+        self._supervisor = Supervisor(self._fail)
+        self._ended = asyncio.Event()
+        self._failure: SottovoceError | None = None
+        self._marked = 0.0
+        self._answers: Answers | None = None
+        self._connection: Connection | None = None
+        self._gate: Gate
+        self._held: HelperKeys
+        self._store: HelperStore
+        self._machine: HelperMachine
+        self._sampler: SecureSampler
+        self._door: Door
+        self._runner: web.AppRunner
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return self._door.port
+
+    @property
+    def round(self) -> int:
+        """Rounds answered so far."""
+        return 0 if self._machine.last is None else self._machine.last.k
+
+    async def run(self) -> None:
+        """Serve until it is cancelled.
+
+        Raises:
+            HaltedError: the store was rolled back.
+            StoreError: the store is damaged or something else.
+            DiskError: the store cannot be written now; start again to continue.
+            BusyError: another helper has the store or the port.
+            BudgetError: the ledger has no room for the run.
+        """
+        await self.start()
+        try:
+            await self._ended.wait()
+            if self._failure is not None:
+                raise self._failure
+        finally:
+            await self.stop()
+
+    async def start(self) -> None:
+        """Open the store and listen."""
+        context = server_context(self._keys)
+        require_current(self._keys / "server.pem")
+        self._gate = Gate(self._keys)
+        self._held = HelperKeys.of_folder(self._keys)
+        self._sampler = SecureSampler(noisy_sigma(self.plan))
+        self._sampler.refill(releases=1)
+        key = round_key(self._keys)
+        self._store = HelperStore(self._path)
+        try:
+            self._machine = HelperMachine(
+                self._runs, lambda config: Notary(key, config), self._store.last
+            )
+            agents = self.plan.cloud.agents
+            self._door = Door(
+                context,
+                Allowances([0], sums=_EACH * agents // 8),
+                agents=1,
+                metrics=self._metrics,
+                idle=lambda: time.perf_counter() - self._marked > 1.0,
+            )
+            app = web.Application(middlewares=[self._door.paced])
+            app.router.add_get("/", self._talk)
+            app.router.add_get("/healthz", self._healthz)
+            self._runner = web.AppRunner(
+                app, access_log=None, handle_signals=False, lingering_time=0
+            )
+            await self._runner.setup()
+            server = cast(Callable[[], asyncio.Protocol], self._runner.server)
+            await self._door.open(self._listen, server, self._supervisor)
+        except BaseException:
+            self._close_files()
+            raise
+        self._supervisor.start("tick", self._tick())
+        note("helper listening", port=self.port, round=self.round)
+
+    async def stop(self) -> None:
+        """Close every connection and give the store back."""
+        try:
+            await self._supervisor.stop()
+            if self._connection is not None:
+                self._connection.close()
+            await self._runner.cleanup()
+            await self._door.close()
+        finally:
+            self._close_files()
+
+    def _close_files(self) -> None:
+        try:
+            if self._fence is not None:
+                self._fence.close()
+        finally:
+            self._store.close()
+
+    def _runs(self, text: str) -> HelperSetup | Code:
+        """Check a configuration against the helper's own plan, and bind the store to it."""
+        if self._answers is not None:
+            same = text == self._store.config
+            return self._answers.setup if same else Code.OTHER_RUN
+        config = self._expected(text)
+        if config is None or self._store.config not in ("", text):
+            return Code.OTHER_RUN
+        answers = Answers(self.plan, config, self._held, self._sampler)
+        if self._ledger is not None:
+            self._fence = self._ledger.begin(
+                config.run_id,
+                self.plan.charges(),
+                rounds=self.round,
+                digest=self._store.digest,
+                note="sottovoce helper",
+            )
+        if not self._store.config:
+            self._store.pin(text, answers.numbers)
+        self._answers = answers
+        return answers.setup
+
+    def _expected(self, text: str) -> RunConfig | None:
+        """The configuration, if it is what this helper would have written itself."""
+        try:
+            asked = read_config(text)
+            mine = make_config(
+                self.plan,
+                algorithm_of(asked.algorithm),
+                rounds=asked.rounds,
+                noise="secure",
+                run_id=asked.run_id,
+            )
+        except InputError:
+            return None
+        covered = isinstance(asked.rounds, int) and 1 <= asked.rounds <= self.plan.rounds
+        return mine if covered and mine.text == text else None
+
+    async def _talk(self, request: web.Request) -> web.StreamResponse:
+        """Serve one connection of the cloud's to its end."""
+        identity = self._gate.identify(request)
+        if not identity.cloud:
+            raise web.HTTPForbidden(text="only the cloud may ask")
+        guard = self._door.guard_of(request)
+        guard.expect(math.inf)
+        limit = _HEAD + _EACH * self.plan.cloud.agents
+        socket = web.WebSocketResponse(max_msg_size=limit, autoping=False, compress=False)
+        await socket.prepare(request)
+        older, connection = self._connection, Connection(guard, lambda: None)
+        self._connection = connection
+        if older is not None:
+            older.close()
+        self._machine.connect()
+        heartbeat = Heartbeat(socket, connection.closed)
+        watch = asyncio.create_task(heartbeat.watch())
+        try:
+            while self._connection is connection and not connection.leaving:
+                message = await socket.receive()
+                heartbeat.heard += 1
+                if self._connection is not connection:
+                    break
+                if message.type is WSMsgType.BINARY:
+                    self._perform(connection, self._heard(message.data))
+                elif not await heartbeat.answer(message):
+                    break
+        finally:
+            watch.cancel()
+            await connection.closed()
+        return socket
+
+    def _heard(self, data: bytes) -> list[Action]:
+        try:
+            return self._machine.receive(decode_to_helper(data))
+        except MalformedError:
+            return self._machine.malformed()
+        except SottovoceError as error:
+            self._fail(error)  # the ledger has no room, or the store cannot be bound
+            return [HangUp()]
+
+    def _perform(self, connection: Connection, actions: list[Action]) -> None:
+        """Do what the machine asks for; never waits, so that answers cannot interleave."""
+        try:
+            for action in actions:
+                self._perform(connection, self._do(connection, action))
+        except SottovoceError as error:
+            self._fail(error)
+        except Exception as error:
+            self._fail(CrashedError(f"the helper failed with {type(error).__name__}"))
+            raise
+
+    def _do(self, connection: Connection, action: Action) -> list[Action]:
+        match action:
+            case Reply():
+                connection.post(framed(encode_half(action.message)))
+            case AnswerOnce():
+                return self._answer(action)
+            case Recorded():
+                self._metrics.refused[action.code] += 1
+                self._store.refused(action.code, action.agents, action.k)
+                unsaid = self._quiet.unsaid((action.code, 0))
+                if unsaid is not None:
+                    note("refused", code=action.code.value, round=action.k, unsaid=unsaid)
+            case Halted():
+                self._store.halt(
+                    f"the cloud holds a receipt of round {action.k} that the store does not know"
+                )
+                self._fail(HaltedError(f"the run is halted for good: {self._path} was rolled back"))
+            case HangUp():
+                connection.close()
+        return []
+
+    def _answer(self, action: AnswerOnce) -> list[Action]:
+        assert self._answers is not None  # noqa: S101  nothing is asked before a run is opened
+        answered = self._answers.answer(action)
+        self._store.commit(answered)
+        if self._fence is not None:
+            self._fence.rise(answered.k, answered.digest)  # durable, before a byte leaves
+        self._marked = time.perf_counter()
+        self._door.round()
+        asyncio.get_running_loop().call_soon(self._sampler.refill, 1)
+        note("answered", level=logging.DEBUG, round=answered.k)
+        return self._machine.committed(answered)
+
+    def _fail(self, error: SottovoceError) -> None:
+        if self._failure is None:
+            self._failure = error
+            note("failed", level=logging.ERROR, error=type(error).__name__)
+        self._ended.set()
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        self._gate.identify(request)
+        troubles = [] if self._failure is None else [type(self._failure).__name__]
+        page = {"healthy": not troubles, "troubles": troubles, "round": self.round}
+        return web.json_response(page, status=503 if troubles else 200)
+
+    async def _tick(self) -> None:
+        """Every second: drop whoever is revoked, has expired, or takes too long."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._gate.reload()
+            self._door.sweep()
+            connection = self._connection
+            identity = None if connection is None else connection.guard.identity
+            if connection is not None and (identity is None or not self._gate.valid(identity)):
+                connection.close()

@@ -1,0 +1,186 @@
+"""Masks: whole numbers modulo 2^64 that an agent's contributions hide behind.
+
+Agent and helper share a secret, X25519 between their certified keys; the cloud never has it. From
+it follows a key for every (run, session), and from that an AES-256 key stream in counter mode, of
+which each round has a stretch of its own:
+
+    key    = HKDF-SHA-256(X25519(own, other), salt = SHA-256 of the configuration,
+                          info = "sottovoce mask 1" || agent's key || helper's key || session)
+    m(k)   = bytes (k-1) B .. (k-1) B + 8 p of AES-256-CTR(key, counter from 0),   B = 16 ceil(p/2)
+
+as p little-endian numbers of 64 bits, one for each sum that the connection contributes to. A
+session is 16 random bytes that an agent draws whenever it starts. So a mask is used for one
+contribution even where a saved state was lost or is an old copy: what was said is repeated byte for
+byte, and what is new comes under a new session.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final, final
+
+import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from sottovoce.network.protocol.codec import Integers
+from sottovoce.network.protocol.messages import SESSION
+
+_PURPOSE: Final = b"sottovoce mask 1"
+_KEY: Final = 32
+_BLOCK: Final = 16
+_LITTLE: Final = np.dtype("<i8")
+
+AHEAD_BYTES: Final = 1 << 20
+"""How much of all key streams together is drawn ahead."""
+
+MOST_AHEAD: Final = 1_024
+"""Rounds drawn ahead at most."""
+
+
+def new_session() -> bytes:
+    """Return a name for masks that were never used."""
+    return secrets.token_bytes(SESSION)
+
+
+@final
+class Secret:
+    """What an agent, or a gateway, and the helper share; either side makes the same.
+
+    Args:
+        own: the private key of this side.
+        agent: the agent's public key, 32 bytes.
+        helper: the helper's.
+    """
+
+    def __init__(self, own: X25519PrivateKey, *, agent: bytes, helper: bytes) -> None:
+        here = own.public_key().public_bytes_raw()
+        other = helper if here == agent else agent
+        self._shared = own.exchange(X25519PublicKey.from_public_bytes(other))
+        self._names = agent + helper
+
+    def stream(self, config: bytes, session: bytes, numbers: int) -> Stream:
+        """Return the masks of one session of a run.
+
+        Args:
+            config: SHA-256 of the run's configuration.
+            session: the agent's.
+            numbers: how many numbers a contribution has.
+        """
+        info = _PURPOSE + self._names + session
+        key = HKDF(algorithm=hashes.SHA256(), length=_KEY, salt=config, info=info)
+        return Stream(key.derive(self._shared), numbers)
+
+
+@final
+class Stream:
+    """The masks of one (run, agent, session), round by round.
+
+    Args:
+        key: 32 bytes.
+        numbers: how many numbers a mask has.
+    """
+
+    def __init__(self, key: bytes, numbers: int) -> None:
+        self._cipher = algorithms.AES(key)
+        self._blocks = -(-numbers // 2)
+        self._numbers = numbers
+
+    def rounds(self, first: int, count: int) -> Integers:
+        """Return the masks of rounds ``first`` to ``first + count - 1``, one row each."""
+        start = ((first - 1) * self._blocks).to_bytes(_BLOCK, "big")
+        encryptor = Cipher(self._cipher, modes.CTR(start)).encryptor()
+        drawn = encryptor.update(bytes(count * self._blocks * _BLOCK))
+        table = np.frombuffer(drawn, dtype=_LITTLE).reshape(count, 2 * self._blocks)
+        return table[:, : self._numbers]
+
+
+@final
+class Ahead:
+    """One stream, with rounds drawn ahead: more of them as long as rounds follow each other."""
+
+    def __init__(self, stream: Stream, numbers: int) -> None:
+        self._stream = stream
+        self._most = max(1, min(MOST_AHEAD, AHEAD_BYTES // (8 * numbers + 1)))
+        self._first = self._count = 0
+        self._drawn: list[Integers] = []
+
+    def __getitem__(self, k: int) -> Integers:
+        """The mask of round k."""
+        if not self._first <= k < self._first + self._count:
+            follows = self._count and k == self._first + self._count
+            count = min(self._most, 2 * self._count) if follows else 1
+            self._drawn = list(self._stream.rounds(k, count))
+            self._first, self._count = k, count
+        return self._drawn[k - self._first]
+
+
+@final
+class MaskSums:
+    """Sums of many parties' masks, drawn ahead as long as the same parties take part.
+
+    Args:
+        sums: how many sums there are.
+    """
+
+    def __init__(self, sums: int) -> None:
+        self._sums = sums
+        self._parties: tuple[object, ...] = ()
+        self._first = self._count = 0
+        self._drawn: list[Integers] = []
+
+    def __call__(
+        self, k: int, names: tuple[object, ...], parties: Sequence[tuple[Stream, Integers]]
+    ) -> Integers:
+        """Return the sum of the parties' masks of round k, modulo 2^64, one number per sum.
+
+        Args:
+            k: the round.
+            names: tells parties and their sessions from others.
+            parties: each one's stream, and the sums that its numbers belong to.
+        """
+        same = names == self._parties
+        if not (same and self._first <= k < self._first + self._count):
+            follows = same and self._count and k == self._first + self._count
+            most = AHEAD_BYTES // (8 * self._sums * (1 + len(parties)))
+            count = max(1, min(MOST_AHEAD, most, 2 * self._count)) if follows else 1
+            total = np.zeros((count, self._sums), dtype=np.int64)
+            for stream, sums in parties:
+                total[:, sums] += stream.rounds(k, count)  # wraps around, as it should
+            self._drawn, self._parties = list(total), names
+            self._first, self._count = k, count
+        return self._drawn[k - self._first]
+
+
+@final
+class Veil:
+    """An agent's side: covers what it contributes, under a session of its own.
+
+    Args:
+        secret: shared with the helper.
+        key: the agent's public key, 32 bytes, by which the helper knows it.
+    """
+
+    def __init__(self, secret: Secret, key: bytes) -> None:
+        self.key = key
+        self._secret = secret
+        self._session = new_session()
+        self._run = b"", 0
+        self._last = 0
+        self._masks: Ahead
+
+    def cover(self, config: bytes, k: int, values: Integers) -> bytes:
+        """Return the session and ``values + m(k) mod 2^64``, as they travel.
+
+        Rounds must increase: the mask of a round is given out once, whatever asks for it.
+        """
+        if (config, values.size) != self._run or k <= self._last:
+            self._session = new_session()
+            stream = self._secret.stream(config, self._session, values.size)
+            self._masks = Ahead(stream, values.size)
+            self._run = config, values.size
+        self._last = k
+        return self._session + (values + self._masks[k]).astype(_LITTLE).tobytes()
