@@ -61,6 +61,7 @@ def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:
         prices=plan.cloud.rows if states else plan.cloud.sums.count,
         entries=sum(output.kind == "gradient" for output in plan.outputs),
         party=parties,
+        split=isinstance(plan.trust, SplitCloud),
     )
 
 

@@ -89,6 +89,7 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
         rounds: how many rounds will be released, T.
         agents: the number of agents n.
         states: whether agents send states, for the paper's release, in place of contributions.
+        split: whether they send masked contributions, and a helper knows the masks.
         prices: how many prices a round carries.
         entries: how many gradient entries a round releases.
         party: describes agents that share a connection.
@@ -102,6 +103,7 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
     prices: int
     entries: int
     party: Callable[[tuple[int, ...]], Party]
+    split: bool = False
 
 
 class Send(Struct, frozen=True, kw_only=True):
@@ -116,6 +118,14 @@ class Close(Struct, frozen=True, kw_only=True):
 
     peer: int
     code: Code
+
+
+class Meet(Struct, frozen=True, kw_only=True):
+    """Agents have come: have the helper sign what is asked of them, and tell ``pledged``."""
+
+    peer: int
+    agents: tuple[int, ...]
+    mask: bytes
 
 
 class Commit(Struct, frozen=True, kw_only=True, eq=False):
@@ -141,4 +151,4 @@ class Halt(Struct, frozen=True, kw_only=True):
     agents: tuple[int, ...]
 
 
-Action: TypeAlias = Send | Close | Commit | Incident | Halt
+Action: TypeAlias = Send | Close | Meet | Commit | Incident | Halt

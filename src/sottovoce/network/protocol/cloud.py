@@ -7,8 +7,9 @@
     COMMITTING   failed       HALTED        prices ran away
     any          rolled_back  HALTED        an agent proves that the store forgot a round
 
-A connection begins GREETING and becomes ACTIVE with its hello; whatever the table does not list
-closes it.
+A connection begins GREETING and becomes ACTIVE with its hello, of a split cloud by way of MEETING,
+until the helper has signed what is asked of its agents; whatever the table does not list closes it.
+A split cloud stays COMMITTING until the helper has answered, and goes on hearing agents meanwhile.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sottovoce.network.protocol.actions import (
     Commit,
     Halt,
     Incident,
+    Meet,
     Part,
     Party,
     Record,
@@ -34,7 +36,9 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.codec import Floats, pack, pack_whole
 from sottovoce.network.protocol.collected import Collected
+from sottovoce.network.protocol.masked import Mask, join
 from sottovoce.network.protocol.messages import (
+    KEY,
     VERSION,
     Code,
     Contribution,
@@ -42,6 +46,7 @@ from sottovoce.network.protocol.messages import (
     Error,
     FromAgent,
     Hello,
+    Masked,
     Round,
     State,
     Welcome,
@@ -73,6 +78,7 @@ class Talk(IntEnum):
     """Where a connection is."""
 
     GREETING = auto()
+    MEETING = auto()
     ACTIVE = auto()
 
 
@@ -81,13 +87,16 @@ class _Session:
     """One connection: who it may speak for, and who it does speak for."""
 
     allowed: Container[int]
+    hello: Hello | None = None
     party: Party | None = None
     credit: int = CREDIT
 
     @property
     def talk(self) -> Talk:
-        """Whether it has said hello."""
-        return Talk.GREETING if self.party is None else Talk.ACTIVE
+        """Whether it has said hello, and been let in."""
+        if self.party is None:
+            return Talk.GREETING if self.hello is None else Talk.MEETING
+        return Talk.ACTIVE
 
     @property
     def agents(self) -> tuple[int, ...]:
@@ -126,6 +135,7 @@ class CloudMachine:
         self._notary = notary
         self._history = history
         self._hold = hold
+        self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, _Session] = {}
         self._collected = Collected(setup.agents)
         self._used: dict[int, Part] = {}
@@ -170,7 +180,7 @@ class CloudMachine:
         session.credit -= 1
         if session.credit < 0:
             return self._drop(peer, session, Code.FLOOD)
-        handler = _HANDLERS.get((session.talk, self.setup.states, type(message)))
+        handler = _HANDLERS.get((session.talk, self._sends, type(message)))
         if handler is None:
             return self._drop(peer, session, Code.UNEXPECTED)
         actions: list[Action] = handler(self, peer, session, message)
@@ -180,6 +190,23 @@ class CloudMachine:
         """What arrived was not a message, or the connection must end for another reason."""
         session = self._sessions.get(peer)
         return [] if session is None else self._drop(peer, session, code)
+
+    def pledged(self, peer: int, pledge: bytes | None) -> list[Action]:
+        """The helper has signed what is asked of a connection; None if it does not know its key."""
+        session = self._sessions.get(peer)
+        if session is None or session.hello is None or session.talk is not Talk.MEETING:
+            return []
+        if pledge is None:
+            return self._drop(peer, session, Code.NOT_YOURS, agents=tuple(session.hello.agents))
+        return self._admit(peer, session, session.hello, pledge)
+
+    def remembered(self, parts: Iterable[Part]) -> list[Action]:
+        """What was said of the round at hand before a restart, by those who speak here."""
+        for part in parts:
+            self._collected.put(part.party, part.data)
+        if self._collected.complete and self.phase is Phase.COLLECTING:
+            return self._full(self._collected.parts, frozenset())
+        return []
 
     def committed(self, record: Record) -> list[Action]:
         """The round is durable: send it, and after the last say goodbye."""
@@ -234,10 +261,18 @@ class CloudMachine:
         ):
             self._move("rolled_back")
             return [Halt(k=hello.round, agents=agents), *self._drop_all(Code.HALTED)]
+        if not self.setup.split:
+            return self._admit(peer, session, hello, b"")
+        session.hello = hello
+        return [Meet(peer=peer, agents=agents, mask=hello.mask)]
+
+    def _admit(self, peer: int, session: _Session, hello: Hello, pledge: bytes) -> list[Action]:
+        agents = tuple(hello.agents)
         actions = self._replace(peer, agents)
-        session.party = party = self.setup.party(agents)
+        session.hello, session.party = hello, self.setup.party(agents)
+        party = session.party
         self.moves += 1
-        actions.append(Send(peers=(peer,), message=self._welcome(party)))
+        actions.append(Send(peers=(peer,), message=self._welcome(party, pledge)))
         if self.last is not None and hello.round < self.last.k:
             actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
         if self.phase is Phase.DONE:
@@ -250,7 +285,9 @@ class CloudMachine:
             return Code.VERSION
         if not increasing or bool(hello.round) != bool(hello.receipt):
             return Code.MALFORMED
-        if not all(a <= self.setup.agents and a in session.allowed for a in hello.agents):
+        known = len(hello.mask) == KEY or not self.setup.split
+        listed = all(a <= self.setup.agents and a in session.allowed for a in hello.agents)
+        if not (known and listed):
             return Code.NOT_YOURS
         if self.phase is Phase.HALTED:
             return Code.HALTED
@@ -266,7 +303,7 @@ class CloudMachine:
         older = [p for p, s in self._sessions.items() if p != peer and taken & set(s.agents)]
         return [a for p in older for a in self._drop(p, self._sessions[p], Code.REPLACED)]
 
-    def _welcome(self, party: Party) -> Welcome:
+    def _welcome(self, party: Party, pledge: bytes) -> Welcome:
         return Welcome(
             version=VERSION,
             config=self.setup.config,
@@ -282,6 +319,7 @@ class CloudMachine:
             most=pack_whole(party.most),
             rows=party.rows.tolist(),
             columns=party.entry_columns.tolist(),
+            pledge=pledge,
         )
 
     def _contribution(self, peer: int, session: _Session, message: Contribution) -> list[Action]:
@@ -290,17 +328,28 @@ class CloudMachine:
     def _state(self, peer: int, session: _Session, message: State) -> list[Action]:
         return self._said(peer, session, message.round, message.x)
 
+    def _masked(self, peer: int, session: _Session, message: Masked) -> list[Action]:
+        party, hello = session.party, session.hello
+        assert party is not None and hello is not None  # noqa: S101, PT018  likewise
+        if len(message.values) != 8 * party.sums.size:
+            return self._drop(peer, session, Code.MALFORMED)
+        mask = Mask(key=hello.mask, session=message.session, round=message.round)
+        data = join(mask, message.values)
+        return self._heard(peer, session, message.round, Part(party=party, data=data), data)
+
     def _said(self, peer: int, session: _Session, k: int, data: bytes) -> list[Action]:
         party = session.party
         assert party is not None  # noqa: S101  only an active session is heard
         used = party.range.nearest(data)
         if used is None:
             return self._drop(peer, session, Code.MALFORMED)
+        return self._heard(peer, session, k, Part(party=party, data=used), data)
+
+    def _heard(self, peer: int, session: _Session, k: int, part: Part, sent: bytes) -> list[Action]:
         if self.phase is Phase.DONE and k >= self.round:
             return [Send(peers=(peer,), message=self._done())]
-        part = Part(party=party, data=used)
         if k == self.round:
-            return self._accept(peer, session, part, data)
+            return self._accept(peer, session, part, sent)
         if self.last is not None and k == self.last.k:
             return self._repeat(peer, session, part, self.last)
         return self._object(peer, session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
@@ -390,10 +439,10 @@ def _moved(party: Party, sent: bytes, used: bytes) -> tuple[int, ...]:
     return tuple(np.unique(party.owners[moved]).tolist())
 
 
-_HANDLERS: Final[dict[tuple[Talk, bool, type], Any]] = {
-    (Talk.GREETING, False, Hello): CloudMachine._hello,
-    (Talk.GREETING, True, Hello): CloudMachine._hello,
-    (Talk.ACTIVE, False, Contribution): CloudMachine._contribution,
-    (Talk.ACTIVE, True, State): CloudMachine._state,
+_HANDLERS: Final[dict[tuple[Talk, type, type], Any]] = {
+    **{(Talk.GREETING, sent, Hello): CloudMachine._hello for sent in (Contribution, Masked, State)},
+    (Talk.ACTIVE, Contribution, Contribution): CloudMachine._contribution,
+    (Talk.ACTIVE, Masked, Masked): CloudMachine._masked,
+    (Talk.ACTIVE, State, State): CloudMachine._state,
 }
-"""By where the connection is, and whether agents send states."""
+"""By where the connection is, and what agents send in this run."""
