@@ -29,3 +29,13 @@ def paper() -> Problem:
 @pytest.fixture(scope="session")
 def coupled() -> Problem:
     return gallery.coupled()
+
+
+@pytest.fixture(scope="session")
+def split_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority for a split cloud with agents 1..7 and gateways of two halves."""
+    folder = tmp_path_factory.mktemp("keys") / "split"
+    identity.create(folder, agents=7, helper=())
+    identity.issue(folder, agents=range(1, 4))
+    identity.issue(folder, agents=range(4, 8))
+    return folder

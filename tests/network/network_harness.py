@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sottovoce.certify.gradients import gradient_entries
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
+from sottovoce.network.helper import Helper
 from sottovoce.network.household import Household
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Party
@@ -25,6 +26,7 @@ from sottovoce.network.tls import client_context
 from sottovoce.privacy.hide import Hide, Trajectory
 from sottovoce.privacy.plan import Kind, Method, NoisePlan, Output
 from sottovoce.privacy.sampler import grid_of
+from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import contributions
 
@@ -48,6 +50,7 @@ def plan_for(
     gradient_sigma: float = 2.0,
     hide: Hide | None = None,
     method: Method = "joint",
+    trust: Trust = ONE_CLOUD,
 ) -> NoisePlan:
     """A plan with sigmas of our choosing: what is tested here does not depend on how they came."""
     cloud = problem.cloud
@@ -82,6 +85,7 @@ def plan_for(
         gdp_mu=per_agent * 0.5,
         gdp_rounding=1e-6,
         certified=True,
+        trust=trust,
     )
 
 
@@ -124,6 +128,34 @@ async def serving(
         yield cloud
     finally:
         await cloud.stop()
+
+
+@asynccontextmanager
+async def helping(plan: NoisePlan, keys: Path, store: Path, **settings: Any) -> AsyncIterator[Any]:
+    """A helper that listens."""
+    helper = Helper(plan, keys=keys / "helper", store=store, **settings)
+    await helper.start()
+    try:
+        yield helper
+    finally:
+        await helper.stop()
+
+
+@asynccontextmanager
+async def halves(
+    plan: NoisePlan, keys: Path, folder: Path, **settings: Any
+) -> AsyncIterator[tuple[Cloud, Helper]]:
+    """Both halves of a split cloud, each with its own store."""
+    async with helping(plan, keys, folder / "helper.db") as helper:
+        url = f"wss://127.0.0.1:{helper.port}"
+        store, own = folder / "run.db", keys / "cloud"
+        async with serving(plan, own, store, helper=url, **settings) as cloud:
+            yield cloud, helper
+
+
+def split_plan(problem: Problem, **settings: Any) -> NoisePlan:
+    """A plan for two halves, with sigmas of our choosing."""
+    return plan_for(problem, trust=SplitCloud(), **settings)
 
 
 def member(

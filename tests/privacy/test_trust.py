@@ -12,7 +12,7 @@ import pytest
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.network.setup import check_request
+from sottovoce.network.setup import check_halves
 from sottovoce.privacy.figures import up
 from sottovoce.privacy.gaussian import delta_of
 from sottovoce.privacy.hide import Trajectory
@@ -124,4 +124,8 @@ def test_the_papers_release_and_unknown_trust_are_refused(paper: Certificate) ->
 
 def test_a_cloud_by_itself_refuses_a_plan_for_two_halves(paper: Certificate) -> None:
     with pytest.raises(PrivacyError, match="would see every contribution"):
-        check_request(made(paper, trust=SplitCloud()), 10, "wait", None)
+        check_halves(made(paper, trust=SplitCloud()), helper=False, simulated=False)
+    with pytest.raises(InputError, match="its noise is for one cloud"):
+        check_halves(made(paper), helper=True, simulated=False)
+    with pytest.raises(InputError, match="works with every state"):
+        check_halves(made(paper, method="paper"), helper=True, simulated=False)

@@ -17,12 +17,15 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.allowances import Allowances
+from sottovoce.network.asked import Asked
 from sottovoce.network.attendance import Attendance
+from sottovoce.network.config import RunConfig
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.door import Door
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import troubles
 from sottovoce.network.identity import require_current
+from sottovoce.network.link import HelperLink
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.outcome import Outcome
@@ -36,6 +39,7 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.release import Release
 from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.setup import (
+    check_halves,
     check_request,
     check_store,
     make_config,
@@ -50,6 +54,7 @@ from sottovoce.network.tls import server_context
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
 TICK_SECONDS: Final = 1.0
@@ -103,6 +108,8 @@ class Cloud:
         keep_states: keep what agents said in every round in the store, for an audit.
         stall: seconds without a round after which /healthz says that the run is stalled.
         new: begin a new run where the store is damaged or has lost rounds, and only there.
+        helper: address of the other half, ``wss://host:port``, for a plan with
+            ``trust=SplitCloud()``: then this cloud sees masked contributions only.
     """
 
     def __init__(
@@ -121,8 +128,12 @@ class Cloud:
         keep_states: bool = False,
         stall: float = STALL_SECONDS,
         new: bool = False,
+        helper: str | None = None,
     ) -> None:
         check_request(plan, rounds, straggler, deadline)
+        check_halves(plan, helper=helper is not None, simulated=seed is not None)
+        if helper is not None and not helper.startswith("wss://"):
+            raise InputError(f"helper must be an address wss://host:port, got {helper!r:.60}")
         if not stall > 0:
             raise InputError(f"stall must be a positive number of seconds, got {stall}")
         self.plan = plan
@@ -136,6 +147,9 @@ class Cloud:
         self._seed = seed
         self._keep_states = keep_states
         self._new = new
+        self._helper = helper
+        self._link: HelperLink | None = None
+        self._asked: Asked | None = None
         self._stall = stall
         self._attendance = Attendance(plan.cloud.agents)
         self._metrics = Metrics()
@@ -206,6 +220,9 @@ class Cloud:
         self._metrics.start()
         self._supervisor.start("tick", self._tick())
         self._performer.start()
+        if self._link is not None:
+            self._supervisor.start("helper", self._link.keep())
+        note("trust", words=WORDS[self.plan.trust.kind])
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
 
     async def finished(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
@@ -232,6 +249,8 @@ class Cloud:
 
     def _close_files(self) -> None:
         try:
+            if self._asked is not None:
+                self._asked.close()
             if self._fence is not None:
                 self._fence.close()
         finally:
@@ -279,6 +298,20 @@ class Cloud:
             deadline=self._deadline,
         )
         self._connect(context, parties)
+        if self._helper is not None:
+            self._join_halves(self._helper, config)
+
+    def _join_halves(self, helper: str, config: RunConfig) -> None:
+        """Have the helper asked, and a question that was asked before asked again."""
+        machine = self._machine
+        cloud = self.plan.cloud
+        asked = Asked(self._store.path, config.hash, agents=cloud.agents, sums=cloud.sums.count)
+        link = HelperLink(helper, self._keys, config.text, asked)
+        performer = self._performer
+        link.answered, link.pledged = performer.answered, performer.pledged
+        self._asked, self._link, performer.link = asked, link, link
+        if machine.phase is Phase.COLLECTING:
+            performer.perform(machine.remembered(asked.parts(machine.round, machine.setup.party)))
 
     def _connect(self, context: ssl.SSLContext, parties: Parties) -> None:
         """Put the door and the peers behind it together with what answers them."""

@@ -22,19 +22,21 @@ class HaltedError(NetworkError):
 
 @final
 class DivergedError(NetworkError):
-    """The prices ran away: the run has failed for good.
+    """The prices ran away, or sums left their range: the run has failed for good.
 
     Attributes:
         k: the round.
+        reason: which of the two.
     """
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, reason: str = "prices ran away") -> None:
         super().__init__(
-            f"prices must stay bounded, but ran away in round {k:,}: the run has failed, and "
+            f"prices must stay bounded, but {reason} in round {k:,}: the run has failed, and "
             "nothing of this round was sent; start a new run with a new store, which spends "
             "privacy anew"
         )
         self.k = k
+        self.reason = reason
 
 
 class IdentityError(NetworkError):

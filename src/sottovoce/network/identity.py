@@ -276,6 +276,12 @@ def is_cloud(peer: dict[str, Any] | None) -> bool:
     return ("URI", CLOUD) in names
 
 
+def is_helper(peer: dict[str, Any] | None) -> bool:
+    """Whether a verified peer has the role of a helper."""
+    names = () if not peer else peer.get("subjectAltName", ())
+    return ("URI", HELPER) in names
+
+
 def parse_range(text: str) -> range:
     """Read ``3`` or ``1-250``."""
     match = AGENT_URI.match(f"sottovoce:agent:{text}")

@@ -11,6 +11,7 @@ from sottovoce.errors import SottovoceError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
+from sottovoce.network.link import HelperLink
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.outcome import Outcome
@@ -21,6 +22,7 @@ from sottovoce.network.protocol.actions import (
     Commit,
     Halt,
     Incident,
+    Meet,
     Record,
     Send,
 )
@@ -58,6 +60,7 @@ class Performer:
     ) -> None:
         self.peers: Peers
         self.door: Door
+        self.link: HelperLink | None = None
         self._machine = machine
         self._release = release
         self._store = store
@@ -106,7 +109,12 @@ class Performer:
             case Close():
                 self.peers.close(action.peer)
             case Commit():
-                return self._commit(action)
+                if self.link is None:
+                    return self._commit(action)
+                self.link.ask(action)  # goes on with ``answered``
+            case Meet():
+                assert self.link is not None  # noqa: S101  only a split cloud introduces agents
+                self.link.meet(action)
             case Incident():
                 self._metrics.refused[action.code] += 1
                 self._store.incident(action.code, action.agents, action.k)
@@ -115,10 +123,23 @@ class Performer:
                 self._halt(action)
         return []
 
-    def _commit(self, full: Commit) -> list[Action]:
+    def answered(self, full: Commit, answer: bytes) -> None:
+        """The helper has answered what it was asked about a round."""
+        try:
+            actions = self._commit(full, answer)
+        except Exception as error:
+            self._failed(error)
+        else:
+            self.perform(actions)
+
+    def pledged(self, peer: int, pledge: bytes | None) -> None:
+        """The helper has signed what is asked of a connection, or does not know its key."""
+        self.perform(self._machine.pledged(peer, pledge))
+
+    def _commit(self, full: Commit, answer: bytes = b"") -> list[Action]:
         """The way of a round from the last word to the first byte sent: all else comes after."""
         try:
-            record = self._release(full, self._machine.last)
+            record = self._release(full, self._machine.last, answer)
         except DivergedError as error:
             return self._diverged(error)
         last = tuple(sorted(full.held)) or self.peers.spoke
@@ -168,7 +189,7 @@ class Performer:
 
     def _diverged(self, error: DivergedError) -> list[Action]:
         """A run without an outcome ends for good; agents hear that, and never a wild price."""
-        self._store.fail(f"prices ran away in round {error.k:,}")
+        self._store.fail(f"{error.reason} in round {error.k:,}")
         self._outcome.fail(error)
         return self._machine.failed()
 

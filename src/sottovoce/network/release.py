@@ -27,12 +27,13 @@ class Release:
         self._fence = fence
         self._first = first
 
-    def __call__(self, full: Commit, last: Record | None) -> Record:
+    def __call__(self, full: Commit, last: Record | None, answer: bytes = b"") -> Record:
         """Return the round: durable in the store and fenced off in the ledger, so it may be sent.
 
         Args:
             full: what was said in it.
             last: the round before.
+            answer: the helper's, of a split cloud.
 
         Raises:
             DivergedError: the prices ran away; the round has no outcome.
@@ -40,7 +41,7 @@ class Release:
             RollbackError: the ledger knows of a round that the store does not hold.
         """
         previous = self._first if last is None else last.digest
-        record, released = self._rounds.play(full.k, full.parts, previous, full.held)
+        record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
         self._store.commit(record, released)
         if self._fence is not None:
             self._fence.rise(record.k, record.digest)

@@ -10,22 +10,40 @@ from msgspec.structs import replace
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.errors import InputError
+from sottovoce.network.errors import DivergedError
 from sottovoce.network.paper_outputs import PaperOutputs
+from sottovoce.network.parties import Ranges
 from sottovoce.network.protocol.actions import Part, Party, Record
-from sottovoce.network.protocol.codec import Integers, pack, unpack
+from sottovoce.network.protocol.codec import Integers, MalformedError, pack, unpack
+from sottovoce.network.protocol.masked import HEAD
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.turns import turns_of
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.privacy.sampler import Released, Sampler, SecureSampler, grid_of
+from sottovoce.privacy.sampler import (
+    Released,
+    ResidueSampler,
+    Sampler,
+    SecureSampler,
+    grid_of,
+)
+from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, lower_bounds
 from sottovoce.problem.numeric import Rows
+
+_FARTHEST = 2**33
+"""Grid steps that the noise of both halves moves a sum at most: 90 standard deviations."""
+
+_UNMASKED = (
+    "a sum left its certified range (an agent broke the protocol, or its key for masks is not the "
+    "one that the helper knows)"
+)
 
 
 class _Release(Protocol):
     """What agents said, turned into what is released, and that into what the cloud steps with."""
 
-    def release(self, parts: Sequence[Part], sampler: Sampler) -> Released:
-        """Add noise to what was said."""
+    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
+        """Add noise to what was said; ``answer`` is the helper's, of a split cloud."""
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
         """Return the sums, or values of all constraints, and the gradient entries."""
@@ -50,6 +68,8 @@ class Rounds:
     ) -> None:
         self._turns = turns_of(plan, algorithm, rounds)
         self._release: _Release = _States(plan) if plan.method == "paper" else _Sums(plan)
+        if isinstance(plan.trust, SplitCloud):
+            self._release = _MaskedSums(plan)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
         self.prepare()
@@ -68,7 +88,12 @@ class Rounds:
         self._turns.restart()
 
     def play(
-        self, k: int, parts: tuple[Part, ...], previous: bytes, held: frozenset[int]
+        self,
+        k: int,
+        parts: tuple[Part, ...],
+        previous: bytes,
+        held: frozenset[int],
+        answer: bytes = b"",
     ) -> tuple[Record, Released]:
         """Return round k and what was released in it.
 
@@ -77,12 +102,16 @@ class Rounds:
             parts: what was said, each part within its range, of every agent once.
             previous: digest(k-1).
             held: agents whose last words counted again, from 1.
+            answer: the helper's, of a split cloud: the sum of their masks with its noise.
 
         Raises:
             PrivacyError: an output is not finite; nothing is released then.
-            DivergedError: the prices ran away; nothing may be released then.
+            DivergedError: the prices ran away, or of a split cloud a released sum is not in its
+                range; nothing may be released then.
         """
-        released = self._release.release(parts, self._sampler)
+        released = self._release.release(parts, self._sampler, answer)
+        if isinstance(self._release, _MaskedSums) and not self._release.plausible(released):
+            raise DivergedError(k, _UNMASKED)
         record = self._stepped(k, released.values, release_bytes(released), previous)
         return replace(record, parts=parts, held=held), released
 
@@ -125,13 +154,48 @@ class _Sums:
         rows = Rows(plan.cloud, plan.cloud.sums.families)
         self._public = rows.values(lower_bounds(plan.domain))
 
-    def release(self, parts: Sequence[Part], sampler: Sampler) -> Released:
+    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
         return sampler.release_multiples(self._totals(parts)[self._noisy])
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
         y = self._public.copy()
         y[self._noisy] = values
         return y, np.zeros(0)
+
+
+@final
+class _MaskedSums:
+    """Masked contributions: added up modulo 2^64, and the sum of their masks taken off.
+
+    What is left has the helper's noise. Nothing looks at it before it has the cloud's too: whether
+    it is in its range would tell the helper, who knows its own noise, more than is promised.
+    """
+
+    def __init__(self, plan: NoisePlan) -> None:
+        self._totals = Totals(plan, skip=HEAD)
+        self._sums = _Sums(plan)
+        self._noisy = np.flatnonzero(plan.sigma > 0)
+        everybody = np.arange(plan.cloud.agents)
+        _, _, self._least, self._most = Ranges(plan).of(everybody)
+
+    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
+        masks = np.frombuffer(answer, dtype="<i8")
+        if masks.size != self._noisy.size:
+            raise MalformedError("an answer must hold one whole number per noisy sum")
+        if not isinstance(sampler, ResidueSampler):
+            raise InputError("a split cloud's noise must be for whole numbers modulo 2^64")
+        return sampler.release_residues(self._totals(parts)[self._noisy] - masks)
+
+    def plausible(self, released: Released) -> bool:
+        """Whether what is released lies as near its certified range as noise can have moved it."""
+        numbers = released.multiples
+        assert numbers is not None  # noqa: S101  residues are released as whole numbers
+        return bool(
+            ((numbers >= self._least - _FARTHEST) & (numbers <= self._most + _FARTHEST)).all()
+        )
+
+    def outputs(self, values: Array) -> tuple[Array, Array]:
+        return self._sums.outputs(values)
 
 
 @final
@@ -145,7 +209,7 @@ class _States:
         self._noisy = np.array([o.row for o in values if o.sigma > 0], dtype=np.int64)
         self._public, _ = self._outputs(lower_bounds(plan.domain))
 
-    def release(self, parts: Sequence[Part], sampler: Sampler) -> Released:
+    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
         g, entries = self._outputs(states_of(parts, self._size))
         return sampler.release(np.concatenate([g[self._noisy], entries]))
 
@@ -164,10 +228,12 @@ class Totals:
 
     Args:
         plan: knows how many sums there are.
+        skip: bytes before the numbers of every part.
     """
 
-    def __init__(self, plan: NoisePlan) -> None:
+    def __init__(self, plan: NoisePlan, *, skip: int = 0) -> None:
         self._sums = plan.cloud.sums.count
+        self._skip = skip
         self._parties: list[Party] = []
         self._index: Integers = np.zeros(0, dtype=np.int64)
 
@@ -178,7 +244,8 @@ class Totals:
             self._index = np.concatenate([party.sums for party in parties])
             self._parties = parties
         total = np.zeros(self._sums, dtype=np.int64)
-        said = np.frombuffer(b"".join([part.data for part in parts]), dtype="<i8")
+        skip = self._skip
+        said = np.frombuffer(b"".join([part.data[skip:] for part in parts]), dtype="<i8")
         np.add.at(total, self._index, said)
         return total
 

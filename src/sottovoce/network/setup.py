@@ -89,6 +89,33 @@ def resumed(store: Store, rounds: Rounds, setup: Setup, *, secure: bool) -> Reco
     return None if last is None else replace(last, **store.said(setup.party))
 
 
+def check_halves(plan: NoisePlan, *, helper: bool, simulated: bool) -> None:
+    """Refuse a plan for two halves where there is one, and the other way round.
+
+    Raises:
+        PrivacyError: the plan promises what this cloud would not keep.
+        InputError: there is nothing for a helper to do.
+    """
+    split = isinstance(plan.trust, SplitCloud)
+    if split and not helper:
+        raise PrivacyError(
+            "plan must trust one cloud, got one for a split cloud: without a helper this cloud "
+            "would see every contribution; name the helper, or plan without trust=sv.SplitCloud()"
+        )
+    if helper and not split:
+        words = (
+            "the paper's cloud works with every state"
+            if plan.method == "paper"
+            else ("its noise is for one cloud")
+        )
+        raise InputError(
+            f"plan must be for a split cloud with a helper, got one that is not: {words}; "
+            "plan with method='joint' and trust=sv.SplitCloud()"
+        )
+    if helper and simulated:
+        raise InputError("seed must be left out with a helper, got one: its noise has no seed")
+
+
 def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float | None) -> None:
     """Refuse a run that its plan does not cover, or a deadline without a use."""
     if not 1 <= rounds <= plan.rounds:
@@ -108,11 +135,6 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
             "straggler must be 'wait' to hide a trajectory, got 'hold': what was said counts again "
             "in every round, so that differences add up to more than the radius; wait for "
             "stragglers, or plan with sv.Offset(...) or sv.Everything(...)"
-        )
-    if isinstance(plan.trust, SplitCloud):
-        raise PrivacyError(
-            "plan must trust one cloud, got one for a split cloud: without a helper this cloud "
-            "would see every contribution; plan without trust=sv.SplitCloud()"
         )
     if not plan.certified:
         raise PrivacyError("plan must keep what it promises; an undernoised plan is for study only")

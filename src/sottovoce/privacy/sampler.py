@@ -38,7 +38,7 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 
 import numpy as np
 import opendp.prelude as opendp
@@ -160,6 +160,14 @@ class Sampler(ABC):
         Raises:
             PrivacyError: a number is out of reach.
         """
+
+
+@runtime_checkable
+class ResidueSampler(Protocol):
+    """Adds a split cloud's noise to sums that are known modulo 2^64 alone."""
+
+    def release_residues(self, residues: Integers) -> Released:
+        """Return the sums with noise, on the grid."""
 
 
 @final

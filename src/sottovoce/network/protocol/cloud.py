@@ -36,7 +36,7 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.codec import Floats, pack, pack_whole
 from sottovoce.network.protocol.collected import Collected
-from sottovoce.network.protocol.masked import Mask, join
+from sottovoce.network.protocol.masked import Mask, join, mask_of
 from sottovoce.network.protocol.messages import (
     KEY,
     VERSION,
@@ -202,10 +202,13 @@ class CloudMachine:
 
     def remembered(self, parts: Iterable[Part]) -> list[Action]:
         """What was said of the round at hand before a restart, by those who speak here."""
+        held: set[int] = set()
         for part in parts:
             self._collected.put(part.party, part.data)
+            if mask_of(part.data).round < self.round:
+                held.update(part.party.agents)
         if self._collected.complete and self.phase is Phase.COLLECTING:
-            return self._full(self._collected.parts, frozenset())
+            return self._full(self._collected.parts, frozenset(held))
         return []
 
     def committed(self, record: Record) -> list[Action]:

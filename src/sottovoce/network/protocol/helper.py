@@ -227,14 +227,9 @@ class HelperMachine:
         taken = self._taken(message.taken, k)
         if taken is None:
             return self._refuse(Code.MALFORMED, k)
-        shown = self._notary.digest(k - 1, message.receipt)
-        if k > 1 and shown is None:
-            return self._refuse(Code.FORGED_RECEIPT, k)
-        if k - 1 > done or (k > 1 and k >= done and shown != self._digest(k - 1)):
-            self._move("rolled_back")
-            return [Halted(k=k - 1), *self._refuse(Code.HALTED, k)]
-        if k < done:
-            return self._refuse(Code.OLD_ROUND, k)
+        wrong = self._history(k, done, message.receipt)
+        if wrong is not None:
+            return wrong
         question = _question(taken)
         if self.last is not None and k == done:
             if question != self.last.question:
@@ -244,6 +239,23 @@ class HelperMachine:
             return self._refuse(Code.UNEXPECTED, k)
         self._move("asked")
         return [AnswerOnce(k=k, question=question, taken=taken, previous=self._digest(k - 1))]
+
+    def _history(self, k: int, done: int, receipt: bytes) -> list[Action] | None:
+        """What is wrong with a question about round k, by what was answered before.
+
+        A receipt may be missing, as after a loss of power; one that is shown must be genuine, and
+        prove nothing but what the store holds.
+        """
+        if receipt:
+            shown = self._notary.digest(k - 1, receipt)
+            if shown is None:
+                return self._refuse(Code.FORGED_RECEIPT, k)
+            if k - 1 > done or (k >= done and shown != self._digest(k - 1)):
+                self._move("rolled_back")
+                return [Halted(k=k - 1), *self._refuse(Code.HALTED, k)]
+        if k < done:
+            return self._refuse(Code.OLD_ROUND, k)
+        return self._refuse(Code.FUTURE_ROUND, k) if k > done + 1 else None
 
     def _digest(self, k: int) -> bytes:
         """digest(k) of the last answer, or of the one before it."""

@@ -58,7 +58,7 @@ class Ask(Message, tag="ask", frozen=True, kw_only=True):
     Attributes:
         round: k.
         taken: who took part, in increasing order of their numbers.
-        receipt: of the helper's answer for round k-1, empty for k = 1.
+        receipt: of the helper's answer for round k-1; empty for k = 1, or if it was lost.
     """
 
     round: Number
