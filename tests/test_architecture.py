@@ -68,6 +68,7 @@ def test_the_public_names_are_these() -> None:
         "DualAveraging",
         "Everything",
         "Guarantee",
+        "Helper",
         "Household",
         "InputError",
         "Ledger",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sottovoce.network.agent import Agent
     from sottovoce.network.cloud import Cloud
     from sottovoce.network.errors import NetworkError
+    from sottovoce.network.helper import Helper
     from sottovoce.network.household import Household
     from sottovoce.privacy.charge import Charge, Protected
     from sottovoce.privacy.hide import Everything, Offset, Trajectory
@@ -62,6 +63,7 @@ _HOME = {
     "DualAveraging": "sottovoce.algorithm.dual_averaging",
     "Everything": "sottovoce.privacy.hide",
     "Guarantee": "sottovoce.privacy.plan",
+    "Helper": "sottovoce.network.helper",
     "Household": "sottovoce.network.household",
     "InputError": "sottovoce.errors",
     "Ledger": "sottovoce.privacy.ledger",
@@ -118,6 +120,7 @@ __all__ = [
     "DualAveraging",
     "Everything",
     "Guarantee",
+    "Helper",
     "Household",
     "InputError",
     "Ledger",

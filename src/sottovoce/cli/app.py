@@ -19,6 +19,7 @@ COMMANDS = (
     "plot",
     "audit",
     "cloud",
+    "helper",
     "agent",
     "gateway",
     "status",

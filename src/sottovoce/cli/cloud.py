@@ -53,6 +53,9 @@ def cloud(
     new: Annotated[
         bool, typer.Option("--new", help="begin anew where the store has lost rounds")
     ] = False,
+    helper: Annotated[
+        str | None, typer.Option(help="the other half of a split cloud, wss://host:port")
+    ] = None,
     linger: Annotated[
         float, typer.Option(help="seconds to wait for agents that missed the end")
     ] = LINGER_SECONDS,
@@ -65,7 +68,8 @@ def cloud(
 
     Killed at any moment, the same command continues the same run. What is not given is taken from
     problem.toml. Counting lost agents' last words again needs --hide offset or everything. With
-    --algorithm tikhonov agents send states, and the noise is the paper's.
+    --algorithm tikhonov agents send states, and the noise is the paper's. With --helper agents'
+    contributions are masked, and each half adds the noise: their operators must not collude.
 
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
@@ -90,6 +94,7 @@ def cloud(
             hide=hide,
             rounds=count,
             method=method_for(chosen),
+            split=helper is not None,
             progress=tell,
         )
     result = loop.run(
@@ -106,6 +111,7 @@ def cloud(
             keep_states=keep_states,
             new=new,
             stall=_seconds("stall", stall),
+            helper=helper,
             linger=linger,
         )
     )

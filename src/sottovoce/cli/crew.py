@@ -31,7 +31,9 @@ LINE_SECONDS = 2.0
 LIMIT_SECONDS = 600.0
 
 
-def run_crew(cloud: Words, others: Sequence[Words], keys: Path, says: str) -> None:
+def run_crew(
+    cloud: Words, others: Sequence[Words], keys: Path, says: str, *, helper: Words | None = None
+) -> None:
     """Run a cloud and whoever connects to it, show the run, and wait for all to end.
 
     Args:
@@ -39,26 +41,32 @@ def run_crew(cloud: Words, others: Sequence[Words], keys: Path, says: str) -> No
         others: the words of agents and gateways, without ``--cloud``.
         keys: the folder of the authority.
         says: who is starting, for people.
+        helper: the words of ``sottovoce helper``, without ``--listen``, of a split cloud.
 
     Raises:
         SottovoceError: if one of them fails, or takes more than ten minutes.
     """
-    with _processes(cloud, others) as (port, crew):
+    with _processes(cloud, others, helper) as (port, crew):
         errors.print(f"{says} are starting on port {port}")
         loop.run(_watch(keys / "operator", port, crew))
-        for process in crew:
+        for process in crew[: 1 + len(others)]:  # a helper stays, in case the cloud asks again
             process.wait(60)
         _require_healthy(crew)
 
 
 @contextmanager
-def _processes(cloud: Words, others: Sequence[Words]) -> Iterator[tuple[int, list[Process]]]:
-    """The cloud first, then the others; whatever happens, none is left behind."""
-    port = _free_port()
+def _processes(
+    cloud: Words, others: Sequence[Words], helper: Words | None
+) -> Iterator[tuple[int, list[Process]]]:
+    """The cloud first, then the others, a helper last; whatever happens, none is left behind."""
+    port, second = _free_port(), _free_port()
+    ask = () if helper is None else ("--helper", f"wss://127.0.0.1:{second}")
     crew: list[Process] = []
     try:
-        crew.append(_start(*cloud, "--listen", f"127.0.0.1:{port}"))
+        crew.append(_start(*cloud, "--listen", f"127.0.0.1:{port}", *ask))
         crew.extend(_start(*words, "--cloud", f"wss://127.0.0.1:{port}") for words in others)
+        if helper is not None:
+            crew.append(_start(*helper, "--listen", f"127.0.0.1:{second}"))
         yield port, crew
     finally:
         for process in crew:

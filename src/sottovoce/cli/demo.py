@@ -21,6 +21,9 @@ def demo(
     out: Annotated[
         Path | None, typer.Option(help="folder for keys, store, states and figure")
     ] = None,
+    split: Annotated[
+        bool, typer.Option("--split", help="a cloud in two halves: start a helper too")
+    ] = False,
 ) -> None:
     """Run a cloud and its agents as processes on this machine, with mutual TLS and real noise.
 
@@ -29,10 +32,12 @@ def demo(
     if fleet is not None:
         if folder is not None:
             raise InputError("folder must be left out with --fleet, which has a problem of its own")
+        if split:
+            raise InputError("--split must be left out with --fleet, got both: run one of them")
         from sottovoce.cli.demo_fleet import demonstrate_fleet
 
         demonstrate_fleet(fleet, rounds, out)
         return
     from sottovoce.cli.demonstrate import demonstrate
 
-    demonstrate(folder, rounds, out)
+    demonstrate(folder, rounds, out, split=split)

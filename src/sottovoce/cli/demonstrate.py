@@ -22,6 +22,7 @@ from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.codec import pack, unpack
 from sottovoce.network.saved import Saved
 from sottovoce.network.summary import answers
+from sottovoce.privacy.trust import WORDS
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
 from sottovoce.problem.folder import load_problem
@@ -29,7 +30,9 @@ from sottovoce.problem.problem import Problem
 from sottovoce.problem.save import save_problem
 
 
-def demonstrate(folder: Path | None, rounds: int | None, out: Path | None) -> None:
+def demonstrate(
+    folder: Path | None, rounds: int | None, out: Path | None, *, split: bool = False
+) -> None:
     """Run a cloud and its agents as processes on this machine, and hold their answer up."""
     root = demo_folder(out)
     where = root / "problem" if folder is None else folder
@@ -39,15 +42,20 @@ def demonstrate(folder: Path | None, rounds: int | None, out: Path | None) -> No
     count = run_rounds(problem, rounds)
     run = Path(tempfile.mkdtemp(prefix="run-", dir=root))
     keys = run / "keys"
-    identity.create(keys, agents=problem.agents)
-    cloud = ("cloud", where, "--keys", keys, "--store", run / "run.db", "--rounds", count)
+    identity.create(keys, agents=problem.agents, helper=() if split else None)
+    own = keys / "cloud" if split else keys
+    cloud = ("cloud", where, "--keys", own, "--store", run / "run.db", "--rounds", count)
+    files = ("--keys", keys / "helper", "--store", run / "helper.db", "--rounds", count)
+    helper = ("helper", where, *files) if split else None
     agents = [
         ("agent", where / "agents" / f"{i}.toml", "--keys", keys / "agents" / str(i),
          "--state", run / f"{i}.state")
         for i in range(1, problem.agents + 1)
     ]  # fmt: skip
-    run_crew(cloud, agents, keys, f"one cloud and {problem.agents} agents")
-    _report(problem, count, run)
+    errors.print(f"trust: {WORDS['split' if split else 'one']}", soft_wrap=True)
+    halves = "one cloud, one helper" if split else "one cloud"
+    run_crew(cloud, agents, keys, f"{halves} and {problem.agents} agents", helper=helper)
+    _report(problem, count, run, split=split)
 
 
 def demo_folder(out: Path | None) -> Path:
@@ -57,7 +65,7 @@ def demo_folder(out: Path | None) -> Path:
     return root
 
 
-def _report(problem: Problem, rounds: int, run: Path) -> None:
+def _report(problem: Problem, rounds: int, run: Path, *, split: bool) -> None:
     x = np.concatenate([_own_state(problem, i, run) for i in range(1, problem.agents + 1)])
     history = answers(run / "run.db")
     best = saddle_point(problem)
@@ -71,7 +79,8 @@ def _report(problem: Problem, rounds: int, run: Path) -> None:
     for name, got, true in zip([*names, *labels], reached, optimum, strict=True):
         table.add_row(name, f"{got:.4f}", f"{true:.4f}")
     console.print(table)
-    plan = make_plan(problem, certify(problem.cloud), rounds=rounds, method=method)
+    certificate = certify(problem.cloud)
+    plan = make_plan(problem, certificate, rounds=rounds, method=method, split=split)
     console.print(str(plan), markup=False, soft_wrap=True)
     figure = run.parent / "demo.png"
     _draw(history, prices, x, best.x, names, labels, figure)

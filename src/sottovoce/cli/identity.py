@@ -27,19 +27,38 @@ def init(
     gateway: Annotated[
         list[str] | None, typer.Option(help="agents on one connection, e.g. 1-250; repeatable")
     ] = None,
+    helper: Annotated[
+        bool, typer.Option("--helper", help="keys for a cloud in two halves, and for masks")
+    ] = False,
+    helper_host: Annotated[
+        list[str] | None, typer.Option(help="name or address of the helper; may be repeated")
+    ] = None,
     days: Days = DAYS,
 ) -> None:
     """Make a private authority and certificates for the cloud, its operator and every agent.
+
+    With --helper the folder is the authority's own, and belongs to neither half: give the cloud its
+    cloud/, the helper its helper/, and each device its folder.
 
     Example: sottovoce identity init --dir cloud-keys --agents 7
     """
     from sottovoce.network import identity as authority
 
     ranges = [authority.parse_range(text) for text in gateway or ()]
-    authority.create(folder, agents=agents, hosts=host or (), gateways=ranges, days=days)
+    names = (helper_host or ()) if helper or helper_host else None
+    authority.create(
+        folder, agents=agents, hosts=host or (), gateways=ranges, helper=names, days=days
+    )
+    halves = (
+        ""
+        if names is None
+        else (
+            f"the cloud {folder / 'cloud'}, the helper {folder / 'helper'}, who must not collude, "
+        )
+    )
     console.print(
-        f"wrote {folder}: give each device its folder under {folder / 'agents'}, the operator "
-        f"{folder / 'operator'}, and move {folder / 'ca.key'} to a safe place",
+        f"wrote {folder}: give {halves}each device its folder under {folder / 'agents'}, the "
+        f"operator {folder / 'operator'}, and move {folder / 'ca.key'} to a safe place",
         soft_wrap=True,
     )
 
@@ -52,6 +71,9 @@ def issue(
         list[str] | None, typer.Option(help="renew the cloud's certificate under these names")
     ] = None,
     operator: Annotated[bool, typer.Option("--operator", help="the operator's")] = False,
+    helper_host: Annotated[
+        list[str] | None, typer.Option(help="renew the helper's certificate under these names")
+    ] = None,
     days: Days = DAYS,
 ) -> None:
     """Issue certificates anew, before they end or after a key has leaked.
@@ -61,7 +83,9 @@ def issue(
     from sottovoce.network import identity as authority
 
     wanted = None if agents is None else authority.parse_range(agents)
-    authority.issue(folder, agents=wanted, hosts=host, operator=operator, days=days)
+    authority.issue(
+        folder, agents=wanted, hosts=host, operator=operator, helper=helper_host, days=days
+    )
     console.print(f"issued in {folder}", soft_wrap=True)
 
 

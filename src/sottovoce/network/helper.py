@@ -24,6 +24,7 @@ from sottovoce.network.answers import Answers
 from sottovoce.network.certified_keys import HelperKeys
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.connection import Connection, framed
+from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, HaltedError
 from sottovoce.network.gate import Gate
@@ -40,6 +41,7 @@ from sottovoce.network.protocol.helper import (
     HangUp,
     HelperMachine,
     HelperSetup,
+    Phase,
     Recorded,
     Reply,
 )
@@ -126,7 +128,7 @@ class Helper:
         return 0 if self._machine.last is None else self._machine.last.k
 
     async def run(self) -> None:
-        """Serve until it is cancelled.
+        """Serve until all rounds are answered and the cloud has been gone for a while.
 
         Raises:
             HaltedError: the store was rolled back.
@@ -265,6 +267,8 @@ class Helper:
                     break
         finally:
             watch.cancel()
+            if self._connection is connection:
+                self._connection = None
             await connection.closed()
         return socket
 
@@ -335,8 +339,13 @@ class Helper:
 
     async def _tick(self) -> None:
         """Every second: drop whoever is revoked, has expired, or takes too long."""
+        gone = 0.0
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            over = self._machine.phase is Phase.DONE and self._connection is None
+            gone = gone + TICK_SECONDS if over else 0.0
+            if gone > LINGER_SECONDS:
+                self._ended.set()
             self._gate.reload()
             self._door.sweep()
             connection = self._connection
