@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, cast, final
 
@@ -23,10 +24,11 @@ from sottovoce.network.allowances import Allowances
 from sottovoce.network.answers import Answers
 from sottovoce.network.certified_keys import HelperKeys
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
-from sottovoce.network.connection import Connection, framed
+from sottovoce.network.connection import Connection
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, HaltedError
+from sottovoce.network.frames import framed
 from sottovoce.network.gate import Gate
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.helper_store import HelperStore
@@ -247,6 +249,7 @@ class Helper:
         guard.expect(math.inf)
         limit = _HEAD + _EACH * self.plan.cloud.agents
         socket = web.WebSocketResponse(max_msg_size=limit, autoping=False, compress=False)
+        before = guard.chunks
         await socket.prepare(request)
         older, connection = self._connection, Connection(guard, lambda: None)
         self._connection = connection
@@ -254,23 +257,32 @@ class Helper:
             older.close()
         self._machine.connect()
         heartbeat = Heartbeat(socket, connection.closed)
+        hear = partial(self._hear, connection, heartbeat)
+        if guard.chunks == before:
+            guard.hear = hear  # nothing of the stream has gone by
         watch = asyncio.create_task(heartbeat.watch())
         try:
-            while self._connection is connection and not connection.leaving:
+            while not connection.leaving:
                 message = await socket.receive()
-                heartbeat.heard += 1
-                if self._connection is not connection:
-                    break
                 if message.type is WSMsgType.BINARY:
-                    self._perform(connection, self._heard(message.data))
-                elif not await heartbeat.answer(message):
+                    hear(message.data)
+                    continue
+                heartbeat.heard += 1
+                if not await heartbeat.answer(message):
                     break
         finally:
+            guard.hear = None
             watch.cancel()
             if self._connection is connection:
                 self._connection = None
             await connection.closed()
         return socket
+
+    def _hear(self, connection: Connection, heartbeat: Heartbeat, data: bytes) -> None:
+        """A whole message has come in; on an older connection it no longer counts."""
+        heartbeat.heard += 1
+        if self._connection is connection and not connection.leaving:
+            self._perform(connection, self._heard(data))
 
     def _heard(self, data: bytes) -> list[Action]:
         try:

@@ -204,7 +204,7 @@ class CloudMachine:
         """What was said of the round at hand before a restart, by those who speak here."""
         held: set[int] = set()
         for part in parts:
-            self._collected.put(part.party, part.data)
+            self._collected.put(part)
             if mask_of(part.data).round < self.round:
                 held.update(part.party.agents)
         if self._collected.complete and self.phase is Phase.COLLECTING:

@@ -1,0 +1,236 @@
+"""The helper's machine: a round is answered once, about certified agents that count once."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from sottovoce.network.protocol.helper import (
+    TRANSITIONS,
+    Answered,
+    AnswerOnce,
+    Halted,
+    HangUp,
+    HelperMachine,
+    HelperSetup,
+    Masker,
+    Phase,
+    Recorded,
+    Reply,
+)
+from sottovoce.network.protocol.helper_messages import (
+    HELPER_VERSION,
+    Answer,
+    Ask,
+    Meet,
+    Open,
+    Opened,
+    Pledged,
+    Refused,
+    decode_from_helper,
+    decode_to_helper,
+    encode_half,
+)
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.receipt import Notary, next_digest
+
+CONFIG, RUN = hashlib.sha256(b"run").digest(), "run"
+KEYS = {1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32}
+ONE, TWO, NEW = b"1" * 16, b"2" * 16, b"3" * 16
+
+
+def certified(masker: Masker) -> bool:
+    """Key a speaks for agents 1 and 2, b for agent 2, c for agent 3."""
+    allowed = {KEYS[1]: {1, 2}, KEYS[2]: {2}, KEYS[3]: {3}}.get(masker.mask, set())
+    return set(masker.agents) <= allowed
+
+
+class Half:
+    """A machine, and what a driver does for it: numbers that name the question."""
+
+    def __init__(self, *, rounds: int = 3, hold: bool = False, last: Answered | None = None):
+        setup = HelperSetup(
+            config_hash=CONFIG,
+            rounds=rounds,
+            hold=hold,
+            certified=certified,
+            pledge=lambda masker: b"signed",
+        )
+        self.notary = Notary(bytes(32), CONFIG)
+        self.machine = HelperMachine(
+            lambda config: setup if config == RUN else Code.OTHER_RUN, lambda c: self.notary, last
+        )
+        self.drawn = 0
+        self.committed: list[Answered] = []
+
+    def say(self, message: Any) -> list[Any]:
+        """What comes back, messages as they travel, and what is done besides."""
+        found: list[Any] = []
+        queue: list[Any] = list(self.machine.receive(decode_to_helper(encode_half(message))))
+        while queue:
+            action = queue.pop(0)
+            if isinstance(action, AnswerOnce):
+                queue = self.machine.committed(self._answered(action)) + queue
+            elif isinstance(action, Reply):
+                found.append(decode_from_helper(encode_half(action.message)))
+            else:
+                found.append(action)
+        return found
+
+    def _answered(self, action: AnswerOnce) -> Answered:
+        self.drawn += 1  # noise that never comes twice
+        values = self.drawn.to_bytes(8, "little")
+        answered = Answered(
+            k=action.k,
+            question=action.question,
+            values=values,
+            digest=next_digest(action.previous, action.k, action.question, values),
+            previous=action.previous,
+        )
+        self.committed.append(answered)
+        return answered
+
+    def open(self) -> Half:
+        self.machine.connect()
+        assert isinstance(self.say(Open(version=HELPER_VERSION, config=RUN))[0], Opened)
+        self.say(Meet(number=1, agents=[1], mask=KEYS[1]))
+        self.say(Meet(number=2, agents=[2], mask=KEYS[2]))
+        self.say(Meet(number=3, agents=[3], mask=KEYS[3]))
+        return self
+
+    def ask(self, k: int, *taken: tuple[int, bytes, int], receipt: bytes | None = None) -> Any:
+        last = self.machine.last
+        if receipt is None:
+            known = last is not None and last.k == k - 1
+            receipt = self.notary.receipt(last.k, last.digest) if known and last else b""
+        found = self.say(Ask(round=k, taken=list(taken), receipt=receipt))
+        return found[0] if len(found) == 1 else found
+
+
+def refused(found: Any) -> Code:
+    assert isinstance(found[-1], HangUp)
+    assert isinstance(found[-2], Refused)
+    assert isinstance(found[-3], Recorded)  # every refusal is written down
+    assert found[-3].code is found[-2].code
+    code: Code = found[-2].code
+    return code
+
+
+def test_the_table_is_the_one_on_the_page() -> None:
+    events = {event for _, event in TRANSITIONS}
+    assert events == {"opened", "asked", "committed", "finished", "rolled_back"}
+    assert {TRANSITIONS[phase, "rolled_back"] for phase in Phase} == {Phase.HALTED}
+    assert TRANSITIONS[Phase.COMMITTING, "finished"] is Phase.DONE
+
+
+def test_a_round_is_answered_once_and_the_same_question_gets_the_same_bytes() -> None:
+    half = Half().open()
+    both = ((1, ONE, 1), (2, TWO, 1))
+    first = half.ask(1, *both)
+    assert isinstance(first, Answer)
+    assert half.ask(1, *both) == first
+    assert len(half.committed) == 1
+    half.machine.connect()  # the cloud comes back and gives other numbers
+    half.say(Open(version=HELPER_VERSION, config=RUN))
+    half.say(Meet(number=5, agents=[2], mask=KEYS[2]))
+    half.say(Meet(number=8, agents=[1], mask=KEYS[1]))
+    assert half.ask(1, (5, TWO, 1), (8, ONE, 1)) == first
+    assert len(half.committed) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [(1, ONE, 1)],  # a subset: the difference of two answers would be one agent's mask
+        [(1, ONE, 1), (2, NEW, 1)],  # another session
+        [(1, ONE, 1), (2, TWO, 1), (3, NEW, 1)],  # one agent more
+    ],
+)
+def test_another_question_about_an_answered_round_is_refused_and_recorded(other: Any) -> None:
+    half = Half().open()
+    half.ask(1, (1, ONE, 1), (2, TWO, 1))
+    assert refused(half.ask(1, *other)) is Code.CONFLICT
+    assert len(half.committed) == 1
+
+
+def test_no_agent_counts_twice_in_a_round() -> None:
+    half = Half().open()
+    half.say(Meet(number=4, agents=[1, 2], mask=KEYS[1]))  # a gateway that speaks for 2 as well
+    assert refused(half.ask(1, (2, TWO, 1), (4, ONE, 1))) is Code.MALFORMED
+    half.open()
+    assert refused(half.ask(1, (1, ONE, 1), (1, NEW, 1))) is Code.MALFORMED
+    assert not half.committed
+
+
+def test_only_certified_keys_take_part_and_get_a_pledge() -> None:
+    half = Half().open()
+    assert half.say(Meet(number=7, agents=[1, 2], mask=KEYS[1])) == [
+        Pledged(number=7, pledge=b"signed")
+    ]
+    for agents, mask in (([1], KEYS[2]), ([1, 2, 3], KEYS[1]), ([2, 1], KEYS[1]), ([1], b"x" * 32)):
+        recorded, answer = half.say(Meet(number=9, agents=agents, mask=mask))
+        assert recorded.code is Code.NOT_YOURS
+        assert answer == Refused(code=Code.NOT_YOURS, number=9)
+    assert refused(half.ask(1, (9, ONE, 1))) is Code.MALFORMED  # whoever was refused is unknown
+
+
+def test_rounds_follow_each_other_to_the_last() -> None:
+    half = Half(rounds=2).open()
+    assert refused(half.ask(2, (1, ONE, 2), receipt=b"")) is Code.FUTURE_ROUND
+    half.open().ask(1, (1, ONE, 1))
+    half.ask(2, (1, ONE, 2))
+    assert half.machine.phase is Phase.DONE
+    assert refused(half.ask(1, (1, ONE, 1), receipt=b"")) is Code.OLD_ROUND
+    assert refused(half.open().ask(3, (1, ONE, 3))) is Code.UNEXPECTED
+    assert [answered.k for answered in half.committed] == [1, 2]
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_an_older_contribution_counts_again_only_where_the_promise_covers_it(hold: bool) -> None:
+    half = Half(hold=hold).open()
+    half.ask(1, (1, ONE, 1))
+    found = half.ask(2, (1, ONE, 1))
+    assert isinstance(found, Answer) if hold else refused(found) is Code.MALFORMED
+    ahead = half.open().ask(k := len(half.committed) + 1, (1, ONE, k + 1))
+    assert refused(ahead) is Code.MALFORMED  # a later round's mask, never
+
+
+def test_a_store_that_forgot_an_answer_is_halted_by_a_genuine_receipt_alone() -> None:
+    full = Half().open()
+    full.ask(1, (1, ONE, 1))
+    full.ask(2, (1, ONE, 2))
+    genuine = full.notary.receipt(2, full.committed[1].digest)
+    old = Half(last=full.committed[0]).open()  # rolled back by one round
+    forged = genuine[:-1] + bytes([genuine[-1] ^ 1])
+    assert refused(old.ask(3, (1, ONE, 3), receipt=forged)) is Code.FORGED_RECEIPT
+    assert old.machine.phase.name == "ANSWERING"
+    found = old.open().ask(3, (1, ONE, 3), receipt=genuine)
+    assert isinstance(found[0], Halted)
+    assert refused(found) is Code.HALTED
+    assert old.machine.phase is Phase.HALTED
+    old.machine.connect()
+    assert refused(old.say(Open(version=HELPER_VERSION, config=RUN))) is Code.HALTED
+
+
+def test_a_store_that_answered_otherwise_is_halted_too() -> None:
+    first, second = Half().open(), Half().open()
+    first.ask(1, (1, ONE, 1))
+    second.ask(1, (1, NEW, 1))
+    receipt = first.notary.receipt(1, first.committed[0].digest)
+    assert isinstance(second.ask(2, (1, ONE, 2), receipt=receipt)[0], Halted)
+
+
+def test_whatever_is_out_of_turn_is_refused() -> None:
+    half = Half()
+    half.machine.connect()
+    ask = Ask(round=1, taken=[(1, ONE, 1)], receipt=b"")
+    assert refused(half.say(ask)) is Code.UNEXPECTED
+    assert refused(half.say(Open(version=99, config=RUN))) is Code.VERSION
+    assert refused(half.say(Open(version=HELPER_VERSION, config="other"))) is Code.OTHER_RUN
+    half.open()
+    assert refused(half.say(Open(version=HELPER_VERSION, config=RUN))) is Code.UNEXPECTED
+    recorded, reply, _ = half.machine.malformed()
+    assert isinstance(recorded, Recorded)
+    assert reply == Reply(message=Refused(code=Code.MALFORMED, number=0))
