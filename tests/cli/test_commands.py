@@ -58,6 +58,28 @@ def test_help_shows_the_example_on_a_terminal() -> None:
     assert "Example: sottovoce gateway FOLDER --agents 1-250" in text
 
 
+def test_solve_says_at_once_that_it_compiles_and_keeps_standard_output_clean() -> None:
+    words = [sys.executable, "-c", "from sottovoce.cli import main; main()", "solve", str(PAPER),
+             "--rounds", "20", "--json"]  # fmt: skip
+    heavy = {"sympy", "numba", "numpy"}
+    with subprocess.Popen(
+        [words[0], "-X", "importtime", *words[1:]],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        before = []
+        for line in process.stderr:
+            if line.startswith("certifying, planning and compiling"):
+                break
+            before.append(line.rpartition("|")[2].strip())
+        loaded = heavy & set(before)
+        out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert before
+    assert loaded == set()  # it was said before anything heavy was loaded, hence within a second
+    assert json.loads(out)["rounds"] == 20
+
+
 def test_check_reports_every_part_of_the_certificate() -> None:
     data = run_json("check", PAPER)
     assert data["holds"] is True

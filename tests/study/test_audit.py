@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -100,6 +101,25 @@ def test_the_deployed_sampler_keeps_the_papers_promise(paper: Case) -> None:
     assert found.played_share > 0.9
     assert found.measured_mu <= found.played_mu <= found.claimed_mu
     assert (found.noise.rounds, found.noise.outputs) == (2 * 100 * 8, 4)
+
+
+def test_games_on_an_executor_are_as_many_and_find_the_same(two: Case) -> None:
+    problem, certificate = two
+    promise = made(certificate)
+    heard: list[float] = []
+
+    def hear(doing: str, share: float | None = None) -> None:
+        heard.append(share or 0.0)
+
+    with ThreadPoolExecutor(2) as executor:
+        found = audit(
+            problem, promise, agent=2, runs=100, rounds=4, executor=executor, progress=hear
+        )
+        with pytest.raises(InputError, match="sampler must be left out with executor"):
+            short(problem, promise, executor=executor)
+    assert found.passed
+    assert (found.noise.rounds, found.noise.outputs) == (2 * 100 * 4, 2)
+    assert 0.0 < max(heard) < 1.0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -347,6 +348,45 @@ def test_the_table_shows_errors_limits_and_what_is_left_out(study: Compared) -> 
     assert f"{row.limit_price:#.3g}" in text
     assert "flat component 3" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_no_name_is_broken_in_eighty_columns(study: Compared) -> None:
+    """With numbers as wide as they get: large errors, many rounds."""
+    wide = [
+        replace(row, plan=PAPER, rounds=500_000, x=12345.6, last_price=1.2e-7, limit_x=0.01)
+        for row in study.rows
+    ]
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(compare_table(replace(study, rows=tuple(wide)), [500_000]))
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert set(PAPER.split()) <= {word for line in lines for word in line.split()}
+    assert any(line.split()[:2] == ["DualAveraging", "500,000"] for line in lines)
+
+
+def test_an_executor_gives_the_same_rows(study: Compared) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        there = compared(line(), [25, 100, 400], algorithms=TIKHONOV, executor=executor)
+    here = [row for row in study.rows if row.algorithm == "Tikhonov"]
+    assert list(there.rows) == here
+
+
+def test_stopped_on_an_executor_before_a_row_is_done_there_are_the_rows_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    solved: list[Any] = []
+
+    def stop(*args: Any, **settings: Any) -> Any:
+        if len(solved) == 2:
+            raise KeyboardInterrupt
+        solved.append(solve(*args, **settings))
+        return solved[-1]
+
+    monkeypatch.setattr(module, "solve", stop)
+    found = compared(line(), [10, 30], algorithms=TIKHONOV)
+    assert found.interrupted
+    assert len(found.rows) == 2
 
 
 def test_the_figure_is_drawn(study: Compared, tmp_path: Path) -> None:

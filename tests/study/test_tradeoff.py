@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from sottovoce.problem.problem import Problem
 from sottovoce.study.tradeoff import TradeoffRow, tradeoff
 
 
-def table(hide: str, radius: float | None) -> list[TradeoffRow]:
+def table(hide: str, radius: float | None, **settings: Any) -> list[TradeoffRow]:
     return tradeoff(
         gallery.paper(),
         epsilons=[0.5, 2.0],
@@ -25,7 +27,21 @@ def table(hide: str, radius: float | None) -> list[TradeoffRow]:
         delta=0.05,
         radius=radius,
         hide=hide,
+        **settings,
     )
+
+
+def test_an_executor_gives_the_same_rows_and_tells_how_many_are_done() -> None:
+    heard: list[tuple[str, float | None]] = []
+
+    def hear(doing: str, share: float | None = None) -> None:
+        heard.append((doing, share))
+
+    with ThreadPoolExecutor(2) as executor:
+        there = table("trajectory", 1.0, executor=executor, progress=hear)
+    assert there == table("trajectory", 1.0)
+    assert ("planning", 0.0) in heard
+    assert heard[0][0].startswith("certifying")
 
 
 def test_every_row_is_a_plan_and_its_limit() -> None:

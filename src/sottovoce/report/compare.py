@@ -38,13 +38,15 @@ def compare_table(found: Compared, rounds: Collection[int]) -> Table:
         caption=_caption(found),
         caption_justify="left",
         box=box.SIMPLE_HEAD,
+        show_edge=False,
         pad_edge=False,
         collapse_padding=True,
     )
-    table.add_column("plan, algorithm", overflow="fold")
-    headings = ("rounds", "x", "last x", "x/limit", "price", "last price", "price/limit")
+    table.add_column("plan, algorithm", overflow="fold", vertical="bottom")
+    # In two lines, so that names of plans and algorithms stay whole in 80 columns.
+    headings = ("rounds", "x", "last\nx", "x/\nlimit", "price", "last\nprice", "price/\nlimit")
     for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True, vertical="bottom")
     shown = [row for row in found.rows if row.rounds in rounds]
     for name in dict.fromkeys(row.plan for row in shown):
         table.add_section()
@@ -128,11 +130,18 @@ def _add_limit(table: Table, row: CompareRow) -> None:
 def _figure(value: float) -> str:
     if not math.isfinite(value):
         return "-"
-    return f"{value:#.3g}" if value < 100 else f"{value:,.0f}"
+    return f"{value:#.3g}" if value < 100 else _large(value)
 
 
 def _ratio(value: float) -> str:
-    return f"{value:,.2f}" if math.isfinite(value) else "-"
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:.2f}" if value < 1000 else _large(value)
+
+
+def _large(value: float) -> str:
+    """A number without decimals, in eight letters at most."""
+    return f"{value:,.0f}" if value < 999_999.5 else f"{value:.2e}"
 
 
 def _caption(found: Compared) -> str:

@@ -1,0 +1,93 @@
+"""Signs of life: nobody waits in silence, and results stay clean."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import sottovoce as sv
+from sottovoce import progress as module
+from sottovoce.progress import shown, silent, watched
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def heard_by(heard: list[tuple[str, float | None]]) -> Any:
+    def hear(doing: str, share: float | None = None) -> None:
+        heard.append((doing, share))
+
+    return hear
+
+
+def test_a_pipe_gets_lines_after_the_patience_and_not_before(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.0)
+    with shown("reading", patience=0.05) as tell:
+        tell("certifying")
+        assert capsys.readouterr().err == ""
+        time.sleep(0.15)
+        assert capsys.readouterr().err == "certifying\n"
+        tell("planning", 0.25)
+        tell("planning", 0.25)
+    tell("afterwards")
+    said = capsys.readouterr()
+    assert said.err == "planning: 25%\n"
+    assert said.out == ""
+
+
+def test_lines_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown("compiling", patience=0.0) as tell:
+        for k in range(1000):
+            tell("rounds", k / 1000)
+    assert capsys.readouterr().err == "compiling\n"
+
+
+def test_quick_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown("reading") as tell:
+        tell("done")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_has_one_line_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with shown("certifying [x]", patience=0.0) as tell:
+        tell("rounds", 0.5)
+    assert "certifying [x]" in screen.getvalue()
+    assert screen.getvalue().rstrip().endswith("\x1b[2K")  # wiped
+
+
+def test_by_default_only_a_terminal_is_shown_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched(None) as tell:
+        assert tell is silent
+    with watched(False) as tell:
+        assert tell is silent
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with watched(None) as tell:
+        assert tell is not silent
+
+
+def test_whoever_asks_is_told_what_is_being_done() -> None:
+    heard: list[tuple[str, float | None]] = []
+    hear = heard_by(heard)
+    problem = sv.gallery.paper()
+    certificate = sv.certify(problem, progress=hear)
+    assert [doing.partition(":")[0] for doing, _ in heard] == ["certifying"] * len(heard)
+    assert any("sensitivities of 4 sums to 7 agents" in doing for doing, _ in heard)
+    hide = sv.Trajectory(radius=0.1, rounds=100)
+    plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide, progress=hear)
+    assert heard[-1][0] == "planning: noise for 7 agents"
+    sv.solve(problem, plan, rounds=100, runs=2, progress=hear)
+    said = [doing for doing, _ in heard]
+    assert said.index("compiling the round") < said.index("round 64 of 100")
+    assert heard[-1] == ("round 100 of 100", 1.0)
