@@ -43,7 +43,17 @@ if TYPE_CHECKING:
     from sottovoce.problem import gallery
     from sottovoce.problem.agents import fleet, states
     from sottovoce.problem.constraints import equal, total
-    from sottovoce.problem.expressions import exp, log, logsumexp, sqrt
+    from sottovoce.problem.expressions import (
+        exp,
+        huber,
+        log,
+        logsumexp,
+        maximum,
+        minimum,
+        norm,
+        pos,
+        sqrt,
+    )
     from sottovoce.problem.folder import load_problem
     from sottovoce.problem.problem import Problem
     from sottovoce.problem.save import save_problem
@@ -92,12 +102,17 @@ _HOME = {
     "exp": "sottovoce.problem.expressions",
     "fleet": "sottovoce.problem.agents",
     "gallery": "sottovoce.problem.gallery",
+    "huber": "sottovoce.problem.expressions",
     "limit": "sottovoce.privacy.limit",
     "load": "sottovoce.engine.result",
     "load_problem": "sottovoce.problem.folder",
     "log": "sottovoce.problem.expressions",
     "logsumexp": "sottovoce.problem.expressions",
+    "maximum": "sottovoce.problem.expressions",
+    "minimum": "sottovoce.problem.expressions",
+    "norm": "sottovoce.problem.expressions",
     "plan": "sottovoce.privacy.plan",
+    "pos": "sottovoce.problem.expressions",
     "saddle_point": "sottovoce.certify.saddle",
     "save_problem": "sottovoce.problem.save",
     "solve": "sottovoce.engine.solve",
@@ -149,12 +164,17 @@ __all__ = [
     "exp",
     "fleet",
     "gallery",
+    "huber",
     "limit",
     "load",
     "load_problem",
     "log",
     "logsumexp",
+    "maximum",
+    "minimum",
+    "norm",
     "plan",
+    "pos",
     "saddle_point",
     "save_problem",
     "solve",

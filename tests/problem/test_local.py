@@ -129,7 +129,7 @@ def test_an_empty_curved_set_is_found() -> None:
         pair(lambda x: sv.exp(x[1][0]) - sv.log(x[1][0] + x[1][1]) <= -3)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6))
 def test_emptiness_of_linear_rows_is_that_of_a_linear_program(seed: int) -> None:
     rng = np.random.default_rng(seed)

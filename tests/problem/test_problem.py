@@ -222,8 +222,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: small(objectives=[X[0] + sp.Symbol("q"), X[1]]),
         "objective of x1.*q",
     ),
-    "a function that is not smooth": (
-        lambda: small(objectives=[sp.Abs(X[0]), X[1]]),
+    "a function that jumps": (
+        lambda: small(objectives=[sp.sign(X[0]), X[1]]),
         "objective of x1",
     ),
     "a start outside the box": (lambda: small(start=[0.0, 5.0]), "start of x2 must lie in its box"),

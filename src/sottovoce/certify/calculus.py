@@ -15,6 +15,7 @@ from sottovoce.certify.hessian import (
     definiteness,
     independent_blocks,
 )
+from sottovoce.problem import kinks
 
 Variables = frozenset[sp.Symbol]
 
@@ -77,7 +78,25 @@ class Rules:
             return Bend(convex=_union([inner.convex, self._line(expr.args[0])]))
         if isinstance(expr, sp.log):
             return self._log(expr.args[0])
+        if expr.func in kinks.CONVEX:
+            return self._kink(expr)
         return Bend()
+
+    def _kink(self, expr: sp.Expr) -> Bend:
+        """Maxima of convex formulas; sizes of affine ones, or of convex ones at least 0."""
+        if isinstance(expr, kinks.maximum):
+            first, second = (self.bend(a).convex for a in expr.args)
+            return Bend(convex=None if first is None or second is None else first & second)
+        inner = expr.args[:1] if isinstance(expr, kinks.huber) else expr.args
+        return Bend(convex=NONE if all(self._sizeable(a) for a in inner) else None)
+
+    def _sizeable(self, a: sp.Expr) -> bool:
+        bend = self.bend(a)
+        if bend.flat:
+            return True
+        if bend.convex is not None and self.positive(a, strict=False):
+            return True
+        return bend.concave is not None and self.positive(-a, strict=False)
 
     def positive(self, expr: sp.Expr, *, strict: bool = True) -> bool:
         """Whether ``expr > 0`` (or >= 0) is proven for every agent."""

@@ -29,6 +29,7 @@ from sottovoce.certify.interval import (
     raised,
 )
 from sottovoce.errors import ProblemError
+from sottovoce.problem import kinks
 
 _LINE = interval(-np.inf, np.inf)
 _ZERO = interval(0.0, 0.0)
@@ -95,6 +96,12 @@ def _solved(node: Expr, image: Mapping[Expr, Interval]) -> Iterator[tuple[Expr, 
         yield children[0], result.log()
     elif isinstance(node, sympy.log):
         yield children[0], result.exp()
+    elif isinstance(node, kinks.maximum):
+        for child in children:
+            yield child, interval(-np.inf, result.upper)
+    elif isinstance(node, kinks.absolute | kinks.norm):
+        for child in children:
+            yield child, interval(-result.upper, result.upper)
 
 
 def _all_but_one(

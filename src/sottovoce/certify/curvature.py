@@ -21,10 +21,12 @@ from sottovoce.certify.hessian import (
     sample_points,
 )
 from sottovoce.errors import InputError
+from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array
+from sottovoce.problem.rules import Rules as FormRules
 
 Box = Mapping[sp.Symbol, tuple[ArrayLike, ArrayLike]]
-Status = Literal["proven", "numerical", "fails"]
+Status = Literal["proven", "numerical", "fails", "note"]
 
 _UNDEFINED = (sp.zoo, sp.nan, sp.oo, -sp.oo, sp.I)
 _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
@@ -52,7 +54,8 @@ class Smoothness:
     """Whether a formula has finite derivatives on a box.
 
     Attributes:
-        status: "proven", "numerical" (no singular point found, no proof either) or "fails".
+        status: "proven", "numerical" (no singular point found, no proof either), "fails", or
+            "note": it has kinks, between which it is smooth.
         how: how that is known, and the remedy if it is not.
         witness: a point of the box where a derivative is undefined.
     """
@@ -84,10 +87,13 @@ def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()
     strict = rules.bend(f).convex
     variables = region.of(f)
     if strict is not None:
-        # Of a quadratic the rules know all there is to know.
-        if rules.degree(f) > 2 and not strict.issuperset(variables):
+        # Of a quadratic the rules know all there is to know, and second derivatives nothing of
+        # kinks.
+        if rules.degree(f) > 2 and not strict.issuperset(variables) and not kinks.bent(f):
             strict |= Hessian(f, region).definite(budget=_BUDGET // 2) or NONE
         return _proven(strict, variables, "rules of convex calculus")
+    if kinks.bent(f):
+        return Curvature(status="fails", strict=False, how=_broken_rule(expr, box, parameters))
     hessian = Hessian(f, region)
     counterexample = hessian.negative_direction()
     if counterexample is not None:
@@ -109,6 +115,18 @@ def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()
     )
 
 
+def _broken_rule(expr: sp.Expr, box: Box, parameters: Collection[sp.Symbol]) -> str:
+    """Which rule a formula with kinks breaks."""
+    ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
+    states = [s for s in box if s not in parameters]
+    values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
+    found = FormRules(states, ends, values).of(expr)
+    bend = (
+        "a concave formula" if found.bend == "concave" else "a formula that no rule proves convex"
+    )
+    return f"{bend} ({found.why})" if found.why else bend
+
+
 def smoothness(
     expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = (), order: int = 2
 ) -> Smoothness:
@@ -121,7 +139,11 @@ def smoothness(
         order: 2 for a constraint, 1 for an objective, as the paper asks.
     """
     f, region = _prepared(expr, box, parameters)
-    if not f.has(*_UNDEFINED) and all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
+    defined = not f.has(*_UNDEFINED)
+    if defined and all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
+        if kinks.bent(f):
+            how = "its slope jumps at kinks, where subgradients take its place"
+            return Smoothness(status="note", how=how)
         how = "made of smooth functions, none of which comes near a singularity (intervals)"
         return Smoothness(status="proven", how=how)
     derivatives = _derivatives(f, region.of(f), order)

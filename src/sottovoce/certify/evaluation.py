@@ -14,6 +14,7 @@ import sympy as sp
 
 from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.interval import Interval, evaluate, exponent_of, operands, raised
+from sottovoce.certify.kink_errors import is_kink, kink_error
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.problem import CloudView
@@ -64,6 +65,8 @@ def _node_error(
         return np.asarray(sum(error for _, error in inner) + lost)
     if node.is_Mul:
         return _product_error(inner)
+    if is_kink(node):
+        return kink_error(node, size, inner)
     base, error = inner[0]
     wide = Interval(lower=base.lower - error, upper=base.upper + error)
     if node.is_Pow:

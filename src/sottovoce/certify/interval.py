@@ -24,6 +24,7 @@ from sottovoce.certify.arithmetic import (
     point,
     wrap,
 )
+from sottovoce.certify.kink_intervals import is_kink, kink_slope, kink_value
 from sottovoce.errors import CertificateError
 
 __all__ = [
@@ -109,8 +110,10 @@ def _value(node: Expr, inner: list[Interval], box: Mapping[Symbol, Interval]) ->
         return inner[0].exp()
     if isinstance(node, sympy.log):
         return inner[0].log()
+    if is_kink(node):
+        return kink_value(node, inner)
     raise CertificateError(
-        "an expression must consist of sums, products, constant powers, exp and log, "
+        "an expression must consist of sums, products, constant powers, exp, log and kinks, "
         f"got {type(node).__name__} in {node}; rewrite it with these"
     )
 
@@ -229,6 +232,10 @@ def _gradient(
             slopes[node] = steepness * slopes[node.base]
         elif isinstance(node, sympy.exp):
             slopes[node] = values[node] * slopes[moving[0]]
+        elif is_kink(node):
+            still = point(np.zeros((count, *(1,) * dims)))
+            inner = [slopes.get(child, still) for child in node.args]
+            slopes[node] = kink_slope(node, [values[child] for child in node.args], inner)
         else:
             slopes[node] = values[moving[0]].reciprocal() * slopes[moving[0]]
     return slopes.get(expr, point(np.zeros((count, *(1,) * dims))))

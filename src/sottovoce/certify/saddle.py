@@ -6,13 +6,14 @@ never a release.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, without_deep_recursion
 from sottovoce.certify.interior_point import InteriorPoint, KktSystem, Solution, require_convex
+from sottovoce.certify.smooth_form import SmoothForm, has_kinks, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.local_numeric import numeric_of, tangents
@@ -33,7 +34,8 @@ class SaddlePoint:
     Attributes:
         x: x-hat, shape (N,).
         mu: mu-hat, shape (m,).
-        local: multipliers of the local rows, block by block as ``LocalRows`` has them.
+        local: multipliers of the local rows, block by block as ``LocalRows`` has them; where there
+            are kinks, with those of their rows.
         bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
             negative where an upper bound does, 0 inside.
         objective: ``sum_i f_i`` at x-hat.
@@ -92,6 +94,27 @@ def saddle_point(problem: Problem) -> SaddlePoint:
             resolve for numbers of the problem's size.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
+    if has_kinks(problem):
+        return _as_stated(smooth_form(problem))
+    return _smooth_saddle(problem)
+
+
+def _as_stated(smooth: SmoothForm) -> SaddlePoint:
+    """The saddle point of a problem with kinks, from that of its smooth form."""
+    found = _smooth_saddle(smooth.problem)
+    kept = {int(column): place for place, column in enumerate(smooth.columns)}
+    return replace(
+        found,
+        x=read_only(found.x[smooth.columns]),
+        mu=read_only(found.mu[: smooth.rows]),
+        bound_multipliers=read_only(found.bound_multipliers[smooth.columns]),
+        active=tuple(j for j in found.active if j < smooth.rows),
+        dependent=tuple(j for j in found.dependent if j < smooth.rows),
+        flat=tuple(kept[c] for c in found.flat if c in kept),
+    )
+
+
+def _smooth_saddle(problem: Problem) -> SaddlePoint:
     numeric = numeric_of(problem)
     for rough in InteriorPoint(numeric).approach((1e-6, 1e-8, TOLERANCE)):
         found, residual = _polished(numeric, rough)

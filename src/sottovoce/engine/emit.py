@@ -8,6 +8,7 @@ from typing import Any, final
 import sympy as sp
 
 from sottovoce.errors import ProblemError
+from sottovoce.problem import kinks
 
 _FUNCTIONS = {sp.exp: "math.exp", sp.log: "math.log"}
 
@@ -59,7 +60,41 @@ class Emitter:
             return self._power(expr.base, expr.exp)
         if type(expr) in _FUNCTIONS:
             return self.assign(f"{_FUNCTIONS[type(expr)]}({self.value(expr.args[0])})")
+        if isinstance(expr, sp.Function):
+            return self._kink(expr)
         raise ProblemError(f"a formula may use sums, products, powers, exp and log, got {expr}")
+
+    def _kink(self, expr: sp.Expr) -> str:
+        """Kinks and their slopes by comparisons, in the order that every evaluation keeps."""
+        values = [self.value(a) for a in expr.args]
+        if isinstance(expr, kinks.absolute):
+            return self.assign(f"abs({values[0]})")
+        if isinstance(expr, kinks.sgn):
+            (a,) = values
+            return self.assign(f"1.0 if {a} > 0.0 else (-1.0 if {a} < 0.0 else 0.0)")
+        if isinstance(expr, kinks.maximum):
+            a, b = values
+            return self.assign(f"{a} if {a} > {b} else {b}")
+        if isinstance(expr, kinks.chosen):
+            d, yes, no = values
+            return self.assign(f"{yes} if {d} > 0.0 else {no}")
+        if isinstance(expr, kinks.huber):
+            a, m = values
+            size = self.assign(f"abs({a})")
+            return self.assign(f"{a} * {a} if {size} <= {m} else {m} * (2.0 * {size} - {m})")
+        if isinstance(expr, kinks.norm):
+            return self._length(values)
+        if isinstance(expr, kinks.along):
+            half = len(values) // 2
+            pairs = zip(values[:half], values[half:], strict=True)
+            top = self.fold("+", [self.assign(f"{a} * {b}") for a, b in pairs])
+            length = self._length(values[:half])
+            return self.assign(f"{top} / {length} if {length} > 0.0 else 0.0")
+        raise ProblemError(f"a formula may use sums, products, powers, exp and log, got {expr}")
+
+    def _length(self, values: list[str]) -> str:
+        total = self.fold("+", [self.assign(f"{a} * {a}") for a in values])
+        return self.assign(f"math.sqrt({total})")
 
     def _sum(self, expr: sp.Add) -> str:
         # SymPy writes 2 (a + b + c) as 2 a + 2 b + 2 c: take the common factor out again.

@@ -27,7 +27,7 @@ from sottovoce.engine.setting import Setting, setting
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
-from sottovoce.problem.local import require_boxes
+from sottovoce.problem.local import require_boxes, require_smooth_vectors
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 
@@ -87,6 +87,8 @@ def solve(
     steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
     gradient = isinstance(steps, GradientSteps)
     require_boxes(problem.groups, problem.local, "a problem to solve")
+    if not gradient:
+        _require_smooth_vectors(problem)
     team = _threads(threads)
     if plan is not None:
         _require_plan(plan)
@@ -181,6 +183,16 @@ def _part(asked: _Asked, task: tuple[range, int]) -> Result:
     numbers, threads = task
     some = replace(asked.setting, first=numbers.start, runs=len(numbers))
     return _execute(replace(asked, setting=some), threads, silent)
+
+
+def _require_smooth_vectors(problem: Problem) -> None:
+    formulas = [e for f in problem.cloud.sums.families for e in f.rest]
+    formulas += [h for f in problem.cloud.sums.families for p in f.sums for h in p.terms]
+    own = [
+        [objective, *(e for e in formulas if e.free_symbols & set(group.symbols))]
+        for group, objective in zip(problem.groups, problem.objectives, strict=True)
+    ]
+    require_smooth_vectors(problem.groups, own, "a problem to solve")
 
 
 def _schedule(algorithm: Algorithm, s: Setting) -> Callable[[Any], Array]:

@@ -15,7 +15,7 @@ from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.folder import read_agent, read_part
-from sottovoce.problem.local import require_boxes
+from sottovoce.problem.local import require_boxes, require_smooth_vectors
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]
@@ -73,6 +73,7 @@ class Household:
         groups, starts = [], []
         for index, places in _by_group(problem.cloud, numbers):
             everyone = local_fleet(problem.groups, families, index, problem.objectives[index])
+            _require_smooth_vector(everyone)
             groups.append(LocalGroup(fleet=part_of(everyone, places)))
             starts.append(problem.start[index][places].ravel())
         return Household(
@@ -131,12 +132,18 @@ def _alone(
     fleet = part_of(
         local_fleet(cloud.groups, cloud.sums.families, index, objective), np.array([place])
     )
+    _require_smooth_vector(fleet)
     return Household(
         cloud=cloud,
         agents=(agent,),
         start=read_only(np.clip(first, group.lower[place], group.upper[place])),
         groups=(LocalGroup(fleet=fleet, gradient=gradient),),
     )
+
+
+def _require_smooth_vector(fleet: Fleet) -> None:
+    formulas = [fleet.objective, *(h for part in fleet.sums for h in part.terms)]
+    require_smooth_vectors([fleet.group], [formulas], "a household's agents")
 
 
 def _increasing(agents: Sequence[int]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.problem.agents import Array
+from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.numeric import Block, Formulas
 
 
@@ -27,7 +28,7 @@ class Scalars:
     def __init__(self, exprs: Iterable[sp.Expr], symbols: Sequence[sp.Symbol]) -> None:
         block = Block(index=slice(0), count=1, symbols=tuple(symbols), parameters={})
         exact = list(Formulas(exprs, block).exprs)
-        self._safe: Any = sp.lambdify(list(symbols), exact, modules="numpy", cse=True)
+        self._safe: Any = sp.lambdify(list(symbols), exact, modules=[NUMPY, "numpy"], cse=True)
         self._fast: Any = None
         if all(_is_plain(e) for e in exact):
             self._fast = sp.lambdify(list(symbols), exact, modules="math", cse=True)

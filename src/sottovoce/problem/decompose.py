@@ -16,6 +16,7 @@ import sympy as sp
 from sympy.polys.matrices import DomainMatrix
 
 from sottovoce.errors import ProblemError
+from sottovoce.problem import kinks
 from sottovoce.problem.quadratic import Squares, squares
 from sottovoce.problem.shape import bends_up, never_negative, shape, whole
 
@@ -157,6 +158,8 @@ def _unwrapped(g: sp.Expr, owners: Owners) -> Decomposed | None:
     if not factor.is_positive or outer.is_Add or outer.is_Mul:
         return None
     level, inner = -constant / factor, outer.args[0]
+    if isinstance(outer, sp.Function) and outer.func in kinks.CONVEX:
+        return _of_size(outer, level, owners)
     if isinstance(outer, sp.log):
         inside, where = inner - sp.exp(level), "a logarithm"  # h = exp(log h) is convex as well
     elif isinstance(outer, sp.exp):
@@ -177,6 +180,19 @@ def _unwrapped(g: sp.Expr, owners: Owners) -> Decomposed | None:
     best = min(_candidates(inside, owners), key=lambda d: len(d.sums))
     how = "one sum" if best.as_stated else best.how
     return replace(best, how=f"{how}, inside {where}", as_stated=False)
+
+
+def _of_size(outer: sp.Expr, level: sp.Expr, owners: Owners) -> Decomposed | None:
+    """``|h| <= c`` bounds an affine h both ways; ``||h|| <= c`` is a ball."""
+    if not (level.is_positive and all(shape(a) == "affine" for a in outer.args)):
+        return None
+    if isinstance(outer, kinks.absolute):
+        return _between(outer.args[0], level, owners)
+    if not isinstance(outer, kinks.norm):
+        return None
+    inside = sp.Add(*(a**2 for a in outer.args)) - level**2
+    best = min(_candidates(inside, owners), key=lambda d: len(d.sums))
+    return replace(best, how=f"{best.how}, inside a norm", as_stated=False)
 
 
 def _between(inner: sp.Expr, root: sp.Expr, owners: Owners) -> Decomposed:

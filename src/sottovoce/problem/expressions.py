@@ -1,8 +1,9 @@
 """What an expression may be, and the functions people build expressions with.
 
-Sums, products, powers, exp and log of real numbers and symbols: smooth wherever they are defined,
-and small enough that SymPy answers at once. SymPy evaluates while it builds (2**10**9 would not
-return), so every function here checks sizes before SymPy starts and the result after it ends.
+Sums, products, powers, exp and log of real numbers and symbols, and the kinks of
+``problem.kinks``; small enough that SymPy answers at once. SymPy evaluates while it builds
+(2**10**9 would not return), so every function here checks sizes before SymPy starts and the result
+after it ends.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import sympy
 
 from sottovoce.arguments import without_deep_recursion
 from sottovoce.errors import ProblemError
+from sottovoce.problem import kinks
 
 MAX_DEPTH = 50
 MAX_EXPONENT = 1000
@@ -26,13 +29,16 @@ MAX_CONSTANT = 50
 
 _TOO_MANY_BITS = f"integers and fractions must stay below 2**{MAX_BITS}; write a decimal like 1e40"
 _REMEDIES = {
-    "abs": "abs(x), also as sqrt(x**2), is not smooth; use sqrt(x**2 + 0.01)",
-    "max": "max is not smooth; use logsumexp, or one constraint for each argument",
-    "min": "min is not smooth; use -logsumexp of the negatives",
-    "piecewise": "a piecewise function is not smooth; use one constraint for each piece",
-    "sign": "sign is not smooth and has no convex replacement",
+    "maximum": "the largest of several is written max(a, b) in text",
+    "minimum": "the smallest of several is written min(a, b) in text",
+    "piecewise": "a piecewise function is written as the largest of its convex pieces, "
+    "sv.maximum(a, b, ...) or max(a, b, ...)",
+    "heaviside": "a step has no convex replacement",
+    "sign": "a sign has no convex replacement",
     "pow": "pow is written x**2",
 }
+
+_KNOWN = "exp, log, sqrt, logsumexp, abs, max, min, pos, norm, huber and powers"
 
 # A constant is evaluated in double precision beside the exact tree, to refuse what no double holds.
 _EVALUATE: dict[Any, Callable[[Sequence[float]], float]] = {
@@ -41,6 +47,10 @@ _EVALUATE: dict[Any, Callable[[Sequence[float]], float]] = {
     sympy.Pow: lambda values: math.pow(*values),
     sympy.exp: lambda values: math.exp(*values),
     sympy.log: lambda values: math.log(*values),
+    kinks.absolute: lambda values: abs(*values),
+    kinks.maximum: max,
+    kinks.norm: lambda values: math.hypot(*values),
+    kinks.huber: lambda values: float(kinks.NUMPY["huber"](*values)),
 }
 
 
@@ -48,7 +58,8 @@ _EVALUATE: dict[Any, Callable[[Sequence[float]], float]] = {
 def check_expression(expr: object, allowed: Collection[sympy.Symbol], where: str) -> sympy.Expr:
     """Return the expression in the form that files keep, or refuse it.
 
-    Allowed are Add, Mul, exp, log, x**c with a real constant c, finite numbers, pi and e.
+    Allowed are Add, Mul, exp, log, x**c with a real constant c, absolute values, maxima, minima,
+    norms and Huber's function, finite numbers, pi and e.
     A power b**x of a positive constant b becomes exp(x log b), and trees that SymPy left
     unevaluated are evaluated.
 
@@ -140,9 +151,71 @@ def power(base: object, exponent: object) -> sympy.Expr:
     return _inspected(sympy.Pow(a, c))
 
 
+@without_deep_recursion
+def absolute(argument: object) -> sympy.Expr:
+    """The absolute value |a|, with a -> argument; convex. Python's ``abs`` is the same."""
+    return _inspected(kinks.absolute(_inspected(sympified(argument))))
+
+
+@without_deep_recursion
+def maximum(*terms: object) -> sympy.Expr:
+    """The largest of a_1, ..., a_r, with a_1, ..., a_r -> terms; convex if they are.
+
+    A piecewise-linear cost is the maximum of its pieces. Python's ``max`` cannot be used: it asks
+    formulas which one is larger.
+    """
+    given = [_inspected(sympified(term)) for term in _spread("maximum", terms)]
+    flat = {piece for tree in given for piece in kinks.pieces_of(tree)}
+    trees = sorted(flat, key=sympy.default_sort_key)
+    while len(trees) > 1:  # a balanced tree, so that many pieces nest a few levels only
+        pairs = [trees[k : k + 2] for k in range(0, len(trees), 2)]
+        trees = [kinks.maximum(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+    return _inspected(trees[0])
+
+
+@without_deep_recursion
+def minimum(*terms: object) -> sympy.Expr:
+    """The smallest of a_1, ..., a_r, with a_1, ..., a_r -> terms; concave if they are.
+
+    It is written -max(-a_1, ..., -a_r).
+    """
+    return -maximum(*(-sympified(term) for term in _spread("minimum", terms)))
+
+
+@without_deep_recursion
+def pos(argument: object) -> sympy.Expr:
+    """The positive part max(a, 0), with a -> argument; convex if a is."""
+    return maximum(argument, 0)
+
+
+@without_deep_recursion
+def norm(*terms: object) -> sympy.Expr:
+    """The Euclidean norm sqrt(a_1^2 + ... + a_r^2), with a_1, ..., a_r -> terms or an array."""
+    trees = [_inspected(sympified(term)) for term in _spread("norm", terms)]
+    return _inspected(kinks.norm(*trees))
+
+
+@without_deep_recursion
+def huber(argument: object, width: object = 1) -> sympy.Expr:
+    """Huber's function: a^2 where |a| <= M, M (2 |a| - M) beyond; a -> argument, M -> width."""
+    m = sympified(width)
+    if not (m.is_number and _facts(m).value is not None and float(m) > 0.0):
+        raise ProblemError(f"the width of huber must be a positive number, got {width}")
+    return _inspected(kinks.huber(_inspected(sympified(argument)), m))
+
+
+def _spread(name: str, terms: Sequence[Any]) -> list[Any]:
+    """The terms of a call, one by one or in an array."""
+    alone = len(terms) == 1 and isinstance(terms[0], list | tuple | np.ndarray)
+    listed = list(np.ravel(np.asarray(terms[0], dtype=object))) if alone else list(terms)
+    if not listed:
+        raise ProblemError(f"{name} takes at least one argument, got none")
+    return listed
+
+
 def unknown_function(name: str) -> str:
     """Say what to use instead of a function that expressions do not have."""
-    advice = f"unknown function {name:.40}: use exp, log, sqrt, logsumexp and powers"
+    advice = f"unknown function {name:.40}: use {_KNOWN}"
     return _REMEDIES.get(name.lower(), advice)
 
 
@@ -159,6 +232,18 @@ _BUILDERS: dict[Any, Callable[..., sympy.Expr]] = {
     sympy.Pow: power,
     sympy.exp: exp,
     sympy.log: log,
+    kinks.absolute: absolute,
+    kinks.maximum: maximum,
+    kinks.norm: norm,
+    kinks.huber: huber,
+}
+
+
+_FOREIGN: dict[Any, Callable[..., sympy.Expr]] = {
+    sympy.Abs: absolute,
+    sympy.Max: maximum,
+    sympy.Min: minimum,
+    sympy.re: lambda argument: argument,  # how SymPy writes abs(exp(x)) of a complex x
 }
 
 
@@ -297,7 +382,16 @@ def sympified(expr: object) -> sympy.Expr:
         raise ProblemError(
             f"an expression must be a number or made of states, got {type(expr).__name__}"
         )
-    return tree
+    return _own_kinks(tree) if tree.has(*_FOREIGN) else tree
+
+
+def _own_kinks(tree: sympy.Expr) -> sympy.Expr:
+    """Write SymPy's Abs, Max and Min, as Python's operators make them, with our own functions."""
+    if not tree.args:
+        return tree
+    inner = [_own_kinks(arg) for arg in tree.args]
+    build = _FOREIGN.get(tree.func, tree.func)
+    return build(*inner)
 
 
 def _not_allowed(node: sympy.Basic) -> str:
@@ -307,7 +401,7 @@ def _not_allowed(node: sympy.Basic) -> str:
         return "the expression has a negative number under a root or a logarithm"
     if isinstance(node, sympy.Function) or type(node).__name__.lower() in _REMEDIES:
         return unknown_function(type(node).__name__)
-    return f"{type(node).__name__} is not allowed: use exp, log, sqrt, logsumexp and powers"
+    return f"{type(node).__name__} is not allowed: use {_KNOWN}"
 
 
 def _shown(node: sympy.Basic) -> str:

@@ -31,6 +31,7 @@ _HALVINGS = 60
 _LONG = 80  # letters of a row in a message
 
 
+@np.errstate(all="ignore")  # where a row is not defined, nothing is met and nothing barred
 def require_nonempty(group: Group, local: LocalSet) -> None:
     """Refuse a local set that holds no point.
 
@@ -40,31 +41,26 @@ def require_nonempty(group: Group, local: LocalSet) -> None:
     if not local.rows:
         return
     rows = _Rows(group, local, np.arange(group.count))
-    undecided = _settled(rows, group, local)
-    for place in undecided:
+    for place in _undecided(rows, group, local):
         one = _Rows(group, local, np.array([place]))
         if _empty(one):
-            _refuse(group, local, int(place), _guilty(one, local))
+            raise _nothing_left(group, int(place), _guilty(one, local))
 
 
-def _settled(rows: _Rows, group: Group, local: LocalSet) -> NDArray[np.int64]:
+def _undecided(rows: _Rows, group: Group, local: LocalSet) -> NDArray[np.int64]:
     """Steps towards the rows, for all agents at once; return the agents left undecided."""
-    places = np.arange(group.count)
     x = rows.lower / 2.0 + rows.upper / 2.0
+    left = np.ones(group.count, dtype=np.bool_)
     for _ in range(_SWEEPS):
-        values, slopes, scales = rows.at(x)
-        off = np.abs(values) if rows.equal.all() else np.where(rows.equal, np.abs(values), values)
-        met = np.all(off <= MET * scales, axis=1)
-        barred = rows.barred(x, values, slopes, scales)
-        if barred.any():
-            agent = int(np.argmax(barred.any(axis=1)))
-            labels = [local.labels[j] for j in np.flatnonzero(barred[agent])[:1]]
-            _refuse(group, local, int(places[agent]), labels)
-        places, x, rows = places[~met], x[~met], rows.taken(~met)
-        if not places.size:
+        values, slopes = rows.at(x)
+        left &= ~rows.met(x, values, slopes)
+        barred = rows.barred(x, values, slopes)
+        if barred is not None:
+            raise _nothing_left(group, barred[0], [local.labels[barred[1]]])
+        if not left.any():
             break
-        x = rows.nearer(x)
-    return places
+        x = rows.nearer(x, values, slopes)
+    return np.flatnonzero(left)
 
 
 def _empty(rows: _Rows) -> bool:
@@ -72,22 +68,22 @@ def _empty(rows: _Rows) -> bool:
     centre = x = rows.defined()
     cuts: list[tuple[Array, float, float]] = []
     for _ in range(_TANGENTS):
-        values, slopes, scales = rows.at(x)
+        values, slopes = rows.at(x)
         for _ in range(_HALVINGS):
             if np.isfinite(values).all() and np.isfinite(slopes).all():
                 break
             x = (x + centre) / 2.0
-            values, slopes, scales = rows.at(x)
+            values, slopes = rows.at(x)
         if not (np.isfinite(values).all() and np.isfinite(slopes).all()):
             return False  # not defined where we looked: the minimiser will tell
-        off = np.where(rows.equal, np.abs(values), values)
-        if np.all(off <= MET * scales):
+        if rows.met(x, values, slopes).all():
             return False
         for j in range(values.shape[1]):
             constant = float(values[0, j] - slopes[0, j] @ x[0])
-            cuts.append((slopes[0, j], constant, float(scales[0, j])))
+            scale = float(_scale(x, slopes[:, j])[0])
+            cuts.append((slopes[0, j], constant, scale))
             if rows.equal[j]:
-                cuts.append((-slopes[0, j], -constant, float(scales[0, j])))
+                cuts.append((-slopes[0, j], -constant, scale))
         least, x = _least(cuts, rows)
         if least > MET:
             return True
@@ -116,8 +112,13 @@ def _guilty(rows: _Rows, local: LocalSet) -> list[str]:
     return [local.labels[j] for j in kept]
 
 
-def _refuse(group: Group, local: LocalSet, place: int, labels: Sequence[str]) -> None:
-    raise ProblemError(
+def _scale(x: Array, slopes: Array) -> Array:
+    """``1 + |c'| |x|`` of every agent: the size of the numbers that a row adds up."""
+    return np.asarray(1.0 + (np.abs(slopes) * np.abs(x)).sum(axis=1))
+
+
+def _nothing_left(group: Group, place: int, labels: Sequence[str]) -> ProblemError:
+    return ProblemError(
         f"the local set of {group.label(place)} must hold at least one point of its box, got none "
         f"for {' and '.join(map(_short, labels))}: relax a row or widen the bounds"
     )
@@ -159,57 +160,59 @@ class _Rows:
         )
         self._formulas = Formulas([exprs[j] for j in chosen], block)
 
-    def taken(self, which: NDArray[np.bool_]) -> _Rows:
-        """The same rows of some of the agents."""
-        if which.all():
-            return self
-        return _Rows(self._group, self._local, self._places[which])
-
     def only(self, chosen: Sequence[int]) -> _Rows:
         """Some of the rows of the same agents."""
         return _Rows(self._group, self._local, self._places, chosen)
 
-    def at(self, x: Array) -> tuple[Array, Array, Array]:
-        """Values (count, R), slopes (count, R, d) and the size of what the rows add up."""
-        values = self._formulas.values(x).T
+    def at(self, x: Array) -> tuple[Array, Array]:
+        """Values (count, R) and slopes (count, R, d), a view if all agents share them."""
         slopes = self._formulas.gradients(x)
-        scales = 1.0 + np.einsum("crd,cd->cr", np.abs(np.broadcast_to(
-            slopes, (len(x), *slopes.shape[1:]))), np.abs(x))  # fmt: skip
-        return values, np.broadcast_to(slopes, (len(x), *slopes.shape[1:])), scales
+        return self._formulas.values(x).T, np.broadcast_to(slopes, (len(x), *slopes.shape[1:]))
 
-    def barred(self, x: Array, values: Array, slopes: Array, scales: Array) -> NDArray[np.bool_]:
-        """Which rows cannot hold, (count, R): their tangents are positive on the whole box."""
-        below = np.where(slopes > 0.0, self.lower[:, np.newaxis], self.upper[:, np.newaxis])
-        above = np.where(slopes > 0.0, self.upper[:, np.newaxis], self.lower[:, np.newaxis])
-        here = values - np.einsum("crd,cd->cr", slopes, x)
-        least = here + np.einsum("crd,crd->cr", slopes, below)
-        most = here + np.einsum("crd,crd->cr", slopes, above)
-        room = MET * np.maximum(scales, np.abs(here))
-        return np.asarray((least > room) | (self.equal & (most < -room)))
+    def met(self, x: Array, values: Array, slopes: Array) -> NDArray[np.bool_]:
+        """Which agents keep all rows, to rounding."""
+        fine = np.ones(len(x), dtype=np.bool_)
+        for j, equal in enumerate(self.equal):
+            off = np.abs(values[:, j]) if equal else values[:, j]
+            fine &= off <= MET * _scale(x, slopes[:, j])
+        return fine
+
+    def barred(self, x: Array, values: Array, slopes: Array) -> tuple[int, int] | None:
+        """The first agent with a row that cannot hold: its tangent is positive on the whole box."""
+        for j, equal in enumerate(self.equal):
+            slope = slopes[:, j]
+            here = values[:, j] - (slope * x).sum(axis=1)
+            low, high = slope * self.lower, slope * self.upper
+            room = MET * np.maximum(_scale(x, slope), np.abs(here))
+            never = here + np.minimum(low, high).sum(axis=1) > room
+            if equal:
+                never |= here + np.maximum(low, high).sum(axis=1) < -room
+            if never.any():
+                return int(np.argmax(never)), j
+        return None
 
     def defined(self) -> Array:
         """A point of the first agent's box where all rows are defined, the middle if it is one."""
         shares = np.vstack([np.full((1, self.lower.shape[1]), 0.5), _corners(self.lower.shape[1])])
         for share in shares:
             x = self.lower[:1] + share * (self.upper[:1] - self.lower[:1])
-            values, slopes, _ = self.at(x)
+            values, slopes = self.at(x)
             if np.isfinite(values).all() and np.isfinite(slopes).all():
                 return np.asarray(x)
         return np.asarray(self.lower[:1] / 2.0 + self.upper[:1] / 2.0)
 
-    def nearer(self, x: Array) -> Array:
-        """One step towards every row in turn, along its slope and back into the box."""
-        for j in range(self.equal.size):
-            one = self.only([j]) if self.equal.size > 1 else self
-            values, slopes, _ = one.at(x)
-            off = values[:, 0] if self.equal[j] else np.maximum(values[:, 0], 0.0)
-            slope = slopes[:, 0] * ~(
-                ((x <= self.lower) & (off[:, np.newaxis] * slopes[:, 0] > 0.0))
-                | ((x >= self.upper) & (off[:, np.newaxis] * slopes[:, 0] < 0.0))
-            )
-            size = np.einsum("cd,cd->c", slope, slope)
-            with np.errstate(all="ignore"):
-                step = np.where(size > 0.0, off / size, 0.0)
-                moved = np.clip(x - step[:, np.newaxis] * slope, self.lower, self.upper)
+    def nearer(self, x: Array, values: Array, slopes: Array) -> Array:
+        """One step towards the tangent of every row in turn, and back into the box."""
+        start = x
+        for j, equal in enumerate(self.equal):
+            slope = slopes[:, j]
+            off = values[:, j] + (slope * (x - start)).sum(axis=1)
+            if not equal:
+                off = np.maximum(off, 0.0)
+            push = off[:, np.newaxis] * slope
+            free = slope * ~(((x <= self.lower) & (push > 0)) | ((x >= self.upper) & (push < 0)))
+            size = (free * free).sum(axis=1)
+            step = np.where(size > 0.0, off / size, 0.0)
+            moved = np.clip(x - step[:, np.newaxis] * free, self.lower, self.upper)
             x = np.where(np.isfinite(moved), moved, x)
         return x

@@ -18,7 +18,9 @@ import sympy as sp
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint, Total
+from sottovoce.problem.kinks import bent
 from sottovoce.problem.own_rows import bounded
+from sottovoce.problem.printer import readable
 from sottovoce.problem.relations import Row, named_rows, read_row
 from sottovoce.problem.rules import Rules
 
@@ -166,10 +168,11 @@ def require_convex_row(row: Row, group: Group, where: str) -> None:
         return
     found = rules.of(row.g)
     if not found.convex:
-        why = found.why or f"{row.g} is concave"
+        c = readable(row.g)
+        why = found.why or f"{c} is concave"
         raise ConvexityError(
-            f"{where} must be convex, c(x) <= 0 with c convex, got c = {row.g}: {why}; restate it "
-            "with convex terms on the smaller side"
+            f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "
+            "convex terms on the smaller side"
         )
 
 
@@ -194,6 +197,27 @@ def require_boxes(groups: Sequence[Group], local: Sequence[LocalSet], what: str)
             raise ProblemError(
                 f"{what} must have boxes only, got a local set of {group.name}: leave local=[...] "
                 "out, or state its rows in the objective"
+            )
+
+
+def require_smooth_vectors(
+    groups: Sequence[Group], formulas: Sequence[Sequence[sp.Expr]], what: str
+) -> None:
+    """Refuse kinks of vector states, whose minimum slopes alone do not find.
+
+    Args:
+        groups: the agents.
+        formulas: of each group, its objective and what it adds to sums.
+        what: for the message.
+
+    Raises:
+        ProblemError: naming the first agent or fleet with such a kink.
+    """
+    for group, own in zip(groups, formulas, strict=True):
+        if group.dim > 1 and any(bent(f) for f in own):
+            raise ProblemError(
+                f"{what} must have no kinks in vector states, got one of {group.name}: write it "
+                "smoothly, as sqrt(x**2 + 0.01) for abs(x), or give it scalar states"
             )
 
 

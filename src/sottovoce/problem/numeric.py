@@ -17,6 +17,7 @@ import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
+from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights
 
@@ -136,7 +137,7 @@ class Formulas:
 
     def _compile(self, exprs: Iterable[sp.Expr]) -> Any:
         arguments = [*self.block.symbols, *self.block.parameters]
-        return sp.lambdify(arguments, list(exprs), modules="numpy", cse=True)
+        return sp.lambdify(arguments, list(exprs), modules=[kinks.NUMPY, "numpy"], cse=True)
 
     def _pieces(self, function: Any, x: Array) -> Iterator[tuple[slice, list[Any]]]:
         # Columns of a tall array lie far apart: pieces that fit the cache are ten times faster.

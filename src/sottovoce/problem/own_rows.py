@@ -14,6 +14,7 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.errors import ProblemError
+from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.relations import Row
@@ -89,7 +90,7 @@ def bounded(
         return None
     else:
         values = {s: sp.Float(float(a[0])) for s, a in group.parameters.items()}
-        value = sp.lambdify(symbol, row.g.subs(values), modules="math")
+        value = sp.lambdify(symbol, row.g.subs(values), modules=[kinks.NUMPY, "math"])
         ends = _sublevel(value, float(lower[0, c]), float(upper[0, c]))
         lower[0, c], upper[0, c] = (np.inf, -np.inf) if ends is None else ends
     if np.any(lower[:, c] > upper[:, c]):
@@ -109,7 +110,7 @@ def _affine_ends(row: Row, symbol: sp.Symbol, slope: sp.Expr, group: Group) -> t
     values = [group.parameters[s] for s in used]
     exact = [_rational(e) for e in (slope, row.g.subs(symbol, 0))]
     a, b = (np.broadcast_to(np.asarray(v, dtype=np.float64), (group.count,))
-            for v in sp.lambdify(used, exact, modules="numpy")(*values))  # fmt: skip
+            for v in sp.lambdify(used, exact, modules=[kinks.NUMPY, "numpy"])(*values))  # fmt: skip
     with np.errstate(all="ignore"):
         at = -b / a
     none = np.where(b > 0.0, np.inf, -np.inf)  # a = 0: everything, or nothing

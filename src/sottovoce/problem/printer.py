@@ -10,11 +10,20 @@ import sympy
 
 from sottovoce.arguments import without_deep_recursion
 from sottovoce.errors import ProblemError
+from sottovoce.problem import kinks
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.text import parse_constraint, parse_expression
 
 # How tightly a text binds: in a place that asks for more it gets brackets.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
+
+
+_KINKS: dict[Any, str] = {
+    kinks.absolute: "abs",
+    kinks.maximum: "max",
+    kinks.norm: "norm",
+    kinks.huber: "huber",
+}
 
 
 @without_deep_recursion
@@ -50,10 +59,10 @@ def write_constraint(g: sympy.Expr, *, equality: bool = False) -> str:
 
 def readable(expr: sympy.Expr) -> str:
     """Write any expression as people read it, for messages; it need not read back."""
-    try:
-        return _text(expr, _SUM)
-    except (AttributeError, TypeError, ValueError):
+    known = {sympy.exp, sympy.log, *_KINKS}
+    if {f.func for f in expr.atoms(sympy.Function)} - known or not isinstance(expr, sympy.Expr):
         return str(expr)  # a function that expressions do not have
+    return _text(expr, _SUM)
 
 
 def _read_back(written: Any, text: str, parse: Callable[..., Any]) -> str:
@@ -88,6 +97,9 @@ def _bound(expr: sympy.Expr) -> tuple[str, int]:
         return ("pi" if expr is sympy.pi else "exp(1)"), _ATOM
     if isinstance(expr, sympy.exp | sympy.log):
         return _function(expr), _ATOM
+    if isinstance(expr, sympy.Function) and expr.func in _KINKS:
+        inside = (_text(a, _SUM) for a in _arguments(expr))
+        return f"{_KINKS[expr.func]}({', '.join(inside)})", _ATOM
     if isinstance(expr, sympy.Pow) and not _divides(expr):
         return _power(expr.base, expr.exp)
     return _product(expr), _PRODUCT
@@ -136,6 +148,10 @@ def _function(expr: sympy.Expr) -> str:
         pieces = sorted((_names(term), _text(term.args[0], _SUM)) for term in terms)
         return f"logsumexp({', '.join(text for _, text in pieces)})"
     return f"{expr.func.__name__}({_text(argument, _SUM)})"
+
+
+def _arguments(expr: sympy.Expr) -> list[sympy.Expr]:
+    return kinks.pieces_of(expr) if isinstance(expr, kinks.maximum) else list(expr.args)
 
 
 def _is_negative(expr: sympy.Expr) -> bool:

@@ -32,8 +32,10 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.kinks import bent
 from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
 from sottovoce.problem.own_rows import absorbed
+from sottovoce.problem.pieces import pieces
 from sottovoce.problem.relations import named_rows, read_row
 from sottovoce.problem.settings import check_settings
 from sottovoce.problem.sums import Sums, sums_of
@@ -297,18 +299,26 @@ def _constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...
     if not pairs:
         raise ProblemError("a problem needs at least one constraint, got none")
     symbols = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
-    return tuple(_constraint(name, relation, symbols, groups) for name, relation in pairs)
+    return tuple(c for name, row in pairs for c in _constraint(name, row, symbols, groups))
 
 
 def _constraint(
     name: str, given: Any, symbols: Mapping[str, sp.Symbol], groups: tuple[Group, ...]
-) -> Constraint:
+) -> list[Constraint]:
     where = f"constraint {name}"
     if isinstance(given, Constraint):
-        return _fleet_constraint(name, given, symbols, groups)
+        return [_fleet_constraint(name, given, symbols, groups)]
     row = read_row(given, symbols, where)
     zero = read_only([0.0])
-    return Constraint(name=name, sums=(), rest=(row.g,), offset=zero, equality=row.equality)
+    if row.equality or not bent(row.g):
+        rows = [row.g]
+    else:
+        rows = pieces(row.g, {s: g.name for g in groups for s in g.symbols}, where)
+    labels = [name] if len(rows) == 1 else [f"{name}[{k + 1}]" for k in range(len(rows))]
+    return [
+        Constraint(name=label, sums=(), rest=(g,), offset=zero, equality=row.equality)
+        for label, g in zip(labels, rows, strict=True)
+    ]
 
 
 def _fleet_constraint(

@@ -12,7 +12,7 @@ from sympy.core.relational import Equality, GreaterThan, LessThan, Relational
 from sympy.logic.boolalg import BooleanAtom
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.expressions import check_expression
+from sottovoce.problem.expressions import check_expression, sympified
 from sottovoce.problem.printer import readable
 from sottovoce.problem.text import parse_constraint
 
@@ -77,10 +77,10 @@ def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
         )
     elif isinstance(given, LessThan | GreaterThan):
         g = given.lts - given.gts
-        given = f"{readable(given.lhs)} {given.rel_op} {readable(given.rhs)}"
+        given = f"{_side(given.lhs)} {given.rel_op} {_side(given.rhs)}"
     elif isinstance(given, Equality):
         g = given.lhs - given.rhs
-        given = f"{readable(given.lhs)} == {readable(given.rhs)}"
+        given = f"{_side(given.lhs)} == {_side(given.rhs)}"
     else:
         kind = f"the relation {given.rel_op}" if isinstance(given, Relational) else repr(given)
         raise ProblemError(f"{where} must be a comparison with <= or >=, or sv.equal, got {kind}")
@@ -88,3 +88,7 @@ def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
     if not g.free_symbols:
         raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
     return Row(g=g, equality=equality, label=str(given))
+
+
+def _side(expr: sp.Expr) -> str:
+    return readable(sympified(expr))

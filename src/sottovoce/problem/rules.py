@@ -14,7 +14,9 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 import sympy as sp
 
+from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array
+from sottovoce.problem.printer import readable
 from sottovoce.problem.shape import shape, whole
 
 Bend: TypeAlias = Literal["affine", "convex", "concave"]
@@ -84,8 +86,8 @@ class Rules:
             return self._product(expr)
         if expr.is_Pow:
             return self._power(expr)
-        if isinstance(expr, sp.Max | sp.Min):
-            return self._largest(expr, "convex" if isinstance(expr, sp.Max) else "concave")
+        if isinstance(expr, sp.Function) and expr.func in kinks.CONVEX:
+            return self._kink(expr)
         return self._composed(expr, expr.args[0])
 
     def _composed(self, expr: sp.Expr, inner: sp.Expr) -> Ruling:
@@ -94,15 +96,25 @@ class Rules:
             return Ruling(bend="concave")
         if isinstance(expr, sp.exp) and bend.convex:
             return Ruling(bend="convex")
-        if isinstance(expr, sp.Abs):
-            low, high = self.range(inner)
-            if bend.bend == "affine" or (bend.bend == "convex" and low >= 0.0):
-                return Ruling(bend="convex")
-            if bend.bend == "concave" and high <= 0.0:
-                return Ruling(bend="convex")
         name = type(expr).__name__.lower()
-        needs = {"log": "an affine or concave", "exp": "an affine or convex", "abs": "an affine"}
+        needs = {"log": "an affine or concave", "exp": "an affine or convex"}
         return self._fails(inner, f"{name} takes {needs.get(name, 'no such')} formula", expr)
+
+    def _kink(self, expr: sp.Expr) -> Ruling:
+        """Maxima of convex formulas; sizes of affine ones, or of convex ones at least 0."""
+        largest = isinstance(expr, kinks.maximum)
+        for inner in expr.args[:1] if isinstance(expr, kinks.huber) else expr.args:
+            found = self.of(inner)
+            low, high = self.range(inner)
+            rising = found.convex and (largest or low >= 0.0)
+            falling = not largest and found.bend == "concave" and high <= 0.0
+            if found.bend != "affine" and not rising and not falling:
+                name = {"absolute": "abs", "maximum": "max"}.get(expr.func.__name__)
+                wanted = "convex formulas" if largest else "affine formulas"
+                why = f"{name or expr.func.__name__} takes {wanted}, got {readable(inner)}"
+                kind = found.bend or "neither convex nor concave"
+                return Ruling(bend=None, why=found.why or f"{why}, which is {kind}")
+        return Ruling(bend="convex")
 
     def _sum(self, expr: sp.Expr) -> Ruling:
         parts = [self.of(term) for term in expr.args]
@@ -119,7 +131,8 @@ class Rules:
             return broken
         bad = next(t for t, p in zip(expr.args, parts, strict=True) if p.bend == "concave")
         return Ruling(
-            bend=None, why=f"a sum must add convex terms only, got {bad}, which is concave"
+            bend=None,
+            why=f"a sum must add convex terms only, got {readable(bad)}, which is concave",
         )
 
     def _product(self, expr: sp.Expr) -> Ruling:
@@ -131,7 +144,8 @@ class Rules:
         together = self._quadratic(expr)
         if together is not None:
             return together
-        why = f"a product must have one factor that names the state, got {len(moving)} in {expr}"
+        text = readable(expr)
+        why = f"a product must have one factor that names the state, got {len(moving)} in {text}"
         return Ruling(bend=None, why=why)
 
     def _scaled(self, inner: Ruling, low: float, high: float, expr: sp.Expr) -> Ruling:
@@ -139,7 +153,8 @@ class Rules:
             return inner
         if high <= 0.0:
             return Ruling(bend="concave" if inner.bend == "convex" else "convex")
-        why = f"a coefficient of a curved term must have one sign, got {expr} for different agents"
+        text = readable(expr)
+        why = f"a coefficient of a curved term must have one sign, got two for agents in {text}"
         return Ruling(bend=None, why=why)
 
     def _power(self, expr: sp.Expr) -> Ruling:
@@ -159,33 +174,30 @@ class Rules:
             return Ruling(bend="convex")
         elif p.is_negative and p.is_integer and inner.convex and high <= 0.0:
             return Ruling(bend="convex" if p.is_even else "concave")
-        why = f"a power must bend one way over the box, got ({base})**{p} with {base} in "
+        name = readable(base)
+        why = f"a power must bend one way over the box, got ({name})**{p} with {name} in "
         return self._fails(base, f"{why}[{low:.6g}, {high:.6g}]", expr)
 
     @staticmethod
     def _bends_down(p: sp.Expr, high: float) -> bool:
         return bool(0 < p < 1 or (p >= 1 and p.is_odd and high <= 0.0))
 
-    def _largest(self, expr: sp.Expr, bend: Bend) -> Ruling:
-        for inner in expr.args:
-            found = self.of(inner)
-            if found.bend not in ("affine", bend):
-                which = "max" if bend == "convex" else "min"
-                what = f"{which} of {bend} formulas is {bend}"
-                kind = found.bend or "neither"
-                return Ruling(bend=None, why=found.why or f"{what}, got {inner}, which is {kind}")
-        return Ruling(bend=bend)
-
     def _fails(self, inner: sp.Expr, rule: str, expr: sp.Expr) -> Ruling:
         found = self.of(inner)
         if found.bend is None:
             return found
-        kind = "" if "got" in rule else f", got {inner}, which is {found.bend}, in {expr}"
+        kind = (
+            ""
+            if "got" in rule
+            else f", got {readable(inner)}, which is {found.bend}, in {readable(expr)}"
+        )
         return Ruling(bend=None, why=f"{rule}{kind}")
 
     def _quadratic(self, expr: sp.Expr) -> Ruling | None:
         """A formula whose second derivatives do not depend on the state, by their matrix."""
         states = sorted(self._moving(expr), key=str)
+        if kinks.bent(expr):
+            return None  # its second derivatives do not tell of kinks
         try:
             hessian = sp.hessian(sp.expand(expr), states)
         except (TypeError, ValueError):
@@ -198,12 +210,13 @@ class Rules:
             return Ruling(bend="convex")
         if np.all(largest <= slack):
             return Ruling(bend="concave")
-        why = f"a quadratic must have a positive semidefinite matrix, got {expr} without one"
+        text = readable(expr)
+        why = f"a quadratic must have a positive semidefinite matrix, got {text} without one"
         return Ruling(bend=None, why=why)
 
     def _eigenvalues(self, hessian: sp.Matrix) -> tuple[Array, Array]:
         used = sorted(hessian.free_symbols, key=str)
-        numbers = sp.lambdify(used, hessian.tolist(), modules="numpy")
+        numbers = sp.lambdify(used, hessian.tolist(), modules=[kinks.NUMPY, "numpy"])
         rows = numbers(*(self._parameters[s] for s in used))
         flat = np.broadcast_arrays(*(np.asarray(e, dtype=np.float64) for r in rows for e in r))
         n = hessian.shape[0]
@@ -248,11 +261,11 @@ def _reach(expr: sp.Expr, inner: Sequence[Ends]) -> Sequence[float]:
             return [np.nan] if p < 0 else [0.0, np.float64(high) ** p]
         ends = [np.float64(low) ** p, np.float64(high) ** p]
         return [*ends, 0.0] if turns else ends
-    if isinstance(expr, sp.Max):
+    if isinstance(expr, kinks.maximum):
         return [max(lows), max(highs)]
-    if isinstance(expr, sp.Min):
-        return [min(lows), min(highs)]
-    if isinstance(expr, sp.Abs):
-        return [abs(low), abs(high), *([0.0] if low <= 0.0 <= high else [])]
+    if isinstance(expr, sp.Function) and expr.func in kinks.CONVEX:
+        ends = [0.0 if a <= 0.0 <= b else min(abs(a), abs(b)) for a, b in inner]
+        tops = [max(abs(a), abs(b)) for a, b in inner]
+        return [float(kinks.NUMPY[expr.func.__name__](*side)) for side in (ends, tops)]
     function = np.exp if isinstance(expr, sp.exp) else np.log
     return [function(low), function(high)]

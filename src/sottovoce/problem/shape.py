@@ -12,6 +12,7 @@ from typing import Literal
 
 import sympy as sp
 
+from sottovoce.problem.kinks import CONVEX, absolute, huber, maximum, norm
 from sottovoce.problem.quadratic import Form, ldl, quadratic_form
 
 Shape = Literal["affine", "convex", "concave"]
@@ -29,6 +30,8 @@ def shape(expr: sp.Expr) -> Shape | None:
         if factor == 1:
             return None
         return _turned(shape(rest)) if factor.is_negative else shape(rest)
+    if isinstance(expr, sp.Function) and expr.func in CONVEX:
+        return _of_kink(expr)
     inner = shape(expr.args[0])
     if isinstance(expr, sp.exp):
         return "convex" if inner in ("affine", "convex") else None
@@ -53,7 +56,9 @@ def never_negative(expr: sp.Expr) -> bool:
     if expr.is_Pow:
         power = whole(expr.exp)
         return bool(power.is_even or power.is_integer is False) or never_negative(expr.base)
-    return isinstance(expr, sp.exp)
+    if isinstance(expr, maximum):
+        return any(never_negative(a) for a in expr.args)
+    return isinstance(expr, sp.exp | absolute | norm | huber)
 
 
 def whole(power: sp.Expr) -> sp.Expr:
@@ -61,6 +66,15 @@ def whole(power: sp.Expr) -> sp.Expr:
     if power.is_Float:
         return sp.Integer(int(power)) if float(power).is_integer() else sp.Rational(power)
     return power
+
+
+def _of_kink(expr: sp.Expr) -> Shape | None:
+    if isinstance(expr, maximum):
+        return "convex" if all(bends_up(a) for a in expr.args) else None
+    inner = expr.args[:1] if isinstance(expr, huber) else expr.args
+    # |a| rises with a where a is never negative, and so does a norm with each of its parts.
+    fine = all(shape(a) == "affine" or (bends_up(a) and never_negative(a)) for a in inner)
+    return "convex" if fine else None
 
 
 def _of_power(base: sp.Expr, power: sp.Expr, inner: Shape | None) -> Shape | None:

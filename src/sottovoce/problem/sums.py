@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import sympy as sp
 
+from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.decompose import (
@@ -34,6 +35,7 @@ from sottovoce.problem.decompose import (
     require_affine,
     separated,
 )
+from sottovoce.problem.kinks import bent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -220,6 +222,12 @@ class _Making:
         symbols: tuple[sp.Symbol, ...],
         phi: sp.Expr,
     ) -> None:
+        if bent(phi):
+            raise ProblemError(
+                f"constraint {stated.label(row)} must not mix agents inside a norm or Huber's "
+                f"function beside other terms, got {stated.rest[row]}: bound the norm by itself, "
+                "or write it with squares"
+            )
         self.regions.append(
             Region(
                 name=stated.label(row),

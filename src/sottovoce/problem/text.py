@@ -1,4 +1,4 @@
-"""Text to expressions: a parser that knows arithmetic and five functions, and nothing of Python.
+"""Text to expressions: a parser that knows arithmetic and a few functions, and nothing of Python.
 
     constraint = sum ("<=" | ">=" | "==") sum
     sum        = product {("+" | "-") product}
@@ -35,7 +35,14 @@ _FUNCTIONS: dict[str, Callable[..., sympy.Expr]] = {
     "ln": expressions.log,
     "sqrt": expressions.sqrt,
     "logsumexp": expressions.logsumexp,
+    "abs": expressions.absolute,
+    "max": expressions.maximum,
+    "min": expressions.minimum,
+    "pos": expressions.pos,
+    "norm": expressions.norm,
+    "huber": expressions.huber,
 }
+_ARGUMENTS = {"logsumexp": None, "max": None, "min": None, "norm": None, "huber": 2}
 RESERVED_NAMES = frozenset({*_FUNCTIONS, "pi", "e", "E"})
 
 _COMPARISONS = {
@@ -231,8 +238,10 @@ class _Parser:
                 raise self._error(f"{name.text} is not a function: write * to multiply", name)
             raise self._error(expressions.unknown_function(name.text), name)
         arguments = self._bracketed(name, self._arguments)
-        if name.text != "logsumexp" and len(arguments) != 1:
-            raise self._error(f"{name.text} takes one argument, got {len(arguments)}", name)
+        most = _ARGUMENTS.get(name.text, 1)
+        if most is not None and len(arguments) > most:
+            wanted = "one argument" if most == 1 else f"at most {most} arguments"
+            raise self._error(f"{name.text} takes {wanted}, got {len(arguments)}", name)
         return self._build(name, _FUNCTIONS[name.text], *arguments)
 
     def _total(self, name: Token, totals: TotalReader) -> sympy.Expr:

@@ -17,6 +17,7 @@ import sympy as sp
 
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums, contributions
 
@@ -231,4 +232,4 @@ def _compiled(arguments: Sequence[sp.Symbol], formulas: Sequence[sp.Expr]) -> An
     floats = {f for formula in formulas for f in formula.atoms(sp.Float)}
     whole = {f: sp.Rational(*float(f).as_integer_ratio()) for f in floats}
     exact = [formula.xreplace(whole) for formula in formulas]
-    return sp.lambdify(list(arguments), exact, modules="numpy", cse=True)
+    return sp.lambdify(list(arguments), exact, modules=[NUMPY, "numpy"], cse=True)

@@ -1,0 +1,175 @@
+"""A problem without kinks whose saddle point is that of a problem with them.
+
+Every agent's kinks become variables of its own (``problem.epigraph``); a kink that mixes agents
+becomes one more agent, and its rows constraints behind the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
+
+from sottovoce.problem import kinks
+from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.epigraph import Smooth
+from sottovoce.problem.local import LocalSet, box_of
+from sottovoce.problem.numeric import Block, Formulas
+from sottovoce.problem.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SmoothForm:
+    """A smooth problem and where the stated one is in it.
+
+    Attributes:
+        problem: the smooth one; the first rows of its constraints are the stated ones.
+        columns: where the stated states are in its vector of states.
+        rows: how many rows were stated.
+    """
+
+    problem: Problem
+    columns: NDArray[np.int64]
+    rows: int
+
+
+def has_kinks(problem: Problem) -> bool:
+    """Whether any formula of a problem has a kink."""
+    formulas = [*problem.objectives, *(c for own in problem.local for c in own.inequalities)]
+    for family in problem.constraints:
+        formulas += [*family.rest, *(h for part in family.sums for h in part.terms)]
+    return any(kinks.bent(f) for f in formulas)
+
+
+def smooth_form(problem: Problem) -> SmoothForm:
+    """Write a problem with a variable for every kink."""
+    writers = {group.name: Smooth(group.name) for group in problem.groups}
+    shared = Smooth("shared")
+    owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
+
+    def written(expr: sp.Expr) -> sp.Expr:
+        """Kinks of one agent by its own variables, kinks that mix agents by shared ones."""
+        if not expr.args or not kinks.bent(expr):
+            return expr
+        names = {owner[s] for s in expr.free_symbols}
+        if len(names) == 1:
+            return writers[names.pop()].of(expr)
+        if expr.func in kinks.CONVEX:
+            return shared.of(expr)
+        return expr.func(*(written(a) for a in expr.args))
+
+    families = [
+        replace(
+            family,
+            sums=tuple(
+                replace(part, terms=tuple(written(h) for h in part.terms)) for part in family.sums
+            ),
+            rest=tuple(written(g) for g in family.rest),
+        )
+        for family in problem.constraints
+    ]
+    objectives = [written(f) for f in problem.objectives]
+    local = [
+        replace(own, inequalities=tuple(written(c) for c in own.inequalities))
+        for own in problem.local
+    ]
+    groups, sets, starts = [], [], []
+    for group, own, start in zip(problem.groups, local, problem.start, strict=True):
+        wider, kept, first = _widened(group, own, start, writers[group.name])
+        groups.append(wider)
+        sets.append(kept)
+        starts.append(first)
+    columns = _columns(problem.groups, groups)
+    for symbol, stated in shared.extra.items():
+        one = _shared(symbol, stated, problem)
+        groups.append(one)
+        sets.append(box_of(one))
+        starts.append(read_only(one.upper))
+        objectives.append(sp.Integer(0))
+    zero = read_only([0.0])
+    families += [
+        Constraint(name=f"kink {k + 1}", sums=(), rest=(row,), offset=zero)
+        for k, row in enumerate(shared.rows)
+    ]
+    renamed = {group.name: group for group in groups}
+    made: Problem = object.__new__(Problem)
+    vars(made).update(
+        vars(problem)
+        | {
+            "groups": tuple(groups),
+            "objectives": tuple(objectives),
+            "cloud": replace(
+                problem.cloud,
+                groups=tuple(groups),
+                constraints=tuple(
+                    replace(f, sums=tuple(replace(p, group=renamed[p.group.name]) for p in f.sums))
+                    for f in families
+                ),
+            ),
+            "local": tuple(sets),
+            "start": tuple(starts),
+        }
+    )
+    return SmoothForm(problem=made, columns=columns, rows=problem.rows)
+
+
+def _widened(
+    group: Group, own: LocalSet, start: Array, writer: Smooth
+) -> tuple[Group, LocalSet, Array]:
+    """A group with its kinks' variables behind its components."""
+    if not writer.extra:
+        return group, own, start
+    low, high = writer.bounds(group, own)
+    wider = replace(
+        group,
+        symbols=(*group.symbols, *writer.extra),
+        lower=read_only(np.hstack([group.lower, low])),
+        upper=read_only(np.hstack([group.upper, high])),
+    )
+    kept = replace(
+        own,
+        inequalities=(*own.inequalities, *writer.rows),
+        labels=(
+            *own.labels[: len(own.inequalities)],
+            *(f"a kink of {group.name}" for _ in writer.rows),
+            *own.labels[len(own.inequalities) :],
+        ),
+        lower=read_only(np.hstack([own.lower, low])),
+        upper=read_only(np.hstack([own.upper, high])),
+    )
+    block = Block(
+        index=slice(0), count=group.count, symbols=group.symbols, parameters=group.parameters
+    )
+    inside = np.clip(start, own.lower, own.upper)
+    at = Formulas(list(writer.extra.values()), block).values(inside).T
+    above = np.clip(at + 0.1 * (high - low), low, high)
+    return wider, kept, read_only(np.hstack([start, above]))
+
+
+def _shared(symbol: sp.Symbol, stated: sp.Expr, problem: Problem) -> Group:
+    """One more agent, whose state is a kink that mixes agents."""
+    everybody = Group(
+        name="everybody",
+        count=1,
+        symbols=tuple(s for g in problem.groups if g.count == 1 for s in g.symbols),
+        lower=read_only(np.hstack([g.lower for g in problem.groups if g.count == 1])),
+        upper=read_only(np.hstack([g.upper for g in problem.groups if g.count == 1])),
+        parameters={},
+    )
+    writer = Smooth("shared")
+    writer.extra[symbol] = stated
+    low, high = writer.bounds(everybody, box_of(everybody))
+    return Group(name=symbol.name, count=1, symbols=(symbol,), lower=low, upper=high, parameters={})
+
+
+def _columns(stated: Sequence[Group], groups: Sequence[Group]) -> NDArray[np.int64]:
+    found, begin = [], 0
+    for old, new in zip(stated, groups, strict=True):
+        at = begin + np.arange(new.count * new.dim).reshape(new.count, new.dim)
+        found.append(at[:, : old.dim].ravel())
+        begin += new.count * new.dim
+    return np.concatenate(found).astype(np.int64)
