@@ -11,15 +11,14 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from sottovoce.algorithm.projection import Phi, project, project_work
+from sottovoce.algorithm.projection import Phi
+from sottovoce.algorithm.region_prices import Quadratic, by_regions, region_work, row_of
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
     from sottovoce.algorithm.dual_averaging import Rows
 
 _EXCHANGES = 20
-_STEPS = 300
-_CLOSE = 1e-9
 _ROUNDING = 1e-13
 _TINY = 1e-300
 
@@ -30,7 +29,8 @@ LARGEST_REGION = 64
 
 def price_work(sums: int, entries: int) -> int:
     """Return how many floats of scratch ``argmax_price`` needs, with H of so many entries."""
-    return 8 * sums + entries + project_work(min(sums, LARGEST_REGION))
+    exchanging = 3 * sums + entries
+    return max(exchanging, sums + region_work(sums, entries, LARGEST_REGION))
 
 
 def argmax_price(
@@ -62,29 +62,18 @@ def argmax_price(
     p = price.size
     right = work[:p]
     for o in range(p):
-        right[o] = total[o] + _row(model, o, center)
+        right[o] = total[o] + row_of(model, o, center)
     if rows.public.radii.size > 0:
-        _by_steps(right, recent, model, rows, phi, price, aim, work[p:])
+        by_regions(Quadratic(right, recent, model), rows, phi, price, aim, work[p:])
         return
     if model.size == p and p > 1:
         _by_rows(right, recent, model, rows, price)
     else:
         _by_exchange(right, recent, model, rows, price, work[p:])
     for o in range(p):
-        value = (right[o] - _row(model, o, price)) / recent
+        value = (right[o] - row_of(model, o, price)) / recent
         lower, upper = rows.public.lower[o] / rows.unit[o], rows.public.upper[o] / rows.unit[o]
         aim[o] = min(max(value, lower), upper)
-
-
-def _row(model: Array, o: int, price: Array) -> float:
-    """Return ``(H price)_o``."""
-    p = price.size
-    if model.size == p:
-        return float(model[o] * price[o])
-    value = 0.0
-    for q in range(p):
-        value += model[o * p + q] * price[q]
-    return value
 
 
 def _by_rows(right: Array, recent: float, model: Array, rows: Rows, price: Array) -> None:
@@ -192,62 +181,11 @@ def _solve_free(
         goal[i] = left / factor[i * p + i]
 
 
-def _by_steps(
-    right: Array,
-    recent: float,
-    model: Array,
-    rows: Rows,
-    phi: Phi,
-    price: Array,
-    aim: Array,
-    work: Array,
-) -> None:
-    """Regions: proximal steps in the metric ``sum_q |H_oq|``, accelerated and restarted."""
-    p = price.size
-    bound, z, v, new = work[:p], work[p : 2 * p], work[2 * p : 3 * p], work[3 * p : 4 * p]
-    point, metric, rest = work[4 * p : 5 * p], work[5 * p : 6 * p], work[6 * p :]
-    for o in range(p):
-        bound[o] = _TINY
-        if model.size == p:
-            bound[o] += model[o]
-        else:
-            for q in range(p):
-                bound[o] += abs(model[o * p + q])
-        z[o] = price[o]
-        metric[o] = 1.0 / (bound[o] * rows.unit[o] * rows.unit[o])
-    t = 1.0
-    for _ in range(_STEPS):
-        for o in range(p):
-            v[o] = z[o] + (right[o] - _row(model, o, z)) / bound[o]
-            point[o] = v[o] * bound[o] / recent * rows.unit[o]
-        project(point, metric, rows.public, phi, aim, rest)
-        moved, size, back = 0.0, 0.0, 0.0
-        for o in range(p):
-            aim[o] /= rows.unit[o]
-            new[o] = v[o] - recent / bound[o] * aim[o]
-            moved = max(moved, abs(new[o] - price[o]) * sqrt(bound[o]))
-            size = max(size, abs(new[o]) * sqrt(bound[o]))
-            back += (z[o] - new[o]) * bound[o] * (new[o] - price[o])
-        if back > 0.0:
-            t = 1.0
-        after = 0.5 * (1.0 + sqrt(1.0 + 4.0 * t * t))
-        for o in range(p):
-            z[o] = new[o] + (t - 1.0) / after * (new[o] - price[o])
-            price[o] = new[o]
-        t = after
-        if moved <= _CLOSE * size:
-            break
-
-
 COMPILED = (
     price_work,
     argmax_price,
-    _row,
     _by_rows,
     _by_exchange,
     _release,
     _solve_free,
-    _by_steps,
 )
-REGIONAL = (_by_steps,)
-"""What is not called where C has no regions."""

@@ -172,10 +172,10 @@ def project_region(region: int, v: Array, weight: Array, phi: Phi, u: Array, wor
     low, high, nu, last = 0.0, inf, 0.0, inf
     for _ in range(_SEARCH):
         # d phi(u(nu)) / d nu = -gradient' (D + nu Hessian)^-1 gradient
-        factor = _factored(hessian, nu, weight, work)
+        factor = factored(hessian, nu, weight, work)
         for i in range(size):
             bent[i] = gradient[i]
-        _solve(factor, bent)
+        solve_factored(factor, bent)
         slope = 0.0
         for i in range(size):
             slope += gradient[i] * bent[i]
@@ -207,13 +207,13 @@ def _damped(
     hessian = work[3 * size : 3 * size + size * size].reshape((size, size))
     value = phi(region, u, gradient, hessian)
     for _ in range(_NEWTON):
-        factor = _factored(hessian, nu, weight, work)
+        factor = factored(hessian, nu, weight, work)
         for i in range(size):
             step[i] = -(weight[i] * (u[i] - v[i]) + nu * gradient[i])
         fall = 0.0
         for i in range(size):
             there[i] = step[i]
-        _solve(factor, step)
+        solve_factored(factor, step)
         length, travelled = 0.0, 0.0
         for i in range(size):
             fall += there[i] * step[i]
@@ -241,7 +241,7 @@ def _damped(
     return value
 
 
-def _factored(hessian: Array, nu: float, weight: Array, work: Array) -> Array:
+def factored(hessian: Array, nu: float, weight: Array, work: Array) -> Array:
     """Return the Cholesky factor of ``diag(weight) + nu hessian``, in scratch."""
     size = weight.size
     start = 3 * size + size * size
@@ -261,7 +261,7 @@ def _factored(hessian: Array, nu: float, weight: Array, work: Array) -> Array:
     return factor
 
 
-def _solve(factor: Array, right: Array) -> None:
+def solve_factored(factor: Array, right: Array) -> None:
     """Solve ``L L' x = right`` in place."""
     size = right.size
     for i in range(size):
@@ -283,8 +283,8 @@ COMPILED = (
     project_ball,
     project_region,
     _damped,
-    _factored,
-    _solve,
+    factored,
+    solve_factored,
     no_phi,
 )
 REGIONAL = (_project_regions,)

@@ -18,7 +18,15 @@ from numba.core import cgutils as _cgutils
 from numba.extending import intrinsic as _intrinsic
 from numba.extending import overload
 
-from sottovoce.algorithm import dual_averaging, eigen, newton, prices, projection, search
+from sottovoce.algorithm import (
+    dual_averaging,
+    eigen,
+    newton,
+    prices,
+    projection,
+    region_prices,
+    search,
+)
 from sottovoce.algorithm import round as at_home
 from sottovoce.algorithm.steps import positive, project
 
@@ -128,7 +136,7 @@ def _nothing(names: Sequence[str]) -> Any:
     return scope["nothing"]
 
 
-TAUGHT = (dual_averaging, eigen, newton, prices, projection, at_home, search)
+TAUGHT = (dual_averaging, eigen, newton, prices, projection, region_prices, at_home, search)
 """Modules whose functions kernels call, compiled as they stand."""
 
 for _module in TAUGHT:
