@@ -19,7 +19,8 @@ MARK = "<!-- measured: everything below is written by `make bench` with --write 
 
 
 def main() -> None:
-    known = [m.name for m in iter_modules([str(HERE)]) if not m.name.startswith("_")]
+    modules = [m for m in iter_modules([str(HERE)]) if not m.ispkg]
+    known = [m.name for m in modules if not m.name.startswith("_")]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(known)}; all by default")
     parser.add_argument("--write", action="store_true", help="write the tables to docs")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+import sys
+import zlib
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -10,9 +14,11 @@ import numpy as np
 from numba import njit, typeof, types
 from numba.extending import overload
 
-from benchmarks.families import held_out, routing, tuned
-from benchmarks.games import EXP, LOG, WHOLE, Agents, Game, Optimum, limits, optimum
-from sottovoce.algorithm import dual_averaging, eigen, prices, projection
+from benchmarks.__main__ import table
+from benchmarks.problems.families import held_out, routing, tuned
+from benchmarks.problems.games import WHOLE, Agents, Game, Optimum, limits, optimum
+from benchmarks.problems.responses import force_of, respond, sums_of
+from sottovoce.algorithm import dual_averaging, eigen, prices, projection, region_prices
 from sottovoce.algorithm.dual_averaging import (
     Constants,
     DualAveraging,
@@ -23,134 +29,11 @@ from sottovoce.algorithm.dual_averaging import (
     memory_size,
 )
 
-for _module in (projection, eigen, prices, dual_averaging):
+for _module in (projection, eigen, region_prices, prices, dual_averaging):
     for _function in _module.COMPILED:
         overload(_function, strict=False)(lambda *args, function=_function: function)
 
 compiled = njit(error_model="numpy")
-
-
-@compiled
-def slope_of(a: Any, c: int, x: float, price: Any) -> Any:
-    """Slope and curvature of ``f_c + price'h_c``, couplings within the agent left out."""
-    kind, d = a.kind[c], x - a.place[c]
-    if kind == LOG:
-        t = x + a.place[c]
-        slope, bend = a.linear[c] - a.scale[c] / t, a.scale[c] / (t * t)
-    else:
-        m = a.power[c]
-        if m == 2.0:
-            slope, bend = a.linear[c] + 2.0 * a.scale[c] * d, 2.0 * a.scale[c]
-        else:
-            even = d ** int(m - 2.0)
-            slope, bend = a.linear[c] + a.scale[c] * m * even * d, a.scale[c] * m * (m - 1.0) * even
-    for e in range(a.h_ptr[c], a.h_ptr[c + 1]):
-        cost, m = price[a.h_row[e]] * a.h_coef[e], a.h_power[e]
-        if a.h_kind[e] == EXP:
-            value = m * math.exp(m * x)
-            slope += cost * value
-            bend += cost * m * value
-        elif m == 1.0:
-            slope += cost
-        else:
-            below = x ** int(m - 2.0)
-            slope += cost * m * below * x
-            bend += cost * m * (m - 1.0) * below
-    return slope, bend
-
-
-@compiled
-def force_of(a: Any, c: int, x: float, price: Any) -> float:
-    force = 0.0
-    for e in range(a.h_ptr[c], a.h_ptr[c + 1]):
-        cost, m = price[a.h_row[e]] * a.h_coef[e], a.h_power[e]
-        if a.h_kind[e] == EXP:
-            force += cost * m * math.exp(m * x)
-        elif m == 1.0:
-            force += cost
-        else:
-            force += cost * m * x ** int(m - 1.0)
-    return force
-
-
-@compiled
-def scalar(a: Any, c: int, price: Any, extra: float, eps: float, anchor: float, x: float) -> float:
-    """argmin of ``f_c + price'h_c + extra x + eps/2 (x - anchor)^2`` on the box, by Newton."""
-    low, high = a.lower[c], a.upper[c]
-    width = high - low
-    for _ in range(200):
-        slope, bend = slope_of(a, c, x, price)
-        slope += extra + eps * (x - anchor)
-        bend += eps
-        if slope > 0.0:
-            high = x
-        else:
-            low = x
-        if slope == 0.0 or (x == a.lower[c] and slope > 0.0) or (x == a.upper[c] and slope < 0.0):
-            return x
-        new = x - slope / bend if bend > 0.0 else (a.lower[c] if slope > 0.0 else a.upper[c])
-        if new <= a.lower[c] and high > a.lower[c]:
-            new = a.lower[c]
-        elif new >= a.upper[c] and low < a.upper[c]:
-            new = a.upper[c]
-        if not low <= new <= high or new == x:
-            new = 0.5 * (low + high) if abs(new - x) > 1e-15 * width else new
-        moved = abs(new - x)
-        x = new
-        if moved <= 1e-15 * width or high - low <= 1e-15 * width:
-            break
-    return min(max(x, a.lower[c]), a.upper[c])
-
-
-@compiled
-def respond(a: Any, price: Any, x: Any, old: Any, eps: Any) -> None:
-    """Every agent's exact minimiser, in place."""
-    for b in range(a.block_weight.size):
-        i, j = a.block_ptr[b], a.block_ptr[b + 1]
-        if a.block_weight[b] > 0.0:
-            # the derivative of the shared square is a price of its own: nu = weight (sum - need)
-            w, need = a.block_weight[b], a.block_need[b]
-            low, high = w * (np.sum(a.lower[i:j]) - need), w * (np.sum(a.upper[i:j]) - need)
-            for _ in range(100):
-                nu = 0.5 * (low + high)
-                total = 0.0
-                for c in range(i, j):
-                    x[c] = scalar(a, c, price, nu, eps[c], old[c], x[c])
-                    total += x[c]
-                if w * (total - need) > nu:
-                    low = nu
-                else:
-                    high = nu
-                if high - low <= 1e-15 * (abs(low) + abs(high)):
-                    break
-        elif a.quad_ptr[j] > a.quad_ptr[i]:
-            for _ in range(300):
-                moved = 0.0
-                for c in range(i, j):
-                    extra = 0.0
-                    for e in range(a.quad_ptr[c], a.quad_ptr[c + 1]):
-                        extra += a.quad[e] * x[a.quad_to[e]]
-                    new = scalar(a, c, price, extra, eps[c], old[c], x[c])
-                    moved = max(moved, abs(new - x[c]) / (a.upper[c] - a.lower[c]))
-                    x[c] = new
-                if moved < 1e-13:
-                    break
-        else:
-            for c in range(i, j):
-                x[c] = scalar(a, c, price, 0.0, eps[c], old[c], x[c])
-
-
-@compiled
-def sums_of(a: Any, x: Any, s: Any) -> None:
-    s[:] = 0.0
-    for c in range(x.size):
-        for e in range(a.h_ptr[c], a.h_ptr[c + 1]):
-            if a.h_kind[e] == EXP:
-                s[a.h_row[e]] += a.h_coef[e] * math.exp(a.h_power[e] * x[c])
-            elif a.h_power[e] == 1.0:
-                s[a.h_row[e]] += a.h_coef[e] * x[c]
-            else:
-                s[a.h_row[e]] += a.h_coef[e] * x[c] ** int(a.h_power[e])
 
 
 @compiled
@@ -243,30 +126,43 @@ class Case(NamedTuple):
     best: Optimum
     agents: Any
     public: Any
+    half: str = ""
 
 
-def case_of(game: Game) -> Case:
-    return Case(game, optimum(game), game.agents, game.public)
+def case_of(game: Game, half: str = "") -> Case:
+    return Case(game, optimum(game), game.agents, game.public, half)
+
+
+class Found(NamedTuple):
+    """RMS error over the limit, in x and in price, and how many runs failed."""
+
+    x: float
+    price: float
+    failed: int
+    name: str
+    radius: float
+    half: str
 
 
 def measure(
     case: Case, radius: float, rounds: int, runs: int, constants: Constants, seed: int = 0
-) -> tuple[float, float, int]:
-    """Efficiency in x and in price: RMS error over the limit; and how many runs failed."""
+) -> Found:
+    """One problem; every problem has noise of its own, or means over problems would share it."""
     sigma = case.game.sigma if case.game.sigma is not None else case.game.plan(radius)
     rows = Rows(sigma, np.ones(sigma.size), case.public)
+    name = zlib.crc32(f"{case.game.name} {radius:g}".encode())
     error, cost, failed = 0.0, 0.0, 0
     for run in range(runs):
-        rng = np.random.default_rng([seed, run])
+        rng = np.random.default_rng([seed, name, run])
         x, price, bad = loop(
             rounds, case.agents, rows, constants, cloud(), rng, case.best.x, np.zeros(0)
         )
         error += np.sum((x - case.best.x) ** 2) / runs
         cost += np.sum((price - case.best.price) ** 2) / runs
         failed += bad > 0
-    limit_x, limit_price = limits(case.game, case.best, sigma)
-    scale = math.sqrt(rounds)
-    return math.sqrt(error) * scale / limit_x, math.sqrt(cost) * scale / limit_price, failed
+    in_x, in_price = (one / math.sqrt(rounds) for one in limits(case.game, case.best, sigma))
+    found = math.sqrt(error) / in_x, math.sqrt(cost) / in_price
+    return Found(*found, failed, case.game.name, radius, case.half)
 
 
 def tail(case: Case, rounds: int, constants: Constants, size: Any = None) -> Any:
@@ -280,35 +176,88 @@ def tail(case: Case, rounds: int, constants: Constants, size: Any = None) -> Any
     return trace
 
 
-PLAN = ((100, 12), (1000, 4), (10000, 1))
+PLAN = ((100, 8), (1000, 8))
 
 
-def report(name: str, games: list[Game], constants: Constants) -> None:
-    """Print geometric means, counts above 2 and the worst, at every number of rounds."""
-    cases = [case_of(game) for game in games]
-    for rounds, runs in PLAN:
-        found = []
-        for case in cases:
-            for radius in (0.02, 1.0) if case.game.sigma is None else (1.0,):
-                x, price, failed = measure(case, radius, rounds, runs, constants)
-                found.append((x, price, failed, case.game.name, radius))
-        efficiency = np.array([row[0] for row in found])
-        mean, above = np.exp(np.mean(np.log(efficiency))), np.sum(efficiency > 2)
-        print(f"{name} T={rounds}: geometric mean {mean:.3f}, above 2: {above} of {len(found)}")
-        for x, price, failed, label, radius in sorted(found, reverse=True)[:5]:
-            print(f"    {x:8.3f} in x, {price:8.3f} in price, {failed} failed: {label}, {radius:g}")
-    for case in cases:
-        late = np.flatnonzero(tail(case, 300, constants) > 1e-6)
-        last = late[-1] + 1 if late.size else 0
-        print(f"    without noise within 1e-6 after round {last}: {case.game.name}")
+def over_families(
+    cases: list[Case], rounds: int, runs: int, constants: Constants, seed: int = 0
+) -> list[Found]:
+    """Every problem with both radii; tells on stderr how far it is."""
+    found = []
+    for done, case in enumerate(cases):
+        for radius in (0.02, 1.0) if case.game.sigma is None else (1.0,):
+            found.append(measure(case, radius, rounds, runs, constants, seed))
+            last = found[-1]
+            print(
+                f"{rounds:,} rounds, {done + 1} of {len(cases)}: {last.name}, radius {radius:g}: "
+                f"{last.x:.3f} in x, {last.price:.3f} in price, {last.failed} failed",
+                file=sys.stderr,
+                flush=True,
+            )
+    return found
+
+
+def summary(found: list[Found], half: str, rounds: int, runs: int) -> dict[str, Any]:
+    """Geometric means and how many are above 2."""
+    some = [one for one in found if half in ("all", one.half)]
+    x, price = np.array([one.x for one in some]), np.array([one.price for one in some])
+    worst = sorted(some, reverse=True)[:3]
+    return {
+        "problems": half,
+        "rounds": rounds,
+        "runs": runs,
+        "x, geometric mean": float(np.exp(np.mean(np.log(x)))),
+        "price": float(np.exp(np.mean(np.log(price)))),
+        "x above 2": f"{np.sum(x > 2)} of {x.size}",
+        "failed": sum(one.failed for one in some),
+        "worst in x": ", ".join(f"{w.name} at {w.radius:g}: {w.x:.3g}" for w in worst),
+    }
+
+
+def run(
+    plan: Sequence[tuple[int, int]] = PLAN,
+    constants: Constants | None = None,
+    *,
+    seed: int = 0,
+    without: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """A row per half and number of rounds."""
+    numbers = DualAveraging().constants if constants is None else constants
+    games = [(game, "tuned") for game in tuned()] + [(game, "held out") for game in held_out()]
+    cases = [
+        case_of(game, half) for game, half in games if not any(w in game.name for w in without)
+    ]
+    rows = []
+    for rounds, runs in plan:
+        found = over_families(cases, rounds, runs, numbers, seed)
+        rows += [summary(found, half, rounds, runs) for half in ("tuned", "held out", "all")]
+    return rows
 
 
 def main() -> None:
-    """Measure the tuned and the held-out half, then the sparse routing problem."""
-    constants = DualAveraging().constants
-    report("tuned", tuned(), constants)
-    report("held out", held_out(), constants)
-    print("routing", measure(case_of(routing()), 1.0, 1000, 1, constants))
+    """``python -m benchmarks.efficiency 100:8 1000:8 --without fleet2000 --reach 32``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("plan", nargs="*", default=["100:8", "1000:8"], help="ROUNDS:RUNS")
+    parser.add_argument("--without", nargs="*", default=[], help="parts of names left out")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tails", action="store_true", help="noise-free rounds to 1e-6 instead")
+    parser.add_argument("--routing", action="store_true", help="500 sums, 2,000 agents instead")
+    numbers = DualAveraging().constants
+    for name, value in numbers._asdict().items():
+        parser.add_argument(f"--{name}", type=float, default=value)
+    asked = parser.parse_args()
+    constants = Constants(*(getattr(asked, name) for name in Constants._fields))
+    if asked.tails:
+        for game in tuned() + held_out():
+            late = np.flatnonzero(~(tail(case_of(game), 600, constants) <= 1e-6))
+            print(f"{game.name}: 1e-6 after {late[-1] + 2 if late.size else 1}", flush=True)
+    elif asked.routing:
+        case = case_of(routing())
+        for radius in (0.02, 1.0):
+            print(measure(case, radius, 1000, 1, constants, asked.seed))
+    else:
+        plan = [(int(r), int(n)) for r, n in (one.split(":") for one in asked.plan)]
+        print(table(run(plan, constants, seed=asked.seed, without=asked.without)))
 
 
 if __name__ == "__main__":

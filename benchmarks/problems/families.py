@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from benchmarks.games import EXP, LOG, POWER, Game, Region
+from benchmarks.problems.games import EXP, LOG, POWER, Game, Region
 
 
 def _affine(row: int, coef: float) -> tuple[int, int, float, float]:

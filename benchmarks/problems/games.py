@@ -40,9 +40,10 @@ class Agents(NamedTuple):
     lower: Any
     upper: Any
     start: Any
+    straight: Any  # whether f + price'h is a quadratic: one step of Newton's is exact
 
 
-WHOLE = {"kind", "quad_ptr", "quad_to", "block_ptr", "h_ptr", "h_row", "h_kind"}
+WHOLE = {"straight", "kind", "quad_ptr", "quad_to", "block_ptr", "h_ptr", "h_row", "h_kind"}
 
 
 @dataclass
@@ -116,6 +117,10 @@ class Game:
             np.array([e[1] for e in entries], np.int64),
             np.array([e[2] for e in entries], float), np.array([e[3] for e in entries], float),
             np.array(self.lower, float), np.array(self.upper, float), np.array(self.start, float),
+            np.array([
+                f[0] == POWER and f[3] == 2 and all(e[1] == POWER and e[3] in (1, 2) for e in h)
+                for f, h in zip(self.f, self.h, strict=True)
+            ], np.int64),
         )  # fmt: skip
 
     @property
@@ -181,16 +186,19 @@ def optimum(game: Game) -> Optimum:
     """The saddle point by cvxpy, polished by Newton's method, and the linearised error."""
     x, price = _by_cvxpy(game)
     a = game.agents
-    wrong = np.zeros(x.size, bool)
+    # The solver's accuracy does not always tell who stands at a bound: these were told wrong.
+    loose, stuck = np.zeros(x.size, bool), np.zeros(x.size, bool)
     for _ in range(10):
-        best = _polish(game, x.copy(), price.copy(), wrong)
+        best = _polish(game, x.copy(), price.copy(), loose, stuck)
         gradient = derivatives(game, best.x, best.price)[2] * (a.upper - a.lower)
         rounding = 1e-12 * np.max(np.abs(gradient))
         held = (best.x == a.lower) & (gradient < -rounding)
         held |= (best.x == a.upper) & (gradient > rounding)
-        if not np.any(held & ~wrong):
+        outside = np.maximum(a.lower - best.x, best.x - a.upper) > 1e-12 * (a.upper - a.lower)
+        if not np.any(held & ~loose) and not np.any(outside & ~stuck):
             break
-        wrong |= held  # the solver's accuracy did not suffice to tell these from their bounds
+        loose |= held
+        stuck |= outside
     return best
 
 
@@ -325,7 +333,7 @@ def derivatives(game: Game, x: Any, price: Any) -> tuple[Any, Any, Any, Any]:
     return s, J, g, H
 
 
-def _polish(game: Game, x: Any, price: Any, loose: Any) -> Optimum:
+def _polish(game: Game, x: Any, price: Any, loose: Any, stuck: Any) -> Optimum:
     a, public, p = game.agents, game.public, game.sums
     width = a.upper - a.lower
     s, J, g, _ = derivatives(game, x, price)
@@ -333,7 +341,7 @@ def _polish(game: Game, x: Any, price: Any, loose: Any) -> Optimum:
     gap = np.minimum(x - a.lower, a.upper - x) / width
     typical = np.max(np.abs(J * price[:, None]) * width, initial=1e-300)
     free = (gap > 1e-6) | ((strength < 1e-7 * typical) & (gap > 1e-9))
-    free |= loose
+    free = (free | loose) & ~stuck
     for i in np.flatnonzero(~free):
         x[i] = a.lower[i] if x[i] - a.lower[i] < a.upper[i] - x[i] else a.upper[i]
     free &= width > 0
