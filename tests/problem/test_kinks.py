@@ -208,4 +208,4 @@ def test_kinks_of_vectors_are_refused_where_only_slopes_are_known() -> None:
 
 def test_arrays_of_states_take_numpys_sizes() -> None:
     ev = sv.fleet(3, dim=2, lower=-1, upper=1, name="ev")
-    assert list(np.abs(ev.state)) == list(map(abs, ev.state))
+    assert list(np.abs(ev.state)) == [kinks.absolute(s) for s in ev.state]

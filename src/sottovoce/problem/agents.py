@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import sympy as sp
@@ -58,6 +58,9 @@ class Group:
     upper: Array
     parameters: Mapping[sp.Symbol, Array]
 
+    # NumPy must leave the product ``W @ fleet`` to us.
+    __array_ufunc__: ClassVar[None] = None
+
     def __getstate__(self) -> dict[str, Any]:
         # One row for all agents travels as one row.
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -92,6 +95,12 @@ class Group:
                 "give its values in parameters={...}"
             )
         return bundled(found)
+
+    def __rmatmul__(self, weights: Any) -> Any:
+        """``W @ fleet``: the sums ``sum_i W[r, i] x_i``, component by component."""
+        from sottovoce.problem.constraints import total  # it knows agents, not they it
+
+        return total(self, self.state, weights=weights)
 
     def label(self, index: int) -> str:
         """What people call agent ``index`` (from 0) of the group."""

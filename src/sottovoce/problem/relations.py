@@ -77,18 +77,20 @@ def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
         )
     elif isinstance(given, LessThan | GreaterThan):
         g = given.lts - given.gts
-        given = f"{_side(given.lhs)} {given.rel_op} {_side(given.rhs)}"
     elif isinstance(given, Equality):
         g = given.lhs - given.rhs
-        given = f"{_side(given.lhs)} == {_side(given.rhs)}"
     else:
         kind = f"the relation {given.rel_op}" if isinstance(given, Relational) else repr(given)
         raise ProblemError(f"{where} must be a comparison with <= or >=, or sv.equal, got {kind}")
     g = check_expression(g, symbols.values(), where)
     if not g.free_symbols:
         raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
-    return Row(g=g, equality=equality, label=str(given))
+    return Row(g=g, equality=equality, label=_label(given))
 
 
-def _side(expr: sp.Expr) -> str:
-    return readable(sympified(expr))
+def _label(given: Any) -> str:
+    """A row that was checked as people read it."""
+    if isinstance(given, str):
+        return given
+    left, right = (readable(sympified(side)) for side in (given.lhs, given.rhs))
+    return f"{left} {given.rel_op} {right}"
