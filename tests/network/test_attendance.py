@@ -65,7 +65,7 @@ def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_held_up_
 
 
 def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> None:
-    attendance = Attendance(4)
+    attendance = Attendance(range(1, 5))
     assert [one.agent for one in attendance.absent()] == [1, 2, 3, 4]
     attendance.look([1, 2, 3, 4])
     assert attendance.absent() == ()

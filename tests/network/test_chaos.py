@@ -22,7 +22,7 @@ from network_harness import member, plan_for, play, run
 
 from sottovoce.engine.normals import normals
 from sottovoce.engine.solve import solve
-from sottovoce.network import agent as agent_module
+from sottovoce.network import dial as dial_module
 from sottovoce.network.errors import StoreError
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part
@@ -102,7 +102,7 @@ def test_a_cloud_killed_at_any_instant_continues_the_same_run(
         frames.append(frame.hex())
         return decode_from_cloud(frame)
 
-    monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
+    monkeypatch.setattr(dial_module, "decode_from_cloud", witnessed)
 
     async def main() -> None:
         cloud = start(*words)

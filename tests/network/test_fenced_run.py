@@ -12,7 +12,7 @@ import pytest
 from network_harness import member, plan_for, run, serving
 
 from sottovoce.errors import PrivacyError, RollbackError
-from sottovoce.network import agent as agent_module
+from sottovoce.network import dial as dial_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.codec import decode_from_cloud
@@ -125,7 +125,7 @@ def test_of_two_clouds_on_two_copies_one_sends_a_round(
         two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
         async with one as original, two as copy:
             await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
-            monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
+            monkeypatch.setattr(dial_module, "decode_from_cloud", witnessed)
             late = asyncio.create_task(member(paper, ALL, copy, keys, fresh(tmp_path / "b")).run())
             with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
                 await copy.finished(linger=10)

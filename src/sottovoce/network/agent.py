@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import logging
 import os
-import random
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, final
 
-import aiohttp
-from aiohttp import WSMsgType
-
-from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError
 from sottovoce.network.certified_keys import HelperKnown, knows_helper
-from sottovoce.network.config import RunConfig, algorithm_of, read_config
+from sottovoce.network.config import read_config
+from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import RefusedError
-from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.household import Household
-from sottovoce.network.identity import is_cloud, require_current
+from sottovoce.network.identity import is_cloud
 from sottovoce.network.local_round import LocalRound, Stepped
 from sottovoce.network.logs import note
+from sottovoce.network.objection import objection
 from sottovoce.network.protocol.agent import (
     Action,
     AgentMachine,
@@ -42,21 +37,15 @@ from sottovoce.network.protocol.agent import (
 )
 from sottovoce.network.protocol.codec import (
     Integers,
-    MalformedError,
-    decode_from_cloud,
     encode,
     pack,
     unpack,
 )
-from sottovoce.network.protocol.messages import Code, Welcome
+from sottovoce.network.protocol.messages import Code, FromCloud, Welcome
 from sottovoce.network.saved import Saved
-from sottovoce.network.tls import client_context
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 30.0
-CONNECT_SECONDS: Final = 10.0
 _HEAD: Final = 1 << 16
 
 OnState = Callable[[int, Array], Awaitable[None] | None]
@@ -125,7 +114,6 @@ class Agent:
         self._allow_simulated = allow_simulated
         self._longest_pause = longest_pause
         self._helper: HelperKnown | None = None
-        self._failures = 0
         self._failed = 0
         self._round: LocalRound | None = None
         self._price: Array | None = None
@@ -139,7 +127,12 @@ class Agent:
             BusyError: another process of this agent is running.
             ExpiredError: its certificate has ended.
         """
-        context = client_context(self._keys)
+        dial = Dial(
+            self._url,
+            self._keys,
+            limit=self._frame_limit(),
+            longest_pause=self._longest_pause,
+        )
         if knows_helper(self._keys):
             self._helper = HelperKnown(self._keys, self._household.agents)
         note("trust", words=WORDS["one" if self._helper is None else "split"])
@@ -148,19 +141,20 @@ class Agent:
         saved = Saved(self._path, Memory(x=start, answer=start), sums=sums)
         veil = None if self._helper is None else self._helper.veil
         machine = AgentMachine(self._household.agents, saved.memory, self._objection, veil)
-        pause = FIRST_PAUSE
+
+        async def hear(socket: Socket, message: FromCloud | None) -> bool:
+            if message is None:
+                self._require_cloud(socket)
+            actions = machine.connected() if message is None else machine.receive(message)
+            return await self._perform(actions, socket, machine, saved)
+
         try:
-            connector = aiohttp.TCPConnector(ssl=context, limit=1)
-            async with aiohttp.ClientSession(connector=connector) as session:
-                while True:
-                    before = machine.memory.round
-                    await self._connect(session, machine, saved)
-                    if machine.phase is Phase.DONE:
-                        break
-                    # Jitter: a thousand agents must not all come back in the same instant.
-                    moved = machine.memory.round > before
-                    pause = FIRST_PAUSE if moved else min(2 * pause, self._longest_pause)
-                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+            await dial.serve(
+                hear,
+                lost=machine.lost,
+                heard=lambda: machine.memory.round,
+                done=lambda: machine.phase is Phase.DONE,
+            )
         finally:
             saved.close()
         price = unpack(b"") if self._price is None else self._price
@@ -173,68 +167,16 @@ class Agent:
             failed=self._failed,
         )
 
-    async def _connect(
-        self, session: aiohttp.ClientSession, machine: AgentMachine, saved: Saved
-    ) -> None:
-        require_current(self._keys / "cert.pem")  # the cloud would end the handshake wordlessly
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                socket = await session.ws_connect(
-                    self._url,
-                    autoping=False,
-                    max_msg_size=self._frame_limit(),
-                )
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status == 403:
-                raise RefusedError(Code.REVOKED, "the cloud refuses this certificate") from None
-            self._unreachable(f"status {error.status}")
-            return
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._unreachable(type(error).__name__)
-            return
-        self._failures = 0
+    def _require_cloud(self, socket: Socket) -> None:
         if self._helper is not None and not is_cloud(socket.get_extra_info("peercert")):
-            await socket.close()
             raise RefusedError(
                 Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
             )
-        try:
-            await self._talk(socket, machine, saved)
-        except (aiohttp.ClientError, OSError) as error:
-            note("connection lost", level=logging.WARNING, error=type(error).__name__)
-        finally:
-            machine.lost()
-            await socket.close()
-
-    def _unreachable(self, reason: str) -> None:
-        self._failures += 1
-        level = logging.WARNING if self._failures == 1 else logging.DEBUG
-        note("cannot connect", level=level, error=reason, attempt=self._failures)
-
-    async def _talk(
-        self, socket: aiohttp.ClientWebSocketResponse, machine: AgentMachine, saved: Saved
-    ) -> None:
-        heartbeat = Heartbeat(socket, socket.close)
-        watch = asyncio.create_task(heartbeat.watch())
-        try:
-            going = await self._perform(machine.connected(), socket, machine, saved)
-            while going:
-                message = await socket.receive()
-                heartbeat.heard += 1
-                if message.type is WSMsgType.BINARY:
-                    actions = machine.receive(decode_from_cloud(message.data))
-                    going = await self._perform(actions, socket, machine, saved)
-                else:
-                    going = await heartbeat.answer(message)
-        except MalformedError:
-            note("the cloud sent nonsense", level=logging.WARNING)
-        finally:
-            watch.cancel()
 
     async def _perform(
         self,
         actions: list[Action],
-        socket: aiohttp.ClientWebSocketResponse,
+        socket: Socket,
         machine: AgentMachine,
         saved: Saved,
     ) -> bool:
@@ -290,28 +232,13 @@ class Agent:
         return self._round.contributions(action.x)
 
     def _objection(self, welcome: Welcome) -> str | None:
-        try:
-            config = read_config(welcome.config)
-            algorithm = algorithm_of(config.algorithm)
-        except InputError as error:
-            return str(error)
         cloud = self._household.cloud
-        if config.problem != cloud.fingerprint:
-            return "the cloud runs another problem than this agent's problem.toml"
-        if config.noise != "secure" and not self._allow_simulated:
-            return "the cloud's noise is simulated, so nothing would be private"
-        wrong = self._split_objection(config, welcome)
-        if wrong is not None:
-            return wrong
-        states = isinstance(algorithm, GradientSteps)
-        expected = (config.rounds, states, cloud.rows if states else cloud.sums.count)
-        if (welcome.rounds, welcome.states, welcome.prices) != expected:
-            return "the cloud contradicts the configuration of its run"
-        return None
+        wrong = objection(welcome, cloud, allow_simulated=self._allow_simulated)
+        return self._split_objection(welcome) if wrong is None else wrong
 
-    def _split_objection(self, config: RunConfig, welcome: Welcome) -> str | None:
+    def _split_objection(self, welcome: Welcome) -> str | None:
         """What is wrong with who adds the noise: an agent goes by its own keys in that."""
-        split = config.promise.get("trust", "one") == "split"
+        split = read_config(welcome.config).split
         if self._helper is None:
             return "the run has a helper, and these keys know none" if split else None
         if not split or welcome.states:

@@ -54,11 +54,11 @@ class Attendance:
     """Keeps count for one cloud.
 
     Args:
-        agents: agents of the problem; all are missing to begin with.
+        agents: those who should be there, from 1; all are missing to begin with.
     """
 
-    def __init__(self, agents: int) -> None:
-        self._everybody = range(1, agents + 1)
+    def __init__(self, agents: Sequence[int]) -> None:
+        self._everybody = agents
         now = time.time()
         self._since = dict.fromkeys(self._everybody, now)
         self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)

@@ -6,22 +6,19 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, cast, final
-
-from aiohttp import web
+from typing import Final, Literal, final
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.network.allowances import Allowances
 from sottovoce.network.asked import Asked
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.config import RunConfig
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.door import Door
+from sottovoce.network.front import Front
 from sottovoce.network.gate import Gate
 from sottovoce.network.health import troubles
 from sottovoce.network.identity import require_current
@@ -34,7 +31,6 @@ from sottovoce.network.parties import Parties
 from sottovoce.network.peers import Peers
 from sottovoce.network.performer import Performer
 from sottovoce.network.protocol.cloud import CloudMachine, Phase
-from sottovoce.network.protocol.codec import frame_limit
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.release import Release
 from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
@@ -58,8 +54,6 @@ from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
 TICK_SECONDS: Final = 1.0
-IDLE_SECONDS: Final = 1.0
-"""After a second without a round there is none that a handshake could slow down."""
 
 Straggler = Literal["wait", "hold"]
 
@@ -151,9 +145,10 @@ class Cloud:
         self._link: HelperLink | None = None
         self._asked: Asked | None = None
         self._stall = stall
-        self._attendance = Attendance(plan.cloud.agents)
+        everybody = range(1, plan.cloud.agents + 1)
+        self._attendance = Attendance(everybody)
         self._metrics = Metrics()
-        self._outcome = Outcome(plan.cloud.agents)
+        self._outcome = Outcome(everybody)
         self._supervisor = Supervisor(self._outcome.fail)
         self._began = 0.0
         self._moves = 0
@@ -164,7 +159,7 @@ class Cloud:
         self._peers: Peers
         self._rounds: Rounds
         self._performer: Performer
-        self._runner: web.AppRunner
+        self._front: Front
         self._door: Door
 
     @property
@@ -204,15 +199,8 @@ class Cloud:
         self._store = Store(self._path, keep_states=self._keep_states, new=self._new)
         try:
             self._prepare(context)
-            app = web.Application(middlewares=[self._door.paced])
-            app.router.add_get("/", self._peers.talk)
-            Pages(self._gate, self._metrics, self._facts).add_to(app)
-            self._runner = web.AppRunner(
-                app, access_log=None, handle_signals=False, lingering_time=0
-            )
-            await self._runner.setup()
-            server = cast(Callable[[], asyncio.Protocol], self._runner.server)
-            await self._door.open(self._listen, server, self._supervisor)
+            Pages(self._gate, self._metrics, self._facts).add_to(self._front.app)
+            await self._front.open(self._listen, self._supervisor)
         except BaseException:
             self._close_files()
             raise
@@ -241,9 +229,7 @@ class Cloud:
         try:
             await self._supervisor.stop()
             self._performer.stop()
-            self._peers.close_all()
-            await self._runner.cleanup()
-            await self._door.close()
+            await self._front.close()
         finally:
             self._close_files()
 
@@ -297,7 +283,17 @@ class Cloud:
             attendance=self._attendance,
             deadline=self._deadline,
         )
-        self._connect(context, parties)
+        self._front = Front(
+            self._gate,
+            context,
+            self._machine,
+            setup,
+            parties,
+            metrics=self._metrics,
+            perform=self._performer.perform,
+        )
+        self._peers, self._door = self._front.peers, self._front.door
+        self._performer.peers, self._performer.door = self._peers, self._door
         if self._helper is not None:
             self._join_halves(self._helper, config)
 
@@ -312,27 +308,6 @@ class Cloud:
         self._asked, self._link, performer.link = asked, link, link
         if machine.phase is Phase.COLLECTING:
             performer.perform(machine.remembered(asked.parts(machine.round, machine.setup.party)))
-
-    def _connect(self, context: ssl.SSLContext, parties: Parties) -> None:
-        """Put the door and the peers behind it together with what answers them."""
-        setup, cloud = self._machine.setup, self.plan.cloud
-        self._door = Door(
-            context,
-            Allowances(parties.offsets.tolist(), sums=None if setup.states else setup.prices),
-            agents=cloud.agents,
-            metrics=self._metrics,
-            idle=lambda: self._metrics.waited > IDLE_SECONDS,
-        )
-        most = cloud.size if setup.states else setup.prices
-        self._peers = Peers(
-            self._gate,
-            self._door,
-            self._machine,
-            self._metrics,
-            self._performer.perform,
-            limit=frame_limit(agents=cloud.agents, size=most),
-        )
-        self._performer.peers, self._performer.door = self._peers, self._door
 
     def _digest(self, k: int) -> bytes | None:
         """Read a round's digest; a store that is no longer what was written ends the process."""

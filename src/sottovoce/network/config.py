@@ -56,6 +56,11 @@ class RunConfig:
         """SHA-256 of the text."""
         return hashlib.sha256(self.text.encode()).digest()
 
+    @property
+    def split(self) -> bool:
+        """Whether the cloud has a helper, and agents mask what they send."""
+        return bool(self.promise.get("trust", "one") == "split")
+
 
 def read_config(text: str) -> RunConfig:
     """Read a configuration that another machine wrote.

@@ -130,12 +130,23 @@ def issue(
     hosts: Sequence[str] | None = None,
     operator: bool = False,
     helper: Sequence[str] | None = None,
+    relay: Sequence[str] | None = None,
     days: int = DAYS,
 ) -> None:
     """Issue certificates anew: for a range of agents, the cloud under ``hosts``, the operator.
 
     An older certificate of the same role stays good until it ends or is revoked; ``issued.txt``
     keeps its serial number. The helper keeps its keys, which agents know.
+
+    Args:
+        folder: KEYS above.
+        agents: for whom the certificate in ``agents/1-250`` speaks.
+        hosts: names and addresses of the cloud besides this machine's own.
+        operator: whether to issue the operator's.
+        helper: names and addresses of a split cloud's helper, likewise.
+        relay: those of a relay of ``agents``, likewise: their folder also gets what a relay is
+            connected to with, and a copy of revoked.txt.
+        days: how long certificates last.
 
     Raises:
         IdentityError: nobody is named, or there is no authority.
@@ -158,6 +169,8 @@ def issue(
         _issue_agents(authority, agents, days)
     if hosts is not None:
         _issue_cloud(authority, hosts, days)
+    if relay is not None:
+        _issue_relay(authority, agents, relay, days)
     if operator:
         _issue_client(authority, root / "operator", [OPERATOR], days)
 
@@ -328,10 +341,29 @@ def _issue_helper(authority: Authority, hosts: Sequence[str], days: int) -> None
     _issue_server(authority, folder, "sottovoce helper", names, days, key)
 
 
+def _issue_relay(
+    authority: Authority, agents: range | None, hosts: Sequence[str], days: int
+) -> None:
+    root = authority.root
+    if agents is None or _split(root):
+        raise IdentityError(
+            "a relay must be told its agents (--agents), and cannot stand before a split cloud"
+        )
+    folder = _agents_folder(root, agents)
+    _issue_server(authority, folder, "sottovoce relay", _names(hosts, []), days)
+    write_file(folder / "revoked.txt", (root / "revoked.txt").read_bytes(), mode=0o644)
+
+
+def _agents_folder(root: Path, agents: range) -> Path:
+    text = str(agents[0]) if len(agents) == 1 else f"{agents[0]}-{agents[-1]}"
+    return root / "agents" / text
+
+
 def _issue_agents(authority: Authority, agents: range, days: int) -> None:
     root = authority.root
-    text = str(agents[0]) if len(agents) == 1 else f"{agents[0]}-{agents[-1]}"
-    folder, uris = root / "agents" / text, [f"sottovoce:agent:{text}"]
+    folder = _agents_folder(root, agents)
+    text = folder.name
+    uris = [f"sottovoce:agent:{text}"]
     if not _split(root):
         _issue_client(authority, folder, uris, days)
         return

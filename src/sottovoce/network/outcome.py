@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from sottovoce.errors import SottovoceError
@@ -16,12 +16,12 @@ class Outcome:
     """The end of one run, for those who wait for it.
 
     Args:
-        agents: how many agents must hear of it.
+        agents: those who must hear of it, from 1.
     """
 
-    def __init__(self, agents: int) -> None:
+    def __init__(self, agents: Sequence[int]) -> None:
         self.failure: SottovoceError | None = None
-        self._everybody = range(1, agents + 1)
+        self._everybody = agents
         self._told: set[int] = set()
         self._ended = asyncio.Event()
         self._heard = asyncio.Event()

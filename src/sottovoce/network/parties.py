@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, final
 
 import numpy as np
 import scipy.sparse as sparse
@@ -13,12 +13,71 @@ from sottovoce.certify.contributions import block_ranges
 from sottovoce.errors import PrivacyError
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.box import Box
-from sottovoce.network.protocol.codec import Integers
-from sottovoce.privacy.plan import NoisePlan
-from sottovoce.privacy.sampler import REACH
-from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+from sottovoce.network.protocol.codec import Integers, MalformedError, unpack
+from sottovoce.network.protocol.messages import Welcome
+from sottovoce.privacy.plan import Output
+from sottovoce.privacy.sampler import REACH, STEPS
+from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.problem import CloudView
 
 _NONE = np.zeros(0, dtype=np.int64)
+
+
+class Terms(Protocol):
+    """What a party is worked out from: a plan, or what a relay was told of one."""
+
+    @property
+    def cloud(self) -> CloudView:
+        """The public problem."""
+
+    @property
+    def method(self) -> str:
+        """Whether agents send contributions, "joint", or states, "paper"."""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What is released."""
+
+    @property
+    def domain(self) -> tuple[Group, ...]:
+        """The boxes of the agents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Told:
+    """What a cloud told some agents of its plan: their own bounds and the grids of their sums.
+
+    Attributes:
+        cloud: the public problem.
+        outputs: one per sum; grid 0 for those that these agents have no part in.
+        domain: their bounds; those of others as the problem states them.
+        method: "joint".
+    """
+
+    cloud: CloudView
+    outputs: tuple[Output, ...]
+    domain: tuple[Group, ...]
+    method: str = "joint"
+
+    @staticmethod
+    def by(welcome: Welcome, cloud: CloudView, agents: Sequence[int]) -> Told:
+        """Read a welcome for agents, from 1, increasing.
+
+        Raises:
+            MalformedError: it does not fit the problem.
+        """
+        grid = np.zeros(cloud.sums.count)
+        if len(welcome.grid) != 8 * len(welcome.sums) or max(welcome.sums, default=0) >= grid.size:
+            raise MalformedError("every sum must have a grid")
+        grid[welcome.sums] = unpack(welcome.grid)
+        labels = cloud.sums.labels()
+        outputs = tuple(
+            Output(name=name, kind="sum", sigma=float(step * STEPS), grid=float(step), row=row)
+            for row, (name, step) in enumerate(zip(labels, grid, strict=True))
+        )
+        ends = (unpack(welcome.lower), unpack(welcome.upper))
+        domain = tuple(_bounded(cloud.groups, np.array(agents) - 1, *ends))
+        return Told(cloud=cloud, outputs=outputs, domain=domain)
 
 
 @final
@@ -26,10 +85,10 @@ class Parties:
     """``agents -> Party`` under one plan.
 
     Args:
-        plan: the noise, and with it the public problem.
+        plan: the noise, and with it the public problem; or what was told of it.
     """
 
-    def __init__(self, plan: NoisePlan) -> None:
+    def __init__(self, plan: Terms) -> None:
         dims = np.concatenate([np.full(group.count, group.dim) for group in plan.domain])
         self.offsets: Integers = np.concatenate([[0], np.cumsum(dims)])
         self._lower, self._upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
@@ -38,6 +97,8 @@ class Parties:
         self._columns = np.array([o.column for o in entries], dtype=np.int64)
         self._states = plan.method == "paper"
         self._ranges = None if self._states else Ranges(plan)
+        if self._ranges is not None and not isinstance(plan, Told):
+            self._ranges.require_reach(plan)
 
     def __call__(self, agents: tuple[int, ...]) -> Party:
         """Describe agents, numbered from 1, that share a connection."""
@@ -95,17 +156,21 @@ class Ranges:
 
     Args:
         plan: gives sums, grids and the boxes of the agents.
-
-    Raises:
-        PrivacyError: everybody together may exceed what the sampler releases. A refusal in the
-            middle of a run would tell that a sum was unusually large.
     """
 
-    def __init__(self, plan: NoisePlan) -> None:
+    def __init__(self, plan: Terms) -> None:
         self._grid = np.array([o.grid for o in plan.outputs])
         self._blocks = tuple(_blocks(plan))
         self._first = np.array([block.first for block in self._blocks])
         self._end = np.array([block.first + block.count for block in self._blocks])
+
+    def require_reach(self, plan: Terms) -> None:
+        """Refuse a plan under which everybody together may exceed what the sampler releases.
+
+        Raises:
+            PrivacyError: they may. A refusal in the middle of a run would tell that a sum was
+                unusually large.
+        """
         sums, _, least, most = self.of(np.arange(plan.cloud.agents))
         beyond = (most > REACH) | (least < -REACH)
         if beyond.any():
@@ -139,7 +204,7 @@ class Ranges:
         return sums, grid, least.astype(np.int64), most.astype(np.int64)
 
 
-def _blocks(plan: NoisePlan) -> Iterator[_Block]:
+def _blocks(plan: Terms) -> Iterator[_Block]:
     for rows, first, lower, upper, error in block_ranges(plan.cloud.sums, plan.domain):
         takes = abs(lower) + abs(upper)
         takes = (takes != 0).astype(np.int8)
@@ -148,6 +213,28 @@ def _blocks(plan: NoisePlan) -> Iterator[_Block]:
             low, high, takes = (sparse.csc_array(part) for part in (low, high, takes))
         count = int(takes.shape[1])
         yield _Block(rows=rows, first=first, count=count, lower=low, upper=high, takes=takes)
+
+
+def _bounded(
+    groups: Sequence[Group], places: Integers, lower: Array, upper: Array
+) -> Iterator[Group]:
+    """Yield groups with the bounds of the agents at ``places``, given one after the other."""
+    first = begin = 0
+    for group in groups:
+        own = places[(places >= first) & (places < first + group.count)] - first
+        end = begin + own.size * group.dim
+        ends = []
+        for given, stated in ((lower, group.lower), (upper, group.upper)):
+            rows = np.array(stated)
+            part = given[begin:end]
+            if part.size != own.size * group.dim:
+                raise MalformedError("bounds must fit the states")
+            rows[own] = part.reshape(own.size, group.dim)
+            ends.append(read_only(rows))
+        yield replace(group, lower=ends[0], upper=ends[1])
+        first, begin = first + group.count, end
+    if not begin == lower.size == upper.size:
+        raise MalformedError("bounds must fit the states")
 
 
 def _total(values: Any, places: slice | Any) -> Array:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
-from typing import Final, final
+from typing import Any, Final, Protocol, final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
@@ -18,10 +18,9 @@ from sottovoce.network.gate import Gate
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
-from sottovoce.network.protocol.actions import Action, Send
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import Code, FromAgent
 
 HELLO_SECONDS: Final = 10.0
 GOODBYE_SECONDS: Final = 0.1
@@ -29,6 +28,25 @@ GOODBYE_SECONDS: Final = 0.1
 
 _BEATS: Final = frozenset({WSMsgType.PING, WSMsgType.PONG})
 _ENDS: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED})
+
+
+class Machine(Protocol):
+    """What answers peers: a cloud's machine, or a relay's."""
+
+    def connect(self, peer: int, allowed: Container[int]) -> None:
+        """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
+
+    def disconnect(self, peer: int) -> None:
+        """The connection is gone."""
+
+    def agents_of(self, peer: int) -> tuple[int, ...]:
+        """The agents on a connection, from 1; nobody before hello."""
+
+    def receive(self, peer: int, message: FromAgent) -> list[Any]:
+        """A message arrived; return the actions to perform."""
+
+    def refuse(self, peer: int, code: Code) -> list[Any]:
+        """The connection must end; return the actions to perform."""
 
 
 @final
@@ -48,9 +66,9 @@ class Peers:
         self,
         gate: Gate,
         door: Door,
-        machine: CloudMachine,
+        machine: Machine,
         metrics: Metrics,
-        perform: Callable[[list[Action]], None],
+        perform: Callable[[list[Any]], None],
         *,
         limit: int,
     ) -> None:

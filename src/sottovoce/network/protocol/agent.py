@@ -291,7 +291,7 @@ class AgentMachine:
     def _error(self, error: Error) -> list[Action]:
         if error.code in LASTING:
             return self._stop(Code(error.code), "the cloud refused")
-        if error.code in _PASSING:
+        if error.code in PASSING:
             return []
         return [Hangup(code=error.code)]
 
@@ -337,7 +337,7 @@ def _check_shape(welcome: Welcome, lower: Floats, upper: Floats, x: Floats) -> N
         raise MalformedError("every sum must have a grid and a range")
 
 
-_PASSING: Final = frozenset(
+PASSING: Final = frozenset(
     {Code.CONFLICT, Code.LATE, Code.OLD_ROUND}
 )  # a newer round is on its way
 

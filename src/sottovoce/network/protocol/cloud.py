@@ -5,6 +5,8 @@
     COMMITTING   committed    COLLECTING    the round is durable: send it, collect the next
     COMMITTING   finished     DONE          the last round is durable: send it, say goodbye
     COMMITTING   failed       HALTED        prices ran away
+    COLLECTING   committed    COLLECTING    a relay learns of a round that went on without it
+    COLLECTING   finished     DONE          likewise
     any          rolled_back  HALTED        an agent proves that the store forgot a round
 
 A connection begins GREETING and becomes ACTIVE with its hello, of a split cloud by way of MEETING,
@@ -51,7 +53,7 @@ from sottovoce.network.protocol.messages import (
     State,
     Welcome,
 )
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.receipt import Receipts
 
 CREDIT: Final = 8
 """Messages an agent may send between two rounds; an honest one needs one or two."""
@@ -71,6 +73,8 @@ TRANSITIONS: Final = {
     (Phase.COMMITTING, "committed"): Phase.COLLECTING,
     (Phase.COMMITTING, "finished"): Phase.DONE,
     (Phase.COMMITTING, "failed"): Phase.HALTED,
+    (Phase.COLLECTING, "committed"): Phase.COLLECTING,
+    (Phase.COLLECTING, "finished"): Phase.DONE,
 } | {(phase, "rolled_back"): Phase.HALTED for phase in Phase}
 
 
@@ -114,16 +118,18 @@ class CloudMachine:
         history: gives the digest of any committed round, None for one that is not.
         last: the last committed round when resuming.
         hold: whether a deadline may count agents' last words again.
+        awaited: the agents that are waited for; None for all.
     """
 
     def __init__(
         self,
         setup: Setup,
-        notary: Notary,
+        notary: Receipts,
         history: Callable[[int], bytes | None],
         *,
         last: Record | None = None,
         hold: bool = False,
+        awaited: Container[int] | None = None,
     ) -> None:
         self.setup = setup
         self.last: Record | None = None
@@ -137,7 +143,7 @@ class CloudMachine:
         self._hold = hold
         self._sends = State if setup.states else Masked if setup.split else Contribution
         self._sessions: dict[int, _Session] = {}
-        self._collected = Collected(setup.agents)
+        self._collected = Collected(setup.agents, awaited)
         self._used: dict[int, Part] = {}
         if last is not None:
             self._keep(last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, final
 
 import numpy as np
@@ -18,12 +19,15 @@ class Collected:
 
     Args:
         agents: the number of agents n.
+        awaited: those that are waited for; the others are nobody's business here. None for all.
     """
 
-    def __init__(self, agents: int) -> None:
-        self._flags = bytearray(agents)
+    def __init__(self, agents: int, awaited: Container[int] | None = None) -> None:
+        others = b"" if awaited is None else bytes(a not in awaited for a in range(1, agents + 1))
+        self._empty = others or bytes(agents)
+        self._flags = bytearray(self._empty)
         self._known = np.frombuffer(self._flags, dtype=np.bool_)
-        self._missing = agents
+        self._awaited = self._missing = self._empty.count(0)
         self._parts: dict[int, Part] = {}  # by a party's first agent: parties are disjoint
 
     @property
@@ -43,8 +47,8 @@ class Collected:
 
     def clear(self) -> None:
         """Begin a new round."""
-        self._flags[:] = bytes(len(self._flags))
-        self._missing = len(self._flags)
+        self._flags[:] = self._empty
+        self._missing = self._awaited
         self._parts.clear()
 
     def put(self, part: Part) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from typing import final
+from typing import Protocol, final
 
 from sottovoce.network.protocol.messages import DIGEST, RECEIPT
 
@@ -19,6 +19,16 @@ from sottovoce.network.protocol.messages import DIGEST, RECEIPT
 def next_digest(previous: bytes, k: int, mu: bytes, release: bytes) -> bytes:
     """Return digest(k) from digest(k-1)."""
     return hashlib.sha256(previous + k.to_bytes(8, "little") + mu + release).digest()
+
+
+class Receipts(Protocol):
+    """Gives and reads receipts: a notary's own, or those that a relay has heard."""
+
+    def receipt(self, k: int, digest: bytes) -> bytes:
+        """Return the receipt of round k."""
+
+    def digest(self, k: int, receipt: bytes) -> bytes | None:
+        """Return the digest a receipt of round k proves, or None if it is not genuine."""
 
 
 @final

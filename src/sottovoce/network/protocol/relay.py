@@ -1,0 +1,295 @@
+"""A relay as a state machine: an agent to whoever is above it, a cloud to those below.
+
+Above it says hello for all its agents, contributes their total, and hears rounds, in the phases of
+``protocol.agent``. Below it collects, clips and answers as ``protocol.cloud`` does, and what it
+answers with has come from above: the configuration, prices and receipts, to the byte. A relay has
+no noise, no key that signs receipts, and no memory that outlives it: those below keep the receipts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Container, Sequence
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+from msgspec import Struct
+
+from sottovoce.network.protocol import actions as below_actions
+from sottovoce.network.protocol.actions import Commit, Part, Record, Setup
+from sottovoce.network.protocol.agent import PASSING, Finish, Hangup, Phase, Stop
+from sottovoce.network.protocol.box import finite
+from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.codec import Floats, MalformedError, pack_whole, unpack
+from sottovoce.network.protocol.messages import (
+    DIGEST,
+    LASTING,
+    RECEIPT,
+    VERSION,
+    Code,
+    Contribution,
+    Done,
+    Error,
+    FromAgent,
+    FromCloud,
+    Hello,
+    Round,
+    Welcome,
+)
+
+_ELSEWHERE: Final = b"a round that the relay no longer knows"
+
+
+class Up(Struct, frozen=True, kw_only=True):
+    """Say this to whoever is above."""
+
+    message: FromAgent
+
+
+Action: TypeAlias = below_actions.Action | Up | Finish | Hangup | Stop
+
+
+@final
+class PassedReceipts:
+    """Receipts as they came from above: the last is kept, older ones are believed.
+
+    Whoever is below checks by its own receipt that no round is forgotten; the relay has no key to
+    tell a genuine one by.
+    """
+
+    def __init__(self) -> None:
+        self.round = 0
+        self.last = b""
+
+    def keep(self, k: int, receipt: bytes) -> None:
+        """Round k has come from above."""
+        self.round, self.last = k, receipt
+
+    def receipt(self, k: int, digest: bytes) -> bytes:
+        """Return the receipt of the last round."""
+        if k != self.round or digest != self.last[:DIGEST]:
+            raise ValueError("only the last round is passed on")
+        return self.last
+
+    def digest(self, k: int, receipt: bytes) -> bytes | None:
+        """Return the digest that a receipt proves, None for another one of the last round."""
+        if k != self.round:
+            return _ELSEWHERE
+        return receipt[:DIGEST] if receipt == self.last else None
+
+    def history(self, k: int) -> bytes:
+        """Return the digest of a round, as ``digest`` does."""
+        return self.last[:DIGEST] if k == self.round else _ELSEWHERE
+
+
+@final
+class RelayMachine:
+    """What a relay does with what is said above and below.
+
+    Args:
+        agents: the agents below, from 1, increasing; all of them are waited for.
+        check: looks at a welcome and returns what is wrong with the run, if anything.
+        describe: turns a welcome into what the collecting side needs to know.
+    """
+
+    def __init__(
+        self,
+        agents: tuple[int, ...],
+        check: Callable[[Welcome], str | None],
+        describe: Callable[[Welcome], Setup],
+    ) -> None:
+        self.agents = agents
+        self.phase = Phase.OFFLINE
+        self._check = check
+        self._describe = describe
+        self._below: CloudMachine | None = None
+        self._receipts = PassedReceipts()
+        self._full: Commit | None = None
+        self._last: Round | None = None
+        self._sums: list[int] = []
+
+    @property
+    def below(self) -> CloudMachine:
+        """The collecting side; there is one from the first welcome on."""
+        assert self._below is not None  # noqa: S101  nobody below is heard before
+        return self._below
+
+    @property
+    def joined(self) -> bool:
+        """Whether a welcome has come."""
+        return self._below is not None
+
+    @property
+    def heard(self) -> int:
+        """The last round that has come from above."""
+        return self._receipts.round
+
+    def connected(self) -> list[Action]:
+        """A connection upwards is open."""
+        self.phase = Phase.GREETING
+        config = self._below.setup.config_hash if self._below is not None else b""
+        hello = Hello(
+            version=VERSION,
+            agents=list(self.agents),
+            config=config,
+            round=self._receipts.round,
+            receipt=self._receipts.last,
+        )
+        return [Up(message=hello)]
+
+    def lost(self) -> None:
+        """The connection upwards is gone; those below wait."""
+        if self.phase not in (Phase.DONE, Phase.STOPPED):
+            self.phase = Phase.OFFLINE
+
+    def above(self, message: FromCloud) -> list[Action]:
+        """A message came from above."""
+        handler = _HANDLERS.get((self.phase, type(message)))
+        if handler is None:
+            return [Hangup(code=Code.UNEXPECTED)]
+        try:
+            actions: list[Action] = handler(self, message)
+        except MalformedError:
+            return [Hangup(code=Code.MALFORMED)]
+        return actions
+
+    def connect(self, peer: int, allowed: Container[int]) -> None:
+        """Somebody below has connected, whose certificate speaks for ``allowed``."""
+        self.below.connect(peer, _Both(allowed, frozenset(self.agents)))
+
+    def disconnect(self, peer: int) -> None:
+        """Somebody below is gone."""
+        self.below.disconnect(peer)
+
+    def agents_of(self, peer: int) -> tuple[int, ...]:
+        """The agents on a connection below."""
+        return self.below.agents_of(peer)
+
+    def receive(self, peer: int, message: FromAgent) -> list[Action]:
+        """A message came from below."""
+        if isinstance(message, Hello) and message.round >= self.below.round:
+            # It has seen what has not come down here yet: it would take the relay for a cloud that
+            # has forgotten rounds. Later it will be welcome, unless the cloud has indeed.
+            return self._answered(self.below.refuse(peer, Code.FUTURE_ROUND))
+        return self._answered(self.below.receive(peer, message))
+
+    def refuse(self, peer: int, code: Code) -> list[Action]:
+        """A connection below must end."""
+        return self._answered(self.below.refuse(peer, code))
+
+    def _answered(self, actions: Sequence[below_actions.Action]) -> list[Action]:
+        """What the collecting side asks for; a full round goes up in place of being committed."""
+        found: list[Action] = []
+        for action in actions:
+            if isinstance(action, Commit):
+                self._full = action
+                found += self._contributed()
+            else:
+                found.append(action)
+        return found
+
+    def _contributed(self) -> list[Action]:
+        """The total of the round that everybody below has spoken in, if it can be said now."""
+        full = self._full
+        if full is None or self.phase is not Phase.WAITING:
+            return []
+        values = added(full.parts, self.below.setup.prices)[self._sums]
+        return [Up(message=Contribution(round=full.k, values=pack_whole(values)))]
+
+    def _welcomed(self, welcome: Welcome) -> list[Action]:
+        config = hashlib.sha256(welcome.config.encode()).digest()
+        if welcome.version != VERSION:
+            return self._stop(Code.VERSION, "the cloud speaks another version of the protocol")
+        if self._below is not None and self._below.setup.config_hash != config:
+            return self._stop(Code.OTHER_RUN, "the cloud has begun another run")
+        wrong = self._check(welcome)
+        if wrong is not None:
+            return self._stop(Code.OTHER_RUN, wrong)
+        if min(welcome.round, welcome.rounds + 1) <= self._receipts.round:
+            return self._stop(Code.HALTED, "the cloud has forgotten a round that it released")
+        if self._below is None:
+            setup = self._describe(welcome)
+            receipts = self._receipts
+            self._below = CloudMachine(
+                setup, receipts, receipts.history, awaited=frozenset(self.agents)
+            )
+            self._sums = welcome.sums
+        self.phase = Phase.WAITING
+        return self._contributed()
+
+    def _round(self, message: Round) -> list[Action]:
+        same = message.round == self._receipts.round
+        if same and message.receipt != self._receipts.last:
+            return self._stop(Code.HALTED, "the cloud released two different rounds of one number")
+        if message.round < self.below.round:
+            return []
+        setup = self.below.setup
+        whole = len(message.receipt) == RECEIPT and not message.y
+        if not whole or not finite(setup.prices).holds(message.price):
+            raise MalformedError("a round must hold finite prices, as many as were announced")
+        if message.round >= setup.rounds:
+            self._last = message  # its answer comes with the goodbye
+            return []
+        return self._passed_on(message, np.zeros(setup.prices))
+
+    def _done(self, done: Done) -> list[Action]:
+        actions: list[Action] = []
+        if self._last is not None:
+            actions = self._passed_on(self._last, unpack(done.price))
+        elif self.below.round <= self.below.setup.rounds:
+            raise MalformedError("a run ends with its last round")
+        self.phase = Phase.DONE
+        return [*actions, Finish(price=unpack(done.price))]
+
+    def _passed_on(self, message: Round, answer: Floats) -> list[Action]:
+        """Send a round on, also one that was completed without those below: held, or again."""
+        full, price = self._full, unpack(message.price)
+        self._full = None
+        self._receipts.keep(message.round, message.receipt)
+        record = Record(
+            k=message.round,
+            parts=full.parts if full is not None and full.k == message.round else (),
+            told=price,
+            price=price,
+            answer=answer,
+            y=np.zeros(0),
+            digest=message.receipt[:DIGEST],
+        )
+        return self._answered(self.below.committed(record))
+
+    def _error(self, error: Error) -> list[Action]:
+        if error.code in LASTING:
+            return self._stop(Code(error.code), "the cloud refused")
+        return [] if error.code in PASSING else [Hangup(code=error.code)]
+
+    def _stop(self, code: Code, detail: str) -> list[Action]:
+        self.phase = Phase.STOPPED
+        return [Stop(code=code, detail=detail)]
+
+
+@final
+class _Both:
+    """The agents that are in two sets."""
+
+    def __init__(self, one: Container[int], other: Container[int]) -> None:
+        self._sets = (one, other)
+
+    def __contains__(self, agent: object) -> bool:
+        return all(agent in each for each in self._sets)
+
+
+def added(parts: Sequence[Part], sums: int) -> Any:
+    """Return the total of what was said, per sum; ranges are certified not to overflow."""
+    total = np.zeros(sums, dtype=np.int64)
+    for part in parts:
+        total[part.party.sums] += np.frombuffer(part.data, dtype="<i8")
+    return total
+
+
+_HANDLERS: Final[dict[tuple[Phase, type], Any]] = {
+    (Phase.GREETING, Welcome): RelayMachine._welcomed,
+    (Phase.GREETING, Error): RelayMachine._error,
+    (Phase.WAITING, Round): RelayMachine._round,
+    (Phase.WAITING, Done): RelayMachine._done,
+    (Phase.WAITING, Error): RelayMachine._error,
+}

@@ -1,0 +1,255 @@
+"""A relay as a process: adds up what agents and gateways below it say, and says it to the cloud."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+import aiohttp
+
+from sottovoce.arguments import instance, path_of
+from sottovoce.errors import InputError, SottovoceError
+from sottovoce.network.attendance import Attendance
+from sottovoce.network.config import read_config
+from sottovoce.network.defaults import LINGER_SECONDS
+from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
+from sottovoce.network.errors import CrashedError, RefusedError
+from sottovoce.network.front import Front
+from sottovoce.network.gate import Gate
+from sottovoce.network.identity import require_current
+from sottovoce.network.logs import note
+from sottovoce.network.metrics import Metrics
+from sottovoce.network.objection import objection
+from sottovoce.network.outcome import Outcome
+from sottovoce.network.parties import Parties, Told
+from sottovoce.network.protocol.actions import Close, Incident, Send, Setup
+from sottovoce.network.protocol.agent import Finish, Hangup, Phase, Stop
+from sottovoce.network.protocol.codec import encode
+from sottovoce.network.protocol.messages import Done, FromCloud, Round, Welcome
+from sottovoce.network.protocol.relay import RelayMachine, Up
+from sottovoce.network.quiet import Quiet
+from sottovoce.network.supervisor import Supervisor
+from sottovoce.network.tls import server_context
+from sottovoce.problem.problem import CloudView
+
+TICK_SECONDS: Final = 1.0
+_HEAD: Final = 1 << 16
+
+
+@final
+class Relay:
+    """A gateway of agents, gateways and relays that connect to it as they would to the cloud.
+
+    It sees what each connection below it contributes, as the cloud would, and the cloud sees their
+    total only. It keeps nothing on disk.
+
+    Args:
+        cloud: the public problem.
+        agents: the agents below, from 1, increasing; its certificate must speak for all of them.
+        above: the address of the cloud, or of another relay, ``wss://host:port``.
+        keys: folder with ca.pem, cert.pem and key.pem to connect with, server.pem and server.key to
+            be connected to, and revoked.txt.
+        listen: address and port; port 0 takes a free one.
+        allow_simulated: take part in a run whose noise is simulated, hence not private.
+        longest_pause: seconds between attempts to reconnect, at most.
+    """
+
+    def __init__(
+        self,
+        cloud: CloudView,
+        agents: Sequence[int],
+        *,
+        above: str,
+        keys: str | os.PathLike[str],
+        listen: tuple[str, int] = ("127.0.0.1", 0),
+        allow_simulated: bool = False,
+        longest_pause: float = LONGEST_PAUSE,
+    ) -> None:
+        instance("cloud", cloud, CloudView, "problem.cloud")
+        numbers = tuple(agents)
+        if not numbers or list(numbers) != sorted(set(numbers)) or numbers[0] < 1:
+            raise InputError("agents must be increasing numbers from 1, such as range(1, 251)")
+        if numbers[-1] > cloud.agents:
+            raise InputError(f"agents must be among 1..{cloud.agents}, got {numbers[-1]}")
+        if not isinstance(above, str) or not above.startswith("wss://"):
+            raise InputError(f"above must be an address wss://host:port, got {above!r:.60}")
+        self._cloud = cloud
+        self._above = above
+        self._keys = path_of("keys", keys)
+        self._listen = listen
+        self._allow_simulated = allow_simulated
+        self._longest_pause = longest_pause
+        self._machine = RelayMachine(numbers, self._objection, self._describe)
+        self._attendance = Attendance(numbers)
+        self._metrics = Metrics()
+        self._quiet = Quiet()
+        self._outcome = Outcome(numbers)
+        self._supervisor = Supervisor(self._outcome.fail)
+        self._outbox: asyncio.Queue[Up] = asyncio.Queue()
+        self._opened = asyncio.Event()
+        self._moves = 0
+        self._socket: Socket
+        self._parties: Parties
+        self._front: Front | None = None
+
+    async def port(self) -> int:
+        """Wait until the relay listens, and return the port."""
+        await self._opened.wait()
+        assert self._front is not None  # noqa: S101  it is open
+        return self._front.door.port
+
+    async def run(self, *, linger: float = LINGER_SECONDS) -> int:
+        """Relay until the run is done, or ``linger`` seconds longer; return the rounds.
+
+        Raises:
+            RefusedError: the cloud refuses this relay, or is not the cloud it used to be.
+            BusyError: somebody else listens at the address.
+            ExpiredError: its certificate has ended.
+        """
+        limit = _HEAD + 64 * self._cloud.sums.count + 32 * self._cloud.size
+        dial = Dial(self._above, self._keys, limit=limit, longest_pause=self._longest_pause)
+        require_current(self._keys / "server.pem")
+        self._context = server_context(self._keys)
+        self._gate = Gate(self._keys)
+        self._supervisor.start("above", self._follow(dial))
+        self._supervisor.start("speak", self._speak())
+        self._supervisor.start("tick", self._tick())
+        try:
+            await self._outcome.wait(linger=linger)
+            return self._machine.below.setup.rounds
+        finally:
+            await self._supervisor.stop()
+            if self._front is not None:
+                await self._front.close()
+
+    async def _follow(self, dial: Dial) -> None:
+        await dial.serve(
+            self._hear_above,
+            lost=self._machine.lost,
+            heard=lambda: self._machine.heard,
+            done=lambda: self._machine.phase is Phase.DONE,
+        )
+        await asyncio.Event().wait()  # until everybody below has heard of the end
+
+    async def _hear_above(self, socket: Socket, message: FromCloud | None) -> bool:
+        machine = self._machine
+        if message is None:
+            while not self._outbox.empty():
+                self._outbox.get_nowait()  # what was meant for an older connection
+            self._socket = socket
+        actions = machine.connected() if message is None else machine.above(message)
+        if machine.joined and self._front is None:
+            await self._open()
+        self.perform(actions)
+        if isinstance(message, Round):
+            self._metrics.round(held=0)
+        return machine.phase in (Phase.GREETING, Phase.WAITING)
+
+    async def _speak(self) -> None:
+        """Say what there is to say above; what is lost with a connection is said on the next."""
+        while True:
+            up = await self._outbox.get()
+            with contextlib.suppress(aiohttp.ClientError, OSError):
+                await self._socket.send_bytes(encode(up.message))
+
+    async def _open(self) -> None:
+        machine = self._machine
+        front = Front(
+            self._gate,
+            self._context,
+            machine,
+            machine.below.setup,
+            self._parties,
+            metrics=self._metrics,
+            perform=self.perform,
+        )
+        await front.open(self._listen, self._supervisor)
+        self._front = front
+        self._opened.set()
+        note("listening", port=front.door.port, round=machine.below.round)
+
+    def perform(self, actions: list[Any]) -> None:
+        """Do what the machine asks for; never waits."""
+        queue = deque(actions)
+        try:
+            while queue:
+                self._do(queue.popleft())
+        except SottovoceError as error:
+            self._outcome.fail(error)
+        except Exception as error:
+            self._outcome.fail(CrashedError(f"the relay failed with {type(error).__name__}"))
+            raise
+
+    def _do(self, action: Any) -> None:
+        match action:
+            case Up():
+                self._outbox.put_nowait(action)
+            case Send():
+                self._send(action)
+            case Close():
+                assert self._front is not None  # noqa: S101  somebody came in by it
+                self._front.peers.close(action.peer)
+            case Incident():
+                self._metrics.refused[action.code] += 1
+                self._note(action)
+            case Finish():
+                self._outcome.end()
+                note("done", rounds=self._machine.below.setup.rounds)
+            case Stop():
+                raise RefusedError(action.code, f"{action.detail} ({action.code})")
+            case Hangup():
+                note("hung up", level=logging.WARNING, code=str(action.code))
+                self._machine.lost()
+
+    def _send(self, action: Send) -> None:
+        assert self._front is not None  # noqa: S101  somebody came in by it
+        self._front.peers.post(action)
+        if isinstance(action.message, Done):
+            for peer in action.peers:
+                self._outcome.tell(self._machine.agents_of(peer))
+
+    def _note(self, action: Incident) -> None:
+        named = list(action.agents[:16])
+        unsaid = self._quiet.unsaid((action.code, named[0] if named else 0))
+        if unsaid is not None:
+            note("incident", code=action.code.value, agents=named, round=action.k, unsaid=unsaid)
+
+    async def _tick(self) -> None:
+        """Every second: drop whoever is revoked or has expired, and log who has come and gone."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self._gate.reload()
+            if self._front is not None:
+                self._front.peers.check()
+                self._front.door.sweep()
+                below = self._machine.below
+                if self._moves != below.moves:
+                    self._moves = below.moves
+                    self._attendance.look(below.present)
+
+    def _describe(self, welcome: Welcome) -> Setup:
+        self._parties = Parties(Told.by(welcome, self._cloud, self._machine.agents))
+        return Setup(
+            config=welcome.config,
+            config_hash=hashlib.sha256(welcome.config.encode()).digest(),
+            rounds=welcome.rounds,
+            agents=self._cloud.agents,
+            states=False,
+            prices=welcome.prices,
+            entries=0,
+            party=self._parties,
+        )
+
+    def _objection(self, welcome: Welcome) -> str | None:
+        if welcome.states:
+            return "agents of this run send states, and a relay adds up contributions only"
+        wrong = objection(welcome, self._cloud, allow_simulated=self._allow_simulated)
+        if wrong is None and read_config(welcome.config).split:
+            return "the cloud is split: masked contributions go to it, and no other way"
+        return wrong

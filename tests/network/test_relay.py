@@ -1,0 +1,351 @@
+"""A relay between a cloud and those below changes nothing but who talks to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from network_harness import contributed, member, plan_for, run, serving
+
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.engine.solve import solve
+from sottovoce.errors import InputError
+from sottovoce.network import identity
+from sottovoce.network.agent import Agent, AgentResult
+from sottovoce.network.errors import RefusedError
+from sottovoce.network.parties import Parties, Told
+from sottovoce.network.protocol.actions import Close, Incident, Send
+from sottovoce.network.protocol.agent import Finish, Phase, Stop
+from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.codec import pack, pack_whole, unpack_whole
+from sottovoce.network.protocol.messages import (
+    RECEIPT,
+    VERSION,
+    Code,
+    Contribution,
+    Done,
+    Hello,
+    Round,
+    Welcome,
+)
+from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.relay import RelayMachine, Up
+from sottovoce.network.relay import Relay
+from sottovoce.network.setup import make_config, setup_of
+from sottovoce.problem.agents import lower_bounds
+from sottovoce.problem.problem import Problem
+
+BELOW = (1, 2, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def relay_keys(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cloud's keys, with relays for agents 1 to 4 and 1 to 2, and a gateway for 3 and 4."""
+    folder = tmp_path_factory.mktemp("relays") / "keys"
+    shutil.copytree(keys, folder)
+    for agents in (range(1, 5), range(1, 3)):
+        identity.issue(folder, agents=agents, relay=["relay.example"])
+    identity.issue(folder, agents=range(3, 5))
+    return folder
+
+
+@asynccontextmanager
+async def relaying(
+    problem: Problem, agents: range, above: int, keys: Path, **settings: Any
+) -> AsyncIterator[tuple[int, asyncio.Task[int]]]:
+    """A relay that listens: its port, and the task that ends with the run."""
+    relay = Relay(
+        problem.cloud,
+        agents,
+        above=f"wss://127.0.0.1:{above}",
+        keys=keys / "agents" / f"{agents[0]}-{agents[-1]}",
+        allow_simulated=True,
+        longest_pause=0.2,
+        **settings,
+    )
+    task = asyncio.create_task(relay.run(linger=10))
+    try:
+        yield await relay.port(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def together(agents: list[Agent]) -> list[AgentResult]:
+    return await asyncio.gather(*(agent.run() for agent in agents))
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_run_behind_relays_is_that_of_solve_bit_for_bit(
+    depth: int, paper: Problem, relay_keys: Path, tmp_path: Path
+) -> None:
+    """Cloud - relay of 1 to 4 - (relay of 1, 2 -) agents, and agents beside them."""
+
+    async def main() -> None:
+        plan = plan_for(paper)
+        same = {"allow_simulated": True}
+        async with (
+            serving(plan, relay_keys, tmp_path / "run.db", rounds=20, seed=3) as cloud,
+            relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, upper),
+            relaying(paper, range(1, 3), port, relay_keys) as (second, lower),
+        ):
+            ports = [second if depth == 2 else port] * 2 + [port] + [cloud.port] * 3
+            parts = [[1], [2], [3, 4], [5], [6], [7]]
+            if depth == 1:
+                lower.cancel()
+            agents = [
+                member(paper, part, at, relay_keys, tmp_path, **same)
+                for part, at in zip(parts, ports, strict=True)
+            ]
+            task = asyncio.create_task(together(agents))
+            result = await cloud.finished(linger=10)
+            ended = await task
+            assert await upper == 20
+            if depth == 2:
+                assert await lower == 20
+        here = solve(paper, plan, rounds=20, seed=3)
+        assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
+        assert result.price.tolist() == here.price[0].tolist()
+        for each in ended:
+            assert each.price.tolist() == here.price[0].tolist()
+
+    run(main())
+
+
+def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
+    paper: Problem, relay_keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        plan = plan_for(paper)
+        same = {"allow_simulated": True}
+        async with serving(plan, relay_keys, tmp_path / "run.db", rounds=30, seed=3) as cloud:
+            rest = [member(paper, [i], cloud, relay_keys, tmp_path, **same) for i in (5, 6, 7)]
+            others = asyncio.create_task(together(rest))
+            async with relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, _):
+                below = [member(paper, [i], port, relay_keys, tmp_path, **same) for i in BELOW]
+                tasks = asyncio.create_task(together(below))
+                while cloud.round < 9:
+                    await asyncio.sleep(0.002)
+            async with relaying(
+                paper, range(1, 5), cloud.port, relay_keys, listen=("127.0.0.1", port)
+            ):
+                await cloud.finished(linger=10)
+                ended = [*await tasks, *await others]
+        here = solve(paper, plan, rounds=30, seed=3)
+        assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
+
+    run(main())
+
+
+def test_a_relay_refuses_what_it_cannot_add_up(
+    paper: Problem, relay_keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        plan = plan_for(paper, method="paper")
+        settings: Any = {"rounds": 3, "seed": 1, "algorithm": Tikhonov()}
+        async with serving(plan, relay_keys, tmp_path / "run.db", **settings) as cloud:
+            relay = Relay(
+                paper.cloud,
+                range(1, 5),
+                above=f"wss://127.0.0.1:{cloud.port}",
+                keys=relay_keys / "agents" / "1-4",
+                allow_simulated=True,
+            )
+            with pytest.raises(RefusedError, match="contributions only"):
+                await relay.run()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("agents", "above", "words"),
+    [
+        ((), "wss://h:1", "increasing"),
+        ((2, 1), "wss://h:1", "increasing"),
+        ((1, 8), "wss://h:1", "among 1..7"),
+        ((1, 2), "http://h:1", "wss://"),
+    ],
+)
+def test_a_relay_that_makes_no_sense_is_refused(
+    agents: tuple[int, ...], above: str, words: str, paper: Problem, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=words):
+        Relay(paper.cloud, agents, above=above, keys=tmp_path)
+
+
+class Tree:
+    """A relay's machine, driven by hand between a cloud's machine and peers below."""
+
+    def __init__(self, problem: Problem, rounds: int = 3) -> None:
+        self.plan = plan_for(problem)
+        config = make_config(
+            self.plan, DualAveraging(), rounds=rounds, noise="secure", run_id="run"
+        )
+        self.setup = setup_of(self.plan, Parties(self.plan), config)
+        notary = Notary(bytes(32), config.hash)
+        self.cloud = CloudMachine(self.setup, notary, lambda k: None)
+        self.below: Parties
+        self.relay = RelayMachine(BELOW, lambda welcome: None, self.describe)
+        self.cloud.connect(0, range(1, 8))
+        self.x = lower_bounds(self.plan.domain)
+
+    def describe(self, welcome: Welcome) -> Any:
+        self.below = Parties(Told.by(welcome, self.plan.cloud, BELOW))
+        return setup_of(self.plan, self.below, make_config(
+            self.plan, DualAveraging(), rounds=3, noise="secure", run_id="run"
+        ))  # fmt: skip
+
+    def welcome(self, *agents: int) -> Welcome:
+        """What the cloud itself would say to agents."""
+        return self.cloud._welcome(self.setup.party(agents), b"")
+
+    def join(self) -> None:
+        (hello,) = self.relay.connected()
+        assert isinstance(hello, Up)
+        sent = self.cloud.receive(0, hello.message)
+        for action in sent:
+            assert isinstance(action, Send)
+            self.relay.above(action.message)
+
+    def hello(self, peer: int, agents: list[int], k: int = 0, receipt: bytes = b"") -> list[Any]:
+        self.relay.connect(peer, range(1, 8))
+        return self.relay.receive(
+            peer, Hello(version=VERSION, agents=agents, config=b"", round=k, receipt=receipt)
+        )
+
+    def say(self, peer: int, k: int, data: bytes | None = None) -> list[Any]:
+        party = self.below(self.relay.agents_of(peer))
+        said = contributed(self.plan, party, self.x) if data is None else data
+        return self.relay.receive(peer, Contribution(round=k, values=said))
+
+    def told(self, k: int, mark: int = 1) -> list[Any]:
+        prices = pack(np.full(self.setup.prices, float(k)))
+        return self.relay.above(
+            Round(round=k, price=prices, y=b"", receipt=bytes([k, mark]) * (RECEIPT // 2))
+        )
+
+
+def codes(actions: list[Any]) -> set[Code]:
+    return {a.code for a in actions if isinstance(a, Incident | Close)}
+
+
+def test_a_relay_describes_those_below_as_the_cloud_would_and_says_their_total(
+    coupled: Problem, paper: Problem
+) -> None:
+    tree = Tree(paper)
+    tree.join()
+    for peer, agents in ((1, [1, 3]), (2, [2]), (3, [4])):
+        (welcome,) = (a.message for a in tree.hello(peer, agents) if isinstance(a, Send))
+        expected = tree.welcome(*agents)
+        assert welcome == expected
+    assert tree.say(1, 1) == tree.say(2, 1) == []
+    (up,) = tree.say(3, 1)
+    everybody = tree.setup.party(BELOW)
+    assert up == Up(message=Contribution(round=1, values=contributed(tree.plan, everybody, tree.x)))
+    sent = [a for a in tree.told(1) if isinstance(a, Send)]
+    assert [a.peers for a in sent] == [(1, 2, 3)]
+    assert sent[0].message == Round(
+        round=1,
+        price=pack(np.full(tree.setup.prices, 1.0)),
+        y=b"",
+        receipt=bytes([1, 1]) * (RECEIPT // 2),
+    )
+
+
+def test_what_is_said_below_is_clipped_into_the_range_of_whoever_says_it(paper: Problem) -> None:
+    tree = Tree(paper)
+    tree.join()
+    for peer, agents in ((1, [1]), (2, [2, 3, 4])):
+        tree.hello(peer, agents)
+    far = tree.below((1,)).most + 2**40
+    found = tree.say(1, 1, pack_whole(far))
+    assert codes(found) == {Code.CLIPPED}
+    (up,) = tree.say(2, 1)
+    most = np.zeros(tree.setup.prices, dtype=np.int64)
+    far_one, rest = tree.below((1,)), tree.below((2, 3, 4))
+    most[far_one.sums] += far_one.most
+    most[rest.sums] += unpack_whole(contributed(tree.plan, rest, tree.x))
+    assert unpack_whole(up.message.values).tolist() == most[tree.setup.party(BELOW).sums].tolist()
+
+
+def test_nobody_below_speaks_for_agents_of_others(paper: Problem) -> None:
+    tree = Tree(paper)
+    tree.join()
+    assert codes(tree.hello(1, [5])) == {Code.NOT_YOURS}
+
+
+def test_whoever_is_ahead_of_a_relay_comes_back_later_and_a_wrong_receipt_harms_nobody_else(
+    paper: Problem,
+) -> None:
+    tree = Tree(paper)
+    tree.join()
+    tree.hello(1, [1])
+    tree.told(1)
+    other = bytes([9]) * RECEIPT
+    assert codes(tree.hello(2, [2], k=2, receipt=other)) == {Code.FUTURE_ROUND}
+    assert codes(tree.hello(3, [2], k=1, receipt=other)) == {Code.FORGED_RECEIPT}
+    assert tree.relay.agents_of(1) == (1,)
+    assert not codes(tree.hello(4, [2], k=1, receipt=bytes([1, 1]) * (RECEIPT // 2)))
+
+
+def test_a_round_that_went_on_without_those_below_reaches_them(paper: Problem) -> None:
+    tree = Tree(paper)
+    tree.join()
+    tree.hello(1, list(BELOW))
+    (sent,) = (a.message for a in tree.told(1) if isinstance(a, Send))
+    assert isinstance(sent, Round)
+    assert sent.round == 1
+    assert tree.relay.below.round == 2
+    (up,) = tree.say(1, 2)
+    assert up.message.round == 2
+
+
+def test_what_was_said_while_nobody_was_above_is_said_when_somebody_is(paper: Problem) -> None:
+    tree = Tree(paper)
+    tree.join()
+    tree.relay.lost()
+    tree.hello(1, list(BELOW))
+    assert tree.say(1, 1) == []
+    (hello,) = tree.relay.connected()
+    assert isinstance(hello, Up)
+    welcome = tree.welcome(*BELOW)
+    (up,) = tree.relay.above(welcome)
+    assert up.message.round == 1  # type: ignore[union-attr]
+
+
+def test_a_cloud_that_forgets_or_contradicts_itself_is_left(paper: Problem) -> None:
+    tree = Tree(paper)
+    tree.join()
+    tree.hello(1, list(BELOW))
+    tree.told(1)
+    assert tree.told(1) == []
+    (stop,) = tree.told(1, mark=2)
+    assert (type(stop), stop.code) == (Stop, Code.HALTED)
+    again = Tree(paper)
+    again.join()
+    again.told(1)
+    again.relay.connected()
+    (stop,) = again.relay.above(again.welcome(*BELOW))
+    assert isinstance(stop, Stop)
+    assert stop.code is Code.HALTED
+
+
+def test_the_end_is_passed_on_with_its_answer(paper: Problem) -> None:
+    tree = Tree(paper)
+    tree.join()
+    tree.hello(1, list(BELOW))
+    for k in (1, 2):
+        tree.told(k)
+    assert tree.told(3) == []
+    answer = pack(np.linspace(0.0, 1.0, tree.setup.prices))
+    *sent, finish = tree.relay.above(Done(rounds=3, price=answer))
+    assert [a.message for a in sent if isinstance(a, Send)][-1] == Done(rounds=3, price=answer)
+    assert isinstance(finish, Finish)
+    assert tree.relay.phase is Phase.DONE
