@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sottovoce.network.errors import NetworkError
     from sottovoce.network.helper import Helper
     from sottovoce.network.household import Household
+    from sottovoce.network.relay import Relay
     from sottovoce.privacy.charge import Charge, Protected
     from sottovoce.privacy.hide import Everything, Offset, Trajectory
     from sottovoce.privacy.ledger import Ledger
@@ -86,6 +87,7 @@ _HOME = {
     "Problem": "sottovoce.problem.problem",
     "ProblemError": "sottovoce.errors",
     "Protected": "sottovoce.privacy.charge",
+    "Relay": "sottovoce.network.relay",
     "Result": "sottovoce.engine.result",
     "RollbackError": "sottovoce.errors",
     "SaddlePoint": "sottovoce.certify.saddle",
@@ -148,6 +150,7 @@ __all__ = [
     "Problem",
     "ProblemError",
     "Protected",
+    "Relay",
     "Result",
     "RollbackError",
     "SaddlePoint",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -115,6 +116,13 @@ def parts_at(plan: NoisePlan, x: npt.ArrayLike, *companies: tuple[int, ...]) -> 
 def _offsets(plan: NoisePlan) -> list[int]:
     sizes = [group.count * group.dim for group in plan.domain]
     return [sum(sizes[:i]) for i in range(len(sizes))]
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 @asynccontextmanager

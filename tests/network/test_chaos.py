@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from network_harness import member, plan_for, play, run
+from network_harness import free_port, member, plan_for, play, run
 
 from sottovoce.engine.normals import normals
 from sottovoce.engine.solve import solve
@@ -40,12 +39,6 @@ SIGMA = 4.0
 
 def start(*words: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, SCRIPT, *map(str, words)])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def rounds_done(store: Path) -> int:

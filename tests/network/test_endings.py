@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from network_harness import member, plan_for, run, serving
+from network_harness import free_port, member, plan_for, run, serving
 
 from sottovoce.network import gate as gate_module
 from sottovoce.network import quiet as quiet_module
@@ -46,12 +45,6 @@ async def main():
 
 loop.run(main())
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(process: subprocess.Popen[str], word: str) -> None:

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import stat
 from pathlib import Path
 
 import numpy as np
 import pytest
 import typer
-from network_harness import run
+from network_harness import free_port, run
 from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
@@ -34,12 +33,6 @@ from sottovoce.problem.save import save_problem
 runner = CliRunner()
 status_app = typer.Typer()
 status_app.command()(status)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_cloud_and_agent_run_from_a_folder_and_status_tells(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import contributed, member, plan_for, run, serving
+from network_harness import contributed, free_port, member, plan_for, run, serving
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
@@ -19,7 +22,7 @@ from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError
 from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
-from sottovoce.network.errors import RefusedError
+from sottovoce.network.errors import IdentityError, RefusedError
 from sottovoce.network.parties import Parties, Told
 from sottovoce.network.protocol.actions import Close, Incident, Send
 from sottovoce.network.protocol.agent import Finish, Phase, Stop
@@ -39,20 +42,23 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.protocol.relay import RelayMachine, Up
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import make_config, setup_of
+from sottovoce.network.summary import answers
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
 
+HERE = Path(__file__).parent
 BELOW = (1, 2, 3, 4)
 
 
 @pytest.fixture(scope="module")
 def relay_keys(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cloud's keys, with relays for agents 1 to 4 and 1 to 2, and a gateway for 3 and 4."""
+    """The cloud's keys, with relays for agents 1 to 4, 1 to 2 and all, and gateways."""
     folder = tmp_path_factory.mktemp("relays") / "keys"
     shutil.copytree(keys, folder)
-    for agents in (range(1, 5), range(1, 3)):
+    for agents in (range(1, 5), range(1, 3), range(1, 8)):
         identity.issue(folder, agents=agents, relay=["relay.example"])
-    identity.issue(folder, agents=range(3, 5))
+    for agents in (range(3, 5), range(1, 4), range(4, 8)):
+        identity.issue(folder, agents=agents)
     return folder
 
 
@@ -142,6 +148,47 @@ def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
         assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
 
     run(main())
+
+
+@pytest.mark.slow
+def test_a_cloud_a_relay_and_two_gateways_as_processes_run_what_solve_runs(
+    paper: Problem, relay_keys: Path, tmp_path: Path
+) -> None:
+    ports = [str(free_port()), str(free_port())]
+    keys, folder = str(relay_keys), str(tmp_path)
+    words = [
+        ("chaos_process.py", "cloud", ports[0], keys, folder, "25", "3"),
+        ("relay_process.py", "relay", *ports, keys, "1-7"),
+        ("relay_process.py", "gateway", ports[1], keys, folder, "1-3"),
+        ("relay_process.py", "gateway", ports[1], keys, folder, "4-7"),
+    ]
+    crew = [
+        subprocess.Popen([sys.executable, *each], cwd=HERE, stdout=subprocess.PIPE, text=True)
+        for each in words
+    ]
+    try:
+        told = [process.communicate(timeout=120)[0] for process in crew]
+    finally:
+        for process in crew:
+            process.kill()
+    assert [process.returncode for process in crew] == [0] * 4
+    here = solve(paper, plan_for(paper), rounds=25, seed=3)
+    assert json.loads(told[2]) + json.loads(told[3]) == here.x[0].tolist()
+    assert answers(tmp_path / "run.db")[-1].tolist() == here.price[0].tolist()
+
+
+def test_a_certificate_of_a_relay_is_for_agents_and_for_one_cloud(
+    relay_keys: Path, tmp_path: Path
+) -> None:
+    below = relay_keys / "agents" / "1-4"
+    names = {path.name for path in below.iterdir()}
+    assert names == {"ca.pem", "cert.pem", "key.pem", "revoked.txt", "server.key", "server.pem"}
+    assert (below / "revoked.txt").read_text() == (relay_keys / "revoked.txt").read_text()
+    with pytest.raises(IdentityError, match="agents"):
+        identity.issue(relay_keys, operator=True, relay=["h"])
+    identity.create(tmp_path / "split", agents=2, helper=["helper.example"])
+    with pytest.raises(IdentityError, match="split"):
+        identity.issue(tmp_path / "split", agents=range(1, 3), relay=["h"])
 
 
 def test_a_relay_refuses_what_it_cannot_add_up(

@@ -22,6 +22,7 @@ COMMANDS = (
     "helper",
     "agent",
     "gateway",
+    "relay",
     "status",
     "demo",
     "paper",

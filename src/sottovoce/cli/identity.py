@@ -74,6 +74,9 @@ def issue(
     helper_host: Annotated[
         list[str] | None, typer.Option(help="renew the helper's certificate under these names")
     ] = None,
+    relay_host: Annotated[
+        list[str] | None, typer.Option(help="make --agents those of a relay under these names")
+    ] = None,
     days: Days = DAYS,
 ) -> None:
     """Issue certificates anew, before they end or after a key has leaked.
@@ -84,7 +87,13 @@ def issue(
 
     wanted = None if agents is None else authority.parse_range(agents)
     authority.issue(
-        folder, agents=wanted, hosts=host, operator=operator, helper=helper_host, days=days
+        folder,
+        agents=wanted,
+        hosts=host,
+        operator=operator,
+        helper=helper_host,
+        relay=relay_host,
+        days=days,
     )
     console.print(f"issued in {folder}", soft_wrap=True)
 

@@ -347,7 +347,7 @@ def _issue_relay(
     root = authority.root
     if agents is None or _split(root):
         raise IdentityError(
-            "a relay must be told its agents (--agents), and cannot stand before a split cloud"
+            "a relay must be told its agents (--agents), and none can stand before a split cloud"
         )
     folder = _agents_folder(root, agents)
     _issue_server(authority, folder, "sottovoce relay", _names(hosts, []), days)
