@@ -20,6 +20,7 @@ from sottovoce.certify.forms import exact
 from sottovoce.certify.interval import Interval, enclose
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, Weights
+from sottovoce.problem.terms import NamedRows
 
 _PIECE = 1 << 14  # agents whose small matrices are held at once
 _EPS = 2.0**-52
@@ -80,11 +81,22 @@ class Affine:
         return found
 
 
-def affine_parts(families: Sequence[Constraint], domain: Sequence[Group]) -> Iterator[Affine]:
-    """Yield what is affine of the groups whose components some affine contribution mixes."""
-    first = 0
+def affine_parts(
+    families: Sequence[Constraint], domain: Sequence[Group], named: NamedRows
+) -> Iterator[Affine]:
+    """Yield what is affine of the groups whose components some affine contribution mixes.
+
+    Args:
+        families: the rows.
+        domain: the agents.
+        named: what named agents add to the rows.
+    """
+    first = column = 0
     for group in domain:
-        found = list(_parts(families, group)) if group.dim > 1 else []
+        own = slice(column, column + group.dim)
+        found = []
+        if group.dim > 1:
+            found = list(_parts(families, group) if group.count > 1 else _linear(named, own))
         if any(np.any(np.count_nonzero(part.middle, axis=2) > 1) for part in found):
             yield Affine(
                 first=first,
@@ -93,15 +105,22 @@ def affine_parts(families: Sequence[Constraint], domain: Sequence[Group]) -> Ite
                 parts=tuple(found),
             )
         first += group.count
+        column += group.count * group.dim
+
+
+def _linear(named: NamedRows, own: slice) -> Iterator[_Rows]:
+    """The rows that are linear in one named agent's state."""
+    mine = named.linear[:, own]
+    rows = np.flatnonzero(np.diff(mine.indptr))
+    if rows.size:
+        slopes = mine[rows].toarray()[:, np.newaxis, :]
+        exactly = np.zeros((rows.size, 1))
+        yield _Rows(rows=rows[np.newaxis], weights=None, middle=slopes, radius=exactly)
 
 
 def _parts(families: Sequence[Constraint], group: Group) -> Iterator[_Rows]:
     row = 0
     for family in families:
-        for r, formula in enumerate(family.rest if group.count == 1 else ()):
-            slopes = _slopes(formula, group)
-            if slopes is not None:
-                yield _rows(np.array([[row + r]]), None, [slopes])
         for part in (p for p in family.sums if p.group.name == group.name):
             slopes_of = [_slopes(h, group) for h in part.terms]
             kept = [t for t, slopes in enumerate(slopes_of) if slopes is not None]

@@ -12,17 +12,21 @@ import scipy.sparse as sparse
 import sympy as sp
 
 from sottovoce.certify.contributions import sum_ranges
-from sottovoce.certify.curvature import Curvature, curvature, smoothness
+from sottovoce.certify.curvature import SMOOTH, Curvature, Smoothness, curvature, smoothness
 from sottovoce.certify.local_slater import local_slater_point
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.certify.slater import slater_point
 from sottovoce.errors import ProblemError, SottovoceError
-from sottovoce.problem.agents import Group
-from sottovoce.problem.constraints import FleetSum
+from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.problem.shape import shape
+from sottovoce.problem.terms import Terms, filled, grouped, named_rows_of
 
 Status = Literal["proven", "numerical", "fails", "unchecked", "note"]
+
+CONVEX = "convex by rules of convex calculus"
+_MANY = 16  # states of a row beyond which it is judged form by form
 
 # Above this many scalar states the saddle point takes longer than stating and certifying together.
 SADDLE_LIMIT = 20_000
@@ -62,9 +66,16 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
     kept = {group.name: group for group in domain}
     named = [group for group in domain if group.count == 1]
     first = 0
+    alike = _many(cloud, domain)
     for family in cloud.constraints:
+        if family.linear is not None:
+            for row in range(family.rows):
+                yield from _proven_row(family.label(row), first + row)
         for row, g in enumerate(family.rest):
-            yield from _of_term(family.label(row), first + row, g, named)
+            if first + row in alike:
+                yield from _proven_row(family.label(row), first + row)
+            else:
+                yield from _of_term(family.label(row), first + row, g, named)
         for part in family.sums:
             for t, h in enumerate(part.terms):
                 # One proof per term and sign of its weights serves all rows that use it.
@@ -75,6 +86,48 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
     yield from _regions(cloud, domain)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.how)
+
+
+def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
+    """Rows over many agents, each term of a single one, that are proven form by form."""
+    large = [
+        first + row
+        for first, family in _firsts(cloud.constraints)
+        for row, g in enumerate(family.rest)
+        if len(g.free_symbols) > _MANY
+    ]
+    if not large:
+        return set()
+    rows = named_rows_of(cloud.groups, cloud.constraints)
+    ends = (lower_bounds(domain), upper_bounds(domain))
+    open_rows: set[int] = set()
+    for terms in rows.terms:
+        alone = len(rows.units[terms.units[0]].agents) == 1
+        if not (alone and _together(terms, ends, order=2)):
+            open_rows |= set(terms.rows.tolist())
+    return set(large) - open_rows
+
+
+def _together(terms: Terms, ends: tuple[Array, Array], *, order: int) -> Curvature | None:
+    """What holds for all terms of one form, if it is proven that they are convex and smooth."""
+    group = terms.group(*ends)
+    found: Curvature = _judged(curvature, terms.formula, [group])
+    if found.status != "proven":
+        return None
+    smooth = _judged(partial(smoothness, order=order), terms.formula, [group])
+    return found if smooth.status == "proven" else None
+
+
+def _proven_row(label: str, row: int) -> Iterator[Assumption]:
+    for what, how in (("convexity", CONVEX), ("smoothness", SMOOTH)):
+        yield Assumption(name=f"{what} of {label}", status="proven", detail=how, row=row)
+
+
+def _firsts(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
+    first = 0
+    for family in families:
+        yield first, family
+        first += family.rows
 
 
 def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
@@ -114,7 +167,7 @@ def convex_sums(
         row += family.rows
     row = 0
     for family in cloud.sums.families:
-        for r, formula in enumerate(() if family.sums else family.rest):
+        for r, formula in enumerate(() if family.sums else family.rest or (sp.S.Zero,) * family.rows):
             if row + r not in facts:
                 facts[row + r] = shape(formula) in ("affine", "convex") or (
                     _judged(curvature, formula, boxes).status == "proven"
@@ -134,14 +187,16 @@ def private_assumptions(
         sound: whether everything public holds; without it there is no saddle point to look for.
     """
     strict = True
-    for group, objective in zip(problem.groups, problem.objectives, strict=True):
-        kept = next(g for g in domain if g.name == group.name)
+    known = _alike_objectives(problem, domain)
+    for group, objective, kept in zip(problem.groups, problem.objectives, domain, strict=True):
         own = [replace(group, lower=kept.lower, upper=kept.upper)]
-        found = _judged(curvature, objective, own)
+        found = known.get(group.name) or _judged(curvature, objective, own)
         strict &= found.strict and objective.free_symbols >= set(group.symbols)
         sound &= found.status != "fails"
         yield _curvature_assumption(f"convexity of the objective of {group.name}", found)
-        smooth = _judged(partial(smoothness, order=1), objective, own)
+        smooth = Smoothness(status="proven", how=SMOOTH)
+        if group.name not in known:
+            smooth = _judged(partial(smoothness, order=1), objective, own)
         yield Assumption(
             name=f"smoothness of the objective of {group.name}",
             status=smooth.status,
@@ -165,6 +220,21 @@ def _local_slater(problem: Problem) -> Assumption:
     except ProblemError as error:
         return Assumption(name=name, status="fails", detail=str(error))
     return Assumption(name=name, status=point.status, detail=point.how)
+
+
+def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Curvature]:
+    """Objectives of named agents that are proven convex and smooth form by form, by their names."""
+    named = [(g, f) for g, f in zip(problem.groups, problem.objectives, strict=True)
+             if g.count == 1]  # fmt: skip
+    units = named_rows_of(problem.groups, []).units
+    formulas = [(i, i, filled(f, g)) for i, (g, f) in enumerate(named) if f.free_symbols]
+    ends = (lower_bounds(domain), upper_bounds(domain)) if named else (np.zeros(0),) * 2
+    known: dict[str, Curvature] = {}
+    for terms in (t for t in grouped(formulas, units) if t.rows.size > 1):
+        found = _together(terms, ends, order=1)
+        if found is not None:
+            known |= {named[i][0].name: found for i in terms.rows}
+    return known
 
 
 def _of_term(label: str, row: int, term: sp.Expr, groups: Sequence[Group]) -> Iterator[Assumption]:

@@ -20,9 +20,10 @@ from sottovoce.certify.evaluation import evaluation_error
 from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.certify.sensitivity import Block, Sensitivity
 from sottovoce.errors import CertificateError
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import FleetSum
-from sottovoce.problem.sums import Sums, contributions
+from sottovoce.problem.sums import Sums
+from sottovoce.problem.terms import NamedRows, linear_terms, named_rows_of
 
 _UP = 1.0 + 2.0**-40  # more than the roundings of the few operations it is applied to
 _UNIT = 2.0**-53
@@ -93,7 +94,7 @@ def sum_ranges(sums: Sums, domain: Sequence[Group]) -> list[tuple[float, float]]
         low[rows] += np.asarray(lower.sum(axis=1)).ravel()
         high[rows] += np.asarray(upper.sum(axis=1)).ravel()
         size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()
-        terms[rows] += lower.shape[1]
+        terms[rows] += np.diff(lower.indptr) if sparse.issparse(lower) else lower.shape[1]
     # n terms summed in any order err by less than n roundings of the sum of their sizes.
     slack = np.where(terms > 1, size * (terms + 4.0) * _UNIT, 0.0)
     return list(zip((low - slack).tolist(), (high + slack).tolist(), strict=True))
@@ -108,24 +109,33 @@ def block_ranges(sums: Sums, domain: Sequence[Group]) -> Iterator[BlockRange]:
     agents = 0
     for group in domain:
         first[group.name], agents = agents, agents + group.count
-        found = contributions(sums, group) if group.count == 1 else {}
-        if found:
-            ends = [own_range(h, group) for h in found.values()]
-            yield (
-                np.array(list(found), dtype=np.int64),
-                first[group.name],
-                np.array([np.ravel(v.lower)[:1] for v, _ in ends]),
-                np.array([np.ravel(v.upper)[:1] for v, _ in ends]),
-                np.array([np.ravel(e)[:1] for _, e in ends]),
-            )
+    named = named_rows_of(domain, sums.families)
+    if named.units:
+        yield from _of_named(named, domain, agents)
     boxes = {group.name: group for group in domain}
     row = 0
     for family in sums.families:
-        for part in family.sums:
+        for part in (p for p in family.sums if p.group.count > 1):
             group = boxes[part.group.name]
             rows = np.arange(row, row + part.rows)
             yield (rows, first[group.name], *_of_fleet(part, group))
         row += family.rows
+
+
+def _of_named(named: NamedRows, domain: Sequence[Group], agents: int) -> Iterator[BlockRange]:
+    """All named agents in one block, sparse."""
+    ends, owners = (lower_bounds(domain), upper_bounds(domain)), named.owners()
+    entries = []
+    for terms in (*linear_terms(named), *named.terms):
+        value, error = own_range(terms.formula, terms.group(*ends))
+        count = terms.rows.size
+        bounds = [np.broadcast_to(v, (count,)) for v in (value.lower, value.upper, error)]
+        entries.append((terms.rows, owners[terms.columns[:, 0]], *bounds))
+    if entries:
+        row, agent, *values = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+        rows, at = np.unique(row, return_inverse=True)
+        shape = (rows.size, agents)
+        yield (rows, 0, *(sparse.csr_array((v, (at, agent)), shape=shape) for v in values))
 
 
 def _of_fleet(part: FleetSum, group: Group) -> tuple[Any, Any, Any]:

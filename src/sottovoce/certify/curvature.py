@@ -28,6 +28,7 @@ from sottovoce.problem.rules import Rules as FormRules
 Box = Mapping[sp.Symbol, tuple[ArrayLike, ArrayLike]]
 Status = Literal["proven", "numerical", "fails", "note"]
 
+SMOOTH = "made of smooth functions, none of which comes near a singularity (intervals)"
 _UNDEFINED = (sp.zoo, sp.nan, sp.oo, -sp.oo, sp.I)
 _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
 
@@ -144,8 +145,7 @@ def smoothness(
         if kinks.bent(f):
             how = "its slope jumps at kinks, where subgradients take its place"
             return Smoothness(status="note", how=how)
-        how = "made of smooth functions, none of which comes near a singularity (intervals)"
-        return Smoothness(status="proven", how=how)
+        return Smoothness(status="proven", how=SMOOTH)
     derivatives = _derivatives(f, region.of(f), order)
     singular = _undefined(derivatives, region)
     remedy = "shrink the box so that every root, quotient and logarithm stays defined"

@@ -11,9 +11,10 @@ import scipy.sparse as sparse
 import sympy as sp
 
 from sottovoce.certify.contract import EmptyDomainError, contract
+from sottovoce.certify.contract_linear import Box
 from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
@@ -43,17 +44,26 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
     Raises:
         ProblemError: if the propagation proves that no point satisfies all constraints.
     """
+    named = [group for group in cloud.groups if group.count == 1]
+    box = Box(lower=lower_bounds(named), upper=upper_bounds(named))
+    column = {s: c for c, s in enumerate(s for group in named for s in group.symbols)}
     boxes: Boxes = {
         s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
         for group in cloud.groups
         for c, s in enumerate(group.symbols)
     }
+    boxes |= {s: box.sides(c) for s, c in column.items()}
+    sides = [side for stated in cloud.constraints for side in _sides(stated)]
+    straight = [_linear(side, column) for side in sides]
     for _ in range(_SWEEPS):
         shrunk = 0.0
-        for family in (side for stated in cloud.constraints for side in _sides(stated)):
+        for family, linear in zip(sides, straight, strict=True):
             for row in range(family.rows):
                 try:
-                    shrunk = max(shrunk, _propagate(family, row, boxes))
+                    if linear is None:
+                        shrunk = max(shrunk, _propagate(family, row, boxes))
+                    else:
+                        shrunk = max(shrunk, box.propagate(linear, row, float(family.offset[row])))
                 except EmptyDomainError as error:
                     raise ProblemError(
                         f"the constraints must have a common point, got none: "
@@ -76,7 +86,15 @@ def _sides(stated: Constraint) -> Iterator[Constraint]:
             sums=tuple(replace(p, terms=tuple(-h for h in p.terms)) for p in stated.sums),
             rest=tuple(-e for e in stated.rest),
             offset=-stated.offset,
+            linear=None if stated.linear is None else -stated.linear,
         )
+
+
+def _linear(family: Constraint, column: Mapping[sp.Symbol, int]) -> Any:
+    """The weights of a family over the states of named agents; None if it has anything else."""
+    if family.linear is None or family.rest or family.sums:
+        return None
+    return family.linear.over(column, len(column))
 
 
 def _bending(sums: Sums) -> Iterator[sp.Symbol]:
@@ -159,6 +177,9 @@ def _write_back(contracted: dict[sp.Symbol, Interval], summand: _Summand, boxes:
             continue
         width = np.broadcast_to(old.upper - old.lower, moved.shape)
         shrunk = max(shrunk, float(np.max(moved[width > 0] / width[width > 0], initial=0.0)))
+        if summand.population == 1:
+            boxes[symbol][0][:], boxes[symbol][1][:] = new.lower, new.upper
+            continue
         whole = (summand.population,)
         lower, upper = (np.broadcast_to(end, whole).copy() for end in boxes[symbol])
         lower[summand.members], upper[summand.members] = new.lower, new.upper

@@ -127,7 +127,7 @@ def evaluation_errors(
     for family in cloud.constraints:
         total = np.abs(family.offset) * _UNIT * 2 + _UNDERFLOW
         size = np.abs(family.offset)
-        for row, g in enumerate(family.rest):
+        for row, g in enumerate(family.named):
             total[row] += float(evaluation_error(g, named).max())
             size[row] += float(evaluate(g, named)[g].magnitude.max())
         for part in family.sums:

@@ -50,7 +50,7 @@ def _entries(cloud: CloudView) -> Iterator[GradientEntry]:
         agent += group.count
     first = 0
     for family in cloud.constraints:
-        for row, g in enumerate(family.rest):
+        for row, g in enumerate(family.named):
             for group in cloud.groups:
                 if group.count == 1:
                     yield from _of_term(first + row, g, *places[group.name])

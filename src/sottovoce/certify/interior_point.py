@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array
+from sottovoce.problem.blocks import Block
 from sottovoce.problem.numeric import Jacobian, Numeric
 
 MAX_ITERATIONS = 300
@@ -30,6 +31,10 @@ MIN_TAU = 1e-16
 MIN_STEP = 1e-8
 TINY = float(np.finfo(np.float64).tiny)
 DEPENDENT = 1e-13
+FEW = 64
+"""Up to so many states of named agents none is eliminated: a dense system is fast and exact."""
+FLAT = 1e-4
+"""An agent whose least curvature is below this share of the largest is not eliminated."""
 PIECE = 256
 """How many agents are eliminated together; their matrices then stay in the cache."""
 
@@ -68,9 +73,9 @@ class Values(NamedTuple):
 class KktSystem:
     """The linear system ``[K J'; J -S] [dx; dmu] = -[r; q]``, solved block by block.
 
-    ``K = hessian + diag(diagonal)`` and ``S = diag(shift)``. Fleets are eliminated agent by agent;
-    what remains, the named agents and the rows, is one dense system. Local rows are eliminated
-    together with their agent, whose matrix becomes ``[K_i C_i'; C_i -S_i]``.
+    ``K = hessian + diag(diagonal)`` and ``S = diag(shift)``. Agents are eliminated one by one,
+    together with their local rows, by which their matrix becomes ``[K_i C_i'; C_i -S_i]``; what
+    remains, the rows and named agents that nothing curves, is one dense system.
 
     Args:
         jacobian: J.
@@ -92,33 +97,33 @@ class KktSystem:
     ) -> None:
         m = jacobian.shape[0]
         self.jacobian, self.rows = replace(jacobian, local=None), rows[:m]
-        self.inverses: list[Array | None] = []
+        self.inverses: list[Array] = []
         self.local: list[NDArray[np.intp]] = []
-        self.named: NDArray[np.intp] = np.empty(0, dtype=np.intp)
-        self.named_rows: NDArray[np.intp] = np.empty(0, dtype=np.intp)
-        corner, border = np.empty((0, 0)), np.empty((m, 0))
+        few = sum(block.count * block.dim for block in jacobian.blocks if block.named) <= FEW
+        most = np.inf if few else max(float(np.max(np.abs(h), initial=0.0)) for h in hessian)
+        corner = _Corner(m)
         for place, (block, h) in enumerate(zip(jacobian.blocks, hessian, strict=True)):
             slopes, bend, own = _local_border(jacobian, place, shift[m:], rows[m:])
             self.local.append(own)
-            if block.count == 1:
-                moves = ~block.of(held)[0]
-                self.named, self.named_rows = block.index[moves], own[0]
-                k = (h[0] + np.diag(diagonal[block.index]))[np.ix_(moves, moves)]
-                c = slopes[0][:, moves]
-                corner = np.block([[k, c.T], [c, -np.diag(bend[0])]])
-                border = np.hstack([jacobian.columns(block)[:, moves], np.zeros((m, len(c)))])
-                self.inverses.append(None)
-            else:
-                system = (h, block.of(diagonal), block.of(held), slopes, bend)
-                self.inverses.append(_inverses(*system))
+            still = block.of(held)
+            if block.named:
+                full = _shifted(h, block.of(diagonal))
+                flat = _least_curvature(full, still) <= FLAT * most
+                kept = flat[:, np.newaxis] & ~still
+                if kept.any():
+                    corner.keep(block, kept, full, jacobian.columns(block)[:, kept.ravel()])
+                    corner.keep_rows(kept, slopes, bend, own)
+                still = still | kept
+            self.inverses.append(_inverses(h, block.of(diagonal), still, slopes, bend))
         tops = [
-            None if inverse is None else inverse[:, : block.dim, : block.dim]
+            inverse[:, : block.dim, : block.dim]
             for block, inverse in zip(jacobian.blocks, self.inverses, strict=True)
         ]
         schur = jacobian.gram(tops) + np.diag(shift[:m])
         rows = self.rows
+        self.kept, self.kept_rows, inner, border = corner.assembled()
         self.matrix = np.block(
-            [[corner, border[rows].T], [border[rows], -schur[np.ix_(rows, rows)]]]
+            [[inner, border[rows].T], [border[rows], -schur[np.ix_(rows, rows)]]]
         )
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
@@ -126,14 +131,14 @@ class KktSystem:
         m = self.rows.size
         w = q[m:]
         reduced = q[:m] - self.jacobian.times(self._eliminated(r, w)[0])
-        right = [r[self.named], w[self.named_rows], reduced[self.rows]]
+        right = [r[self.kept], w[self.kept_rows], reduced[self.rows]]
         found = _solve(self.matrix, -np.concatenate(right))
-        n, local = self.named.size, self.named_rows.size
+        n, local = self.kept.size, self.kept_rows.size
         dmu = np.zeros(m)
         dmu[self.rows] = found[n + local :]
         dx, dnu = (-part for part in self._eliminated(r + self.jacobian.pullback(dmu), w))
-        dx[self.named] = found[:n]
-        dnu[self.named_rows] = found[n : n + local]
+        dx[self.kept] = found[:n]
+        dnu[self.kept_rows] = found[n : n + local]
         return dx, np.concatenate([dmu, dnu])
 
     def _eliminated(self, r: Array, w: Array) -> tuple[Array, Array]:
@@ -141,11 +146,49 @@ class KktSystem:
         for block, own, inverse in zip(
             self.jacobian.blocks, self.local, self.inverses, strict=True
         ):
-            if inverse is not None:
-                right = np.hstack([block.of(r), w[own]])
-                both = (inverse @ right[:, :, np.newaxis])[:, :, 0]
-                dx[block.index], dnu[own] = both[:, : block.dim].ravel(), both[:, block.dim :]
+            right = np.hstack([block.of(r), w[own]])
+            both = (inverse @ right[:, :, np.newaxis])[:, :, 0]
+            dx[block.index], dnu[own] = both[:, : block.dim].ravel(), both[:, block.dim :]
         return dx, dnu
+
+
+@final
+class _Corner:
+    """The agents that are not eliminated: their states, local rows and columns of J."""
+
+    def __init__(self, rows: int) -> None:
+        self._states: list[NDArray[np.intp]] = [np.empty(0, dtype=np.intp)]
+        self._rows: list[NDArray[np.intp]] = [np.empty(0, dtype=np.intp)]
+        self._matrices, self._slopes = [np.empty((0, 0))], [np.empty((0, 0))]
+        self._bends = [np.empty(0)]
+        self._borders = [np.empty((rows, 0))]
+
+    def keep(
+        self, block: Block, kept: NDArray[np.bool_], full: Array, columns: Array
+    ) -> None:
+        """Keep states of a block; ``full`` is K and ``columns`` are J's."""
+        self._states.append(np.asarray(block.index)[kept.ravel()])
+        self._matrices += [own[np.ix_(m, m)] for own, m in zip(full, kept, strict=True)]
+        self._borders.append(columns)
+
+    def keep_rows(
+        self, kept: NDArray[np.bool_], slopes: Array, bend: Array, own: NDArray[np.intp]
+    ) -> None:
+        """Keep the local rows of agents that keep a state."""
+        for mask, c, below, rows in zip(kept, slopes, bend, own, strict=True):
+            used = np.flatnonzero(np.full(len(rows), mask.any()))
+            self._slopes.append(c[used][:, mask])
+            self._bends.append(below[used])
+            self._rows.append(rows[used])
+
+    def assembled(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Array, Array]:
+        """Which states and local rows there are, their matrix, and their columns of the rows."""
+        states, rows = np.concatenate(self._states), np.concatenate(self._rows)
+        k, c = _diagonal(self._matrices), _diagonal(self._slopes)
+        border = np.hstack(self._borders)
+        below = -np.diag(np.concatenate(self._bends))
+        whole = np.hstack([border, np.zeros((len(border), rows.size))])
+        return states, rows, np.block([[k, c.T], [c, below]]), whole
 
 
 @final
@@ -377,6 +420,34 @@ def _local_border(
     takes_part = rows[own]
     slopes = local.slopes[place] * takes_part[:, :, np.newaxis]
     return slopes, np.where(takes_part, shift[own], 1.0), own
+
+
+def _diagonal(blocks: Sequence[Array]) -> Array:
+    """The matrix with these blocks along its diagonal; a block may have no rows or no columns."""
+    ends = np.cumsum([(0, 0), *(block.shape for block in blocks)], axis=0)
+    out = np.zeros(ends[-1])
+    for block, (row, column) in zip(blocks, ends[:-1], strict=True):
+        out[row : row + block.shape[0], column : column + block.shape[1]] = block
+    return out
+
+
+def _shifted(h: Array, diagonal: Array) -> Array:
+    """``h_i + diag(diagonal_i)`` for every agent."""
+    out = h.copy()
+    index = np.arange(h.shape[1])
+    out[:, index, index] += diagonal
+    return out
+
+
+def _least_curvature(h: Array, held: NDArray[np.bool_]) -> Array:
+    """The least eigenvalue over the states that move, for every agent; infinite if none does."""
+    moves = ~held
+    if h.shape[1] == 1:
+        return np.where(held[:, 0], np.inf, h[:, 0, 0])
+    index = np.arange(h.shape[1])
+    masked = h * moves[:, :, np.newaxis] * moves[:, np.newaxis, :]
+    masked[:, index, index] += np.where(held, np.abs(h).max() + 1.0, 0.0)
+    return np.where(held.all(axis=1), np.inf, np.linalg.eigvalsh(masked)[:, 0])
 
 
 def _inverses(

@@ -42,7 +42,7 @@ def paper_constants(cloud: CloudView, *, tolerance: float) -> PaperConstants | N
     """
     if any(family.sums for family in cloud.constraints):
         return None
-    g = [exact(row) for family in cloud.constraints for row in family.rest]
+    g = [exact(row) for family in cloud.constraints for row in family.named]
     box = {
         s: (float(low), float(high))
         for group in cloud.groups

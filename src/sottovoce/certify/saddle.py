@@ -166,7 +166,7 @@ def _newton(numeric: Numeric, at: Solution) -> Solution:
     # Fleets are eliminated agent by agent, which needs some curvature in every direction.
     curvature = max(float(np.max(np.abs(h))) for h in hessian) or 1.0
     diagonal = np.zeros_like(x)
-    for block in (b for b in numeric.blocks if b.count > 1):
+    for block in (b for b in numeric.blocks if not b.named):
         diagonal[block.index] = 1e-12 * curvature
     jacobian = numeric.jacobian(x)
     system = KktSystem(jacobian, hessian, diagonal, held, np.zeros_like(mu), rows)

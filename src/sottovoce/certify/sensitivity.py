@@ -1,8 +1,9 @@
 """How far one agent can move one output: ``S[o, l] = sup over X of |d output_o / d x_l|``.
 
 Outputs are rows of sums; for the paper's release the rows of g, then the entries of its gradient.
-Named agents get a certified supremum each, by branch and bound; fleets get one vectorised enclosure
-over all their agents.
+What is linear, and slopes that convexity makes monotone, are bounded for all agents at once; other
+terms of named agents get a certified supremum each, by branch and bound, and those of fleets one
+vectorised enclosure over all their agents.
 """
 
 from __future__ import annotations
@@ -21,14 +22,11 @@ from scipy.sparse.csgraph import connected_components
 from sottovoce.certify.affine import Affine, affine_parts
 from sottovoce.certify.forms import exact
 from sottovoce.certify.gradients import GradientEntry
-from sottovoce.certify.interval import Interval, enclose
-from sottovoce.certify.supremum import Supremum
-from sottovoce.certify.symmetry import norm_supremum
-from sottovoce.errors import CertificateError
+from sottovoce.certify.influence import Influence, influences
+from sottovoce.certify.slopes import UP, slope_bounds
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum
-
-_UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
+from sottovoce.problem.terms import NamedRows, named_rows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +54,17 @@ class Block:
     def agents(self) -> int:
         """How many agents it speaks of."""
         return int(self.upper.shape[1])
+
+    def meets(self, agents: slice) -> bool:
+        """Whether it speaks of some of the agents ``agents``."""
+        return self.first < agents.stop and agents.start < self.first + self.agents
+
+    def over(self, agents: slice) -> Block:
+        """Its part of the agents ``agents``, which then count from 0."""
+        begin, end = max(agents.start - self.first, 0), agents.stop - self.first
+        upper, found = self.upper[:, begin:end], self.found[:, begin:end]
+        first = max(self.first - agents.start, 0)
+        return replace(self, first=first, upper=upper, found=found)
 
     def load(self, part: int, precision: Array) -> Array | float:
         """``sum_o S[o, l]^2 precision_o`` for every agent l, over the outputs that a part moves."""
@@ -116,8 +125,8 @@ class Sensitivity:
             own = slice(affine.first, affine.first + affine.count)
             curved = precision.copy()
             curved[affine.outputs] = 0.0
-            mine = tuple(b for b in self.blocks if own.start <= b.first < own.stop)
-            rest = replace(self, blocks=mine, affine=()).loads(curved)[own]
+            mine = tuple(b.over(own) for b in self.blocks if b.meets(own))
+            rest = replace(self, blocks=mine, agents=affine.count, affine=()).loads(curved)
             both = (affine.loads(precision) + rest) * (1.0 + 4.0 * 2.0**-52)
             total[own] = np.minimum(total[own], both)
         return total
@@ -230,89 +239,48 @@ def sensitivity(
         tolerance: relative gap at which subdivision stops.
     """
     rows = sum(family.rows for family in families)
-    outputs = [*_named_rows(families), *((rows + e, r.formula) for e, r in enumerate(released))]
-    parts = _parts(families, domain, [formula for _, formula in outputs])
-    blocks = [*_named_blocks(outputs, domain, convex, tolerance, parts)]
-    blocks += _fleet_blocks(families, domain, convex, parts)
+    entries = Constraint(
+        name="gradients",
+        sums=(),
+        rest=tuple(e.formula for e in released),
+        offset=np.zeros(len(released)),
+    )
+    named = named_rows_of(domain, [*families, entries])
+    blocks = [*named_blocks(named, domain, convex, tolerance)]
+    blocks += _fleet_blocks(families, domain, convex)
     return Sensitivity(
         outputs=rows + len(released),
         agents=sum(group.count for group in domain),
         blocks=tuple(blocks),
-        affine=() if released else tuple(affine_parts(families, domain)),
+        affine=() if released else tuple(affine_parts(families, domain, named)),
     )
 
 
-def _named_blocks(
-    formulas: Sequence[tuple[int, sp.Expr]],
-    domain: Sequence[Group],
-    convex: Mapping[int, bool],
-    tolerance: float,
-    parts: Mapping[sp.Symbol, int],
+def named_blocks(
+    named: NamedRows, domain: Sequence[Group], convex: Mapping[int, bool], tolerance: float
 ) -> Iterator[Block]:
-    # Rational coefficients, so that differentiation does not round them.
-    outputs = [(row, exact(formula)) for row, formula in formulas]
-    box = {
-        s: (float(lo), float(hi))
-        for group in domain
-        if group.count == 1
-        for s, lo, hi in zip(group.symbols, group.lower[0], group.upper[0], strict=True)
-    }
-    first = 0
-    for group in domain:
-        moved: list[tuple[int, Supremum]] = []
-        for output, expr in outputs if group.count == 1 else ():
-            components = [sp.diff(expr, s) for s in group.symbols]
-            if any(components):
-                facts = (
-                    [frozenset({s}) for s in group.symbols] if convex.get(output, False) else None
-                )
-                moved.append((output, _supremum(components, box, facts, tolerance, group, output)))
-        if moved:
-            known = dict(outputs)
-            yield Block(
-                rows=np.array([output for output, _ in moved]),
-                first=first,
-                upper=np.array([[bound.upper] for _, bound in moved]),
-                found=np.array([[bound.found] for _, bound in moved]),
-                parts=_part_of([known[output] for output, _ in moved], group, parts),
-            )
-        first += group.count
-
-
-def _named_rows(families: Sequence[Constraint]) -> Iterator[tuple[int, sp.Expr]]:
-    first = 0
-    for family in families:
-        yield from ((first + row, g) for row, g in enumerate(family.rest))
-        first += family.rows
-
-
-def _supremum(
-    components: list[sp.Expr],
-    box: Mapping[sp.Symbol, tuple[float, float]],
-    facts: list[frozenset[sp.Symbol]] | None,
-    tolerance: float,
-    group: Group,
-    output: int,
-) -> Supremum:
-    used = {s for c in components for s in c.free_symbols}
-    try:
-        return norm_supremum(
-            components,
-            {s: box[s] for s in sorted(used, key=str)},
-            nondecreasing=facts,
-            tolerance=tolerance,
+    """What named agents move, in one sparse block for each number of a part of a state."""
+    if not named.units:
+        return
+    found: Influence = influences(named, domain, convex, tolerance)
+    agents = sum(group.count for group in domain)
+    for part in np.unique(found.part):
+        mine = found.part == part
+        rows, at = np.unique(found.row[mine], return_inverse=True)
+        shape, place = (rows.size, agents), (at, found.agent[mine])
+        yield Block(
+            rows=rows,
+            first=0,
+            upper=sparse.csr_array((found.upper[mine], place), shape=shape),
+            found=sparse.csr_array((found.found[mine], place), shape=shape),
+            parts=int(part),
         )
-    except CertificateError as error:
-        raise CertificateError(
-            f"the influence of {group.name} on output {output + 1} has no finite bound: {error}"
-        ) from error
 
 
 def _fleet_blocks(
     families: Sequence[Constraint],
     domain: Sequence[Group],
     convex: Mapping[int, bool],
-    parts: Mapping[sp.Symbol, int],
 ) -> Iterator[Block]:
     boxes = {group.name: group for group in domain}
     offsets, agents = {}, 0
@@ -320,10 +288,10 @@ def _fleet_blocks(
         offsets[group.name], agents = agents, agents + group.count
     first = 0
     for family in families:
-        for part in family.sums:
+        for part in (p for p in family.sums if p.group.count > 1):
             group = boxes[part.group.name]
             terms = [exact(h) for h in part.terms]
-            per_term = [_slope(h, group, convex.get(first + t, False))
+            per_term = [slope_bounds(h, group, convex=convex.get(first + t, False))
                         for t, h in enumerate(terms)]  # fmt: skip
             repeats = part.rows // len(terms)
             yield Block(
@@ -331,25 +299,20 @@ def _fleet_blocks(
                 first=offsets[group.name],
                 upper=_weighted(part, [upper for upper, _ in per_term]),
                 found=_weighted(part, [found for _, found in per_term], up=1.0),
-                parts=np.tile(_part_of(terms, group, parts), repeats),
+                parts=np.tile(_part_of(terms, group, _parts(families, group)), repeats),
             )
         first += family.rows
 
 
-def _parts(
-    families: Sequence[Constraint], domain: Sequence[Group], named: Sequence[sp.Expr]
-) -> dict[sp.Symbol, int]:
-    """Number the parts of every agent's state: components that some output mixes share a part."""
-    formulas = [*named, *(h for family in families for part in family.sums for h in part.terms)]
-    parts: dict[sp.Symbol, int] = {}
-    for group in domain:
-        links = np.zeros((group.dim, group.dim))
-        for formula in formulas:
-            mixed = [c for c, s in enumerate(group.symbols) if s in formula.free_symbols]
-            links[np.ix_(mixed, mixed)] = 1.0
-        _, label = connected_components(links, directed=False)
-        parts |= {s: int(label[c]) for c, s in enumerate(group.symbols)}
-    return parts
+def _parts(families: Sequence[Constraint], group: Group) -> dict[sp.Symbol, int]:
+    """Number the parts of a fleet's states: components that some output mixes share a part."""
+    own = [p for family in families for p in family.sums if p.group.name == group.name]
+    links = np.zeros((group.dim, group.dim))
+    for formula in (h for part in own for h in part.terms):
+        mixed = [c for c, s in enumerate(group.symbols) if s in formula.free_symbols]
+        links[np.ix_(mixed, mixed)] = 1.0
+    _, label = connected_components(links, directed=False)
+    return {s: int(label[c]) for c, s in enumerate(group.symbols)}
 
 
 def _part_of(
@@ -360,42 +323,7 @@ def _part_of(
     return np.array([parts[s] for s in movers], dtype=np.int64)
 
 
-def _slope(h: sp.Expr, group: Group, convex: bool) -> tuple[Array, Array]:
-    """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values found."""
-    derivatives = [d for d in (sp.diff(h, s) for s in group.symbols) if d != 0]
-    used = {s for d in derivatives for s in d.free_symbols}
-    states = [(c, s) for c, s in enumerate(group.symbols) if s in used]
-    box = {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
-
-    def norm(lower: Array, upper: Array) -> Array:
-        local = {s: Interval(lower=lower[:, c], upper=upper[:, c]) for c, s in states}
-        return _norm(derivatives, {**box, **local}, group.count)
-
-    low = norm(group.lower, group.lower)
-    if not states:
-        return low, low
-    found = np.maximum(low, norm(group.upper, group.upper))
-    if convex and group.dim == 1:
-        # A convex function of one variable has its steepest slopes at the ends of its interval.
-        return found, found
-    return norm(group.lower, group.upper), found
-
-
-def _norm(derivatives: Sequence[sp.Expr], box: Mapping[sp.Symbol, Interval], count: int) -> Array:
-    squares = np.zeros(1)
-    for derivative in derivatives:
-        bound = enclose(derivative, box)
-        squares = squares + np.square(np.maximum(np.abs(bound.lower), np.abs(bound.upper))) * _UP
-    norm = np.sqrt(squares) * (1.0 + (len(derivatives) + 8) * 2.0**-52)
-    if not np.all(np.isfinite(norm)):
-        raise CertificateError(
-            f"the slope of {derivatives[0]} has no finite bound on the fleet's boxes: tighten the "
-            "bounds so that every formula stays defined and finite"
-        )
-    return np.asarray(np.broadcast_to(norm, (count,)))
-
-
-def _weighted(part: FleetSum, slopes: Sequence[Array], up: float = _UP) -> Any:
+def _weighted(part: FleetSum, slopes: Sequence[Array], up: float = UP) -> Any:
     """Multiply the slopes of the terms by the weights, row ``r * terms + t``."""
     if part.weights is None:
         if all(s.strides == (0,) for s in slopes):

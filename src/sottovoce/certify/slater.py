@@ -14,7 +14,7 @@ import sympy as sp
 from sottovoce.certify.interval import Interval, enclose
 from sottovoce.errors import CertificateError
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
-from sottovoce.problem.numeric import Block, Formulas, Jacobian, Part, blocks_of
+from sottovoce.problem.numeric import Jacobian, Part, Rows
 from sottovoce.problem.problem import CloudView
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
@@ -100,29 +100,13 @@ class _Constraints:
     """The rows of g as numbers: values, derivatives and certified upper bounds."""
 
     def __init__(self, cloud: CloudView) -> None:
-        self.blocks, place = blocks_of(cloud.groups)
-        self.size = cloud.size
-        self.offset = np.concatenate([family.offset for family in cloud.constraints])
+        self._rows = Rows(cloud, cloud.constraints)
+        self.blocks = self._rows.blocks
         self.equal = np.concatenate([np.full(f.rows, f.equality) for f in cloud.constraints])
-        self.parts: list[Part] = []
-        first = 0
-        for family in cloud.constraints:
-            rows = first + np.arange(family.rows)
-            if family.rest:
-                formulas = Formulas(family.rest, self.blocks[0])
-                self.parts.append(Part(rows=rows[np.newaxis], weights=None, formulas=formulas))
-            for part in family.sums:
-                formulas = Formulas(part.terms, place[part.group.name])
-                shaped = rows.reshape(-1, len(part.terms))
-                self.parts.append(Part(rows=shaped, weights=part.weights, formulas=formulas))
-            first += family.rows
 
     def values(self, x: Array) -> Array:
         """``g(x)`` in floating point, shape (m,)."""
-        out = self.offset.copy()
-        for part in self.parts:
-            out[part.rows] += part.gather(part.formulas.values(part.formulas.block.of(x)))
-        return out
+        return self._rows.values(x)
 
     def worst(self, x: Array) -> float:
         """``max_j g_j(x)`` over the inequalities, infinite where g is not defined."""
@@ -139,22 +123,16 @@ class _Constraints:
         """``1 + |dg_j/dx| |x|`` for every row: the size of the numbers that it adds up."""
         slopes = self.slopes(x)
         parts = ((replace(p, weights=_size(p.weights)), np.abs(s)) for p, s in slopes.parts)
-        return 1.0 + replace(slopes, parts=tuple(parts)).times(np.abs(x))
+        sizes = replace(slopes, parts=tuple(parts), named=abs(slopes.named))
+        return 1.0 + sizes.times(np.abs(x))
 
     def pullback(self, x: Array, weights: Array) -> Array:
         """``sum_j weights_j dg_j/dx (x)``, shape (N,)."""
-        out = np.zeros(self.size)
-        for part in self.parts:
-            block = part.formulas.block
-            slope = part.formulas.pullback(block.of(x), part.spread(weights))
-            out[block.index] += slope.ravel()
-        return out
+        return self._rows.pullback(x, weights)
 
     def slopes(self, x: Array) -> Jacobian:
         """``dg/dx``, agent by agent."""
-        slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self.parts)
-        shape = (self.offset.size, self.size)
-        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes))
+        return self._rows.jacobian(x)
 
     def jacobian(self, x: Array) -> Array:
         """``dg/dx``, dense, shape (m, N)."""
@@ -162,12 +140,23 @@ class _Constraints:
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
-        total, size = self.offset.copy(), np.abs(self.offset)
-        for part in self.parts:
+        named = self._rows.named
+        total, size = self._rows.offset.copy(), np.abs(self._rows.offset)
+        count = np.diff(named.linear.indptr) + 2.0
+        total += named.linear @ x
+        size += abs(named.linear) @ np.abs(x)
+        for terms in named.terms:
+            known = dict(zip(terms.form.symbols, x[terms.columns].T, strict=True))
+            _, upper = _ends(terms.formula, known | terms.parameters, len(terms.rows))
+            np.add.at(total, terms.rows, upper)
+            np.add.at(size, terms.rows, np.abs(upper))
+            np.add.at(count, terms.rows, 1.0)
+        for part in self._rows.parts:
             upper, magnitude = _upper(part, x)
             total[part.rows] += upper
             size[part.rows] += magnitude
-        bound = total + (len(self.parts) + 2) * _EPS * size
+        # n terms summed in any order err by less than n roundings of the sum of their sizes.
+        bound = total + (count + len(self._rows.parts) + 4) * _EPS * size
         return np.where(np.isnan(bound), np.inf, bound)
 
 
@@ -175,15 +164,17 @@ def _upper(part: Part, x: Array) -> tuple[Array, Array]:
     """Bound ``sum_i W[r, i] h_t(x_i)`` from above, and its size; two arrays (r, terms)."""
     block = part.formulas.block
     known = {**dict(zip(block.symbols, block.of(x).T, strict=True)), **block.parameters}
-    bounds = [_weighted_upper(part, *_ends(h, known, block)) for h in part.formulas.exprs]
+    bounds = [
+        _weighted_upper(part, *_ends(h, known, block.count)) for h in part.formulas.exprs
+    ]
     upper, size = (np.stack(columns, axis=1) for columns in zip(*bounds, strict=True))
     return upper, size
 
 
-def _ends(h: sp.Expr, known: Mapping[sp.Symbol, Array], block: Block) -> tuple[Array, Array]:
-    """Enclose h for every agent of a block; NaN throughout if it may be undefined for one."""
+def _ends(h: sp.Expr, known: Mapping[sp.Symbol, Array], count: int) -> tuple[Array, Array]:
+    """Enclose h for all agents; NaN throughout if it may be undefined for one."""
     box = {s: Interval(lower=known[s], upper=known[s]) for s in h.free_symbols}
-    shape = (block.count,)
+    shape = (count,)
     try:
         found = enclose(h, box)
     except CertificateError:

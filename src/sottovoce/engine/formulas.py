@@ -141,7 +141,7 @@ def _rows(
     rows: list[sp.Expr] = []
     sums: dict[str, list[Sum]] = {g.name: [] for g in groups}
     for family in families:
-        rest = list(family.rest) or [sp.S.Zero] * family.rows
+        rest = list(family.named) or [sp.S.Zero] * family.rows
         for part in family.sums:
             if part.group.name in single:
                 rest = [a + b for a, b in zip(rest, _written_out(part), strict=True)]

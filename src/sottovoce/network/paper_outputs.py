@@ -15,7 +15,8 @@ from sottovoce.network.scalars import Scalars
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import FleetSum
-from sottovoce.problem.numeric import Block, Formulas, Part
+from sottovoce.problem.blocks import Block
+from sottovoce.problem.numeric import Formulas, Part
 from sottovoce.problem.problem import CloudView
 
 
@@ -78,8 +79,8 @@ def _named_rows(cloud: CloudView) -> tuple[list[int], list[sp.Expr]]:
     exprs: list[sp.Expr] = []
     begin = 0
     for family in cloud.constraints:
-        rows += [begin + r for r in range(len(family.rest))]
-        exprs += family.rest
+        rows += [begin + r for r in range(len(family.named))]
+        exprs += family.named
         begin += family.rows
     return rows, exprs
 

@@ -9,8 +9,9 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.problem.agents import Array
+from sottovoce.problem.blocks import Block
 from sottovoce.problem.kinks import NUMPY
-from sottovoce.problem.numeric import Block, Formulas
+from sottovoce.problem.numeric import Formulas
 
 
 @final

@@ -17,7 +17,7 @@ from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.local_numeric import numeric_of, tangents
-from sottovoce.problem.numeric import Jacobian, Numeric, Rows
+from sottovoce.problem.numeric import Jacobian, Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
@@ -76,19 +76,16 @@ def limit(
     at = saddle if saddle is not None else saddle_point(problem)
     if plan.method == "paper":
         return _limit(rounds, *paper_limit(problem, plan, rounds, at))
-    numeric, sums = numeric_of(problem), problem.cloud.sums
+    sums = problem.cloud.sums
+    numeric = numeric_of(problem, sums.families)
     price = saddle_prices(problem, at)
-    coupling = Rows(problem, sums.families)
-    jacobian = coupling.jacobian(at.x)
+    jacobian = replace(numeric.jacobian(at.x), local=None)
     least = _HELD * float(np.max(np.abs(numeric.objective_gradient(at.x))))
     free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
-    both = zip(numeric.objective_hessian(at.x), coupling.hessian(at.x, price), strict=True)
-    hessian = [f + h for f, h in both]
+    hessian = numeric.lagrangian_hessian(at.x, np.concatenate([price, at.local]))
     moves = _moves(numeric, at, jacobian, free, least)
-    if numeric.local is not None:
-        numeric.local.add_hessian(at.x, at.local, hessian)
     inverses, flat = _inverses(numeric, at.x, hessian, moves)
-    gram, values = jacobian.gram(inverses), coupling.values(at.x)
+    gram, values = jacobian.gram(inverses), numeric.constraints(at.x)[: sums.count]
     answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
     sigma = plan.released_sigma / np.sqrt(rounds)
     x_each = _moved(jacobian, inverses, answer * sigma)
@@ -214,7 +211,7 @@ def _loose(
 
 def _sizes(jacobian: Jacobian) -> Array:
     """One over the steepest slope of each sum: what a force on a state is as a price."""
-    steepest = np.zeros(jacobian.shape[0])
+    steepest = abs(jacobian.named).max(axis=1).toarray().ravel()
     for part, slope in jacobian.parts:
         peak = np.abs(slope).max(axis=(0, 2))
         weights = 1.0 if part.weights is None else abs(part.weights).max(axis=1)

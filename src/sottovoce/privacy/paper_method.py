@@ -81,7 +81,7 @@ def _certified(cloud: CloudView) -> Constants:
 
 
 def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEntry]:
-    g = [row for family in cloud.constraints for row in family.rest]
+    g = [row for family in cloud.constraints for row in family.named]
     column = 0
     for agent, group in enumerate(cloud.groups):
         for symbol in group.symbols:

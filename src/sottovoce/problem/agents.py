@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
-from sottovoce.problem.arrays import bundled
+from sottovoce.problem.arrays import SymbolArray, bundled
 from sottovoce.problem.text import check_name
 
 Array: TypeAlias = NDArray[np.float64]
@@ -108,7 +108,11 @@ class Group:
 
 
 class States(Sequence[State]):
-    """The states of agents stated one by one; ``x[0]`` is the first agent's state."""
+    """The states of agents stated one by one; ``x[0]`` is the first agent's state.
+
+    ``A @ x``, with A a NumPy or SciPy sparse array that has one column per component of all states,
+    is compared like any sum: ``A @ x <= b`` states as many rows as A has, without a formula each.
+    """
 
     __slots__ = ("groups",)
 
@@ -127,6 +131,37 @@ class States(Sequence[State]):
 
     def __iter__(self) -> Iterator[State]:
         return (group.state for group in self.groups)
+
+    @property
+    def symbols(self) -> tuple[sp.Symbol, ...]:
+        """The components of all states, one after the other."""
+        return tuple(s for group in self.groups for s in group.symbols)
+
+    def __rmatmul__(self, weights: Any) -> Any:
+        from sottovoce.problem.constraints import linear_total  # it knows agents, not they it
+
+        return linear_total(self.symbols, weights)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        # One object to SciPy, whose sparse arrays then leave the product to ``__rmatmul__``.
+        if dtype is not None:
+            return np.array([group.state for group in self.groups], dtype=dtype)
+        whole = np.empty((), dtype=object)
+        whole[()] = self
+        return whole
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        if ufunc is np.matmul and inputs[1] is self:
+            return self.__rmatmul__(inputs[0])
+        plain = [i._array() if isinstance(i, States) else i for i in inputs]
+        return getattr(ufunc, method)(*plain, **settings)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, settings: Any) -> Any:
+        plain = [a._array() if isinstance(a, States) else a for a in args]
+        return function(*plain, **settings)
+
+    def _array(self) -> Any:
+        return np.array([group.state for group in self.groups], dtype=object).view(SymbolArray)
 
 
 def lower_bounds(groups: Sequence[Group]) -> Array:

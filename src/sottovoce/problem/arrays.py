@@ -12,6 +12,8 @@ from sottovoce.problem.foreign import entrywise, teach
 
 teach()
 
+_BITS = 53  # of float64
+
 
 @final
 class SymbolArray(np.ndarray):
@@ -30,3 +32,13 @@ def bundled(symbols: Sequence[sp.Symbol]) -> Any:
     array = np.array(symbols, dtype=object).view(SymbolArray)
     array.flags.writeable = False
     return array
+
+
+def plain_float(value: Any) -> float | None:
+    """A SymPy number as the float64 that equals it; None where there is none."""
+    if value.is_Float:
+        return float(value) if value._prec <= _BITS else None
+    if value.is_Rational:
+        near = float(value)
+        return near if np.isfinite(near) and sp.Rational(near) == value else None
+    return None

@@ -15,6 +15,7 @@ from sottovoce.arguments import array, instance, without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.expressions import sympified
+from sottovoce.problem.linear import Linear, linear_rows
 
 Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
 
@@ -44,7 +45,7 @@ class FleetSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraint:
-    """A family of ``rows`` constraints: ``sums + rest + offset <= 0``, or ``= 0``, row by row.
+    """A family of ``rows`` constraints: ``sums + rest + linear + offset <= 0``, or ``= 0``.
 
     Attributes:
         name: what people call it.
@@ -52,6 +53,7 @@ class Constraint:
         rest: a formula per row over agents stated one by one, or nothing at all.
         offset: a constant per row.
         equality: whether the rows must be 0 instead of at most 0.
+        linear: what rows add that is linear in states of agents stated one by one.
     """
 
     name: str
@@ -59,11 +61,20 @@ class Constraint:
     rest: tuple[sp.Expr, ...]
     offset: Array
     equality: bool = False
+    linear: Linear | None = None
 
     @property
     def rows(self) -> int:
         """How many scalar constraints the family has."""
         return int(self.offset.size)
+
+    @property
+    def named(self) -> tuple[sp.Expr, ...]:
+        """What agents stated one by one add to each row, written out; nothing if none does."""
+        if self.linear is None:
+            return self.rest
+        rest = self.rest or (sp.Integer(0),) * self.rows
+        return tuple(e + self.linear.formula(r) for r, e in enumerate(rest))
 
     def label(self, row: int) -> str:
         """What people call row ``row`` (from 0)."""
@@ -77,6 +88,7 @@ class Total:
     sums: tuple[FleetSum, ...]
     rest: tuple[sp.Expr, ...]
     offset: Array
+    linear: Linear | None = None
 
     # NumPy must let `array >= total` reach our operators instead of comparing element by element.
     __array_ufunc__ = None
@@ -88,6 +100,7 @@ class Total:
                 sums=self.sums + other.sums,
                 rest=_add(self.rest, other.rest),
                 offset=read_only(self.offset + other.offset),
+                linear=self.linear if other.linear is None else other.linear.plus(self.linear),
             )
         if isinstance(other, sp.Expr) and not other.is_number:
             return replace(self, rest=_add(self.rest, (other,) * self.offset.size))
@@ -103,6 +116,7 @@ class Total:
             sums=tuple(replace(s, terms=tuple(-h for h in s.terms)) for s in self.sums),
             rest=tuple(-e for e in self.rest),
             offset=read_only(-self.offset),
+            linear=None if self.linear is None else -self.linear,
         )
 
     def __sub__(self, other: Any) -> Total:
@@ -113,7 +127,9 @@ class Total:
 
     def __le__(self, bound: Any) -> Constraint:
         left = self - bound
-        return Constraint(name="", sums=left.sums, rest=left.rest, offset=left.offset)
+        return Constraint(
+            name="", sums=left.sums, rest=left.rest, offset=left.offset, linear=left.linear
+        )
 
     def __ge__(self, bound: Any) -> Constraint:
         return (-self).__le__(-bound if isinstance(bound, (Total, sp.Expr)) else -_numbers(bound))
@@ -149,6 +165,30 @@ def total(group: Group, terms: Any, *, weights: ArrayLike | Any | None = None) -
     held = None if weights is None else _weights(weights, group)
     part = FleetSum(group=group, terms=exprs, weights=held)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
+
+
+def linear_total(symbols: Sequence[sp.Symbol], weights: Any) -> Total:
+    """Return the sums ``W x`` over components of states, to be compared with <= or >=.
+
+    Args:
+        symbols: the components.
+        weights: W, a dense or SciPy sparse array with one column for each.
+    """
+    given = weights
+    if not sparse.issparse(weights):
+        given = np.atleast_2d(array("A", weights, "an array of numbers (rows, components)"))
+    if given.ndim != 2 or given.shape[1] != len(symbols):
+        raise ProblemError(
+            f"A in A @ x must have one column per component of the states ({len(symbols)}), got "
+            f"shape {given.shape}"
+        )
+    linear = linear_rows(symbols, given)
+    if not np.all(np.isfinite(linear.weights.data)):
+        raise ProblemError("A in A @ x must be finite, got NaN or infinity")
+    if not np.all(np.diff(linear.weights.indptr)):
+        row = int(np.argmin(np.diff(linear.weights.indptr)))
+        raise ProblemError(f"every row of A @ x must name an agent, got row {row + 1} with none")
+    return Total(sums=(), rest=(), offset=read_only(np.zeros(linear.rows)), linear=linear)
 
 
 def equal(left: Any, right: Any) -> Any:

@@ -20,7 +20,8 @@ from scipy.optimize import linprog
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.local import LocalSet
-from sottovoce.problem.numeric import Block, Formulas
+from sottovoce.problem.blocks import Block
+from sottovoce.problem.numeric import Formulas
 
 MET = 1e-9
 """How far a row may be off, relative to the numbers that it adds up."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
@@ -11,18 +11,14 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array
-from sottovoce.problem.numeric import Block, Formulas, Jacobian, Numeric, blocks_of
+from sottovoce.problem.blocks import Block
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.named import NamedFormulas
+from sottovoce.problem.numeric import Formulas, Jacobian, Numeric, Rows
+from sottovoce.problem.terms import filled, grouped
 
 if TYPE_CHECKING:
     from sottovoce.problem.problem import Problem
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocalPart:
-    """The rows of one block: ``c[rows[i, r]] = c_r(x_i)``."""
-
-    rows: NDArray[np.intp]
-    formulas: Formulas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,77 +47,123 @@ class LocalJacobian:
 
 @final
 class LocalRows:
-    """All local rows of a problem, block by block, inequalities of a block first."""
+    """All local rows of a problem, agent by agent, inequalities of an agent first.
 
-    def __init__(self, problem: Problem) -> None:
-        self.blocks, place = blocks_of(problem.groups)
-        exprs: dict[int, list[sp.Expr]] = {id(block): [] for block in self.blocks}
-        equal: dict[int, list[bool]] = {id(block): [] for block in self.blocks}
-        labels: dict[int, list[str]] = {id(block): [] for block in self.blocks}
+    Args:
+        problem: whose agents.
+        rows: what couples them, and where their states lie.
+    """
+
+    def __init__(self, problem: Problem, rows: Rows) -> None:
+        self.blocks, self._layout = rows.blocks, rows.layout
+        self._groups, unit = [], rows.named.unit_of()
+        self._fleets: list[tuple[NDArray[np.intp], Formulas]] = []
+        named: list[tuple[int, int, sp.Expr]] = []
+        own_rows: dict[int, list[int]] = {u: [] for u in range(len(rows.named.units))}
+        fleets: dict[str, NDArray[np.intp]] = {}
+        masks, begin = [np.zeros(0, dtype=np.bool_)], 0
         for group, own in zip(problem.groups, problem.local, strict=True):
-            at = id(place[group.name])
-            exprs[at] += [*own.inequalities, *own.equalities]
-            equal[at] += [False] * len(own.inequalities) + [True] * len(own.equalities)
-            labels[at] += [f"{text} of {group.name}" for text in own.labels]
-        self.parts: list[LocalPart] = []
-        masks, self._labels, begin = [np.zeros(0, dtype=np.bool_)], [], 0
-        for block in self.blocks:
-            kept = exprs[id(block)]
-            rows = begin + np.arange(block.count * len(kept)).reshape(block.count, len(kept))
-            self.parts.append(LocalPart(rows=rows, formulas=Formulas(kept, block)))
-            masks.append(np.tile(np.array(equal[id(block)], dtype=np.bool_), block.count))
-            self._labels.append(labels[id(block)])
-            begin += rows.size
+            exprs = (*own.inequalities, *own.equalities)
+            mine = begin + np.arange(group.count * len(exprs)).reshape(group.count, len(exprs))
+            if group.count == 1:
+                at = unit[group.symbols[0]]
+                own_rows[at] += mine[0].tolist()
+                named += [(begin + r, at, filled(e, group)) for r, e in enumerate(exprs)]
+            else:
+                fleets[group.name] = mine
+                self._fleets.append((mine, Formulas(exprs, rows.layout.fleets[group.name])))
+            equal = np.arange(len(exprs)) >= len(own.inequalities)
+            masks.append(np.tile(equal, group.count))
+            self._groups.append((begin, group.name, own.labels))
+            begin += mine.size
+        self._named = NamedFormulas(grouped(named, rows.named.units))
+        self._rows = self._by_block(own_rows, fleets)
         self.count = begin
         self.equality: NDArray[np.bool_] = np.concatenate(masks)
 
+    def _by_block(
+        self, units: Mapping[int, Sequence[int]], fleets: Mapping[str, NDArray[np.intp]]
+    ) -> tuple[NDArray[np.intp], ...]:
+        """Per block the rows of its agents, shape (count, R)."""
+        members: list[list[Sequence[int]]] = [[] for _ in self.blocks]
+        for u, (block, _) in enumerate(self._layout.units):
+            members[block].append(units[u])
+        known = {id(self._layout.fleets[name]): rows for name, rows in fleets.items()}
+        return tuple(
+            known[id(block)]
+            if id(block) in known
+            else np.array(rows, dtype=np.intp).reshape(block.count, -1)
+            for block, rows in zip(self.blocks, members, strict=True)
+        )
+
     def label(self, row: int) -> str:
         """What people call a local row."""
-        for part, texts in zip(self.parts, self._labels, strict=True):
-            if part.rows.size and part.rows.flat[0] <= row <= part.rows.flat[-1]:
-                return texts[(row - int(part.rows.flat[0])) % len(texts)]
-        raise IndexError(row)
+        begin, name, texts = next(g for g in reversed(self._groups) if g[2] and g[0] <= row)
+        return f"{texts[(row - begin) % len(texts)]} of {name}"
 
     def values(self, x: Array) -> Array:
         """``c(x)`` and ``e(x)``, one number per row."""
         out = np.zeros(self.count)
-        for part in self._used():
-            out[part.rows] = part.formulas.values(part.formulas.block.of(x)).T
+        for terms, found in zip(self._named.terms, self._named.values(x), strict=True):
+            out[terms.rows] = found
+        for rows, formulas in self._used():
+            out[rows] = formulas.values(formulas.block.of(x)).T
         return out
 
     def pullback(self, x: Array, nu: Array) -> Array:
         """``(dc/dx)' nu``, shape (N,)."""
         out = np.zeros(x.size)
-        for part in self._used():
-            block = part.formulas.block
-            out[block.index] = part.formulas.pullback(block.of(x), nu[part.rows]).ravel()
+        self._named.add_pullback(x, [nu[terms.rows] for terms in self._named.terms], out)
+        for rows, formulas in self._used():
+            block = formulas.block
+            out[block.index] = formulas.pullback(block.of(x), nu[rows]).ravel()
         return out
 
     def add_hessian(self, x: Array, nu: Array, out: Sequence[Array]) -> None:
         """Add the second derivatives of ``nu'c`` to an array (count, dim, dim) per block."""
-        for part, total in zip(self.parts, out, strict=True):
-            if part.rows.size:
-                part.formulas.add_hessian(part.formulas.block.of(x), nu[part.rows], total)
+        weights = [nu[terms.rows] for terms in self._named.terms]
+        self._named.add_hessian(x, weights, self._layout.targets(self._named.terms, out))
+        for rows, formulas in self._used():
+            total = out[self.blocks.index(formulas.block)]
+            formulas.add_hessian(formulas.block.of(x), nu[rows], total)
 
     def jacobian(self, x: Array) -> LocalJacobian:
         """The derivatives of all rows at x."""
-        slopes = []
-        for part in self.parts:
-            block = part.formulas.block
-            shape = (*part.rows.shape, block.dim)
-            found = part.formulas.gradients(block.of(x)) if part.rows.size else np.zeros(shape)
-            slopes.append(np.broadcast_to(found, shape))
-        rows = tuple(part.rows for part in self.parts)
-        return LocalJacobian(blocks=self.blocks, slopes=tuple(slopes), rows=rows, count=self.count)
+        slopes = [
+            np.zeros((*rows.shape, block.dim))
+            for rows, block in zip(self._rows, self.blocks, strict=True)
+        ]
+        place = np.zeros(self.count, dtype=np.intp)
+        for rows in self._rows:
+            place[rows] = np.arange(rows.shape[1])
+        targets = self._layout.targets(self._named.terms, slopes)
+        for t, c, slope in self._named.slopes(x):
+            total, agents = targets[t]
+            total[agents, place[self._named.terms[t].rows], c] = slope
+        for rows, formulas in self._used():
+            slopes[self.blocks.index(formulas.block)][:] = formulas.gradients(formulas.block.of(x))
+        return LocalJacobian(
+            blocks=self.blocks, slopes=tuple(slopes), rows=self._rows, count=self.count
+        )
 
-    def _used(self) -> Iterator[LocalPart]:
-        return (part for part in self.parts if part.rows.size)
+    def _used(self) -> Iterator[tuple[NDArray[np.intp], Formulas]]:
+        return ((rows, formulas) for rows, formulas in self._fleets if rows.size)
 
 
-def numeric_of(problem: Problem) -> Numeric:
-    """Return a problem in float64, with its local rows if it has local sets."""
+def numeric_of(problem: Problem, families: Sequence[Constraint] | None = None) -> Numeric:
+    """Return a problem in float64, with its local rows if it has local sets.
+
+    Args:
+        problem: what to evaluate.
+        families: its rows; the constraints as stated by default.
+    """
+    given = problem.constraints if families is None else families
     plain = all(own.plain(g) for own, g in zip(problem.local, problem.groups, strict=True))
-    return Numeric(problem, None if plain else LocalRows(problem))
+    if plain:
+        return Numeric(problem, Rows(problem, given))
+    kept = {g.name: own.rows for g, own in zip(problem.groups, problem.local, strict=True)}
+    rows = Rows(problem, given, kept)
+    return Numeric(problem, rows, LocalRows(problem, rows))
 
 
 def tangents(jacobian: Jacobian, free: NDArray[np.bool_], active: NDArray[np.bool_]) -> list[Array]:

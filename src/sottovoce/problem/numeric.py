@@ -1,8 +1,8 @@
 """Numbers from formulas: f, g and their exact derivatives in float64, whole fleets at a time.
 
-States meet in blocks, because that is how second derivatives do: all agents stated one by one form
-a single block, every fleet is a block of ``count`` agents that only a sum ties together. Functions
-are compiled from exact derivatives when first called. Where a formula is not defined (a logarithm
+States meet in blocks, because that is how second derivatives do: every fleet is a block of ``count``
+agents that only a sum ties together, and so are all named agents of one dimension, save those that
+a row mixes. Functions are compiled from exact derivatives when first called. Where a formula is not defined (a logarithm
 outside its domain, say) the answer is NaN or infinite, without a warning.
 """
 
@@ -11,50 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+import scipy.sparse as sparse
 import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.problem import kinks
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Array
+from sottovoce.problem.blocks import Block, layout_of
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights
+from sottovoce.problem.named import NamedFormulas
+from sottovoce.problem.terms import filled, grouped, named_rows_of
 
 if TYPE_CHECKING:
     from sottovoce.problem.local_numeric import LocalJacobian, LocalRows
     from sottovoce.problem.problem import CloudView, Problem
 
-Scalar = TypeVar("Scalar", bound=np.generic)
-
 PIECE = 4096
 """How many agents of a fleet are evaluated together."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block:
-    """States whose second derivatives mix: all named agents together, or each agent of a fleet.
-
-    Attributes:
-        index: where the states lie in the flat vector, a slice for a fleet.
-        count: how many agents, 1 for the named agents together.
-        symbols: the states of one agent.
-        parameters: an array of ``count`` numbers for each parameter symbol.
-    """
-
-    index: Any
-    count: int
-    symbols: tuple[sp.Symbol, ...]
-    parameters: Mapping[sp.Symbol, Array]
-
-    @property
-    def dim(self) -> int:
-        """The number of states of one agent."""
-        return len(self.symbols)
-
-    def of(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
-        """The block's part of the flat vector ``x``, shape (count, dim)."""
-        return np.reshape(x[self.index], (self.count, self.dim))
 
 
 @final
@@ -178,16 +154,18 @@ class Jacobian:
         blocks: the blocks of states.
         parts: with each part of g, ``dh_t/dx (x_i)`` as ``Formulas.gradients`` gives it.
         local: the derivatives of local rows, which vectors over rows have behind those of g.
+        named: the columns of named agents' states, a sparse array (m, N).
     """
 
     shape: tuple[int, int]
     blocks: tuple[Block, ...]
     parts: tuple[tuple[Part, Array], ...]
+    named: Any
     local: LocalJacobian | None = None
 
     def times(self, v: Array) -> Array:
         """``J v``, one number per row."""
-        out = np.zeros(self.shape[0])
+        out = np.asarray(self.named @ v)
         for part, slope in self.parts:
             moved = np.einsum("itd,id->ti", slope, part.formulas.block.of(v))
             out[part.rows] += part.gather(moved)
@@ -195,9 +173,9 @@ class Jacobian:
 
     def pullback(self, mu: Array) -> Array:
         """``J' mu``, shape (N,)."""
-        out = np.zeros(self.shape[1])
+        out = np.asarray(self.named.T @ mu[: self.shape[0]])
         if self.local is not None:
-            out = self.local.pullback(mu[self.shape[0] :], self.shape[1])
+            out += self.local.pullback(mu[self.shape[0] :], self.shape[1])
         for part, slope in self.parts:
             block = part.formulas.block
             pulled = np.einsum("it,itd->id", part.spread(mu), slope)
@@ -209,6 +187,10 @@ class Jacobian:
         out = np.zeros((self.shape[0], self.shape[0]))
         for block, b in zip(self.blocks, inner, strict=True):
             if b is None:
+                continue
+            if block.named:
+                own = self.named[:, block.index]
+                out += _dense(own @ _block_diagonal(b) @ own.T)
                 continue
             mine = [(p, slope) for p, slope in self.parts if p.formulas.block is block]
             if all(p.weights is None and len(slope) == 1 for p, slope in mine):
@@ -223,6 +205,8 @@ class Jacobian:
 
     def columns(self, block: Block) -> Array:
         """The columns of one block as a dense array (m, count * dim)."""
+        if block.named:
+            return _dense(self.named[:, block.index])
         out = np.zeros((self.shape[0], block.count * block.dim))
         for part, slope in self.parts:
             if part.formulas.block is block:
@@ -241,70 +225,97 @@ class Jacobian:
 
 @final
 class Rows:
-    """Families of rows in float64, such as the sums of a problem: values and derivatives."""
+    """Families of rows in float64, such as the sums of a problem: values and derivatives.
 
-    def __init__(self, problem: Problem | CloudView, families: Sequence[Constraint]) -> None:
-        self.blocks, place = blocks_of(problem.groups)
-        self._parts = tuple(_parts(families, place, self.blocks))
-        self._offset = np.concatenate([family.offset for family in families])
+    Args:
+        problem: whose agents.
+        families: the rows.
+        local: how many local rows each group keeps, if these count.
+    """
+
+    def __init__(
+        self,
+        problem: Problem | CloudView,
+        families: Sequence[Constraint],
+        local: Mapping[str, int] | None = None,
+    ) -> None:
+        self.named = named_rows_of(problem.groups, families)
+        self.formulas = NamedFormulas(self.named.terms)
+        self.layout = layout_of(problem.groups, self.named.units, local or {})
+        self.equality: NDArray[np.bool_] = np.concatenate(
+            [np.full(family.rows, family.equality) for family in families]
+        )
+        self.blocks = self.layout.blocks
+        self.parts = tuple(_fleet_parts(families, self.layout.fleets))
+        self.offset = self.named.constants
 
     def values(self, x: Array) -> Array:
         """The rows at x, shape (r,)."""
-        out = self._offset.copy()
-        for part in self._parts:
+        out = self.offset + self.named.linear @ x
+        for terms, values in zip(self.named.terms, self.formulas.values(x), strict=True):
+            np.add.at(out, terms.rows, values)
+        for part in self.parts:
             out[part.rows] += part.gather(part.formulas.values(part.formulas.block.of(x)))
-        return out
+        return np.asarray(out)
 
     def pullback(self, x: Array, weights: Array) -> Array:
         """The gradient of the weighted sum of the rows, shape (N,)."""
-        out = np.zeros(x.size)
-        for part in self._parts:
+        out = np.asarray(self.named.linear.T @ weights)
+        own = [weights[terms.rows] for terms in self.named.terms]
+        self.formulas.add_pullback(x, own, out)
+        for part in self.parts:
             block = part.formulas.block
             out[block.index] += part.formulas.pullback(block.of(x), part.spread(weights)).ravel()
         return out
 
     def hessian(self, x: Array, weights: Array) -> tuple[Array, ...]:
         """Second derivatives of the weighted sum, per block an array (count, dim, dim)."""
-        out = tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
+        out = self.layout.zeros()
+        own = [weights[terms.rows] for terms in self.named.terms]
+        self.formulas.add_hessian(x, own, self.layout.targets(self.named.terms, out))
         for total, block in zip(out, self.blocks, strict=True):
-            for part in (p for p in self._parts if p.formulas.block is block):
+            for part in (p for p in self.parts if p.formulas.block is block):
                 part.formulas.add_hessian(block.of(x), part.spread(weights), total)
         return out
 
     def jacobian(self, x: Array) -> Jacobian:
         """The derivatives of the rows at x."""
-        slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self._parts)
-        shape = (self._offset.size, x.size)
-        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes))
+        slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self.parts)
+        shape = (self.offset.size, x.size)
+        named = self.named.linear + self.formulas.jacobian(x, shape[0])
+        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes), named=named.tocsr())
 
 
 @final
 class Numeric:
     """A problem in float64: objective, constraints and their first and second derivatives.
 
-    Vectors x have one entry per scalar state, vectors mu one per scalar constraint, both in the
-    problem's order. With local rows these follow the constraints: whatever speaks of rows speaks of
-    them too, and bounds are the private ones.
+    Vectors x have one entry per scalar state, vectors mu one per row, both in the problem's order.
+    Local rows, where they count, follow the others: whatever speaks of rows speaks of them too, and
+    bounds are the private ones.
 
     Args:
         problem: what to evaluate.
+        rows: its rows; the constraints as stated by default.
         local: its local rows, if they count.
     """
 
-    def __init__(self, problem: Problem, local: LocalRows | None = None) -> None:
+    def __init__(
+        self, problem: Problem, rows: Rows | None = None, local: LocalRows | None = None
+    ) -> None:
         self.problem, self.local = problem, local
-        self._rows = Rows(problem, problem.constraints)
-        self.blocks = self._rows.blocks
-        self.equality: NDArray[np.bool_] = np.concatenate(
-            [np.full(c.rows, c.equality) for c in problem.constraints]
-            + ([] if local is None else [local.equality])
+        self._rows = Rows(problem, problem.constraints) if rows is None else rows
+        self._layout, self.blocks = self._rows.layout, self._rows.blocks
+        equality = [self._rows.equality] + ([] if local is None else [local.equality])
+        self.equality: NDArray[np.bool_] = np.concatenate(equality)
+        pairs = list(zip(problem.groups, problem.objectives, strict=True))
+        unit = self._rows.named.unit_of()
+        named = [(0, unit[g.symbols[0]], filled(f, g)) for g, f in pairs if g.count == 1]
+        self._own = NamedFormulas(grouped(named, self._rows.named.units))
+        self._ones = [np.ones(len(terms.rows)) for terms in self._own.terms]
+        self._fleets = tuple(
+            Formulas([f], self._layout.fleets[g.name]) for g, f in pairs if g.count > 1
         )
-        _, place = blocks_of(problem.groups)
-        own = dict(zip([b.symbols for b in self.blocks], self.blocks, strict=True))
-        totals = dict.fromkeys(self.blocks, sp.Integer(0))
-        for group, f in zip(problem.groups, problem.objectives, strict=True):
-            totals[own[place[group.name].symbols]] += f
-        self._objectives = tuple(Formulas([f], block) for block, f in totals.items())
 
     @cached_property
     def lower(self) -> Array:
@@ -329,23 +340,26 @@ class Numeric:
 
     def objective(self, x: Array) -> float:
         """``sum_i f_i(x_i)``."""
-        total = 0.0
-        for formulas in self._objectives:
+        total = sum(float(values.sum()) for values in self._own.values(x))
+        for formulas in self._fleets:
             total += float(formulas.values(formulas.block.of(x)).sum())
         return total
 
     def objective_gradient(self, x: Array) -> Array:
         """The gradients of all ``f_i`` in one vector, shape (N,)."""
-        out = np.empty(x.size)
-        for formulas in self._objectives:
+        out = np.zeros(x.size)
+        self._own.add_pullback(x, self._ones, out)
+        for formulas in self._fleets:
             block = formulas.block
             out[block.index] = formulas.pullback(block.of(x), np.ones((1, 1))).ravel()
         return out
 
     def objective_hessian(self, x: Array) -> tuple[Array, ...]:
         """Second derivatives of the objective, per block an array (count, dim, dim)."""
-        out = tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
-        for total, formulas in zip(out, self._objectives, strict=True):
+        out = self._layout.zeros()
+        self._own.add_hessian(x, self._ones, self._layout.targets(self._own.terms, out))
+        for formulas in self._fleets:
+            total = out[self.blocks.index(formulas.block)]
             formulas.add_hessian(formulas.block.of(x), np.ones((1, 1)), total)
         return out
 
@@ -356,7 +370,7 @@ class Numeric:
 
     def pullback(self, x: Array, mu: Array) -> Array:
         """``(dg/dx)' mu``, the gradient of ``mu' g``, shape (N,)."""
-        m = self.problem.rows
+        m = self._rows.offset.size
         pulled = self._rows.pullback(x, mu[:m])
         return pulled if self.local is None else pulled + self.local.pullback(x, mu[m:])
 
@@ -371,7 +385,7 @@ class Numeric:
 
     def constraint_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
         """Second derivatives of ``mu' g``, per block an array (count, dim, dim)."""
-        m = self.problem.rows
+        m = self._rows.offset.size
         out = self._rows.hessian(x, mu[:m])
         if self.local is not None:
             self.local.add_hessian(x, mu[m:], out)
@@ -399,45 +413,13 @@ class Numeric:
         return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
 
 
-def blocks_of(groups: Sequence[Group]) -> tuple[tuple[Block, ...], dict[str, Block]]:
-    """Return the blocks of states, named agents together and first, and each group's by name."""
-    ends = np.cumsum([group.count * group.dim for group in groups])
-    spans = [
-        slice(int(end) - g.count * g.dim, int(end)) for g, end in zip(groups, ends, strict=True)
-    ]
-    place = {
-        g.name: Block(index=span, count=g.count, symbols=g.symbols, parameters=g.parameters)
-        for g, span in zip(groups, spans, strict=True)
-        if g.count > 1
-    }
-    fleets = tuple(place.values())
-    named = [group for group in groups if group.count == 1]
-    if not named:
-        return fleets, place
-    together = Block(
-        index=np.r_[tuple(s for g, s in zip(groups, spans, strict=True) if g.count == 1)],
-        count=1,
-        symbols=tuple(s for group in named for s in group.symbols),
-        parameters={s: a for group in named for s, a in group.parameters.items()},
-    )
-    place.update({group.name: together for group in named})
-    return (together, *fleets), place
-
-
-def _parts(
-    families: Sequence[Constraint], place: Mapping[str, Block], blocks: Sequence[Block]
-) -> Iterator[Part]:
-    alone: list[tuple[int, sp.Expr]] = []
+def _fleet_parts(families: Sequence[Constraint], place: Mapping[str, Block]) -> Iterator[Part]:
     begin = 0
     for family in families:
-        alone.extend((begin + r, e) for r, e in enumerate(family.rest))
         for term in family.sums:
-            yield _fleet_part(term, begin, place[term.group.name])
+            if term.group.count > 1:
+                yield _fleet_part(term, begin, place[term.group.name])
         begin += family.rows
-    if alone:
-        rows, exprs = zip(*alone, strict=True)
-        formulas = Formulas(exprs, blocks[0])
-        yield Part(rows=np.array([rows]), weights=None, formulas=formulas)
 
 
 def _fleet_part(term: FleetSum, begin: int, block: Block) -> Part:
@@ -457,6 +439,15 @@ def _weighted(left: Weights, products: Array, right: Weights) -> Array:
         scaled = wl * factor if isinstance(wl, np.ndarray) else wl.multiply(factor)
         out[:, t, :, u] = _dense(scaled @ wr.T)
     return out.reshape(wl.shape[0] * products.shape[1], -1)
+
+
+def _block_diagonal(blocks: Array) -> Any:
+    """The matrix with these blocks, shape (count, dim, dim), along its diagonal, sparse."""
+    count, dim, _ = blocks.shape
+    columns = np.arange(count * dim).reshape(count, 1, dim)
+    indices = np.broadcast_to(columns, blocks.shape).ravel()
+    begins = np.arange(0, blocks.size + 1, dim)
+    return sparse.csr_array((blocks.ravel(), indices, begins), shape=(count * dim,) * 2)
 
 
 def _dense(matrix: Any) -> Array:

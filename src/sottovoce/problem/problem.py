@@ -33,10 +33,11 @@ from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.kinks import bent
+from sottovoce.problem.linear import read_linear
 from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
 from sottovoce.problem.own_rows import absorbed
 from sottovoce.problem.pieces import pieces
-from sottovoce.problem.relations import named_rows, read_row
+from sottovoce.problem.relations import named_rows, read_formula
 from sottovoce.problem.settings import check_settings
 from sottovoce.problem.sums import Sums, sums_of
 from sottovoce.problem.text import parse_expression
@@ -308,15 +309,15 @@ def _constraint(
     where = f"constraint {name}"
     if isinstance(given, Constraint):
         return [_fleet_constraint(name, given, symbols, groups)]
-    row = read_row(given, symbols, where)
+    stated, equality = read_formula(given, symbols, where)
     zero = read_only([0.0])
-    if row.equality or not bent(row.g):
-        rows = [row.g]
+    if equality or not bent(stated):
+        rows = [stated]
     else:
-        rows = pieces(row.g, {s: g.name for g in groups for s in g.symbols}, where)
+        rows = pieces(stated, {s: g.name for g in groups for s in g.symbols}, where)
     labels = [name] if len(rows) == 1 else [f"{name}[{k + 1}]" for k in range(len(rows))]
     return [
-        Constraint(name=label, sums=(), rest=(g,), offset=zero, equality=row.equality)
+        Constraint(name=label, sums=(), rest=(g,), offset=zero, equality=equality)
         for label, g in zip(labels, rows, strict=True)
     ]
 
@@ -338,6 +339,8 @@ def _fleet_constraint(
                     f"{where} must depend on the state of {part.group.name}, got the term {h}"
                 )
     rest = tuple(check_expression(e, symbols.values(), where) for e in given.rest)
+    if given.linear is not None and not given.linear.used() <= set(symbols.values()):
+        raise ProblemError(f"{where} names agents that are not in states")
     for part in given.sums:
         if any(e.free_symbols & set(part.group.symbols) for e in rest):
             raise ProblemError(
@@ -360,7 +363,7 @@ def _cloud(
         for group in groups
     }
     constraints = tuple(
-        replace(f, sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
+        replace(_read(f), sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
         for f in families
     )
     held = tuple(public.values())
@@ -376,6 +379,17 @@ def _cloud(
         own=own,
         fingerprint=fingerprint(held, constraints),
     )
+
+
+def _read(family: Constraint) -> Constraint:
+    """A family whose formulas are linear as a weight matrix."""
+    if family.linear is not None and (family.rest or family.sums):
+        family = replace(family, rest=family.named, linear=None)
+    found = None if family.sums or not family.rest else read_linear(family.rest)
+    if found is None:
+        return family
+    linear, constants = found
+    return replace(family, rest=(), linear=linear, offset=read_only(family.offset + constants))
 
 
 def _start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:

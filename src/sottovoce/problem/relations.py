@@ -66,6 +66,16 @@ def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
     """
     if isinstance(given, Row):
         return given
+    g, equality = read_formula(given, symbols, where)
+    return Row(g=g, equality=equality, label=_label(given))
+
+
+def read_formula(
+    given: Any, symbols: Mapping[str, sp.Symbol], where: str
+) -> tuple[sp.Expr, bool]:
+    """Return g of a row ``g <= 0`` or ``g = 0``, and whether it must be 0; see ``read_row``."""
+    if isinstance(given, Row):
+        return given.g, given.equality
     equality = isinstance(given, Equality)
     if isinstance(given, str):
         g, equality = parse_constraint(given, symbols, where=where)
@@ -85,7 +95,7 @@ def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
     g = check_expression(g, symbols.values(), where)
     if not g.free_symbols:
         raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
-    return Row(g=g, equality=equality, label=_label(given))
+    return g, equality
 
 
 def _label(given: Any) -> str:

@@ -135,10 +135,14 @@ def _constraint_table(
     constraint: Constraint, first_of: Mapping[str, int], label: str
 ) -> tuple[list[str], dict[str, str]]:
     """The table of a constraint, and the tables of its weights."""
-    lines = ["", "[[constraints]]", f"name = {_quoted(constraint.name)}"]
     if not constraint.sums:
-        text = write_constraint(constraint.rest[0], equality=constraint.equality)
-        return [*lines, f"expression = {_quoted(text)}"], {}
+        lines = []
+        for row, g in enumerate(constraint.formulas):
+            text = write_constraint(g, equality=constraint.equality)
+            lines += ["", "[[constraints]]", f"name = {_quoted(constraint.label(row))}"]
+            lines += [f"expression = {_quoted(text)}"]
+        return lines, {}
+    lines = ["", "[[constraints]]", f"name = {_quoted(constraint.name)}"]
     sign = "==" if constraint.equality else "<="
     bound = -constraint.offset + 0.0
     alike = bool(np.all(bound == bound[0]))

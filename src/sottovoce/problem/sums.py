@@ -27,6 +27,7 @@ import sympy as sp
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.linear import Linear, coefficients, read_linear
 from sottovoce.problem.decompose import (
     AS_STATED,
     Owners,
@@ -148,8 +149,11 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, sp.Expr]:
             terms = [t for t in sp.Add.make_args(formula) if t.free_symbols & own]
             if terms:
                 found[first + row] = sp.Add(*terms)
+        if family.linear is not None:
+            mine = family.linear.of(own)
+            found |= {first + r: mine.formula(r) for r in np.flatnonzero(np.diff(mine.weights.indptr))}
         first += family.rows
-    return found
+    return dict(sorted(found.items()))
 
 
 class _Making:
@@ -166,13 +170,25 @@ class _Making:
 
     def add_named(self, stated: Constraint, owners: Owners) -> None:
         """A constraint over named agents."""
+        if stated.linear is not None:
+            self._add_linear(stated)
+            return
         g = stated.rest[0] + (sp.Float(float(stated.offset[0])) if stated.offset[0] else 0)
         found = decompose(g, owners, name=stated.name, equality=stated.equality)
         first = self.rows
         if found.phi is not None:
             self._hold(stated, 0, range(first, first + len(found.sums)), *found.phi)
-        self._family(stated.name, found.sums, found.lower, found.upper)
+        self._family(stated.name, found.sums, found.lower, found.upper, owners)
         self._came(stated, first, found.how, as_stated=found.as_stated)
+
+    def _add_linear(self, stated: Constraint) -> None:
+        """Rows that are linear are sums as stated."""
+        first, high = self.rows, -stated.offset
+        low = high.copy() if stated.equality else np.full(stated.rows, -np.inf)
+        zero = read_only(np.zeros(stated.rows))
+        self._take(replace(stated, offset=zero, equality=False), low, high)
+        how = AS_STATED if stated.rows == 1 else f"{stated.rows} sums as stated"
+        self._came(stated, first, how, as_stated=True)
 
     def add_fleets(self, stated: Constraint, owners: Owners) -> None:
         """A family with fleets is a sum already, but for what mixes named agents beside them."""
@@ -193,7 +209,9 @@ class _Making:
         )
         zero = read_only(np.zeros(stated.rows))
         low = bound.copy() if stated.equality else np.full(stated.rows, -np.inf)
-        self._take(replace(stated, rest=kept, offset=zero, equality=False), low, high)
+        bent, linear = _by_agent(kept, owners)
+        sums = replace(stated, rest=bent, linear=linear, offset=zero, equality=False)
+        self._take(sums, low, high)
         for row, found in mixing.items():
             v = sp.Symbol("total")
             rows = (first + row, *range(self.rows, self.rows + len(found.names)))
@@ -201,7 +219,7 @@ class _Making:
             self._hold(stated, row, rows, (v, *found.names.values()), phi)
             free = (np.inf,) * len(found.names)
             name = f"{stated.label(row)} mixed"
-            self._family(name, tuple(found.names), tuple(-f for f in free), free)
+            self._family(name, tuple(found.names), tuple(-f for f in free), free, owners)
         how = AS_STATED if stated.rows == 1 else f"{stated.rows} sums as stated"
         if mixing:
             how = f"{self.rows - first} sums: over the fleet, and of what mixes agents beside it"
@@ -239,10 +257,16 @@ class _Making:
         )
 
     def _family(
-        self, name: str, sums: Sequence[sp.Expr], lower: Sequence[float], upper: Sequence[float]
+        self,
+        name: str,
+        sums: Sequence[sp.Expr],
+        lower: Sequence[float],
+        upper: Sequence[float],
+        owners: Owners,
     ) -> None:
         offset = read_only(np.zeros(len(sums)))
-        family = Constraint(name=name, sums=(), rest=tuple(sums), offset=offset)
+        rest, linear = _by_agent(sums, owners)
+        family = Constraint(name=name, sums=(), rest=rest, offset=offset, linear=linear)
         self._take(family, np.array(lower), np.array(upper))
 
     def _take(self, family: Constraint, lower: Array, upper: Array) -> None:
@@ -250,6 +274,23 @@ class _Making:
         self.lower.append(lower)
         self.upper.append(upper)
         self.rows += family.rows
+
+
+def _by_agent(
+    formulas: Sequence[sp.Expr], owners: Owners
+) -> tuple[tuple[sp.Expr, ...], Linear | None]:
+    """Take what agents add that is linear out of formulas; what is left, or nothing, and it."""
+    rest: list[sp.Expr] = []
+    straight: list[sp.Expr] = []
+    for formula in formulas:
+        parts = separated(formula, owners)[0].values()
+        flat = [part for part in parts if coefficients(part) is not None]
+        straight.append(sp.Add(*flat))
+        rest.append(formula - straight[-1] if len(flat) < len(parts) else sp.Integer(0))
+    read = read_linear(straight)
+    if read is None or not any(straight):
+        return tuple(formulas), None
+    return (tuple(rest) if any(rest) else ()), read[0]
 
 
 def _plain(formula: sp.Expr, owners: Owners) -> sp.Expr:

@@ -158,7 +158,7 @@ def _formula(family: Constraint, row: int) -> str:
         weighted = "" if part.weights is None else "weights of "
         term = _shown(part.terms[row % len(part.terms)])
         texts.append(f"sum over {part.group.name} of {weighted}{term}")
-    rest = family.rest[row] if family.rest else sp.Integer(0)
+    rest = family.named[row] if family.named else sp.Integer(0)
     return " + ".join([*texts, *([_shown(rest)] if rest != 0 else [])])
 
 

@@ -132,7 +132,7 @@ class StatedValues(Stated):
         g = [
             formula + sp.Float(float(offset))
             for family in plan.cloud.constraints
-            for formula, offset in zip(family.rest, family.offset, strict=True)
+            for formula, offset in zip(family.named, family.offset, strict=True)
         ]
         self._function = _compiled(
             symbols,

@@ -1,0 +1,167 @@
+"""How far each named agent can move each output: ``sup |d output_o / d x_l|`` over its box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+from scipy.sparse.csgraph import connected_components
+
+from sottovoce.certify.forms import exact
+from sottovoce.certify.slopes import slope_bounds
+from sottovoce.certify.supremum import Supremum
+from sottovoce.certify.symmetry import norm_supremum
+from sottovoce.errors import CertificateError
+from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.terms import Indices, NamedRows, Terms, Unit, linear_terms
+
+Found = tuple[Indices, Indices, Indices, Array, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Influence:
+    """What named agents move, one entry for each output and agent.
+
+    Attributes:
+        row: the output, from 0.
+        agent: the agent, from 0.
+        part: which part of its state moves the output; components that some output mixes share one.
+        upper: certified upper bounds.
+        found: the largest values actually found.
+    """
+
+    row: Indices
+    agent: Indices
+    part: Indices
+    upper: Array
+    found: Array
+
+
+def influences(
+    named: NamedRows, domain: Sequence[Group], convex: Mapping[int, bool], tolerance: float
+) -> Influence:
+    """Certify the influence of every named agent.
+
+    Args:
+        named: the outputs.
+        domain: the agents with the boxes over which states will be kept.
+        convex: for each row, whether it is proven convex; then its slope by x_l never decreases
+            in x_l, which saves most of the subdivision.
+        tolerance: relative gap at which subdivision stops.
+    """
+    lower, upper = lower_bounds(domain), upper_bounds(domain)
+    straight = linear_terms(named)
+    label = _labels([*straight, *named.terms], named)
+    found = [_of_linear(terms, named.owners()) for terms in straight]
+    for terms in named.terms:
+        found += _of_terms(terms, named.units, (lower, upper), convex, tolerance)
+    empty: Found = (*(np.zeros(0, dtype=np.int64),) * 3, *(np.zeros(0),) * 2)
+    row, agent, column, above, met = (
+        np.concatenate(columns) for columns in zip(empty, *found, strict=True)
+    )
+    return Influence(row=row, agent=agent, part=label[column], upper=above, found=met)
+
+
+def _of_linear(terms: Terms, owners: Indices) -> Found:
+    size = np.abs(terms.numbers[:, 0])
+    if terms.numbers.shape[1] > 1:
+        count = terms.numbers.shape[1]
+        size = np.sqrt(np.square(terms.numbers).sum(axis=1)) * (1.0 + (count + 8) * 2.0**-52)
+    first = terms.columns[:, 0]
+    return terms.rows, owners[first], first, size, size
+
+
+def _of_terms(
+    terms: Terms,
+    units: Sequence[Unit],
+    ends: tuple[Array, Array],
+    convex: Mapping[int, bool],
+    tolerance: float,
+) -> Iterator[Found]:
+    """Terms of single agents: together where slopes are monotone, one by one elsewhere."""
+    used = [c for c, s in enumerate(terms.form.symbols) if s in terms.formula.free_symbols]
+    known = all(convex.get(int(row), False) for row in terms.rows)
+    if len(used) > 1 or not known or len(units[terms.units[0]].agents) > 1:
+        yield from _one_by_one(terms, units, ends, convex, tolerance)
+        return
+    agents = np.array([units[u].agents[0] for u in terms.units], dtype=np.int64)
+    upper, found = slope_bounds(terms.formula, terms.group(*ends), convex=True)
+    yield terms.rows, agents, terms.columns[:, used[0]], upper, found
+
+
+def _one_by_one(
+    terms: Terms,
+    units: Sequence[Unit],
+    ends: tuple[Array, Array],
+    convex: Mapping[int, bool],
+    tolerance: float,
+) -> Iterator[Found]:
+    """Every agent of every term by branch and bound."""
+    for row, u, expr in zip(terms.rows.tolist(), terms.units, terms.exprs, strict=True):
+        unit, formula = units[u], exact(expr)
+        box = {
+            s: (float(ends[0][c]), float(ends[1][c]))
+            for s, c in zip(unit.symbols, unit.columns, strict=True)
+        }
+        for agent in unit.agents:
+            own = [c for c, owner in enumerate(unit.owners) if owner == agent]
+            moving = [c for c in own if unit.symbols[c] in formula.free_symbols]
+            symbols = [unit.symbols[c] for c in own]
+            components = [sp.diff(formula, s) for s in symbols]
+            if not moving or not any(components):
+                continue
+            facts = [frozenset({s}) for s in symbols] if convex.get(row, False) else None
+            bound = _supremum(components, box, facts, tolerance, (symbols[0], row))
+            numbers = (np.array([n]) for n in (row, agent, unit.columns[moving[0]]))
+            yield (*numbers, np.array([bound.upper]), np.array([bound.found]))
+
+
+def _supremum(
+    components: list[sp.Expr],
+    box: Mapping[sp.Symbol, tuple[float, float]],
+    facts: list[frozenset[sp.Symbol]] | None,
+    tolerance: float,
+    where: tuple[sp.Symbol, int],
+) -> Supremum:
+    used = {s for c in components for s in c.free_symbols}
+    try:
+        return norm_supremum(
+            components,
+            {s: box[s] for s in sorted(used, key=str)},
+            nondecreasing=facts,
+            tolerance=tolerance,
+        )
+    except CertificateError as error:
+        name, output = where[0].name.partition("[")[0], where[1] + 1
+        raise CertificateError(
+            f"the influence of {name} on output {output} has no finite bound: {error}"
+        ) from error
+
+
+def _labels(every: Sequence[Terms], named: NamedRows) -> Indices:
+    """Number the parts of every agent's state: components that some output mixes share a part."""
+    size = named.linear.shape[1]
+    left: list[Indices] = [np.zeros(0, dtype=np.int64)]
+    right: list[Indices] = [np.zeros(0, dtype=np.int64)]
+    owners = named.owners()
+    for terms in every:
+        free = terms.formula.free_symbols
+        used = [c for c, s in enumerate(terms.form.symbols) if s in free]
+        for a, b in pairwise(used):
+            left.append(terms.columns[:, a])
+            right.append(terms.columns[:, b])
+    ends = (np.concatenate(left), np.concatenate(right))
+    same = owners[ends[0]] == owners[ends[1]]
+    ends = (ends[0][same], ends[1][same])
+    graph = sparse.coo_array((np.ones(ends[0].size), ends), shape=(size, size))
+    _, whole = connected_components(graph, directed=False)
+    label = np.zeros(size, dtype=np.int64)
+    for unit in named.units:
+        for agent in unit.agents:
+            own = unit.columns[unit.owners == agent]
+            label[own] = np.unique(whole[own], return_inverse=True)[1]
+    return label

@@ -1,0 +1,126 @@
+"""Rows that are linear in named agents' states, kept as one weight matrix and not as formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+from numpy.typing import NDArray
+
+from sottovoce.problem.arrays import plain_float
+
+_WHOLE = 2.0**53
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linear:
+    """Rows ``sum_c W[r, c] x_c`` over components of states.
+
+    Attributes:
+        symbols: the components, one per column.
+        weights: W, a compressed sparse row array (rows, components) without stored zeros.
+    """
+
+    symbols: tuple[sp.Symbol, ...]
+    weights: Any
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.weights.shape[0])
+
+    def formula(self, row: int) -> sp.Expr:
+        """Row ``row``, from 0, written out."""
+        begin, end = self.weights.indptr[row : row + 2]
+        columns, values = self.weights.indices[begin:end], self.weights.data[begin:end]
+        return sp.Add(*(number(w) * self.symbols[c] for c, w in zip(columns, values, strict=True)))
+
+    def used(self) -> set[sp.Symbol]:
+        """The components that some row names."""
+        return {self.symbols[c] for c in np.unique(self.weights.indices)}
+
+    def __neg__(self) -> Linear:
+        return Linear(symbols=self.symbols, weights=-self.weights)
+
+    def plus(self, other: Linear | None) -> Linear:
+        """The sum of both, row by row."""
+        if other is None:
+            return self
+        column = {s: c for c, s in enumerate(dict.fromkeys((*self.symbols, *other.symbols)))}
+        both = self.over(column, len(column)) + other.over(column, len(column))
+        return linear_rows(list(column), both)
+
+    def of(self, symbols: Collection[sp.Symbol]) -> Linear:
+        """The part of these components."""
+        kept = [c for c, s in enumerate(self.symbols) if s in symbols]
+        return linear_rows([self.symbols[c] for c in kept], self.weights[:, kept])
+
+    def over(self, column: Mapping[sp.Symbol, int], columns: int) -> Any:
+        """The same weights with a column for each of ``columns`` numbered components."""
+        places: NDArray[np.int64] = np.array([column[s] for s in self.symbols], dtype=np.int64)
+        shape = (self.rows, columns)
+        moved = (self.weights.data, places[self.weights.indices], self.weights.indptr)
+        return sparse.csr_array(moved, shape=shape)
+
+
+def linear_rows(symbols: Sequence[sp.Symbol], weights: Any) -> Linear:
+    """Return rows with these weights, a dense or sparse array (rows, components)."""
+    matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    return Linear(symbols=tuple(symbols), weights=matrix)
+
+
+def read_linear(formulas: Sequence[sp.Expr]) -> tuple[Linear, list[float]] | None:
+    """Read formulas as linear rows and constants; None if one is not, or has other numbers.
+
+    Only what float64 holds to the last bit is read: a third stays the third it is.
+    """
+    read = [coefficients(formula) for formula in formulas]
+    if not all(found is not None for found in read):
+        return None
+    kept = [found for found in read if found is not None]
+    place: dict[sp.Symbol, int] = {}
+    for weights, _ in kept:
+        for s in weights:
+            place.setdefault(s, len(place))
+    columns = [place[s] for weights, _ in kept for s in weights]
+    values = [w for weights, _ in kept for w in weights.values()]
+    ends = np.cumsum([0, *(len(weights) for weights, _ in kept)])
+    shape = (len(kept), len(place))
+    matrix = sparse.csr_array((values, columns, ends), shape=shape)
+    return linear_rows(list(place), matrix), [constant for _, constant in kept]
+
+
+def coefficients(formula: sp.Expr) -> tuple[dict[sp.Symbol, float], float] | None:
+    """The weights and the constant of ``sum_c w_c x_c + constant``; None if it is no such sum."""
+    weights: dict[sp.Symbol, float] = {}
+    constant = 0.0
+    for term in sp.Add.make_args(formula):
+        if term.is_Symbol:
+            value: float | None = 1.0
+            symbol = term
+        elif term.is_Number:
+            value, symbol = plain_float(term), None
+        elif term.is_Mul and len(term.args) == 2 and term.args[1].is_Symbol:
+            value, symbol = plain_float(term.args[0]), term.args[1]
+        else:
+            return None
+        if value is None:
+            return None
+        if symbol is None:
+            constant += value
+        else:
+            weights[symbol] = value
+    return weights, constant
+
+
+def number(value: float) -> sp.Expr:
+    """A float as formulas write it: whole numbers without a point."""
+    whole = float(value).is_integer() and abs(value) < _WHOLE
+    return sp.Integer(int(value)) if whole else sp.Float(float(value))
