@@ -19,7 +19,7 @@ def status(certificate: sv.Certificate, name: str) -> str:
 
 
 def outputs(problem: Problem) -> list[sp.Expr]:
-    return [row for family in problem.cloud.sums.families for row in family.rest]
+    return [row for family in problem.cloud.sums.families for row in family.formulas]
 
 
 def sampled(problem: Problem, certificate: sv.Certificate, points: int) -> np.ndarray:

@@ -47,7 +47,7 @@ def precise(cloud: CloudView, x: Any) -> list[Any]:
     for family in cloud.constraints:
         for row in range(family.rows):
             g = mpmath.mpf(family.offset[row])
-            g += value(family.rest[row], named) if family.rest else 0
+            g += value(family.named[row], named) if family.named else 0
             for part in family.sums:
                 h = part.terms[row % len(part.terms)]
                 w: Any = part.weights

@@ -91,7 +91,7 @@ def written_out(problem: Problem) -> tuple[list[sp.Symbol], sp.Expr, list[sp.Exp
     rows: list[sp.Expr] = []
     for family in problem.constraints:
         exprs = [sp.Float(c) for c in family.offset]
-        for r, e in enumerate(family.rest):
+        for r, e in enumerate(family.named):
             exprs[r] += e.xreplace(named)
         for part in family.sums:
             w = part.weights

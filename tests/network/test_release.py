@@ -47,7 +47,7 @@ def exact_outputs(plan: NoisePlan) -> Any:
     rows = [
         row + sp.Float(float(offset))
         for family in stated
-        for row, offset in zip(family.rest, family.offset, strict=True)
+        for row, offset in zip(family.named, family.offset, strict=True)
     ]
     entries = [
         sp.diff(rows[o.row], symbols[o.column]) for o in plan.outputs if o.column is not None

@@ -87,7 +87,7 @@ def test_the_sums_of_the_coupled_problem_have_the_limit_of_the_design() -> None:
 def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
     """The same problem with a number added to one sum wherever it is held."""
     sums = problem.cloud.sums
-    formulas = [e for family in sums.families for e in family.rest]
+    formulas = [e for family in sums.families for e in family.formulas]
     moved = [e + (sp.Float(by) if k == o else 0) for k, e in enumerate(formulas)]
     held = {row for region in sums.regions for row in region.rows}
     g: list[Any] = []
@@ -266,7 +266,7 @@ def test_the_units_of_the_objective_do_not_matter() -> None:
     def scaled(factor: float) -> Limit:
         plain = two()
         f = [sp.Float(factor) * each for each in plain.objectives]
-        g = [row <= 0 for family in plain.constraints for row in family.rest]
+        g = [row <= 0 for family in plain.constraints for row in family.formulas]
         problem = sv.Problem(states=plain.groups, objectives=f, constraints=g)
         return limit(problem, planned(problem), 100)
 

@@ -52,7 +52,7 @@ def test_the_papers_problem_is_the_one_printed_in_the_paper() -> None:
         + (x6 - 7) ** 2 + (x7 - 5) ** 2
     )  # fmt: skip
     assert sp.expand(sum(problem.objectives) - printed) == 0
-    g = [family.rest[0] for family in problem.constraints]
+    g = [family.formulas[0] for family in problem.constraints]
     assert [sp.expand(e) for e in g] == [
         x1 + x2 + x3 - 3,
         x5**2 + x6**4 / 12 + x7**4 / 12 - 20,
@@ -117,7 +117,7 @@ def test_the_coupled_problem_has_a_slater_point_and_mixes_agents_in_every_constr
     assert np.max(numeric.constraints(np.zeros(problem.size))) < -0.5
     owner = {s: group.name for group in problem.groups for s in group.symbols}
     for family in problem.constraints:
-        (g,) = family.rest
+        (g,) = family.formulas
         mixed = [
             (a, b)
             for a in g.free_symbols

@@ -53,7 +53,7 @@ def test_values_and_derivatives_agree_with_50_digits(name: str) -> None:
         return float(sp.nsimplify(expr, rational=True).subs(at).evalf(50))
 
     f = sp.Add(*problem.objectives)
-    g = [e for family in problem.constraints for e in family.rest]
+    g = [e for family in problem.constraints for e in family.formulas]
     weights = [sp.Rational(*float(v).as_integer_ratio()) for v in mu]
     lagrangian = f + sp.Add(*(w * e for w, e in zip(weights, g, strict=True)))
     assert_close(numeric.objective(x), exact(f))
@@ -151,7 +151,7 @@ def test_a_fleet_gives_the_numbers_of_the_same_agents_stated_one_by_one(kind: st
     mu = np.random.default_rng(5).uniform(0.0, 1.0, left.problem.rows)
     v = np.random.default_rng(6).normal(size=x.size)
     assert len(left.blocks) == 2
-    assert len(right.blocks) == 1
+    assert len(right.blocks) == 2
     np.testing.assert_array_equal(left.upper, right.upper)
     np.testing.assert_allclose(left.objective(x), right.objective(x), rtol=1e-14)
     np.testing.assert_allclose(left.objective_gradient(x), right.objective_gradient(x), rtol=1e-13)

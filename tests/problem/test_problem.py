@@ -27,9 +27,9 @@ def small(**changes: Any) -> sv.Problem:
 
 def test_constraints_become_g_at_most_zero_from_either_direction() -> None:
     x = sv.states(2, lower=-1, upper=1)
-    below = small(constraints=[x[0] + x[1] <= 1]).constraints[0].rest[0]
-    above = small(constraints=[-x[0] - x[1] >= -1]).constraints[0].rest[0]
-    text = small(constraints=["x1 + x2 <= 1"]).constraints[0].rest[0]
+    below = small(constraints=[x[0] + x[1] <= 1]).constraints[0].formulas[0]
+    above = small(constraints=[-x[0] - x[1] >= -1]).constraints[0].formulas[0]
+    text = small(constraints=["x1 + x2 <= 1"]).constraints[0].formulas[0]
     assert below == above == text == x[0] + x[1] - 1
 
 
@@ -90,7 +90,7 @@ def test_fleet_sums_take_no_dense_and_sparse_weights_and_named_agents() -> None:
     )
     assert problem.rows == 5
     assert problem.cloud.row_labels() == ["total", "dense[1]", "dense[2]", "sparse[1]", "sparse[2]"]
-    assert problem.constraints[0].rest == (-y[0],)
+    assert problem.constraints[0].named == (-y[0],)
     np.testing.assert_array_equal(problem.constraints[0].offset, [-2.0])
 
 

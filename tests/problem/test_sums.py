@@ -59,7 +59,7 @@ def test_sums_with_fleets_lie_in_the_set_where_and_only_where_constraints_hold(s
         assert found[two : two + 2] - sums.upper[two : two + 2] == pytest.approx(g[2:], abs=1e-9)
     assert [origin.as_stated for origin in sums.origins] == [True, False, True]
     for family in sums.families:
-        for formula in family.rest:
+        for formula in family.formulas:
             for term in sp.Add.make_args(formula):
                 assert len({str(s)[0] for s in term.free_symbols}) <= 1
 
@@ -71,7 +71,7 @@ def test_what_an_agent_contributes_is_its_own_terms() -> None:
         for o, h in contributions(problem.cloud.sums, group).items():
             assert h.free_symbols <= set(group.symbols)
             whole[o] += h
-    stated = [e for f in problem.cloud.sums.families for e in (f.rest or [0] * f.rows)]
+    stated = [e for f in problem.cloud.sums.families for e in (f.formulas or [0] * f.rows)]
     assert [sp.expand(w - s) for w, s in zip(whole, stated, strict=True)] == [0] * len(whole)
 
 

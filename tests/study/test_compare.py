@@ -248,7 +248,7 @@ def test_the_published_noise_is_compared_on_the_papers_problem_alone(
     moved = Problem(
         states=states(7, lower=-10, upper=11),
         objectives=problem.objectives,
-        constraints=[c.rest[0] <= 0 for c in problem.constraints],
+        constraints=[c.formulas[0] <= 0 for c in problem.constraints],
     )
     assert PUBLISHED not in {row.plan for row in compared(moved, [5], algorithms=TIKHONOV).rows}
 

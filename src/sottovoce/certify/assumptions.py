@@ -167,7 +167,9 @@ def convex_sums(
         row += family.rows
     row = 0
     for family in cloud.sums.families:
-        for r, formula in enumerate(() if family.sums else family.rest or (sp.S.Zero,) * family.rows):
+        for r, formula in enumerate(
+            () if family.sums else family.rest or (sp.S.Zero,) * family.rows
+        ):
             if row + r not in facts:
                 facts[row + r] = shape(formula) in ("affine", "convex") or (
                     _judged(curvature, formula, boxes).status == "proven"

@@ -163,9 +163,7 @@ class _Corner:
         self._bends = [np.empty(0)]
         self._borders = [np.empty((rows, 0))]
 
-    def keep(
-        self, block: Block, kept: NDArray[np.bool_], full: Array, columns: Array
-    ) -> None:
+    def keep(self, block: Block, kept: NDArray[np.bool_], full: Array, columns: Array) -> None:
         """Keep states of a block; ``full`` is K and ``columns`` are J's."""
         self._states.append(np.asarray(block.index)[kept.ravel()])
         self._matrices += [own[np.ix_(m, m)] for own, m in zip(full, kept, strict=True)]

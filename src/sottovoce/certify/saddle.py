@@ -7,6 +7,7 @@ never a release.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,9 @@ MAX_POLISH = 200
 PATIENCE = 3
 STRICT = 1e-6
 """Below this a multiplier and its slack both count as zero, and an angle as no angle."""
+
+
+_known: WeakKeyDictionary[Problem, SaddlePoint] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,6 +87,8 @@ class SaddlePoint:
 def saddle_point(problem: Problem) -> SaddlePoint:
     """Return the saddle point ``(x-hat, mu-hat) = arg min_{x in X} max_{mu >= 0} L(x, mu)``.
 
+    It is kept as long as the problem is, which never changes.
+
     An interior-point method comes near it; Newton steps on the natural residual, with the active
     rows and bounds it shows, then go on until they no longer move, because a small residual alone
     says little where the objective is flat (the paper's fifth agent).
@@ -94,9 +100,12 @@ def saddle_point(problem: Problem) -> SaddlePoint:
             resolve for numbers of the problem's size.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    if has_kinks(problem):
-        return _as_stated(smooth_form(problem))
-    return _smooth_saddle(problem)
+    known = _known.get(problem)
+    if known is None:
+        kinked = has_kinks(problem)
+        known = _as_stated(smooth_form(problem)) if kinked else _smooth_saddle(problem)
+        _known[problem] = known
+    return known
 
 
 def _as_stated(smooth: SmoothForm) -> SaddlePoint:

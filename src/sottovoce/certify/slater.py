@@ -164,9 +164,7 @@ def _upper(part: Part, x: Array) -> tuple[Array, Array]:
     """Bound ``sum_i W[r, i] h_t(x_i)`` from above, and its size; two arrays (r, terms)."""
     block = part.formulas.block
     known = {**dict(zip(block.symbols, block.of(x).T, strict=True)), **block.parameters}
-    bounds = [
-        _weighted_upper(part, *_ends(h, known, block.count)) for h in part.formulas.exprs
-    ]
+    bounds = [_weighted_upper(part, *_ends(h, known, block.count)) for h in part.formulas.exprs]
     upper, size = (np.stack(columns, axis=1) for columns in zip(*bounds, strict=True))
     return upper, size
 

@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
@@ -62,11 +63,17 @@ def load_kernel(source: str, *steps: Any) -> Any:
 
 
 def _key(source: str, *steps: Any) -> str:
-    # All that a kernel may compile in: a change anywhere there makes another kernel.
+    files = frozenset(step.__code__.co_filename for step in steps)
+    return hashlib.blake2b(f"{source}\0{_known(files)}".encode(), digest_size=16).hexdigest()
+
+
+@lru_cache
+def _known(given: frozenset[str]) -> str:
+    """A hash of all else that a kernel may compile in: a change there makes another kernel."""
     files = {Path(str(intrinsics.__file__)), Path(str(normals.__file__))}
     files |= set(Path(str(algorithm.__file__)).parent.glob("*.py"))
-    files |= {Path(s.__code__.co_filename) for s in steps}
-    parts = [source, *(file.read_text("utf-8") for file in sorted(files))]
+    files |= {Path(name) for name in given}
+    parts = [file.read_text("utf-8") for file in sorted(files)]
     parts += [version("sottovoce"), numba.__version__, platform.python_version(), sys.platform]
     parts += [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -67,7 +68,12 @@ class Turn:
     @property
     def addresses(self) -> tuple[int, int]:
         """Where kernels find ``turn`` and ``nearest``."""
-        return address_of(self.turn), address_of(self.nearest)
+        return _address(self.turn), _address(self.nearest)
+
+
+@cache
+def _address(function: Any) -> int:
+    return address_of(function)
 
 
 def public_arguments(regions: Sequence[Region]) -> dict[str, str]:

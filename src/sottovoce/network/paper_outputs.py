@@ -14,8 +14,8 @@ from sottovoce.errors import InputError
 from sottovoce.network.scalars import Scalars
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array
-from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.blocks import Block
+from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.numeric import Formulas, Part
 from sottovoce.problem.problem import CloudView
 

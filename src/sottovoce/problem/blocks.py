@@ -70,9 +70,7 @@ class Layout:
         return [(arrays[units[t.units[0], 0]], units[t.units, 1]) for t in terms]
 
 
-def layout_of(
-    groups: Sequence[Group], units: Sequence[Unit], local: Mapping[str, int]
-) -> Layout:
+def layout_of(groups: Sequence[Group], units: Sequence[Unit], local: Mapping[str, int]) -> Layout:
     """Lay out states: named agents of one dimension together, units of several by themselves.
 
     Args:

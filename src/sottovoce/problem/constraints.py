@@ -15,7 +15,7 @@ from sottovoce.arguments import array, instance, without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.expressions import sympified
-from sottovoce.problem.linear import Linear, linear_rows
+from sottovoce.problem.linear import Linear, linear_rows, number
 
 Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
 
@@ -75,6 +75,13 @@ class Constraint:
             return self.rest
         rest = self.rest or (sp.Integer(0),) * self.rows
         return tuple(e + self.linear.formula(r) for r, e in enumerate(rest))
+
+    @property
+    def formulas(self) -> tuple[sp.Expr, ...]:
+        """The rows over agents stated one by one as formulas, constants included."""
+        return tuple(
+            e + number(c) for e, c in zip(self.named, self.offset, strict=bool(self.named))
+        )
 
     def label(self, row: int) -> str:
         """What people call row ``row`` (from 0)."""

@@ -19,8 +19,8 @@ from scipy.optimize import linprog
 
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.local import LocalSet
 from sottovoce.problem.blocks import Block
+from sottovoce.problem.local import LocalSet
 from sottovoce.problem.numeric import Formulas
 
 MET = 1e-9

@@ -140,7 +140,7 @@ class LocalRows:
         for t, c, slope in self._named.slopes(x):
             total, agents = targets[t]
             total[agents, place[self._named.terms[t].rows], c] = slope
-        for rows, formulas in self._used():
+        for _, formulas in self._used():
             slopes[self.blocks.index(formulas.block)][:] = formulas.gradients(formulas.block.of(x))
         return LocalJacobian(
             blocks=self.blocks, slopes=tuple(slopes), rows=self._rows, count=self.count

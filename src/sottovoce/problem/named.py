@@ -1,4 +1,4 @@
-"""Numbers from the terms of named agents: all forms in one compiled function, all agents at once."""
+"""Numbers from the terms of named agents: all forms in one compiled function, agents together."""
 
 from __future__ import annotations
 
@@ -55,18 +55,20 @@ class NamedFormulas:
 
     def add_pullback(self, x: Array, weights: Sequence[Array], out: Array) -> None:
         """Add ``sum weight dh/dx`` to ``out``, shape (N,); one array of weights per form."""
-        for t, c, slope in self.slopes(x):
-            np.add.at(out, self.terms[t].columns[:, c], weights[t] * slope)
+        with np.errstate(all="ignore"):
+            for t, c, slope in self.slopes(x):
+                np.add.at(out, self.terms[t].columns[:, c], weights[t] * slope)
 
     def add_hessian(
         self, x: Array, weights: Sequence[Array], into: Sequence[tuple[Array, Indices]]
     ) -> None:
         """Add ``sum weight d2h/dx2``; per form the block's array (count, dim, dim) and places."""
-        for t, a, b, value in self.curvatures(x):
-            total, places = into[t]
-            np.add.at(total, (places, a, b), weights[t] * value)
-            if a != b:
-                np.add.at(total, (places, b, a), weights[t] * value)
+        with np.errstate(all="ignore"):
+            for t, a, b, value in self.curvatures(x):
+                total, places = into[t]
+                np.add.at(total, (places, a, b), weights[t] * value)
+                if a != b:
+                    np.add.at(total, (places, b, a), weights[t] * value)
 
     def jacobian(self, x: Array, rows: int) -> Any:
         """``dh/dx`` with each term in its row, a sparse array (rows, N)."""

@@ -1,9 +1,10 @@
 """Numbers from formulas: f, g and their exact derivatives in float64, whole fleets at a time.
 
-States meet in blocks, because that is how second derivatives do: every fleet is a block of ``count``
-agents that only a sum ties together, and so are all named agents of one dimension, save those that
-a row mixes. Functions are compiled from exact derivatives when first called. Where a formula is not defined (a logarithm
-outside its domain, say) the answer is NaN or infinite, without a warning.
+States meet in blocks, because that is how second derivatives do: every fleet is a block of
+``count`` agents that only a sum ties together, and so are all named agents of one dimension, save
+those that a row mixes. Functions are compiled from exact derivatives when first called. Where a
+formula is not defined (a logarithm outside its domain, say) the answer is NaN or infinite, without
+a warning.
 """
 
 from __future__ import annotations

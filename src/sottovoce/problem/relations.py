@@ -70,9 +70,7 @@ def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
     return Row(g=g, equality=equality, label=_label(given))
 
 
-def read_formula(
-    given: Any, symbols: Mapping[str, sp.Symbol], where: str
-) -> tuple[sp.Expr, bool]:
+def read_formula(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> tuple[sp.Expr, bool]:
     """Return g of a row ``g <= 0`` or ``g = 0``, and whether it must be 0; see ``read_row``."""
     if isinstance(given, Row):
         return given.g, given.equality

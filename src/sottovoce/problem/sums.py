@@ -27,7 +27,6 @@ import sympy as sp
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.linear import Linear, coefficients, read_linear
 from sottovoce.problem.decompose import (
     AS_STATED,
     Owners,
@@ -37,6 +36,7 @@ from sottovoce.problem.decompose import (
     separated,
 )
 from sottovoce.problem.kinks import bent
+from sottovoce.problem.linear import Linear, coefficients, read_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -151,7 +151,9 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, sp.Expr]:
                 found[first + row] = sp.Add(*terms)
         if family.linear is not None:
             mine = family.linear.of(own)
-            found |= {first + r: mine.formula(r) for r in np.flatnonzero(np.diff(mine.weights.indptr))}
+            found |= {
+                first + r: mine.formula(r) for r in np.flatnonzero(np.diff(mine.weights.indptr))
+            }
         first += family.rows
     return dict(sorted(found.items()))
 

@@ -66,7 +66,7 @@ class Terms:
 
     @property
     def formula(self) -> sp.Expr:
-        """h."""
+        """The formula h."""
         return self.form.formulas[0]
 
     @property
@@ -148,7 +148,7 @@ def named_rows_of(groups: Sequence[Group], families: Sequence[Constraint]) -> Na
 
 
 def linear_terms(named: NamedRows) -> list[Terms]:
-    """What is linear as terms, one per row and agent: ``sum_c p_c x_c``, by how many c there are."""
+    """What is linear as terms ``sum_c p_c x_c``, one per row and agent, by how many c there are."""
     entries = named.linear.tocoo()
     agent = named.owners()
     order = np.lexsort((entries.col, agent[entries.col], entries.row))
