@@ -136,8 +136,9 @@ def dense(problem: sv.Problem, made: NoisePlan) -> tuple[Array, Array]:
     at, sums, numeric = sv.saddle_point(problem), problem.cloud.sums, Numeric(problem)
     coupling, price = Rows(problem, sums.families), saddle_prices(problem, at)
     H = np.zeros((problem.size,) * 2)
-    for part in (numeric.objective_hessian(at.x), coupling.hessian(at.x, price)):
-        for block, values in zip(numeric.blocks, part, strict=True):
+    parts = (numeric.objective_hessian(at.x), coupling.hessian(at.x, price))
+    for part, blocks in zip(parts, (numeric.blocks, coupling.blocks), strict=True):
+        for block, values in zip(blocks, part, strict=True):
             index = np.arange(problem.size)[block.index].reshape(block.count, block.dim)
             for place, own in zip(index, values, strict=True):
                 H[np.ix_(place, place)] += own
