@@ -136,7 +136,7 @@ def test_kinks_that_mix_agents_become_bounds_balls_and_rows() -> None:
     rows = stated(lambda x: sv.maximum(x[0] + x[1], 2 * x[1] - x[2][0]) + x[2][1] <= 2)
     assert rows.cloud.row_labels() == ["g1[1]", "g1[2]"]
     two = stated(lambda x: 3 * abs(x[0] - x[1]) + x[2][0] <= 2)
-    assert {str(c.rest[0]) for c in two.constraints} == {
+    assert {str(c.formulas[0]) for c in two.constraints} == {
         "3*x1 - 3*x2 + x3[1] - 2",
         "-3*x1 + 3*x2 + x3[1] - 2",
     }

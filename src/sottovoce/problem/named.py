@@ -66,9 +66,9 @@ class NamedFormulas:
         with np.errstate(all="ignore"):
             for t, a, b, value in self.curvatures(x):
                 total, places = into[t]
-                np.add.at(total, (places, a, b), weights[t] * value)
+                np.add.at(total[:, a, b], places, weights[t] * value)
                 if a != b:
-                    np.add.at(total, (places, b, a), weights[t] * value)
+                    np.add.at(total[:, b, a], places, weights[t] * value)
 
     def jacobian(self, x: Array, rows: int) -> Any:
         """``dh/dx`` with each term in its row, a sparse array (rows, N)."""
