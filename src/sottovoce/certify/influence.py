@@ -116,8 +116,11 @@ def _one_by_one(
                 continue
             facts = [frozenset({s}) for s in symbols] if convex.get(row, False) else None
             bound = _supremum(components, box, facts, tolerance, (symbols[0], row))
-            numbers = (np.array([n]) for n in (row, agent, unit.columns[moving[0]]))
-            yield (*numbers, np.array([bound.upper]), np.array([bound.found]))
+            at = int(unit.columns[moving[0]])
+            yield (
+                np.array([row]), np.array([agent]), np.array([at]),
+                np.array([bound.upper]), np.array([bound.found]),
+            )  # fmt: skip
 
 
 def _supremum(

@@ -57,7 +57,7 @@ class Block:
 
     def meets(self, agents: slice) -> bool:
         """Whether it speaks of some of the agents ``agents``."""
-        return self.first < agents.stop and agents.start < self.first + self.agents
+        return bool(self.first < agents.stop and agents.start < self.first + self.agents)
 
     def over(self, agents: slice) -> Block:
         """Its part of the agents ``agents``, which then count from 0."""

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.blocks import Block
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.epigraph import Smooth
 from sottovoce.problem.local import LocalSet, box_of
-from sottovoce.problem.numeric import Block, Formulas
+from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.problem import Problem
 
 

@@ -151,9 +151,8 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, sp.Expr]:
                 found[first + row] = sp.Add(*terms)
         if family.linear is not None:
             mine = family.linear.of(own)
-            found |= {
-                first + r: mine.formula(r) for r in np.flatnonzero(np.diff(mine.weights.indptr))
-            }
+            rows = np.flatnonzero(np.diff(mine.weights.indptr)).tolist()
+            found |= {first + r: mine.formula(r) for r in rows}
         first += family.rows
     return dict(sorted(found.items()))
 
