@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow check format docs bench clean
+.PHONY: help install demo test test-slow test-browser check format docs bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,11 +22,14 @@ demo: $(STAMP)  ## run the main job: a real cloud and seven agents solve the pap
 	$(BIN)/sottovoce demo --out out
 
 test: check  ## format, lint, types, documentation and the whole test suite
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
 
 test-slow: $(STAMP)  ## checks that take longer than the suite may, and properties on new random examples
 	$(BIN)/python -m pytest -m slow
 	$(BIN)/python -m pytest -n 2 -m "hypothesis and not slow" --hypothesis-profile=default
+
+test-browser: $(STAMP)  ## the live page in headless Chromium, beside a real cloud; pictures in out/browser
+	$(BIN)/python -m pytest -rs -m "browser and not slow"
 
 check: $(STAMP)  ## formatting, lint, types, documentation
 	$(BIN)/ruff format --check .

@@ -34,11 +34,11 @@ from sottovoce.problem.sums import contributions
 PATIENCE = 60.0
 
 
-def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a test's coroutine, for a minute at most."""
+def run(main: Coroutine[Any, Any, Any], *, patience: float = PATIENCE) -> Any:
+    """Run a test's coroutine, for a minute at most unless it may take longer."""
 
     async def limited() -> Any:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(patience):
             return await main
 
     return asyncio.run(limited())

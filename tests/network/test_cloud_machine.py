@@ -144,6 +144,7 @@ class Table:
             told=price,
             price=price,
             answer=price / 2,
+            released=np.zeros(0),
             y=np.array([0.25 * action.k]),
             digest=digest,
             held=action.held,

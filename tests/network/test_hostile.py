@@ -430,9 +430,11 @@ def test_operator_pages_need_the_operator(paper: Problem, keys: Path, tmp_path: 
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
             healthy = '{"healthy": true, "troubles": []}'
             assert await page(cloud, keys, "agents/1", "/healthz") == (200, healthy)
-            for path in ("/metrics", "/status"):
+            for path in ("/metrics", "/status", "/"):
                 assert (await page(cloud, keys, "agents/1", path))[0] == 403
-            assert (await page(cloud, keys, "operator", "/"))[0] == 403
+            with pytest.raises(aiohttp.WSServerHandshakeError):  # an operator takes no part
+                async with peer(cloud, keys, "operator"):
+                    pass
             await honest_finish(paper, cloud, keys, tmp_path)
             status, text = await page(cloud, keys, "operator", "/metrics")
             assert status == 200
@@ -462,9 +464,15 @@ def test_planted_contributions_never_show_in_anything_an_agent_or_observer_can_r
     async def observe(cloud: Cloud) -> None:
         connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
         async with aiohttp.ClientSession(connector=connector) as session:
-            for path in ("/healthz", "/metrics", "/status", "/nothing"):
+            for path in ("/healthz", "/metrics", "/status", "/", "/nothing"):
                 async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
                     seen.append(await answer.read())
+            async with session.get(f"https://127.0.0.1:{cloud.port}/events") as answer:
+                kinds: set[bytes] = set()
+                while kinds < {b"run", b"points", b"rounds", b"status", b"budget"}:
+                    seen.append(await answer.content.readline())
+                    kinds.add(seen[-1].partition(b"event: ")[2].strip())
+                seen.append(await answer.content.readline())
 
     async def main() -> None:
         async with (

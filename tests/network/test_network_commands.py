@@ -3,7 +3,10 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
+import threading
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.cli.agent import agent
 from sottovoce.cli.cloud import address, cloud, run_rounds
+from sottovoce.cli.console import errors
 from sottovoce.cli.demo import demo
 from sottovoce.cli.gateway import gateway
 from sottovoce.cli.identity import identity
@@ -186,6 +190,25 @@ def test_settings_come_from_the_command_then_the_file_then_the_default(paper: Pr
             address(text)
 
 
+def follow_links(monkeypatch: pytest.MonkeyPatch, seen: list[bytes]) -> None:
+    """Open the page as soon as its link is printed, and read its events to their end."""
+    said = errors.print
+
+    def open_page(link: str) -> None:
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        home = link.partition("/open/")[0]
+        assert browser.open(link, timeout=10).status == 200
+        assert b"<main" in browser.open(home, timeout=10).read()
+        seen.append(browser.open(f"{home}/events", timeout=60).read())
+
+    def say(text: str, **settings: Any) -> None:
+        said(text, **settings)
+        if text.startswith("open http://127.0.0.1:"):
+            threading.Thread(target=open_page, args=(text.split()[1],)).start()
+
+    monkeypatch.setattr(errors, "print", say)
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("algorithm", "labels"),
@@ -195,7 +218,11 @@ def test_settings_come_from_the_command_then_the_file_then_the_default(paper: Pr
     ],
 )
 def test_the_demo_shows_what_was_reached_beside_the_optimum_with_its_promise_and_a_figure(
-    algorithm: str | None, labels: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    algorithm: str | None,
+    labels: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = None
     if algorithm is not None:
@@ -204,7 +231,11 @@ def test_the_demo_shows_what_was_reached_beside_the_optimum_with_its_promise_and
         text = (folder / "problem.toml").read_text()
         stated = text.replace("[schedule]", f'[schedule]\nalgorithm = "{algorithm}"')
         (folder / "problem.toml").write_text(stated)
-    demo(folder=folder, rounds=60, out=tmp_path)
+    seen: list[bytes] = []
+    if algorithm is None:
+        follow_links(monkeypatch, seen)
+    demo(folder=folder, rounds=60, out=tmp_path, page=algorithm is None)
+    assert algorithm is not None or b'"phase":"done"' in seen[0].rpartition(b"event: status")[2]
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     shown = capsys.readouterr().out
     assert "after 60 private rounds" in shown

@@ -50,6 +50,7 @@ def record(k: int, said: int = 5, first: bytes = UNPINNED, *companies: tuple[int
         told=price,
         price=price,
         answer=price,
+        released=np.zeros(0),
         y=np.zeros(0),
         digest=previous,
         held=frozenset({1, 2}),

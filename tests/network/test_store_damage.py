@@ -53,6 +53,7 @@ def fill(store: Store, problem: Problem, rounds: int = ROUNDS) -> None:
             told=price,
             price=price,
             answer=price,
+            released=np.zeros(0),
             y=np.zeros(0),
             digest=digest,
             held=frozenset({k % 7 + 1}),
@@ -117,7 +118,14 @@ def killed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
         )
         digest = next_digest(digest, k, pack(price), release_bytes(released))
         record = Record(
-            k=k, parts=said(rng, k), told=price, price=price, answer=price, y=price, digest=digest
+            k=k,
+            parts=said(rng, k),
+            told=price,
+            price=price,
+            answer=price,
+            released=price,
+            y=price,
+            digest=digest,
         )
         store.commit(record, released)
     for name in ("run.db", "run.db-wal", "run.db.mark"):

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ from rich.table import Table
 from sottovoce.cli.console import errors
 from sottovoce.errors import SottovoceError
 from sottovoce.network import loop
+from sottovoce.network.page.page_link import PageLink
 from sottovoce.network.tls import client_context
 from sottovoce.privacy.figures import up
 
@@ -29,10 +30,18 @@ Words: TypeAlias = "tuple[object, ...]"
 POLL_SECONDS = 0.2
 LINE_SECONDS = 2.0
 LIMIT_SECONDS = 600.0
+PAGE_SECONDS = 60.0
+"""How long the others wait for somebody to open the page."""
 
 
 def run_crew(
-    cloud: Words, others: Sequence[Words], keys: Path, says: str, *, helper: Words | None = None
+    cloud: Words,
+    others: Sequence[Words],
+    keys: Path,
+    says: str,
+    *,
+    helper: Words | None = None,
+    page: bool = False,
 ) -> None:
     """Run a cloud and whoever connects to it, show the run, and wait for all to end.
 
@@ -42,32 +51,32 @@ def run_crew(
         keys: the folder of the authority.
         says: who is starting, for people.
         helper: the words of ``sottovoce helper``, without ``--listen``, of a split cloud.
+        page: print a link to the live page, and start the others when somebody looks.
 
     Raises:
         SottovoceError: if one of them fails, or takes more than ten minutes.
     """
-    with _processes(cloud, others, helper) as (port, crew):
+    port, second = _free_port(), _free_port()
+    ask = () if helper is None else ("--helper", f"wss://127.0.0.1:{second}")
+    with _processes() as crew:
+        crew.append(_start(*cloud, "--listen", f"127.0.0.1:{port}", *ask))
+        if helper is not None:
+            crew.append(_start(*helper, "--listen", f"127.0.0.1:{second}"))
+        halves = len(crew)
         errors.print(f"{says} are starting on port {port}")
-        loop.run(_watch(keys / "operator", port, crew))
-        for process in crew[: 1 + len(others)]:  # a helper stays, in case the cloud asks again
+        watch = _watch_with_page if page else _watch
+        loop.run(watch(keys / "operator", port, crew, others))
+        for process in (crew[0], *crew[halves:]):  # a helper stays, in case the cloud asks again
             process.wait(60)
         _require_healthy(crew)
 
 
 @contextmanager
-def _processes(
-    cloud: Words, others: Sequence[Words], helper: Words | None
-) -> Iterator[tuple[int, list[Process]]]:
-    """The cloud first, then the others, a helper last; whatever happens, none is left behind."""
-    port, second = _free_port(), _free_port()
-    ask = () if helper is None else ("--helper", f"wss://127.0.0.1:{second}")
+def _processes() -> Iterator[list[Process]]:
+    """The cloud first, a helper, then the others; whatever happens, none is left behind."""
     crew: list[Process] = []
     try:
-        crew.append(_start(*cloud, "--listen", f"127.0.0.1:{port}", *ask))
-        crew.extend(_start(*words, "--cloud", f"wss://127.0.0.1:{port}") for words in others)
-        if helper is not None:
-            crew.append(_start(*helper, "--listen", f"127.0.0.1:{second}"))
-        yield port, crew
+        yield crew
     finally:
         for process in crew:
             if process.poll() is None:
@@ -81,8 +90,25 @@ def _start(*arguments: object) -> Process:
     return subprocess.Popen(words, stderr=subprocess.DEVNULL)  # noqa: S603  our own words
 
 
-async def _watch(keys: Path, port: int, crew: list[Process]) -> None:
-    """Show the run from the operator's page until the cloud has ended."""
+async def _watch_with_page(
+    keys: Path, port: int, crew: list[Process], others: Sequence[Words]
+) -> None:
+    """Serve the page on this machine, and begin when somebody looks."""
+    async with PageLink(keys, port) as link:
+        connector = aiohttp.TCPConnector(ssl=client_context(keys))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            while await _facts(session, port) is None:
+                _require_healthy(crew)
+                await asyncio.sleep(POLL_SECONDS)
+        errors.print(f"open {link.url} (it works once)", soft_wrap=True, highlight=False)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(link.opened.wait(), PAGE_SECONDS)
+        await _watch(keys, port, crew, others)
+
+
+async def _watch(keys: Path, port: int, crew: list[Process], others: Sequence[Words]) -> None:
+    """Start the others, and show the run from the operator's page until the cloud has ended."""
+    crew.extend(_start(*words, "--cloud", f"wss://127.0.0.1:{port}") for words in others)
     context = client_context(keys)
     began = time.monotonic()
     last: tuple[float, int] | None = None

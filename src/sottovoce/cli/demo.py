@@ -24,8 +24,14 @@ def demo(
     split: Annotated[
         bool, typer.Option("--split", help="a cloud in two halves: start a helper too")
     ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="show the run in a browser: a link is printed")
+    ] = False,
 ) -> None:
     """Run a cloud and its agents as processes on this machine, with mutual TLS and real noise.
+
+    With --page the agents start when the page is open, or after a minute. The link works once, and
+    on this machine alone.
 
     Example: sottovoce demo --out out
     """
@@ -36,8 +42,8 @@ def demo(
             raise InputError("--split must be left out with --fleet, got both: run one of them")
         from sottovoce.cli.demo_fleet import demonstrate_fleet
 
-        demonstrate_fleet(fleet, rounds, out)
+        demonstrate_fleet(fleet, rounds, out, page=page)
         return
     from sottovoce.cli.demonstrate import demonstrate
 
-    demonstrate(folder, rounds, out, split=split)
+    demonstrate(folder, rounds, out, split=split, page=page)

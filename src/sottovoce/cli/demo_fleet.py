@@ -32,7 +32,9 @@ HOURS = 6
 EPSILON, DELTA = 1.0, 1e-5
 
 
-def demonstrate_fleet(agents: int, rounds: int | None, out: Path | None) -> None:
+def demonstrate_fleet(
+    agents: int, rounds: int | None, out: Path | None, *, page: bool = False
+) -> None:
     """Run a cloud and four gateways as processes, each with the files of its own chargers alone."""
     count = ROUNDS if rounds is None else rounds
     run = Path(tempfile.mkdtemp(prefix="fleet-", dir=demo_folder(out)))
@@ -48,7 +50,7 @@ def demonstrate_fleet(agents: int, rounds: int | None, out: Path | None) -> None
              "--rounds", count, "--hide", Everything.kind, "--epsilon", EPSILON,
              "--delta", DELTA)  # fmt: skip
     says = f"one cloud and {len(parts)} gateways"
-    run_crew(cloud, [_gateway(run, part) for part in parts], keys, says)
+    run_crew(cloud, [_gateway(run, part) for part in parts], keys, says, page=page)
     _report(problem, count, run, parts)
 
 

@@ -31,7 +31,12 @@ from sottovoce.problem.save import save_problem
 
 
 def demonstrate(
-    folder: Path | None, rounds: int | None, out: Path | None, *, split: bool = False
+    folder: Path | None,
+    rounds: int | None,
+    out: Path | None,
+    *,
+    split: bool = False,
+    page: bool = False,
 ) -> None:
     """Run a cloud and its agents as processes on this machine, and hold their answer up."""
     root = demo_folder(out)
@@ -54,7 +59,8 @@ def demonstrate(
     ]  # fmt: skip
     errors.print(f"trust: {WORDS['split' if split else 'one']}", soft_wrap=True)
     halves = "one cloud, one helper" if split else "one cloud"
-    run_crew(cloud, agents, keys, f"{halves} and {problem.agents} agents", helper=helper)
+    says = f"{halves} and {problem.agents} agents"
+    run_crew(cloud, agents, keys, says, helper=helper, page=page)
     _report(problem, count, run, split=split)
 
 

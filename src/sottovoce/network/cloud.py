@@ -7,6 +7,7 @@ import os
 import ssl
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, final
 
@@ -26,6 +27,9 @@ from sottovoce.network.link import HelperLink
 from sottovoce.network.logs import note
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.outcome import Outcome
+from sottovoce.network.page.live import Live
+from sottovoce.network.page.samples import sample_of
+from sottovoce.network.page.show import Show
 from sottovoce.network.pages import Facts, Pages
 from sottovoce.network.parties import Parties
 from sottovoce.network.peers import Peers
@@ -161,6 +165,7 @@ class Cloud:
         self._performer: Performer
         self._front: Front
         self._door: Door
+        self._live: Live
 
     @property
     def port(self) -> int:
@@ -171,6 +176,11 @@ class Cloud:
     def round(self) -> int:
         """Rounds released so far."""
         return self._machine.round - 1
+
+    @property
+    def viewers(self) -> int:
+        """How many live pages are open."""
+        return self._live.viewers
 
     async def run(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
         """Serve until the run is done and every agent knows, or ``linger`` seconds after its end.
@@ -199,6 +209,7 @@ class Cloud:
         self._store = Store(self._path, keep_states=self._keep_states, new=self._new)
         try:
             self._prepare(context)
+            self._live.add_to(self._front)
             Pages(self._gate, self._metrics, self._facts).add_to(self._front.app)
             await self._front.open(self._listen, self._supervisor)
         except BaseException:
@@ -210,6 +221,7 @@ class Cloud:
         self._performer.start()
         if self._link is not None:
             self._supervisor.start("helper", self._link.keep())
+        self._supervisor.start("live", self._live.run())
         note("trust", words=WORDS[self.plan.trust.kind])
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
 
@@ -229,6 +241,7 @@ class Cloud:
         try:
             await self._supervisor.stop()
             self._performer.stop()
+            await self._live.close()
             await self._front.close()
         finally:
             self._close_files()
@@ -294,6 +307,14 @@ class Cloud:
         )
         self._peers, self._door = self._front.peers, self._front.door
         self._performer.peers, self._performer.door = self._peers, self._door
+        self._live = Live(
+            self._gate,
+            self._door,
+            self._metrics,
+            Show.of(plan, config, self._ledger),
+            sample=partial(sample_of, self._machine),
+            facts=self._facts,
+        )
         if self._helper is not None:
             self._join_halves(self._helper, config)
 

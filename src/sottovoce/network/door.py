@@ -150,13 +150,17 @@ class Door:
         guard = self.guard_of(request)
         guard.expect()
         try:
-            if request.path != "/" and not guard.allows("pages"):
+            # Agents who come to take part are paced by their handshakes.
+            taking_part = request.path == "/" and "Upgrade" in request.headers
+            if not taking_part and not guard.allows("pages"):
                 self._metrics.turned_away["pages"] += 1
                 guard.stop()
                 raise web.HTTPTooManyRequests(text="too many requests")
-            return await handler(request)
-        except web.HTTPException as answer:
-            answer.force_close()
+            answer = await handler(request)
+            guard.answered = True
+            return answer
+        except web.HTTPException as refusal:
+            refusal.force_close()
             raise
 
     def enter(self, guard: Guard) -> tuple[Allowance, ...]:
@@ -193,7 +197,7 @@ class Door:
             self._metrics.turned_away["handshake"] += 1
             self._drop(caller)
         for guard in [g for g in self._guards.values() if g.due < now]:
-            self._metrics.turned_away["request"] += 1
+            self._metrics.turned_away["request"] += not guard.answered
             guard.transport.abort()
 
     async def _accept(self, listener: socket.socket) -> None:

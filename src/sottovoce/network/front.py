@@ -10,7 +10,7 @@ from typing import Any, Final, cast, final
 from aiohttp import web
 
 from sottovoce.network.allowances import Allowances
-from sottovoce.network.door import Door
+from sottovoce.network.door import Door, Handler
 from sottovoce.network.gate import Gate
 from sottovoce.network.metrics import Metrics
 from sottovoce.network.parties import Parties
@@ -60,7 +60,9 @@ class Front:
         limit = frame_limit(agents=setup.agents, size=most)
         self.peers = Peers(gate, self.door, machine, metrics, perform, limit=limit)
         self.app = web.Application(middlewares=[self.door.paced])
-        self.app.router.add_get("/", self.peers.talk)
+        self.app.router.add_get("/", self._root)
+        self.index: Handler | None = None
+        """Answers people, who come to the same address as agents; nobody does if None."""
         self._runner = web.AppRunner(
             self.app, access_log=None, handle_signals=False, lingering_time=0
         )
@@ -75,6 +77,11 @@ class Front:
         await self._runner.setup()
         server = cast(Callable[[], asyncio.Protocol], self._runner.server)
         await self.door.open(listen, server, supervisor)
+
+    async def _root(self, request: web.Request) -> web.StreamResponse:
+        if self.index is None or "Upgrade" in request.headers:
+            return await self.peers.talk(request)
+        return await self.index(request)
 
     async def close(self) -> None:
         """Close every connection and listen no more."""

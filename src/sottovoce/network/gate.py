@@ -86,10 +86,12 @@ class Gate:
             raise web.HTTPForbidden(text="this certificate has no role here, or no longer")
         return identity
 
-    def require_operator(self, request: web.Request) -> None:
-        """Answer 403 unless the operator asks."""
-        if not self.identify(request).operator:
+    def require_operator(self, request: web.Request) -> Identity:
+        """Return the operator who asks, or answer 403."""
+        identity = self.identify(request)
+        if not identity.operator:
             raise web.HTTPForbidden(text="the operator's certificate is needed")
+        return identity
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -55,6 +55,8 @@ class Guard(asyncio.Protocol):
         self.handler: Any = None
         self.due = math.inf
         """When the next request must be complete, on the clock of the loop."""
+        self.answered = False
+        """Whether a request was answered: a connection that is idle after that did no wrong."""
         self.refuse: Callable[[], None] | None = None
         """Refuses the peer in the words of the protocol, once it speaks that."""
         self.chunks = 0

@@ -27,6 +27,7 @@ AWAY: Final = (
     "handshake",
     "pages",
     "request",
+    "viewer",
 )
 """Why a connection may be turned away at the door."""
 

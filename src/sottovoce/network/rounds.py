@@ -137,6 +137,7 @@ class Rounds:
             told=told,
             price=price,
             answer=self._turns.answer,
+            released=y,
             y=entries,
             digest=next_digest(previous, k, pack(price), release),
         )

@@ -45,7 +45,12 @@ def _not_covered_of(plan: NoisePlan, seen: str) -> tuple[str, ...]:
 
 def statement(plan: NoisePlan) -> str:
     """Return the plan as text: every sigma, what is hidden, from whom, and what is not covered."""
-    return "\n".join([*_noise(plan), "", *_promise(plan), "", *_hidden(plan), "", *_limits(plan)])
+    return "\n".join([*_noise(plan), "", promise(plan)])
+
+
+def promise(plan: NoisePlan) -> str:
+    """Return what is promised as text: how much, what is hidden, from whom, what is not covered."""
+    return "\n".join([*_promise(plan), "", *_hidden(plan), "", *_limits(plan)])
 
 
 def hidden(hide: Hide) -> str:

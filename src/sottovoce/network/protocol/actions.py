@@ -65,6 +65,8 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
         told: the prices that its message carries: lambda(k+1), or mu(k) with the paper's steps.
         price: lambda(k+1), or mu(k+1).
         answer: the prices to report after it: averaged, or the last.
+        released: the noisy sums, or values of all constraints, for whoever watches the run; nothing
+            in a relay, which is not told.
         y: the released gradient entries, in the plan's order.
         digest: names the history up to here.
         held: agents for whom their last words counted again, from 1.
@@ -75,6 +77,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
     told: Floats
     price: Floats
     answer: Floats
+    released: Floats
     y: Floats
     digest: bytes
     held: frozenset[int] = frozenset()

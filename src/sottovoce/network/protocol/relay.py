@@ -252,6 +252,7 @@ class RelayMachine:
             told=price,
             price=price,
             answer=answer,
+            released=np.zeros(0),
             y=np.zeros(0),
             digest=message.receipt[:DIGEST],
         )

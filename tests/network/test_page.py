@@ -1,0 +1,426 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from network_harness import member, page, peer, plan_for, run, serving
+
+from sottovoce.network import identity
+from sottovoce.network.cloud import Cloud
+from sottovoce.network.errors import DiskError
+from sottovoce.network.metrics import AWAY
+from sottovoce.network.page import files, live, viewers
+from sottovoce.network.page.budget import Budget
+from sottovoce.network.page.limits import Limits
+from sottovoce.network.page.samples import (
+    POINTS,
+    TICK_SECONDS,
+    WINDOW,
+    Point,
+    Sample,
+    Samples,
+    merged,
+)
+from sottovoce.network.protocol.actions import Record
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.store import Store
+from sottovoce.network.tls import client_context
+from sottovoce.privacy.hide import Offset
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.problem.agents import states
+from sottovoce.problem.problem import Problem
+
+FOLDER = Path(files.__file__).parent
+ALL = list(range(1, 8))
+
+
+class Events:
+    """A stream of server-sent events."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self.answer = answer
+
+    async def next(self) -> tuple[str, Any]:
+        """The next event: its name and its data; an empty name once the stream has ended."""
+        name = ""
+        while line := (await asyncio.wait_for(self.answer.content.readline(), 10)).decode():
+            if line.startswith("event: "):
+                name = line[7:].strip()
+            elif line.startswith("data: "):
+                return name, json.loads(line[6:])
+        return "", None
+
+    async def named(self, wanted: str) -> Any:
+        """The data of the next event of that name."""
+        while True:
+            name, data = await self.next()
+            assert name, f"no {wanted} before the end"
+            if name == wanted:
+                return data
+
+
+@asynccontextmanager
+async def watching(cloud: Cloud, keys: Path, who: str = "operator") -> AsyncIterator[Events]:
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
+    async with (
+        aiohttp.ClientSession(connector=connector, read_bufsize=1 << 22) as session,
+        session.get(f"https://127.0.0.1:{cloud.port}/events") as answer,
+    ):
+        yield Events(answer)
+
+
+async def statuses(cloud: Cloud, keys: Path, who: str, *paths: str) -> set[int]:
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / who))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        found = set()
+        for path in paths:
+            async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
+                found.add(answer.status)
+        return found
+
+
+def test_the_page_its_files_and_its_events_are_the_operators(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+            own = ("/", *(f"/page/{name}" for name in files.TYPES))
+            assert await statuses(cloud, keys, "agents/1", *own, "/events") == {403}
+            assert await statuses(cloud, keys, "operator", *own) == {200}
+            others = ("/page/live.py", "/page/..%2Fcloud.py", "/page/")
+            assert await statuses(cloud, keys, "operator", *others) == {404}
+
+    run(main())
+
+
+def test_every_answer_of_the_page_has_a_strict_policy_and_is_not_stored(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
+            for path in ("/", "/events", *(f"/page/{name}" for name in files.TYPES)):
+                async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
+                    policy = answer.headers["Content-Security-Policy"].split("; ")
+                    assert "default-src 'none'" in policy
+                    assert "frame-ancestors 'none'" in policy
+                    assert "require-trusted-types-for 'script'" in policy
+                    assert not re.search("unsafe|data:|https?:|\\*", " ".join(policy))
+                    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                    assert answer.headers["Cache-Control"] == "no-store"
+                    assert answer.headers["Referrer-Policy"] == "no-referrer"
+
+    run(main())
+
+
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
+    html = (FOLDER / files.INDEX).read_text("utf-8")
+    assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?![^>]* src=)", html)
+    for name in files.TYPES:
+        text = (FOLDER / name).read_text("utf-8")
+        for address in re.findall(r"(?:https?:)?//[a-z][^\s\"'`)]*", text):
+            assert address == "http://www.w3.org/2000/svg"  # a name, never fetched
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+    named = set(re.findall(r"(?:src|href|from)\s*=?\s*\"/page/([\w.]+)\"", html))
+    assert named <= set(files.TYPES)
+
+
+def test_everything_that_may_be_refused_has_a_meaning_on_the_page() -> None:
+    script = (FOLDER / "page.js").read_text("utf-8")
+    table = script.partition("const MEANING = {")[2].partition("};")[0]
+    explained = set(re.findall(r"^  \"?([\w-]+)\"?: \"", table, re.MULTILINE))
+    assert explained == {code.value for code in Code} | set(AWAY)
+
+
+def luminance(colour: str) -> float:
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_colours_keep_the_contrast_that_weak_eyes_need(theme: int) -> None:
+    style = (FOLDER / "page.css").read_text("utf-8")
+    themes = [dict(re.findall(r"--(\w+): (#\w{6})", part)) for part in style.split("@media")[:2]]
+    colours = themes[theme]
+    least = {"text": 4.5, "muted": 4.5, "good": 4.5, "warn": 4.5, "bad": 4.5}
+    least |= {"accent": 4.5, "limit": 3.0, "control": 3.0}
+    for name, wanted in least.items():
+        for ground in ("ground", "surface"):
+            light, dark = sorted((luminance(colours[name]), luminance(colours[ground])))[::-1]
+            assert (light + 0.05) / (dark + 0.05) >= wanted, (name, ground)
+
+
+def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
+
+    async def main() -> None:
+        cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=60)
+        await cloud.start()
+        async with watching(cloud, keys) as events:
+            about = await events.named("run")
+            assert (about["rounds"], about["agents"], about["private"]) == (60, 7, True)
+            assert about["prices"] == ["g1", "g2", "g3", "g4"]
+            assert [c["sigma"] for c in about["constraints"]] == [4.0] * 4
+            assert about["promise"].startswith("Promise, for all")
+            assert await events.named("points") == []
+            status = await events.named("status")
+            assert (status["missing"], status["connected"]) == (7, 0)
+            assert len((await events.named("budget"))["rows"]) == 7
+            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
+            heard = await collected(events, cloud)
+            await task
+        assert [one["round"] for one in heard] == sorted(one["round"] for one in heard)
+        assert heard[-1]["round"] == 60
+        points = [one["point"] for one in heard if one["point"]]
+        assert all(len(point) == 1 + 3 * 8 for point in points)
+        assert points[-1][0] == 60
+        assert points[-1][1:5] == pytest.approx(cloud._machine.answer, rel=1e-5)
+
+    async def collected(events: Events, cloud: Cloud) -> list[Any]:
+        heard, ending = [], None
+        while True:
+            name, data = await events.next()
+            if name == "rounds":
+                heard.append(data)
+            if name == "end":
+                break
+            if ending is None and cloud.round == 60:
+                ending = asyncio.create_task(cloud.stop())
+        assert (await events.next())[0] == ""
+        await ending  # type: ignore[misc]
+        return heard
+
+    run(main())
+
+
+def test_a_round_that_was_not_committed_is_not_shown(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Store.commit
+
+    def full(self: Store, record: Record, *rest: Any) -> None:
+        if record.k == 2:
+            raise DiskError("the disk is full")
+        commit(self, record, *rest)
+
+    monkeypatch.setattr(Store, "commit", full)
+
+    async def main() -> None:
+        cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=5)
+        await cloud.start()
+        task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
+        async with watching(cloud, keys) as events:
+            await events.named("budget")
+            with pytest.raises(DiskError):
+                await cloud.finished()
+            task.cancel()
+            await cloud.stop()
+            heard = []
+            while (found := await events.next())[0]:
+                heard.append(found)
+        rounds = [data["round"] for name, data in heard if name == "rounds"]
+        assert rounds[-1] == 1  # whoever starts it again draws other noise for round 2
+        assert heard[-1][0] == "end"
+
+    run(main())
+
+
+def test_a_page_opened_late_gets_the_points_it_has_missed(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=60) as cloud:
+            await member(paper, ALL, cloud, keys, tmp_path).run()
+            await asyncio.sleep(0.05)
+            async with watching(cloud, keys) as events:
+                points = await events.named("points")
+                assert points[-1][0] == 60
+                assert (await events.named("rounds"))["round"] == 60
+                assert (await events.named("status"))["phase"] == "done"
+
+    run(main())
+
+
+def test_a_viewer_that_does_not_read_is_dropped_and_no_more_than_six_are_served(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(viewers, "WAITING", 3)
+
+    async def main() -> None:
+        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+            async with contextlib.AsyncExitStack() as stack:
+                seen = [
+                    await stack.enter_async_context(watching(cloud, keys))
+                    for _ in range(viewers.VIEWERS)
+                ]
+                await seen[-1].named("budget")
+                assert (await page(cloud, keys, "operator", "/events"))[0] == 503
+                # A text larger than what socket and transport hold, so that it must wait.
+                for _ in range(viewers.WAITING + 2):
+                    cloud._live._viewers.tell(b": " + bytes(1 << 23))
+                    await asyncio.sleep(0)
+                await asyncio.sleep(0.1)
+                assert cloud.viewers == 0
+                assert cloud._metrics.turned_away["viewer"] == viewers.VIEWERS + 1
+            async with watching(cloud, keys) as events:
+                await events.named("run")
+
+    run(main())
+
+
+def test_a_revoked_operator_sees_no_more(
+    paper: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
+    folder = tmp_path / "keys"
+    identity.create(folder, agents=7)
+
+    async def main() -> None:
+        async with (
+            serving(plan_for(paper), folder, tmp_path / "run.db", rounds=5) as cloud,
+            watching(cloud, folder) as events,
+        ):
+            await events.named("budget")
+            identity.revoke(folder, certificate=folder / "operator" / "cert.pem")
+            with contextlib.suppress(aiohttp.ClientError):
+                async with asyncio.timeout(10):
+                    while (await events.next())[0]:
+                        pass
+            assert cloud.viewers == 0
+
+    run(main())
+
+
+def test_agents_still_come_in_by_the_pages_address(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+            peer(cloud, keys, "agents/1-7") as one,
+        ):
+            assert (await one.hello(ALL))["type"] == "welcome"
+
+    run(main())
+
+
+def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Problem) -> None:
+    samples = Samples(Limits(plan_for(paper)))
+    generator = np.random.default_rng(1)
+    seen = []
+    for k in range(1, 4 * POINTS):
+        price = generator.normal(size=4)
+        seen.append(price)
+        release = generator.normal(size=4)
+        samples.add(Sample(round=k, price=price, answer=price, release=release))
+        assert len(samples.points) < POINTS
+    low = np.min([point.series[1, :4] for point in samples.points], axis=0)
+    high = np.max([point.series[2, :4] for point in samples.points], axis=0)
+    np.testing.assert_allclose(low, np.min(seen, axis=0), rtol=1e-5)
+    np.testing.assert_allclose(high, np.max(seen, axis=0), rtol=1e-5)
+    rounds = [point.round for point in samples.points]
+    assert rounds == sorted(set(rounds))
+    assert rounds[-1] == 4 * POINTS - 1
+    assert samples.averaged == WINDOW
+
+
+def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
+    n = 32
+    x = states(n, lower=0, upper=1)
+    constraints = [x[i] + x[(i + 1) % n] <= 1 for i in range(n)]
+    problem = Problem(states=x, objectives=[a**2 for a in x], constraints=constraints)
+    samples = Samples(Limits(plan_for(problem)))
+    began, ticks = time.thread_time(), 100
+    for k in range(1, ticks + 1):
+        value = np.full(n, 1.0 / k)
+        point = samples.add(Sample(round=k, price=value, answer=value, release=value))
+        assert point is not None
+        assert len(live.event("rounds", {"point": point.flat()})) > 3 * 2 * n
+    spent = (time.thread_time() - began) / ticks
+    assert spent < 0.01 * TICK_SECONDS
+
+
+def test_a_round_is_sampled_once_and_an_odd_point_is_kept(paper: Problem) -> None:
+    samples = Samples(Limits(plan_for(paper)))
+    zero = np.zeros(4)
+    sample = Sample(round=1, price=zero, answer=zero, release=zero)
+    assert samples.add(None) is None
+    assert samples.add(sample) is not None
+    assert samples.add(sample) is None
+    points = [Point(round=k, series=np.full((3, 1), float(k))) for k in (1, 2, 3)]
+    assert [p.flat() for p in merged(points)] == [[2, 2.0, 1.0, 2.0], [3, 3.0, 3.0, 3.0]]
+
+
+def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Problem) -> None:
+    stated = Limits(plan_for(paper))
+    sums = paper.cloud.sums
+    assert [row.upper for row in stated.shown] == sums.upper.tolist()
+    assert [row.lower for row in stated.shown] == [None] * 4
+    releases = np.arange(12.0).reshape(3, 4)
+    expected = [releases.mean(axis=0), releases.min(axis=0), releases.max(axis=0)]
+    assert stated.spread(releases).tolist() == np.array(expected).tolist()
+    mixed = Limits(plan_for(coupled))
+    held = coupled.cloud.sums
+    at = np.linspace(0.5, 1.0, held.count)[None]
+    for row, shown in zip(mixed.shown, mixed.spread(at).T, strict=True):
+        region = next((r for r in held.regions if r.name == row.name), None)
+        if region is None:
+            assert shown[0] == at[0, held.labels().index(row.name)]
+            continue
+        phi = region.phi.subs(dict(zip(region.symbols, at[0, list(region.rows)], strict=True)))
+        assert shown[0] == pytest.approx(float(phi))
+        assert (row.upper, row.sigma) == (0.0, None)
+    values = Limits(plan_for(coupled, method="paper"))
+    assert [row.upper for row in values.shown] == [0.0] * coupled.cloud.rows
+
+
+def test_the_budget_lists_what_the_ledger_knows_least_left_first(
+    paper: Problem, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    plan = plan_for(paper, hide=Offset(radius=1.0, rounds=5))
+    ledger.grant([f"x{i}" for i in range(1, 7)], 2.0, 0.05, hide="offset", radius=1.0)
+    ledger.grant(["x7", "x9"], 1.0, 0.05, hide="offset", radius=1.0)
+    ledger.spend("run", plan.charges())
+    lines = run(Budget(plan, ledger).lines())
+    assert lines["ledger"]
+    rows = lines["rows"]
+    assert rows[0]["agent"] == "x7"
+    assert len(rows) == 7
+    for row in rows:
+        account = ledger.account(row["agent"])
+        assert float(row["spent"]) >= account.spent
+        assert float(row["remaining"]) <= account.remaining
+    alone = run(Budget(plan, None).lines())
+    assert not alone["ledger"]
+    assert all(set(row) == {"agent", "run"} for row in alone["rows"])
+
+
+def test_a_ledger_that_cannot_be_read_is_said_and_stops_nothing(
+    paper: Problem, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    with sqlite3.connect(tmp_path / "ledger.db") as database:
+        database.execute("DROP TABLE accounts")
+    lines = run(Budget(plan_for(paper), ledger).lines())
+    assert lines["trouble"]
+    assert len(lines["rows"]) == 7
