@@ -21,7 +21,7 @@ from sottovoce.network.protocol.actions import (
     Setup,
 )
 from sottovoce.network.protocol.box import Box
-from sottovoce.network.protocol.cloud import CREDIT, TRANSITIONS, CloudMachine, Phase
+from sottovoce.network.protocol.cloud import TRANSITIONS, CloudMachine, Phase
 from sottovoce.network.protocol.codec import (
     MalformedError,
     decode_from_agent,
@@ -41,6 +41,7 @@ from sottovoce.network.protocol.messages import (
     Welcome,
 )
 from sottovoce.network.protocol.receipt import Notary, next_digest
+from sottovoce.network.protocol.sessions import CREDIT
 
 CONFIG = "{}"
 HASH = hashlib.sha256(CONFIG.encode()).digest()

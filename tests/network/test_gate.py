@@ -14,7 +14,7 @@ from network_harness import member, page, peer, plan_for, run, serving
 
 from sottovoce.network import cloud as cloud_module
 from sottovoce.network import health as health_module
-from sottovoce.network import identity
+from sottovoce.network import revocation
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import NetworkError, RefusedError, StoreError
 from sottovoce.network.gate import Gate
@@ -73,7 +73,7 @@ def test_an_unreadable_keys_folder_switches_off_neither_revocation_nor_health(
             assert status == 503
             assert "stale-revocations" in text
             monkeypatch.setattr(health_module, "STALE_SECONDS", 10.0)
-            identity.revoke(mine, mine / "agents" / "1" / "cert.pem")
+            revocation.revoke(mine, mine / "agents" / "1" / "cert.pem")
             trouble.number = 0
             await trouble.seen()
             with pytest.raises(RefusedError) as caught:
@@ -89,7 +89,7 @@ def test_an_unreadable_keys_folder_switches_off_neither_revocation_nor_health(
 def test_a_list_caught_while_it_is_rewritten_lets_nobody_in(keys: Path, tmp_path: Path) -> None:
     mine = tmp_path / "k"
     shutil.copytree(keys, mine)
-    serial = identity.revoke(mine, mine / "agents" / "1" / "cert.pem")
+    serial = revocation.revoke(mine, mine / "agents" / "1" / "cert.pem")
     who = Identity(agents=(range(1, 2),), operator=False, serial=serial, expires=2.0**40)
     gate = Gate(mine)
     assert not gate.valid(who)

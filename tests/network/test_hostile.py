@@ -22,7 +22,7 @@ from sottovoce.network import connection as connection_module
 from sottovoce.network import door as door_module
 from sottovoce.network import guard as guard_module
 from sottovoce.network import heartbeat as heartbeat_module
-from sottovoce.network import identity
+from sottovoce.network import identity, revocation
 from sottovoce.network import peers as peers_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.connection import WAITING, Connection
@@ -30,9 +30,9 @@ from sottovoce.network.errors import RefusedError
 from sottovoce.network.frames import GOODBYE, framed, is_beat, message_in
 from sottovoce.network.guard import Guard
 from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.protocol.cloud import CREDIT
 from sottovoce.network.protocol.codec import encode, frame_limit
 from sottovoce.network.protocol.messages import VERSION, Code, Hello
+from sottovoce.network.protocol.sessions import CREDIT
 from sottovoce.network.summary import summarise
 from sottovoce.network.tls import client_context
 from sottovoce.problem.problem import Problem
@@ -220,7 +220,7 @@ def test_a_revoked_agent_is_dropped_within_seconds_and_stays_out(
             async with peer(cloud, mine, "agents/1") as one:
                 await one.hello([1])
                 began = time.monotonic()
-                identity.revoke(mine, mine / "agents" / "1" / "cert.pem")
+                revocation.revoke(mine, mine / "agents" / "1" / "cert.pem")
                 assert await closing_code(one) == "revoked"
                 assert time.monotonic() - began < 5
             with pytest.raises(RefusedError) as caught:

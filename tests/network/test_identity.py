@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.network import identity
+from sottovoce.network import identity, revocation
 from sottovoce.network.certificates import certificate_days, certificate_ends
 from sottovoce.network.errors import DiskError, IdentityError
 from sottovoce.network.tls import client_context, server_context
@@ -75,11 +75,11 @@ def test_ranges_that_mean_nothing_are_refused(text: str) -> None:
 def test_a_revoked_serial_is_on_the_list_and_a_missing_list_is_an_error(tmp_path: Path) -> None:
     identity.create(tmp_path / "k", agents=1, gateways=[range(2, 4)], hosts=["cloud.example"])
     assert (tmp_path / "k" / "agents" / "2-3" / "cert.pem").exists()
-    serial = identity.revoke(tmp_path / "k", tmp_path / "k" / "agents" / "1" / "cert.pem")
-    assert identity.revoked(tmp_path / "k") == {serial}
+    serial = revocation.revoke(tmp_path / "k", tmp_path / "k" / "agents" / "1" / "cert.pem")
+    assert revocation.revoked(tmp_path / "k") == {serial}
     (tmp_path / "k" / "revoked.txt").unlink()
     with pytest.raises(DiskError):
-        identity.revoked(tmp_path / "k")
+        revocation.revoked(tmp_path / "k")
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -99,16 +99,16 @@ def test_keys_folders_are_0700_and_keys_0600_whatever_the_umask(umask: int, tmp_
 def test_a_leaked_certificate_can_be_revoked_after_a_new_one_was_issued(tmp_path: Path) -> None:
     keys = tmp_path / "k"
     identity.create(keys, agents=2)
-    first = [serial for serial, who in identity.issued(keys).items() if "agent:2" in who]
+    first = [serial for serial, who in revocation.issued(keys).items() if "agent:2" in who]
     identity.issue(keys, agents=range(2, 3))
-    known = [serial for serial, who in identity.issued(keys).items() if "agent:2" in who]
+    known = [serial for serial, who in revocation.issued(keys).items() if "agent:2" in who]
     assert len(known) == 2
     (keys / "revoked.txt").write_text("abc")  # an editor left no end of line
-    assert identity.revoke_serial(keys, "0" + first[0].upper()) == first[0]
-    assert identity.revoked(keys) == {"abc", first[0]}
+    assert revocation.revoke_serial(keys, "0" + first[0].upper()) == first[0]
+    assert revocation.revoked(keys) == {"abc", first[0]}
     with pytest.raises(IdentityError, match=r"issued\.txt"):
-        identity.revoke_serial(keys, "123")
-    assert identity.revoked(keys) == {"abc", first[0]}
+        revocation.revoke_serial(keys, "123")
+    assert revocation.revoked(keys) == {"abc", first[0]}
 
 
 def test_issue_renews_the_operator_and_must_be_told_for_whom(tmp_path: Path) -> None:

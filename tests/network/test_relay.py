@@ -28,6 +28,7 @@ from sottovoce.network.protocol.actions import Close, Incident, Send
 from sottovoce.network.protocol.agent import Finish, Phase, Stop
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import pack, pack_whole, unpack_whole
+from sottovoce.network.protocol.greeting import welcome_of
 from sottovoce.network.protocol.messages import (
     RECEIPT,
     VERSION,
@@ -251,7 +252,7 @@ class Tree:
 
     def welcome(self, *agents: int) -> Welcome:
         """What the cloud itself would say to agents."""
-        return self.cloud._welcome(self.setup.party(agents), b"")
+        return welcome_of(self.setup, self.setup.party(agents), self.cloud.round, b"")
 
     def join(self) -> None:
         (hello,) = self.relay.connected()

@@ -110,12 +110,12 @@ def revoke(
 
     Example: sottovoce identity revoke cloud-keys/agents/3/cert.pem --dir cloud-keys
     """
-    from sottovoce.network import identity as authority
+    from sottovoce.network import revocation
 
     if certificate is not None and serial is None:
-        done = authority.revoke(folder, certificate)
+        done = revocation.revoke(folder, certificate)
     elif serial is not None and certificate is None:
-        done = authority.revoke_serial(folder, serial)
+        done = revocation.revoke_serial(folder, serial)
     else:
         raise InputError("revoke must be given a certificate or --serial, and one of them only")
     console.print(f"revoked {done}", soft_wrap=True)

@@ -11,9 +11,10 @@ from typing import final
 from aiohttp import web
 
 from sottovoce.network.errors import DiskError, NetworkError
-from sottovoce.network.identity import Identity, identity_of, revoked
+from sottovoce.network.identity import Identity, identity_of
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.revocation import revoked
 
 
 @final

@@ -17,7 +17,6 @@ A split cloud stays COMMITTING until the helper has answered, and goes on hearin
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import Any, Final, final
 
@@ -36,12 +35,11 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.codec import Floats, pack, pack_whole
+from sottovoce.network.protocol.codec import Floats, pack
 from sottovoce.network.protocol.collected import Collected
+from sottovoce.network.protocol.greeting import objection, welcome_of
 from sottovoce.network.protocol.masked import Mask, join, mask_of
 from sottovoce.network.protocol.messages import (
-    KEY,
-    VERSION,
     Code,
     Contribution,
     Done,
@@ -51,12 +49,9 @@ from sottovoce.network.protocol.messages import (
     Masked,
     Round,
     State,
-    Welcome,
 )
 from sottovoce.network.protocol.receipt import Receipts
-
-CREDIT: Final = 8
-"""Messages an agent may send between two rounds; an honest one needs one or two."""
+from sottovoce.network.protocol.sessions import Session, Sessions, Talk
 
 
 class Phase(IntEnum):
@@ -76,36 +71,6 @@ TRANSITIONS: Final = {
     (Phase.COLLECTING, "committed"): Phase.COLLECTING,
     (Phase.COLLECTING, "finished"): Phase.DONE,
 } | {(phase, "rolled_back"): Phase.HALTED for phase in Phase}
-
-
-class Talk(IntEnum):
-    """Where a connection is."""
-
-    GREETING = auto()
-    MEETING = auto()
-    ACTIVE = auto()
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Session:
-    """One connection: who it may speak for, and who it does speak for."""
-
-    allowed: Container[int]
-    hello: Hello | None = None
-    party: Party | None = None
-    credit: int = CREDIT
-
-    @property
-    def talk(self) -> Talk:
-        """Whether it has said hello, and been let in."""
-        if self.party is None:
-            return Talk.GREETING if self.hello is None else Talk.MEETING
-        return Talk.ACTIVE
-
-    @property
-    def agents(self) -> tuple[int, ...]:
-        """The agents it speaks for, from 1."""
-        return () if self.party is None else self.party.agents
 
 
 @final
@@ -136,13 +101,11 @@ class CloudMachine:
         self.phase = Phase.COLLECTING
         self.round = 1
         """The round that is being collected."""
-        self.moves = 0
-        """How often agents have come or gone."""
         self._notary = notary
         self._history = history
         self._hold = hold
         self._sends = State if setup.states else Masked if setup.split else Contribution
-        self._sessions: dict[int, _Session] = {}
+        self._sessions = Sessions()
         self._collected = Collected(setup.agents, awaited)
         self._used: dict[int, Part] = {}
         if last is not None:
@@ -157,12 +120,17 @@ class CloudMachine:
     @property
     def connected(self) -> int:
         """How many agents are connected."""
-        return sum(len(s.agents) for s in self._sessions.values())
+        return self._sessions.connected
 
     @property
     def present(self) -> set[int]:
         """The agents that are connected, from 1."""
-        return {agent for session in self._sessions.values() for agent in session.agents}
+        return self._sessions.present
+
+    @property
+    def moves(self) -> int:
+        """How often agents have come or gone."""
+        return self._sessions.moves
 
     def agents_of(self, peer: int) -> tuple[int, ...]:
         """The agents on a connection, from 1; nobody before hello."""
@@ -171,12 +139,11 @@ class CloudMachine:
 
     def connect(self, peer: int, allowed: Container[int]) -> None:
         """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
-        self._sessions[peer] = _Session(allowed=allowed)
+        self._sessions.open(peer, allowed)
 
     def disconnect(self, peer: int) -> None:
         """The connection is gone; what it had sent stays."""
-        if self._sessions.pop(peer, None) is not None:
-            self.moves += 1
+        self._sessions.close(peer)
 
     def receive(self, peer: int, message: FromAgent) -> list[Action]:
         """A message arrived."""
@@ -225,7 +192,7 @@ class CloudMachine:
         self._collected.clear()
         actions = list(self._broadcast(record))
         if last:
-            actions.append(Send(peers=self._active(), message=self._done()))
+            actions.append(Send(peers=self._sessions.active(), message=self._done()))
         return actions
 
     def failed(self) -> list[Action]:
@@ -254,14 +221,12 @@ class CloudMachine:
         self.round = record.k + 1
         self._used = {part.party.agents[0]: part for part in record.parts}
 
-    def _active(self) -> tuple[int, ...]:
-        return tuple(p for p, s in self._sessions.items() if s.party is not None)
-
     def _move(self, event: str) -> None:
         self.phase = TRANSITIONS[self.phase, event]
 
-    def _hello(self, peer: int, session: _Session, hello: Hello) -> list[Action]:
-        code = self._objection(session, hello)
+    def _hello(self, peer: int, session: Session, hello: Hello) -> list[Action]:
+        halted = self.phase is Phase.HALTED
+        code = objection(hello, self.setup, session.allowed, halted=halted, notary=self._notary)
         if code is not None:
             return self._drop(peer, session, code, agents=())
         agents = tuple(hello.agents)
@@ -275,69 +240,31 @@ class CloudMachine:
         session.hello = hello
         return [Meet(peer=peer, agents=agents, mask=hello.mask)]
 
-    def _admit(self, peer: int, session: _Session, hello: Hello, pledge: bytes) -> list[Action]:
+    def _admit(self, peer: int, session: Session, hello: Hello, pledge: bytes) -> list[Action]:
         agents = tuple(hello.agents)
         actions = self._replace(peer, agents)
-        session.hello, session.party = hello, self.setup.party(agents)
-        party = session.party
-        self.moves += 1
-        actions.append(Send(peers=(peer,), message=self._welcome(party, pledge)))
+        session.hello, party = hello, self.setup.party(agents)
+        self._sessions.admit(peer, party)
+        welcome = welcome_of(self.setup, party, self.round, pledge)
+        actions.append(Send(peers=(peer,), message=welcome))
         if self.last is not None and hello.round < self.last.k:
             actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
         if self.phase is Phase.DONE:
             actions.append(Send(peers=(peer,), message=self._done()))
         return actions
 
-    def _objection(self, session: _Session, hello: Hello) -> Code | None:
-        increasing = all(a < b for a, b in zip(hello.agents, hello.agents[1:], strict=False))
-        if hello.version != VERSION:
-            return Code.VERSION
-        if not increasing or bool(hello.round) != bool(hello.receipt):
-            return Code.MALFORMED
-        known = len(hello.mask) == KEY or not self.setup.split
-        listed = all(a <= self.setup.agents and a in session.allowed for a in hello.agents)
-        if not (known and listed):
-            return Code.NOT_YOURS
-        if self.phase is Phase.HALTED:
-            return Code.HALTED
-        if hello.config not in (b"", self.setup.config_hash):
-            return Code.OTHER_RUN
-        if hello.round and self._notary.digest(hello.round, hello.receipt) is None:
-            return Code.FORGED_RECEIPT
-        return None
-
     def _replace(self, peer: int, agents: tuple[int, ...]) -> list[Action]:
         """The newest connection counts: an older one of the same agent is dead or doubtful."""
-        taken = set(agents)
-        older = [p for p, s in self._sessions.items() if p != peer and taken & set(s.agents)]
-        return [a for p in older for a in self._drop(p, self._sessions[p], Code.REPLACED)]
+        older = sorted(self._sessions.speaking_for(agents) - {peer})
+        return [a for p in older for a in self.refuse(p, Code.REPLACED)]
 
-    def _welcome(self, party: Party, pledge: bytes) -> Welcome:
-        return Welcome(
-            version=VERSION,
-            config=self.setup.config,
-            round=self.round,
-            rounds=self.setup.rounds,
-            states=self.setup.states,
-            prices=self.setup.prices,
-            lower=pack(party.lower),
-            upper=pack(party.upper),
-            sums=party.sums.tolist(),
-            grid=pack(party.grid),
-            least=pack_whole(party.least),
-            most=pack_whole(party.most),
-            rows=party.rows.tolist(),
-            columns=party.entry_columns.tolist(),
-            pledge=pledge,
-        )
-
-    def _contribution(self, peer: int, session: _Session, message: Contribution) -> list[Action]:
+    def _contribution(self, peer: int, session: Session, message: Contribution) -> list[Action]:
         return self._said(peer, session, message.round, message.values)
 
-    def _state(self, peer: int, session: _Session, message: State) -> list[Action]:
+    def _state(self, peer: int, session: Session, message: State) -> list[Action]:
         return self._said(peer, session, message.round, message.x)
 
-    def _masked(self, peer: int, session: _Session, message: Masked) -> list[Action]:
+    def _masked(self, peer: int, session: Session, message: Masked) -> list[Action]:
         party, hello = session.party, session.hello
         assert party is not None and hello is not None  # noqa: S101, PT018  likewise
         if len(message.values) != 8 * party.sums.size:
@@ -346,7 +273,7 @@ class CloudMachine:
         data = join(mask, message.values)
         return self._heard(peer, session, message.round, Part(party=party, data=data), data)
 
-    def _said(self, peer: int, session: _Session, k: int, data: bytes) -> list[Action]:
+    def _said(self, peer: int, session: Session, k: int, data: bytes) -> list[Action]:
         party = session.party
         assert party is not None  # noqa: S101  only an active session is heard
         used = party.range.nearest(data)
@@ -354,7 +281,7 @@ class CloudMachine:
             return self._drop(peer, session, Code.MALFORMED)
         return self._heard(peer, session, k, Part(party=party, data=used), data)
 
-    def _heard(self, peer: int, session: _Session, k: int, part: Part, sent: bytes) -> list[Action]:
+    def _heard(self, peer: int, session: Session, k: int, part: Part, sent: bytes) -> list[Action]:
         if self.phase is Phase.DONE and k >= self.round:
             return [Send(peers=(peer,), message=self._done())]
         if k == self.round:
@@ -363,7 +290,7 @@ class CloudMachine:
             return self._repeat(peer, session, part, self.last)
         return self._object(peer, session, Code.OLD_ROUND if k < self.round else Code.FUTURE_ROUND)
 
-    def _accept(self, peer: int, session: _Session, part: Part, sent: bytes) -> list[Action]:
+    def _accept(self, peer: int, session: Session, part: Part, sent: bytes) -> list[Action]:
         if not self._collected.put(part):
             return self._object(peer, session, Code.CONFLICT)
         # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
@@ -375,7 +302,7 @@ class CloudMachine:
             found += self._full(self._collected.parts, frozenset())
         return found
 
-    def _repeat(self, peer: int, session: _Session, part: Part, record: Record) -> list[Action]:
+    def _repeat(self, peer: int, session: Session, part: Part, record: Record) -> list[Action]:
         """The answer to a round that is committed already: the same bytes again.
 
         What was used is compared, within its range: it is all that the store remembers. Agents
@@ -395,12 +322,13 @@ class CloudMachine:
         return [Commit(k=self.round, parts=parts, held=held)]
 
     def _broadcast(self, record: Record) -> Iterable[Action]:
-        for session in self._sessions.values():
-            session.credit = CREDIT
-        active = self._active()
+        self._sessions.renew_credit()
+        active = self._sessions.active()
         if self.setup.entries:
             for peer in active:
-                yield Send(peers=(peer,), message=self._message(self._sessions[peer].party, record))
+                session = self._sessions.get(peer)
+                assert session is not None  # noqa: S101  it is active
+                yield Send(peers=(peer,), message=self._message(session.party, record))
         elif active:
             yield Send(peers=active, message=self._message(None, record))
 
@@ -416,7 +344,7 @@ class CloudMachine:
     def _done(self) -> Done:
         return Done(rounds=self.setup.rounds, price=pack(self.answer))
 
-    def _object(self, peer: int, session: _Session, code: Code) -> list[Action]:
+    def _object(self, peer: int, session: Session, code: Code) -> list[Action]:
         """Refuse a message and go on with the connection."""
         return [
             Incident(code=code, agents=session.agents, k=self.round),
@@ -424,14 +352,13 @@ class CloudMachine:
         ]
 
     def _drop_all(self, code: Code) -> list[Action]:
-        return [a for p, s in list(self._sessions.items()) for a in self._drop(p, s, code)]
+        return [a for p in self._sessions for a in self.refuse(p, code)]
 
     def _drop(
-        self, peer: int, session: _Session, code: Code, agents: tuple[int, ...] | None = None
+        self, peer: int, session: Session, code: Code, agents: tuple[int, ...] | None = None
     ) -> list[Action]:
         """Refuse a message and end the connection."""
-        del self._sessions[peer]
-        self.moves += 1
+        self._sessions.close(peer)
         named = session.agents if agents is None else agents
         return [
             Incident(code=code, agents=named, k=self.round),
