@@ -10,6 +10,7 @@ ROUNDS = "tests/network/test_rounds.py::"
 DEPENDS = RELEASE + "test_what_is_sent_depends_on_what_is_said_through_the_releases_alone"
 OUTSIDE = RELEASE + "test_nothing_from_outside_the_certified_domain_enters_a_round"
 MACHINE = "tests/network/test_cloud_machine.py::"
+RELAY = "tests/network/test_relay.py::"
 
 SENT = (
     Mutant(
@@ -96,9 +97,25 @@ SENT = (
     Mutant(
         name="an agent counted twice in a round",
         file="network/protocol/collected.py",
-        old="                    self._forget(part)",
+        old="                    self._forget(other)",
         new="                    pass",
         killed_by=MACHINE + "test_agents_that_come_back_in_other_company_are_counted_once",
+    ),
+    Mutant(
+        name="a relay that waits for one of its agents",
+        file="network/protocol/relay.py",
+        old="awaited=frozenset(self.agents)",
+        new="awaited=frozenset(self.agents[:1])",
+        killed_by=RELAY
+        + "test_a_relay_describes_those_below_as_the_cloud_would_and_says_their_total",
+    ),
+    Mutant(
+        name="a relay that believes every receipt",
+        file="network/protocol/relay.py",
+        old="return receipt[:DIGEST] if receipt == self.last else None",
+        new="return self.last[:DIGEST]",
+        killed_by=RELAY
+        + "test_whoever_is_ahead_of_a_relay_comes_back_later_and_a_wrong_receipt_harms_nobody_else",
     ),
     Mutant(
         name="a gateway's total held for some of its agents",
