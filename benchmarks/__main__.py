@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import platform
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from pkgutil import iter_modules
+from time import perf_counter
 from typing import Any
 
 import llvmlite.binding as llvm
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "performance.md"
-MARK = "<!-- measured: everything below is written by `make bench` with --write -->"
+MARK = "<!-- measured: everything below is written by `python -m benchmarks --write` -->"
+_RUN = re.compile(r"^def run\(", re.MULTILINE)
+_SECTION = re.compile(r"^### (\w+): ", re.MULTILINE)
 
 
-def main() -> None:
-    modules = [m for m in iter_modules([str(HERE)]) if not m.ispkg]
-    known = [m.name for m in modules if not m.name.startswith("_")]
+def main() -> int:
+    known = [p.stem for p in sorted(HERE.glob("[a-z]*.py")) if _RUN.search(p.read_text("utf-8"))]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(known)}; all by default")
     parser.add_argument("--write", action="store_true", help="write the tables to docs")
     asked = parser.parse_args()
-    tables = []
+    failed = []
     for name in asked.names or known:
-        module = import_module(f"benchmarks.{name}")
-        tables.append(
-            f"### {name.replace('_', ' ')}: {_first_line(module)}\n\n{table(module.run())}"
-        )
-        print(tables[-1], flush=True)
-    if asked.write:
-        text = PAGE.read_text("utf-8").partition(MARK)[0]
-        PAGE.write_text(f"{text}{MARK}\n\n{_machine()}\n\n" + "\n".join(tables), "utf-8")
+        began = perf_counter()
+        try:
+            module = import_module(f"benchmarks.{name}")
+            text = f"### {name}: {_first_line(module)}\n\n{table(module.run())}"
+        except Exception as error:  # the others are measured all the same
+            failed.append(name)
+            print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            continue
+        print(text, flush=True)
+        print(f"{name} took {perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+        if asked.write:
+            _write(name, f"{text}\n{_machine()}\n")
+    return 1 if failed else 0
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -42,6 +52,19 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [columns, ["---"] * len(columns)]
     lines += [[_cell(row[column]) for column in columns] for row in rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _write(name: str, section: str) -> None:
+    """Put one section in its place on the page, and leave the others as they were measured."""
+    page = PAGE.read_text("utf-8")
+    if MARK not in page:
+        raise ValueError(f"{PAGE} must have the line {MARK}")
+    head, _, measured = page.partition(MARK)
+    starts = [*(m.start() for m in _SECTION.finditer(measured)), len(measured)]
+    parts = [measured[a:b].strip() for a, b in itertools.pairwise(starts)]
+    sections = {part[4:].partition(":")[0]: part for part in parts} | {name: section.strip()}
+    text = "\n\n".join(sections[key] for key in sorted(sections))
+    PAGE.write_text(f"{head}{MARK}\n\n{text}\n", "utf-8")
 
 
 def _cell(value: Any) -> str:
@@ -54,11 +77,11 @@ def _first_line(module: Any) -> str:
 
 def _machine() -> str:
     return (
-        f"Measured on {llvm.get_host_cpu_name()}, {platform.system()}, Python "
-        f"{platform.python_version()}, NumPy {version('numpy')}, Numba {version('numba')}. "
-        "Ratios compare work timed within one run, the least time of several repetitions."
+        f"{llvm.get_host_cpu_name()}, {os.cpu_count()} processors, {platform.system()}, Python "
+        f"{platform.python_version()}, NumPy {version('numpy')}, Numba {version('numba')}; load "
+        f"{os.getloadavg()[0]:.1f}."
     )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

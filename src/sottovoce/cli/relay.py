@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +23,8 @@ def relay(
 
     Example: sottovoce relay FOLDER --agents 1-500 --keys k/agents/1-500 --cloud wss://h:8443
     """
+    import asyncio
+
     from sottovoce.cli.cloud import address
     from sottovoce.cli.console import errors
     from sottovoce.network import logs, loop

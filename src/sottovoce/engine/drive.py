@@ -83,6 +83,7 @@ def drive(
     """
     start, size = perf_counter(), _FIRST_SLICE
     with ThreadPoolExecutor(threads) as pool, interruptible() as stopped:
+        tell(f"round {done:,} of {rounds:,}", done / rounds)
         while done < rounds and not stopped.is_set():
             until = min(rounds, done + size)
             began = perf_counter()
