@@ -75,6 +75,7 @@ def test_the_public_names_are_these() -> None:
         "Limit",
         "NetworkError",
         "NoisePlan",
+        "Objective",
         "Offset",
         "OneCloud",
         "PrivacyError",

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.trust import OneCloud, SplitCloud
     from sottovoce.problem import gallery
     from sottovoce.problem.agents import fleet, states
+    from sottovoce.problem.code import Objective
     from sottovoce.problem.constraints import equal, total
     from sottovoce.problem.expressions import (
         exp,
@@ -81,6 +82,7 @@ _HOME = {
     "Limit": "sottovoce.privacy.limit",
     "NetworkError": "sottovoce.network.errors",
     "NoisePlan": "sottovoce.privacy.plan",
+    "Objective": "sottovoce.problem.code",
     "Offset": "sottovoce.privacy.hide",
     "OneCloud": "sottovoce.privacy.trust",
     "PrivacyError": "sottovoce.errors",
@@ -144,6 +146,7 @@ __all__ = [
     "Limit",
     "NetworkError",
     "NoisePlan",
+    "Objective",
     "Offset",
     "OneCloud",
     "PrivacyError",

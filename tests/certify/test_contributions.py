@@ -151,3 +151,16 @@ def test_the_error_of_a_contribution_covers_what_float64_does(seed: int) -> None
         here = {s: sp.Rational(v) for s, v in zip((p, q), point, strict=True)}
         exact = h.xreplace({f: sp.Rational(f) for f in h.atoms(sp.Float)}).subs(here).evalf(40)
         assert abs(sp.Float(value(*point), 40) - exact) <= float(error[0])
+
+
+def test_the_range_of_an_agent_that_cannot_move_is_nothing() -> None:
+    x = sv.states(3, lower=[-400, 0, 0], upper=[-400, 5, 5])
+    stated = sv.Problem(
+        states=x,
+        objectives=[x[0], x[1] ** 2, x[2] ** 2],
+        constraints=[sv.exp(2 * x[0]) + x[1] ** 2 + sv.exp(x[2]) <= 20],
+    )
+    certificate = sv.certify(stated.cloud)
+    assert certificate.contributions.spread.dense()[0, 0] == 0.0
+    plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=sv.Everything(rounds=20))
+    assert plan.gdp_mu[0] <= plan.gdp_rounding

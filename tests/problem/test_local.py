@@ -138,7 +138,7 @@ def test_emptiness_of_linear_rows_is_that_of_a_linear_program(seed: int) -> None
     slopes[np.all(slopes == 0, axis=1)] = 1
     right = rng.integers(-9, 10, rows)
     equal = rng.random(rows) < 0.3
-    x = sv.states(1, lower=-2, upper=3, dim=dim)
+    x = sv.states(2, lower=-2, upper=3, dim=dim)
     local = [
         (sv.equal if same else sp.Le)(
             sp.Add(*(int(a) * s for a, s in zip(row, x[0], strict=True))), b
@@ -155,8 +155,8 @@ def test_emptiness_of_linear_rows_is_that_of_a_linear_program(seed: int) -> None
     )
     stated: dict[str, Any] = {
         "states": x,
-        "objectives": [x[0][0]],
-        "constraints": [x[0][0] + x[0][1] <= 9],
+        "objectives": [x[0][0], x[1][0]],
+        "constraints": [x[0][0] + x[1][1] <= 9],
     }
     if found.status == 0:
         sv.Problem(**stated, local=local)

@@ -190,7 +190,17 @@ def private_assumptions(
     """
     strict = True
     known = _alike_objectives(problem, domain)
-    for group, objective, kept in zip(problem.groups, problem.objectives, domain, strict=True):
+    for group, objective, code, kept in zip(
+        problem.groups, problem.objectives, problem.code, domain, strict=True
+    ):
+        if code is not None:
+            strict = False
+            yield Assumption(
+                name=f"convexity of the objective of {group.name}",
+                status="unchecked",
+                detail="it is code; a gradient that is not monotone is reported to its agent",
+            )
+            continue
         own = [replace(group, lower=kept.lower, upper=kept.upper)]
         found = known.get(group.name) or _judged(curvature, objective, own)
         strict &= found.strict and objective.free_symbols >= set(group.symbols)
@@ -289,6 +299,9 @@ def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumptio
     name = "regular and unique saddle point"
     if not sound:
         return Assumption(name=name, status="fails", detail="an assumption above fails")
+    if any(code is not None for code in problem.code):
+        detail = "an objective is code, of which no saddle point can be computed"
+        return Assumption(name=name, status="unchecked", detail=detail)
     if problem.size > SADDLE_LIMIT:
         unique = "x-hat is unique (strictly convex objectives); " if strict else ""
         return Assumption(

@@ -52,6 +52,8 @@ def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
         CertificateError: if a contribution has no finite bound.
     """
     blocks: list[Block] = []
+    # The range of an agent that cannot move is rounding, which is the evaluation error's to pay.
+    moves = np.concatenate([np.any(g.upper > g.lower, axis=1).astype(np.float64) for g in domain])
     size, error = np.zeros(sums.count), np.zeros(sums.count)
     for rows, first, lower, upper, off in block_ranges(sums, domain):
         if not all(np.all(np.isfinite(_data(v))) for v in (lower, upper, off)):
@@ -59,7 +61,9 @@ def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
                 "every contribution must have finite bounds, got none for the sum "
                 f"{sums.labels()[int(rows[0])]}: tighten the boxes so that formulas stay defined"
             )
+        here = moves[first : first + lower.shape[1]]
         width = (upper - lower) * _UP
+        width = width.multiply(here).tocsr() if sparse.issparse(width) else width * here
         blocks.append(Block(rows=rows, first=first, upper=width, found=width))
         reach = abs(lower).maximum(abs(upper)) if sparse.issparse(lower) else np.maximum(
             np.abs(lower), np.abs(upper)

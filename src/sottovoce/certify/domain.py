@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
+from sottovoce.problem.relations import Row
 from sottovoce.problem.sums import Sums
 
 MARGIN = 0.01
@@ -70,11 +71,53 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
                         f"{family.label(row)} cannot hold where the others do (proven by interval "
                         "propagation); relax one of them"
                     ) from error
+        for group, rows in zip(cloud.groups, cloud.kept, strict=True):
+            shrunk = max(shrunk, _keep(group, rows, boxes))
         if shrunk < _ENOUGH:
             break
     bending = set(_bending(cloud.sums))
     margins = {s: margin if s in bending else _ROOMY * margin for s in boxes}
-    return tuple(_widened(group, boxes, margins) for group in cloud.groups)
+    return _kept_exactly(cloud, [_widened(group, boxes, margins) for group in cloud.groups])
+
+
+def _kept_exactly(cloud: CloudView, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Boxes without a margin beyond what agents keep at home: no price presses there."""
+    boxes: Boxes = {
+        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
+        for group in groups
+        for c, s in enumerate(group.symbols)
+    }
+    for group, rows in zip(cloud.groups, cloud.kept, strict=True):
+        _keep(group, rows, boxes)
+    still = dict.fromkeys(boxes, 0.0)
+    return tuple(_widened(group, boxes, still) for group in groups)
+
+
+def _keep(group: Group, rows: Sequence[Row], boxes: Boxes) -> float:
+    """Shrink the boxes of a group to what each agent's own public rows imply."""
+    shrunk = 0.0
+    for row in rows:
+        for g in (row.g, -row.g) if row.equality else (row.g,):
+            local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1])
+                     for s in g.free_symbols if s in boxes}  # fmt: skip
+            local |= {s: Interval(lower=group.parameters[s], upper=group.parameters[s])
+                      for s in g.free_symbols if s in group.parameters}  # fmt: skip
+            own = _Summand(
+                formula=g,
+                local=local,
+                members=slice(None),
+                population=group.count,
+                count=group.count,
+            )
+            try:
+                contracted = contract(g, local, 0.0)
+            except EmptyDomainError as error:
+                raise ProblemError(
+                    f"constraint {row.label} must hold somewhere in the box of every agent of "
+                    f"{group.name}, got a proof that it does not: relax it"
+                ) from error
+            shrunk = max(shrunk, _write_back(contracted, own, boxes))
+    return shrunk
 
 
 def _sides(stated: Constraint) -> Iterator[Constraint]:

@@ -100,6 +100,12 @@ def saddle_point(problem: Problem) -> SaddlePoint:
             resolve for numbers of the problem's size.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
+    for group, code in zip(problem.groups, problem.code, strict=True):
+        if code is not None:
+            raise CertificateError(
+                f"a saddle point needs objectives as formulas, got code for {group.name}: run "
+                "sv.solve without noise, whose answer is near it"
+            )
     known = _known.get(problem)
     if known is None:
         kinked = has_kinks(problem)

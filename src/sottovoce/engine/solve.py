@@ -16,6 +16,7 @@ from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algo
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
+from sottovoce.engine.code_runs import CodeRuns
 from sottovoce.engine.drive import Drive, Engine, drive
 from sottovoce.engine.formulas import formulas
 from sottovoce.engine.lanes import WIDE, Lanes
@@ -132,14 +133,7 @@ def _execute(
     """Run all rounds here."""
     problem, steps, request = asked.problem, asked.algorithm, asked.setting
     tell("compiling the round")
-    gradient = isinstance(steps, GradientSteps)
-    families = problem.constraints if gradient else problem.cloud.sums.families
-    written = formulas(problem, families)
-    engine: Engine
-    if isinstance(steps, GradientSteps) and not written.fleets:
-        engine = Lanes(written, steps, request)
-    else:
-        engine = Runs(written, steps, request, threads)
+    engine = _engine(problem, steps, request, threads)
     keeper = None
     if checkpoint is not None:
         keeper = Checkpoint(
@@ -183,6 +177,22 @@ def _part(asked: _Asked, task: tuple[range, int]) -> Result:
     numbers, threads = task
     some = replace(asked.setting, first=numbers.start, runs=len(numbers))
     return _execute(replace(asked, setting=some), threads, silent)
+
+
+def _engine(problem: Problem, steps: Algorithm, request: Setting, threads: int) -> Engine:
+    gradient = isinstance(steps, GradientSteps)
+    if any(code is not None for code in problem.code):
+        if isinstance(steps, GradientSteps):
+            raise InputError(
+                "an objective that is code needs an algorithm with prices, got the paper's: use "
+                "the default algorithm"
+            )
+        return CodeRuns(problem, steps, request)
+    families = problem.constraints if gradient else problem.cloud.sums.families
+    written = formulas(problem, families)
+    if isinstance(steps, GradientSteps) and not written.fleets:
+        return Lanes(written, steps, request)
+    return Runs(written, steps, request, threads)
 
 
 def _require_smooth_vectors(problem: Problem) -> None:

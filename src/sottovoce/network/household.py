@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -13,7 +15,9 @@ import sympy as sp
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.errors import InputError
+from sottovoce.network.logs import note
 from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.code import Watched
 from sottovoce.problem.folder import read_agent, read_part
 from sottovoce.problem.local import require_boxes, require_smooth_vectors
 from sottovoce.problem.problem import CloudView, Problem
@@ -74,7 +78,9 @@ class Household:
         for index, places in _by_group(problem.cloud, numbers):
             everyone = local_fleet(problem.groups, families, index, problem.objectives[index])
             _require_smooth_vector(everyone)
-            groups.append(LocalGroup(fleet=part_of(everyone, places)))
+            code, dim = problem.code[index], problem.groups[index].dim
+            gradient = None if code is None else _watched(code.gradient, dim)
+            groups.append(LocalGroup(fleet=part_of(everyone, places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
         return Household(
             cloud=problem.cloud,
@@ -108,8 +114,18 @@ class Household:
             gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
                 finite numbers, the agent goes on with what ``network.fallback`` says, and logs it.
             start: x_i(1); by default the point of X_i nearest 0.
+
+        A gradient that is not monotone, so that no convex function has it, is noted once in the
+        agent's own log; the cloud hears nothing of it.
         """
-        return _alone(cloud, agent, start, gradient=gradient)
+        dim = cloud.groups[cloud.locate(agent)[0]].dim
+        return _alone(cloud, agent, start, gradient=_watched(gradient, dim))
+
+
+def _watched(gradient: Gradient, dim: int) -> Watched:
+    """A gradient that tells its agent's log, and nobody else, if it is not monotone."""
+    report = partial(note, "own gradient is not monotone", level=logging.WARNING)
+    return Watched(gradient, dim, report)
 
 
 def _alone(

@@ -265,11 +265,10 @@ def plan(
         if how == "joint":
             domain = certificate.domain
             S = certificate.sensitivity
-            _require_moderate_influence(S)
             w = _weights(weights, S)
             if isinstance(hide, Everything):
                 S = certificate.contributions.spread
-                _require_moderate_influence(S)
+            _require_moderate_influence(S)
             errors, sizes = certificate.contributions.error, certificate.contributions.size
             sigma = _joint(S, target, reach, hide.rounds, errors, w)
         else:

@@ -22,7 +22,7 @@ from sottovoce.problem.kinks import bent
 from sottovoce.problem.own_rows import bounded
 from sottovoce.problem.printer import readable
 from sottovoce.problem.relations import Row, named_rows, read_row
-from sottovoce.problem.rules import Rules
+from sottovoce.problem.rules import rules_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,16 +174,6 @@ def require_convex_row(row: Row, group: Group, where: str) -> None:
             f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "
             "convex terms on the smaller side"
         )
-
-
-def rules_of(group: Group) -> Rules:
-    """Return the rules of convexity on the box that holds all agents of a group."""
-    ranges = {
-        s: (float(group.lower[:, c].min()), float(group.upper[:, c].max()))
-        for c, s in enumerate(group.symbols)
-    }
-    ranges |= {s: (float(a.min()), float(a.max())) for s, a in group.parameters.items()}
-    return Rules(group.symbols, ranges, group.parameters)
 
 
 def require_boxes(groups: Sequence[Group], local: Sequence[LocalSet], what: str) -> None:

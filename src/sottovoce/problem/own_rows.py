@@ -1,13 +1,14 @@
-"""Public constraints on one component of one state: bounds in another guise.
+"""Public constraints on one agent: bounds in another guise, or rows that it keeps at home.
 
-Such a constraint couples nobody, so it needs no multiplier and no release: it shrinks the box of
-its agent. ``{t : g(t) <= 0}`` of a convex g is an interval, found to the last float inside it.
+Such a constraint couples nobody, so it needs no multiplier and no release. On one component it
+shrinks the box of its agent: ``{t : g(t) <= 0}`` of a convex g is an interval, found to the last
+float inside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,42 +19,71 @@ from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.relations import Row
-from sottovoce.problem.shape import shape
+from sottovoce.problem.rules import rules_of
 
 _SHRINK = 200  # a bracket is cut by a third so often: below the spacing of floats
 _GOLDEN = (3.0 - 5.0**0.5) / 2.0
 
 
-def absorbed(
-    groups: tuple[Group, ...], constraints: Sequence[Constraint]
-) -> tuple[tuple[Group, ...], tuple[Constraint, ...], tuple[Constraint, ...]]:
-    """Turn constraints on one component of one named agent into bounds.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Absorbed:
+    """Constraints by who has to keep them.
 
-    Returns:
-        The agents with their smaller boxes, the constraints that remain, and those that went.
+    Attributes:
+        groups: the agents with their smaller boxes.
+        coupling: the constraints that couple agents.
+        own: those that name one agent, or the agents of one fleet one by one.
+        kept: of these, per group, the rows that are no bounds: agents keep them at home.
+    """
+
+    groups: tuple[Group, ...]
+    coupling: tuple[Constraint, ...]
+    own: tuple[Constraint, ...]
+    kept: tuple[tuple[Row, ...], ...]
+
+
+def absorbed(groups: tuple[Group, ...], constraints: Sequence[Constraint]) -> Absorbed:
+    """Take constraints on one agent from those that couple agents.
+
+    A row on one component becomes a bound. A row on several components of a fleet's agents, which
+    no sum could state, is kept by each of them at home; one of an agent stated by itself stays a
+    constraint with a price.
 
     Raises:
         ProblemError: if no point of an agent's box meets one of them.
     """
     boxes = {group.name: group for group in groups}
-    owner = {s: g.name for g in groups for s in g.symbols}
-    kept: list[Constraint] = []
-    gone: list[Constraint] = []
+    owner = {s: g.name for g in groups for s in (*g.symbols, *g.parameters)}
+    kept: dict[str, list[Row]] = {group.name: [] for group in groups}
+    coupling: list[Constraint] = []
+    own: list[Constraint] = []
     for constraint in constraints:
-        symbols = constraint.rest[0].free_symbols if len(constraint.rest) == 1 else set()
-        bent = shape(constraint.rest[0]) if len(symbols) == 1 and not constraint.sums else None
-        ends = None
-        if bent == "affine" or (bent == "convex" and not constraint.equality):
-            group = boxes[owner[next(iter(symbols))]]
-            g = constraint.rest[0] + sp.Float(float(constraint.offset[0]))
-            row = Row(g=g, equality=constraint.equality, label=constraint.name)
-            ends = bounded(group, row, (group.lower, group.upper), f"constraint {constraint.name}")
-        if ends is None:
-            kept.append(constraint)
+        names = {owner[s] for e in constraint.rest for s in e.free_symbols}
+        if constraint.sums or len(constraint.rest) != 1 or len(names) != 1:
+            coupling.append(constraint)
             continue
-        boxes[group.name] = replace(group, lower=read_only(ends[0]), upper=read_only(ends[1]))
-        gone.append(constraint)
-    return tuple(boxes.values()), tuple(kept), tuple(gone)
+        group = boxes[names.pop()]
+        g = constraint.rest[0] + sp.Float(float(constraint.offset[0]))
+        row = Row(g=g, equality=constraint.equality, label=constraint.name)
+        rules = rules_of(group)
+        convex = rules.affine(g) if row.equality else rules.of(g).convex
+        alone = group.count == 1 and not group.parameters
+        if alone and not (convex and len(g.free_symbols) == 1):
+            coupling.append(constraint)
+            continue
+        own.append(constraint)
+        where = f"constraint {constraint.name}"
+        ends = bounded(group, row, (group.lower, group.upper), where) if convex else None
+        if ends is None:
+            kept[group.name].append(row)
+        else:
+            boxes[group.name] = replace(group, lower=read_only(ends[0]), upper=read_only(ends[1]))
+    return Absorbed(
+        groups=tuple(boxes.values()),
+        coupling=tuple(coupling),
+        own=tuple(own),
+        kept=tuple(tuple(rows) for rows in kept.values()),
+    )
 
 
 def bounded(

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import sympy as sp
@@ -28,6 +28,7 @@ from sottovoce.problem.agents import (
     require_distinct_labels,
     upper_bounds,
 )
+from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.feasible import require_nonempty
@@ -35,9 +36,9 @@ from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.kinks import bent
 from sottovoce.problem.linear import read_linear
 from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
-from sottovoce.problem.own_rows import absorbed
+from sottovoce.problem.own_rows import Absorbed, absorbed
 from sottovoce.problem.pieces import pieces
-from sottovoce.problem.relations import named_rows, read_formula
+from sottovoce.problem.relations import Row, named_rows, read_formula
 from sottovoce.problem.settings import check_settings
 from sottovoce.problem.sums import Sums, sums_of
 from sottovoce.problem.text import parse_expression
@@ -51,7 +52,8 @@ class CloudView:
         groups: the agents, with the parameters that constraints use and no others.
         constraints: the families of constraints that couple agents, as they were stated.
         sums: the same constraints as sums and a public set, which is how they are kept.
-        own: constraints that name one component of one state, which its bounds keep.
+        own: constraints that name one agent, or the agents of one fleet one by one.
+        kept: of these, per group, the rows that are no bounds; agents keep them at home.
         fingerprint: a hash of agents and constraints; certificates and plans carry it.
     """
 
@@ -59,6 +61,7 @@ class CloudView:
     constraints: tuple[Constraint, ...]
     sums: Sums
     own: tuple[Constraint, ...]
+    kept: tuple[tuple[Row, ...], ...]
     fingerprint: str
 
     @property
@@ -109,7 +112,8 @@ class AgentView:
         symbols: the components of its state.
         lower: lower bounds, shape (d,).
         upper: upper bounds, shape (d,).
-        objective: f_i in these symbols, parameters filled in.
+        objective: f_i in these symbols, parameters filled in; not a number if it is code.
+        code: f_i if it is no formula but code.
         start: x_i(0), shape (d,).
         local: what else it keeps to at home, parameters filled in.
     """
@@ -121,6 +125,7 @@ class AgentView:
     objective: sp.Expr
     start: Array
     local: LocalSet
+    code: Objective | None = None
 
 
 @final
@@ -132,7 +137,8 @@ class Problem:
     Args:
         states: from ``states`` or ``fleet``, or a list of such.
         objectives: f_i for every agent stated by itself and one formula per fleet, in the order of
-            ``states``; a formula may be text such as ``"(x1 - 9)**2 + x1"``.
+            ``states``; a formula may be text such as ``"(x1 - 9)**2 + x1"``. An agent stated by
+            itself may have an ``Objective`` instead: any code that tells its gradient.
         constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev, ev.state) <= 40``,
             equalities such as ``equal(x[0] + x[1], 3)``, or text; a mapping gives them names.
         local: rows that name one agent, or one fleet's state and parameters, and never leave it:
@@ -146,6 +152,7 @@ class Problem:
 
     groups: tuple[Group, ...]
     objectives: tuple[sp.Expr, ...]
+    code: tuple[Objective | None, ...]
     cloud: CloudView
     local: tuple[LocalSet, ...]
     start: tuple[Array, ...]
@@ -169,15 +176,20 @@ class Problem:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         stated = _groups(states)
-        groups, families, own = absorbed(stated, _constraints(constraints, stated))
-        private = local_rows(local, groups)
-        sets = tuple(local_set(group, (), private[group.name]) for group in groups)
+        found = absorbed(stated, _constraints(constraints, stated))
+        groups, private = found.groups, local_rows(local, found.groups)
+        sets = tuple(
+            local_set(group, public, private[group.name])
+            for group, public in zip(groups, found.kept, strict=True)
+        )
         for group, kept in zip(groups, sets, strict=True):
             require_nonempty(group, kept)
+        stated_as = _objectives(objectives, groups)
         vars(self).update(
             groups=groups,
-            objectives=_objectives(objectives, groups),
-            cloud=_cloud(groups, families, own),
+            objectives=tuple(sp.nan if isinstance(f, Objective) else f for f in stated_as),
+            code=tuple(f if isinstance(f, Objective) else None for f in stated_as),
+            cloud=_cloud(found),
             local=sets,
             start=_start(start, groups),
             privacy=MappingProxyType(check_settings("privacy", privacy)),
@@ -243,6 +255,7 @@ class Problem:
             objective=self.objectives[index].subs(values),
             start=self.start[index][place],
             local=self.local[index].of_agent(group, place),
+            code=self.code[index],
         )
 
     def __repr__(self) -> str:
@@ -271,7 +284,7 @@ def _groups(given: Any) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def _objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr, ...]:
+def _objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr | Objective, ...]:
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(listed) != len(groups):
         raise ProblemError(
@@ -279,9 +292,17 @@ def _objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr, ...]:
             f"got {len(listed)}"
         )
     owner = {s: group.name for group in groups for s in (*group.symbols, *group.parameters)}
-    exprs: list[sp.Expr] = []
+    exprs: list[sp.Expr | Objective] = []
     for group, formula in zip(groups, listed, strict=True):
         where = f"objective of {group.name}"
+        if isinstance(formula, Objective):
+            if group.count > 1:
+                raise ProblemError(
+                    f"{where} must be a formula for a fleet of {group.count}, got code: state "
+                    "agents with code one by one, with sv.states"
+                )
+            exprs.append(formula)
+            continue
         if isinstance(formula, str):
             formula = parse_expression(formula, {s.name: s for s in owner}, where=where)
         expr = check_expression(formula, owner, where)
@@ -299,22 +320,50 @@ def _constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...
     pairs = list(named_rows(given, "g"))
     if not pairs:
         raise ProblemError("a problem needs at least one constraint, got none")
-    symbols = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
-    return tuple(c for name, row in pairs for c in _constraint(name, row, symbols, groups))
+    known = _Known(
+        symbols={s.name: s for g in groups for s in (*g.symbols, *g.parameters)},
+        owner={s: g for g in groups for s in (*g.symbols, *g.parameters)},
+        groups=groups,
+    )
+    return tuple(c for name, row in pairs for c in _constraint(name, row, known))
 
 
-def _constraint(
-    name: str, given: Any, symbols: Mapping[str, sp.Symbol], groups: tuple[Group, ...]
-) -> list[Constraint]:
+class _Known(NamedTuple):
+    """What constraints may name: symbols by their names, and whose each is."""
+
+    symbols: Mapping[str, sp.Symbol]
+    owner: Mapping[sp.Symbol, Group]
+    groups: tuple[Group, ...]
+
+
+def _require_one_fleet(g: sp.Expr, owner: Mapping[sp.Symbol, Group], where: str) -> None:
+    """Refuse a fleet's state or parameters beside anybody else's."""
+    used = g.free_symbols
+    named = {owner[s].name: owner[s] for s in used}
+    for group in named.values():
+        if len(named) > 1 and (group.count > 1 or used & set(group.parameters)):
+            raise ProblemError(
+                f"{where} must name the fleet {group.name} alone, which every agent of it then "
+                f"keeps, got it beside others: sum over it with sv.total({group.name}, ...)"
+            )
+        if not used & set(group.symbols):
+            raise ProblemError(
+                f"{where} must name the state of {group.name}, got its parameters alone: remove it"
+            )
+
+
+def _constraint(name: str, given: Any, known: _Known) -> list[Constraint]:
     where = f"constraint {name}"
     if isinstance(given, Constraint):
-        return [_fleet_constraint(name, given, symbols, groups)]
-    stated, equality = read_formula(given, symbols, where)
+        named = {s.name: s for s, group in known.owner.items() if group.count == 1}
+        return [_fleet_constraint(name, given, named, known.groups)]
+    stated, equality = read_formula(given, known.symbols, where)
+    _require_one_fleet(stated, known.owner, where)
     zero = read_only([0.0])
     if equality or not bent(stated):
         rows = [stated]
     else:
-        rows = pieces(stated, {s: g.name for g in groups for s in g.symbols}, where)
+        rows = pieces(stated, {s: g.name for s, g in known.owner.items()}, where)
     labels = [name] if len(rows) == 1 else [f"{name}[{k + 1}]" for k in range(len(rows))]
     return [
         Constraint(name=label, sums=(), rest=(g,), offset=zero, equality=equality)
@@ -350,12 +399,12 @@ def _fleet_constraint(
     return replace(given, name=name, rest=rest)
 
 
-def _cloud(
-    groups: tuple[Group, ...], families: tuple[Constraint, ...], own: tuple[Constraint, ...]
-) -> CloudView:
+def _cloud(found: Absorbed) -> CloudView:
+    groups, families = found.groups, found.coupling
     used = {
         s for family in families for part in family.sums for h in part.terms for s in h.free_symbols
     }
+    used |= {s for own in found.own for s in own.rest[0].free_symbols}
     public = {
         group.name: replace(
             group, parameters={s: a for s, a in group.parameters.items() if s in used}
@@ -372,12 +421,14 @@ def _cloud(
             "a problem needs at least one constraint that couples agents, got none: let every "
             "agent minimise its objective alone"
         )
+    rows = tuple(tuple((row.g, row.equality) for row in kept) for kept in found.kept)
     return CloudView(
         groups=held,
         constraints=constraints,
         sums=sums_of(held, constraints),
-        own=own,
-        fingerprint=fingerprint(held, constraints),
+        own=found.own,
+        kept=found.kept,
+        fingerprint=fingerprint(held, constraints, *((rows,) if any(rows) else ())),
     )
 
 

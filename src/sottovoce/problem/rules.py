@@ -15,7 +15,7 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.problem import kinks
-from sottovoce.problem.agents import Array
+from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.printer import readable
 from sottovoce.problem.shape import shape, whole
 
@@ -240,6 +240,16 @@ class Rules:
     def _operands(self, expr: sp.Expr) -> Iterator[Ends]:
         for child in expr.args if not expr.is_Pow else (expr.base,):
             yield self.range(child)
+
+
+def rules_of(group: Group) -> Rules:
+    """Return the rules of convexity on the box that holds all agents of a group."""
+    ranges = {
+        s: (float(group.lower[:, c].min()), float(group.upper[:, c].max()))
+        for c, s in enumerate(group.symbols)
+    }
+    ranges |= {s: (float(a.min()), float(a.max())) for s, a in group.parameters.items()}
+    return Rules(group.symbols, ranges, group.parameters)
 
 
 def _reach(expr: sp.Expr, inner: Sequence[Ends]) -> Sequence[float]:

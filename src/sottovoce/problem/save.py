@@ -190,6 +190,11 @@ def _private_files(
     group, start = problem.groups[index], problem.start[index]
     rows = [write_constraint(r.g, equality=r.equality) for r in problem.local[index].stated]
     local = ["local = [", *(f"  {_quoted(text)}," for text in rows), "]"] if rows else []
+    if problem.code[index] is not None:
+        raise ProblemError(
+            f"objective of {problem.groups[index].name} must be a formula to be written to a file, "
+            "got code: state it in Python"
+        )
     objective = f"objective = {_quoted(write_expression(problem.objectives[index]))}"
     if _alone(group):
         lines = [f"agent = {_quoted(group.name)}", objective, f"start = {_bounds(start)}", *local]

@@ -142,13 +142,16 @@ def _sum_rows(certificate: Certificate) -> Iterator[_SumRow]:
                 why=origins[row].how,
             )
             row += 1
+    at_home = {row.label for kept in certificate.cloud.kept for row in kept}
     for own in certificate.cloud.own:
         yield _SumRow(
             constraint=own.name,
             sum=None,
             formula=_shown(own.rest[0]),
             must="= 0" if own.equality else "<= 0",
-            why="names one component of one state: a bound, no multiplier, no release",
+            why="names one agent, which keeps it at home: no multiplier, no release"
+            if own.name in at_home
+            else "names one component of one state: a bound, no multiplier, no release",
         )
 
 

@@ -1,0 +1,131 @@
+"""Objectives that are code, mixed with formulas, in simulation and on the network's machines."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy as sp
+
+import sottovoce as sv
+from sottovoce.errors import CertificateError, InputError, ProblemError
+from sottovoce.network.protocol.codec import decode_from_cloud, unpack
+from sottovoce.network.protocol.messages import Done
+from sottovoce.network.simulated import EngineSampler
+from sottovoce.problem.code import Watched
+from sottovoce.study.loopback import Loopback
+
+
+def problem(*, code: bool, gradient: Any = None) -> sv.Problem:
+    x = sv.states(3, lower=-5, upper=5, dim=[1, 2, 1])
+    a, (b, c), d = x
+    second: Any = (b - 1) ** 2 + (c - 2) ** 2 + b * c / 2
+    first: Any = (a - 3) ** 2
+    if code:
+        slope = gradient or (lambda s: 2 * (s - 3))
+        first = sv.Objective(gradient=slope, value=lambda s: float((s[0] - 3) ** 2))
+        second = sv.Objective(
+            gradient=lambda s: [2 * (s[0] - 1) + s[1] / 2, 2 * (s[1] - 2) + s[0] / 2]
+        )
+    return sv.Problem(
+        states=x, objectives=[first, second, (d - 2) ** 2], constraints=[a + b + c + d <= 4]
+    )
+
+
+def plan(stated: sv.Problem) -> sv.NoisePlan:
+    hide = sv.Trajectory(radius=0.1, rounds=40)
+    return sv.plan(sv.certify(stated.cloud), epsilon=1.0, delta=1e-3, hide=hide)
+
+
+def test_code_and_formulas_go_to_the_same_answer() -> None:
+    exact = sv.saddle_point(problem(code=False)).x
+    found = sv.solve(problem(code=True), rounds=300)
+    np.testing.assert_allclose(found.x[0], exact, atol=1e-5)
+    assert found.saddle_x is None
+    assert found.trace.violation[0, -1] < 1e-5
+    assert np.isnan(found.trace.objective).all()  # the second agent's code tells no value
+
+
+def test_rounds_are_those_of_formulas_up_to_rounding() -> None:
+    stated = sv.gallery.paper()
+    first = stated.groups[0].symbols[0]
+    slope = sp.lambdify(first, sp.diff(stated.objectives[0], first))
+    code = sv.Problem(
+        states=list(stated.groups),
+        objectives=[sv.Objective(gradient=lambda s: slope(s[0])), *stated.objectives[1:]],
+        constraints=list(stated.constraints),
+    )
+    hide = sv.Trajectory(radius=0.1, rounds=40)
+    made = sv.plan(sv.certify(stated.cloud), epsilon=1.0, delta=1e-3, hide=hide)
+    ours, theirs = (sv.solve(p, made, rounds=40, seed=3, runs=2) for p in (code, stated))
+    np.testing.assert_allclose(ours.x, theirs.x, atol=1e-6)
+    np.testing.assert_allclose(ours.price, theirs.price, atol=1e-6)
+
+
+def test_the_network_computes_the_same_bits() -> None:
+    stated = problem(code=True)
+    made = plan(stated)
+    sampler = EngineSampler(made.sigma[made.sigma > 0], 3)
+    loop = Loopback(stated, made, algorithm=sv.DualAveraging(), sampler=sampler, rounds=20, agent=2)
+    done = decode_from_cloud(loop.play().frames[-1][1])
+    assert isinstance(done, Done)
+    here = sv.solve(stated, made, rounds=20, seed=3)
+    assert np.array_equal(unpack(done.price), here.price[0])
+
+
+def test_a_gradient_that_falls_is_reported_to_its_agent_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bad = problem(code=True, gradient=lambda s: 1 - 4 * s)
+    with pytest.warns(UserWarning, match="the gradient of x1 is not monotone"):
+        sv.solve(bad, rounds=20)
+    made = plan(bad)
+    sampler = EngineSampler(made.sigma[made.sigma > 0], 3)
+    with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
+        loop = Loopback(
+            bad, made, algorithm=sv.DualAveraging(), sampler=sampler, rounds=20, agent=1
+        )
+        loop.play()
+    assert [r.getMessage() for r in caplog.records] == ["own gradient is not monotone"]
+    assert caplog.records[0].fields == {}  # type: ignore[attr-defined]
+
+
+def test_watching_changes_nothing_and_speaks_once() -> None:
+    heard = []
+    watched = Watched(lambda x: -x, 2, lambda: heard.append(1))
+    for x in ([0.0, 1.0], [1.0, 1.0], [2.0, 0.0]):
+        np.testing.assert_array_equal(watched(np.array(x)), -np.array(x))
+    assert heard == [1]
+    given: list[Any] = [[1.0], [np.nan, 0.0]]
+    for bad in given:
+
+        def broken(x: Any, bad: Any = bad) -> Any:
+            return bad
+
+        with pytest.raises(InputError, match="gradient must return 2 finite numbers"):
+            Watched(broken, 2, lambda: None)(np.zeros(2))
+
+
+def test_what_needs_a_formula_says_so(tmp_path: Any) -> None:
+    stated = problem(code=True)
+    with pytest.raises(CertificateError, match="needs objectives as formulas, got code for x1"):
+        sv.saddle_point(stated)
+    with pytest.raises(ProblemError, match="must be a formula to be written to a file"):
+        sv.save_problem(stated, tmp_path / "p")
+    with pytest.raises(InputError, match="needs an algorithm with prices"):
+        sv.solve(stated, rounds=5, algorithm=sv.Tikhonov())
+    with pytest.raises(ProblemError, match="gradient of an Objective must be a function"):
+        sv.Objective(gradient=3)  # type: ignore[arg-type]
+    ev = sv.fleet(3, lower=0, upper=1, name="ev")
+    with pytest.raises(ProblemError, match="must be a formula for a fleet of 3, got code"):
+        sv.Problem(
+            states=ev,
+            objectives=sv.Objective(gradient=lambda s: s),
+            constraints=[sv.total(ev, ev.state) <= 1],
+        )
+    assert stated.objectives[0] is sp.nan
+    found = {a.name: a.status for a in sv.certify(stated).assumptions}
+    assert found["convexity of the objective of x1"] == "unchecked"
+    assert found["regular and unique saddle point"] == "unchecked"

@@ -1,0 +1,121 @@
+"""Public rows on one agent: no sums, no noise, and a smaller domain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sottovoce as sv
+from sottovoce.errors import ConvexityError, ProblemError
+
+SIZES = np.array([6.0, 8.0, 10.0, 20.0])
+
+
+def chargers(*public: Any) -> sv.Problem:
+    ev = sv.fleet(4, dim=3, lower=0, upper=11, name="ev", parameters={"size": SIZES, "need": SIZES})
+    rows = [row(ev) for row in public]
+    return sv.Problem(
+        states=ev,
+        objectives=sum(r**2 for r in ev.state) - sum(ev.state) * ev.parameter("need"),
+        constraints=[sv.total(ev, ev.state) <= np.full(3, 30.0), *rows],
+    )
+
+
+def battery(ev: Any) -> Any:
+    return sum(ev.state) <= ev.parameter("size")
+
+
+def test_a_fleets_public_row_is_kept_by_every_agent() -> None:
+    stated = chargers(battery)
+    assert stated.cloud.sums.count == 3
+    (row,) = stated.cloud.kept[0]
+    assert stated.local[0].inequalities == (row.g,)
+    assert stated.local[0].stated == ()
+    assert [s.name for s in stated.cloud.groups[0].parameters] == ["size"]  # public by its use
+    assert stated.cloud.fingerprint != chargers().cloud.fingerprint
+
+
+def test_the_domain_and_the_noise_shrink_with_it() -> None:
+    plain, held = (sv.certify(p.cloud) for p in (chargers(), chargers(battery)))
+    np.testing.assert_allclose(held.domain[0].upper[:, 0], np.minimum(SIZES, 11.0))
+    np.testing.assert_array_equal(plain.domain[0].upper[:, 0], np.full(4, 11.0))
+    hide = sv.Everything(rounds=20)
+    first = SIZES[:3]
+    sigma = [
+        sv.plan(sv.certify(small.cloud), epsilon=1.0, delta=1e-5, hide=hide).sigma[0]
+        for small in (
+            _of(first, public=False),
+            _of(first, public=True),
+        )
+    ]
+    assert sigma[1] < 0.92 * sigma[0]  # the largest battery takes 10 of 11
+
+
+def _of(sizes: Any, *, public: bool) -> sv.Problem:
+    ev = sv.fleet(len(sizes), dim=2, lower=0, upper=11, name="ev", parameters={"size": sizes})
+    rows = [sum(ev.state) <= ev.parameter("size")] if public else []
+    return sv.Problem(
+        states=ev,
+        objectives=sum(r**2 for r in ev.state),
+        constraints=[sv.total(ev, ev.state) <= [20.0, 20.0], *rows],
+    )
+
+
+def test_windows_of_a_fleet_are_public_bounds() -> None:
+    stated = chargers(lambda ev: ev.state[0] <= ev.parameter("size") / 4)
+    np.testing.assert_allclose(stated.cloud.groups[0].upper[:, 0], [1.5, 2.0, 2.5, 5.0])
+    assert stated.cloud.kept == ((),)
+
+
+def test_a_named_agents_row_on_several_components_has_a_price() -> None:
+    x = sv.states(2, lower=-5, upper=5, dim=2)
+    stated = sv.Problem(
+        states=x,
+        objectives=[x[0][0] ** 2 + x[0][1], x[1][0] ** 2],
+        constraints={
+            "couple": x[0][0] + x[1][0] <= 1,
+            "disc": x[0][0] ** 2 + x[0][1] ** 2 <= 4,
+            "bent": x[1][0] * x[1][1] <= 3,
+        },
+    )
+    assert stated.cloud.row_labels() == ["couple", "disc", "bent"]
+    assert stated.cloud.own == ()
+
+
+def test_they_survive_a_folder(tmp_path: Path) -> None:
+    x = sv.states(2, lower=-5, upper=5, dim=2)
+    stated = sv.Problem(
+        states=x,
+        objectives=[x[0][0] ** 2 + x[0][1], x[1][0] ** 2],
+        constraints=[x[0][0] + x[1][0] <= 1, x[0][0] ** 2 + x[0][1] ** 2 <= 4],
+        local=[x[0][0] + x[0][1] >= 0.5],
+    )
+    sv.save_problem(stated, tmp_path / "p")
+    again = sv.load_problem(tmp_path / "p")
+    assert again.fingerprint == stated.fingerprint
+    assert again.cloud.fingerprint == stated.cloud.fingerprint
+    assert len(again.local[0].inequalities) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "kind", "message"),
+    [
+        (lambda ev: ev.state[0] * ev.state[1] <= 3, ConvexityError, "positive semidefinite"),
+        (lambda ev: ev.state[0] <= -1, ProblemError, "must hold somewhere between the bounds"),
+        (lambda ev: ev.parameter("size") <= 9, ProblemError, "must name the state of ev"),
+        (lambda ev: sum(ev.state) >= 34, ProblemError, "at least one point of its box, got none"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(row: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        chargers(row)
+
+
+def test_a_fleet_beside_others_needs_a_total() -> None:
+    ev = sv.fleet(3, lower=0, upper=1, name="ev")
+    x = sv.states(1, lower=0, upper=1)
+    with pytest.raises(ProblemError, match=r"sum over it with sv.total\(ev, ...\)"):
+        sv.Problem(states=[ev, x], objectives=[0, 0], constraints=[ev.state + x[0] <= 1])
