@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.network import MEMORY, SPAWN
 
-SECONDS = 4.0
-TURNS = 6
+SECONDS = 2.5
+TURNS = 10
 
 
 def run() -> list[dict[str, str | float]]:

@@ -34,6 +34,7 @@ from sottovoce.network.page.samples import (
 )
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.revocation import revoke
 from sottovoce.network.store import Store
 from sottovoce.network.tls import client_context
 from sottovoce.privacy.hide import Offset
@@ -300,7 +301,7 @@ def test_a_revoked_operator_sees_no_more(
             watching(cloud, folder) as events,
         ):
             await events.named("budget")
-            identity.revoke(folder, certificate=folder / "operator" / "cert.pem")
+            revoke(folder, folder / "operator" / "cert.pem")
             with contextlib.suppress(aiohttp.ClientError):
                 async with asyncio.timeout(10):
                     while (await events.next())[0]:

@@ -6,7 +6,7 @@
     KEYS/revoked.txt              serial numbers of certificates that no longer count
     KEYS/issued.txt               serial number, role and end of every certificate ever issued
     KEYS/agents/3/                what device 3 gets: ca.pem, cert.pem, key.pem
-    KEYS/operator/                likewise, for whoever may read /metrics and /status
+    KEYS/operator/                likewise, for whoever may see the live page, /metrics, /status
 
 For a split cloud nobody but the authority has all of it, and every folder goes to another party:
 
