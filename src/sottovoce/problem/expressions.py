@@ -243,7 +243,9 @@ _FOREIGN: dict[Any, Callable[..., sympy.Expr]] = {
     sympy.Abs: absolute,
     sympy.Max: maximum,
     sympy.Min: minimum,
-    sympy.re: lambda argument: argument,  # how SymPy writes abs(exp(x)) of a complex x
+    # How SymPy writes abs(exp(x)) of a complex x; ours are real.
+    sympy.re: lambda argument: argument,
+    sympy.im: lambda argument: sympy.Integer(0),
 }
 
 
