@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
-from sottovoce.cli.app import COMMANDS
+from sottovoce.cli.app import COMMANDS, application, listing
 
 HEAVY = {
     "aiohttp",
@@ -50,6 +51,14 @@ def test_a_name_of_the_package_loads_what_it_needs() -> None:
 
 def test_the_list_of_commands_loads_nothing_heavy() -> None:
     assert loaded(helping()) == set()
+
+
+def test_the_list_of_commands_is_that_of_what_runs() -> None:
+    shown = [
+        CliRunner().invoke(app, ["--help"], prog_name="sottovoce").stdout
+        for app in (listing(), application())
+    ]
+    assert shown[0] == shown[1]
 
 
 def test_an_error_of_the_package_loads_nothing_heavy() -> None:

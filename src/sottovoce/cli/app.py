@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 import typer
 
@@ -35,6 +36,29 @@ def application(asked: str | None = None) -> typer.Typer:
 
     An agent on a small device then loads what an agent needs and nothing else.
     """
+    app = _empty()
+    known = asked in (*COMMANDS, *GROUPS)
+    for name in (*COMMANDS, *GROUPS):
+        if known and name != asked:
+            continue
+        found = _load(name)
+        if name in GROUPS:
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def listing() -> typer.Typer:
+    """Return the commands by name and purpose, for ``--help``: options are nobody's concern yet."""
+    app = _empty()
+    for name in (*COMMANDS, *GROUPS):
+        found = _load(name)
+        app.command(name, help=found.info.help if name in GROUPS else found.__doc__)(lambda: None)
+    return app
+
+
+def _empty() -> typer.Typer:
     app = typer.Typer(
         name="sottovoce",
         help="Differentially private, cloud-based, constrained multi-agent optimization.",
@@ -43,16 +67,11 @@ def application(asked: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_several)
-    known = asked in (*COMMANDS, *GROUPS)
-    for name in (*COMMANDS, *GROUPS):
-        if known and name != asked:
-            continue
-        found = getattr(import_module(f"sottovoce.cli.{name}"), name)
-        if name in GROUPS:
-            app.add_typer(found, name=name)
-        else:
-            app.command(name)(found)
     return app
+
+
+def _load(name: str) -> Any:
+    return getattr(import_module(f"sottovoce.cli.{name}"), name)
 
 
 def _several() -> None:
@@ -63,7 +82,8 @@ def _several() -> None:
 def main() -> None:
     """Run the command line; an error becomes one line and the exit code that it has in a table."""
     try:
-        application(sys.argv[1] if len(sys.argv) > 1 else None)()
+        words = sys.argv[1:]
+        (listing() if words in ([], ["--help"]) else application(words[0]))()
     except SottovoceError as error:
         errors.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
         errors.print(str(error), markup=False, soft_wrap=True)
