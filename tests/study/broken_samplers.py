@@ -37,6 +37,14 @@ class Faulty(Sampler):
         noisy = multiples + np.rint(STEPS * self._waiting.pop()).astype(np.int64)
         return Released(values=noisy * self._grid, multiples=noisy, grid=self._grid)
 
+    def release_residues(self, residues: Integers) -> Released:
+        return self.release_multiples(residues)
+
+    def blind(self, residues: Integers) -> Integers:
+        noise = self.release_multiples(np.zeros_like(residues)).multiples
+        assert noise is not None
+        return residues + noise
+
 
 def honest(z: Array) -> Array:
     return z

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -22,6 +22,7 @@ from sottovoce.cli.options import (
     make_folder,
 )
 from sottovoce.errors import InputError
+from sottovoce.privacy.trust import ViewName
 from sottovoce.progress import shown
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ def audit(
     hide: HideOption = None,
     method: Method = "joint",
     algorithm: AlgorithmName = None,
+    view: Annotated[
+        str | None,
+        typer.Option(help="of a split cloud: attack as cloud, helper or outside"),
+    ] = None,
     store: Annotated[
         Path | None, typer.Option(help="check the noise of this run instead of playing")
     ] = None,
@@ -67,7 +72,7 @@ def audit(
     }
     if store is not None:
         of_the_game = {"agent": agent, "runs": runs, "rounds": rounds, "algorithm": algorithm,
-                       "out": out, "cluster": cluster}  # fmt: skip
+                       "out": out, "cluster": cluster, "view": view}  # fmt: skip
         _require_none(of_the_game)
         _of_store(folder, store, asked, json=json)
         return
@@ -83,7 +88,8 @@ def audit(
         problem = load_problem(folder)
         covered = _covered(problem, hide, length)
         certificate = certify(problem, progress=tell)
-        made = make_plan(problem, certificate, **asked, rounds=covered, progress=tell)
+        split = view is not None
+        made = make_plan(problem, certificate, **asked, rounds=covered, split=split, progress=tell)
         whom = agent if agent is not None else int(made.gdp_mu.argmax()) + 1
         found = study(
             problem,
@@ -94,6 +100,7 @@ def audit(
             algorithm=algorithm_for(problem, algorithm or _PAPERS.get(method)),
             progress=tell,
             executor=executor,
+            view=_view(view),
         )
     if json:
         print_json(_plain(found))
@@ -104,6 +111,15 @@ def audit(
         errors.print(f"figure: {out / 'audit.png'}")
     if not found.passed:
         raise typer.Exit(1)
+
+
+def _view(name: str | None) -> ViewName:
+    for known in get_args(ViewName):
+        if name == known:
+            return cast("ViewName", known)
+    if name is None:
+        return "outside"
+    raise InputError(f"--view must be one of {', '.join(get_args(ViewName))}, got {name!r:.60}")
 
 
 def _covered(problem: Problem, hide: str | None, rounds: int) -> int | None:

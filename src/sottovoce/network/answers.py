@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol, final
 
@@ -36,15 +37,23 @@ class Answers:
         config: the run.
         keys: the helper's.
         sampler: adds the noise; one number per noisy sum.
+        sign: signs what is asked of agents; the helper's own key by default.
     """
 
     def __init__(
-        self, plan: NoisePlan, config: RunConfig, keys: HelperKeys, sampler: Blinding
+        self,
+        plan: NoisePlan,
+        config: RunConfig,
+        keys: HelperKeys,
+        sampler: Blinding,
+        *,
+        sign: Callable[[bytes], bytes] | None = None,
     ) -> None:
         self._parties = lru_cache(maxsize=_SESSIONS)(Parties(plan))
         self._noisy = np.flatnonzero(plan.sigma > 0)
-        self._config = config
+        self._hash, self._rounds = config.hash, config.rounds
         self._keys = keys
+        self._sign = keys.sign if sign is None else sign
         self._sampler = sampler
         self._secret = lru_cache(maxsize=_SESSIONS)(keys.secret)
         self._stream = lru_cache(maxsize=_SESSIONS)(self._new_stream)
@@ -60,8 +69,8 @@ class Answers:
     def setup(self) -> HelperSetup:
         """What the helper's machine goes by."""
         return HelperSetup(
-            config_hash=self._config.hash,
-            rounds=self._config.rounds,
+            config_hash=self._hash,
+            rounds=self._rounds,
             hold=self._hold,
             certified=lambda masker: self._keys.certified(masker.agents, masker.mask),
             pledge=self._pledge,
@@ -90,12 +99,12 @@ class Answers:
         )
 
     def _pledge(self, masker: Masker) -> bytes:
-        terms = terms_of(self._config.hash, masker.mask, self._parties(masker.agents))
-        return self._keys.sign(terms)
+        terms = terms_of(self._hash, masker.mask, self._parties(masker.agents))
+        return self._sign(terms)
 
     def _places(self, masker: Masker) -> Integers:
         return np.searchsorted(self._noisy, self._parties(masker.agents).sums)
 
     def _new_stream(self, masker: Masker, session: bytes) -> Stream:
         numbers = self._parties(masker.agents).sums.size
-        return self._secret(masker.mask).stream(self._config.hash, session, numbers)
+        return self._secret(masker.mask).stream(self._hash, session, numbers)

@@ -66,6 +66,7 @@ class HelperLink:
         self.answered: Callable[[Commit, bytes], None]
         self.pledged: Callable[[int, bytes | None], None]
         self.connected = False
+        self._failures = 0
         self._url = url
         self._keys = keys
         self._config = config
@@ -115,8 +116,11 @@ class HelperLink:
                     self._url, autoping=False, max_msg_size=self._asked.room
                 )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            note("no helper", level=logging.WARNING, error=type(error).__name__)
+            self._failures += 1
+            level = logging.WARNING if self._failures == 1 else logging.DEBUG
+            note("no helper", level=level, error=type(error).__name__, attempt=self._failures)
             return False
+        self._failures = 0
         if not is_helper(socket.get_extra_info("peercert")):
             await socket.close()
             raise RefusedError(Code.NOT_YOURS, "the helper must be one by its certificate")

@@ -13,13 +13,15 @@ from sottovoce.privacy.gaussian import attacker
 from sottovoce.study.audit import CONFIDENCE, Audit
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks
 
+_FROM = {"outside": "outside", "cloud": "the cloud", "helper": "the helper"}
 _HOLDS, _BROKEN = "[green]holds[/]", "[bold red]BROKEN[/]"
 
 
 def audit_table(audit: Audit) -> Table:
     """Return claim and measurement side by side."""
     table = Table(
-        title=f"Agent {audit.agent}: {audit.runs:,} games of {audit.rounds} rounds per world, "
+        title=f"Agent {audit.agent}, attacked from {_FROM[audit.view]}: {audit.runs:,} games of "
+        f"{audit.rounds} rounds per world, "
         f"bounds at {CONFIDENCE:.3%} confidence",
         title_justify="left",
     )

@@ -25,14 +25,17 @@ from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.engine.parts import parts
 from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.errors import InputError
+from sottovoce.network.answers import Blinding
 from sottovoce.network.rounds import deployed_sampler
 from sottovoce.privacy.gaussian import epsilon_of
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import Sampler
+from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.study.loopback import Loopback
+from sottovoce.study.halves import masks_reused
+from sottovoce.study.loopback import Loopback, Played
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise
 from sottovoce.study.replay import tells_more
 from sottovoce.study.stated import Stated, moved_by, own_states, stated_of
@@ -50,6 +53,7 @@ class Audit:
 
     Attributes:
         agent: the agent's number, from 1.
+        view: who attacked: "outside", or half of a split cloud with all other agents.
         runs: games played in each world.
         rounds: rounds of each game.
         claimed_mu: the Gaussian-DP parameter the plan claims for the rounds played differently.
@@ -66,6 +70,7 @@ class Audit:
     """
 
     agent: int
+    view: ViewName
     runs: int
     rounds: int
     claimed_mu: float
@@ -111,6 +116,8 @@ def audit(
     sampler: Sampler | None = None,
     progress: bool | Progress | None = None,
     executor: Executor | Any = None,
+    view: ViewName = "outside",
+    helper: Blinding | None = None,
 ) -> Audit:
     """Play the distinguishing game against the deployed code and test its noise.
 
@@ -133,18 +140,31 @@ def audit(
             terminal; or somebody to tell.
         executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
             draws noise of its own from its operating system.
+        view: who attacks. "outside" hears every release. Of a split cloud the "cloud" takes the
+            masks off what agents sent it, and looks for a mask that was used twice; the "helper"
+            hears every release too, and takes its own noise off.
+        helper: where the helper's noise comes from, as ``sampler``.
     """
     _check(problem, plan, runs, rounds)
+    share = _share(plan, view)
     algorithm = algorithm or (DualAveraging() if plan.method == "joint" else Tikhonov())
-    if executor is not None and sampler is not None:
+    if executor is not None and not (sampler is None and helper is None):
         raise InputError(
             "sampler must be left out with executor, got both: each process would draw its noise "
             "again"
         )
-    seat = _Seat(problem=problem, plan=plan, agent=agent, rounds=rounds, algorithm=algorithm)
+    seat = _Seat(
+        problem=problem,
+        plan=plan,
+        agent=agent,
+        rounds=rounds,
+        algorithm=algorithm,
+        view=view,
+        share=share,
+    )
     with watched(progress) as tell:
         tell("preparing the game")
-        game = seat.game(sampler or deployed_sampler(plan))
+        game = seat.game(sampler or deployed_sampler(plan), helper)
         if executor is None:
             games = _played(game, runs, tell)
         else:
@@ -153,6 +173,7 @@ def audit(
     found = _bounds(games.scores[0], games.scores[1], delta, claimed)
     return Audit(
         agent=agent,
+        view=view,
         runs=runs,
         rounds=rounds,
         claimed_mu=claimed,
@@ -178,9 +199,11 @@ class _Seat:
     agent: int
     rounds: int
     algorithm: Algorithm
+    view: ViewName
+    share: float
 
-    def game(self, sampler: Sampler) -> _Game:
-        return _Game(self.problem, self.plan, self.agent, self.rounds, self.algorithm, sampler)
+    def game(self, sampler: Sampler, helper: Blinding | None = None) -> _Game:
+        return _Game(self, sampler, helper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -228,47 +251,77 @@ def _check(problem: Problem, plan: NoisePlan, runs: int, rounds: int) -> None:
         )
 
 
+def _share(plan: NoisePlan, view: ViewName) -> float:
+    """Of every mu, what a view is promised: one over the noise it faces, in units of sigma."""
+    for known in plan.trust.views:
+        if known.name == view:
+            return known.share
+    names = ", ".join(known.name for known in plan.trust.views)
+    raise InputError(
+        f"view must be one of {names} under this plan, got {view!r:.60}: the halves of a split "
+        "cloud have one each under a plan with trust=sv.SplitCloud()"
+    )
+
+
 @final
 class _Game:
     """One plan and agent, ready to be played many times."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        plan: NoisePlan,
-        agent: int,
-        rounds: int,
-        algorithm: Algorithm,
-        sampler: Sampler,
-    ) -> None:
+    def __init__(self, seat: _Seat, sampler: Sampler, helper: Blinding | None) -> None:
+        problem, plan, agent, rounds = seat.problem, seat.plan, seat.agent, seat.rounds
+        self.view = seat.view
         self.own = own_states(problem.cloud, agent)
         self.stated = stated_of(plan)
         self.loop = Loopback(
-            problem, plan, algorithm=algorithm, sampler=sampler, rounds=rounds, agent=agent
+            problem,
+            plan,
+            algorithm=seat.algorithm,
+            sampler=sampler,
+            rounds=rounds,
+            agent=agent,
+            helper=helper,
         )
+        # Whoever faces the noise of both halves faces sqrt(2) sigma.
+        self.faced = float(np.sqrt(plan.trust.halves)) if seat.view == "outside" else 1.0
         open_rounds = [k for k in range(1, rounds + 1) if k % _CLOSED != 1]
         moved, own = moved_by(plan, agent)
         pair, self.acted = _behaviours(plan, agent, moved, own, open_rounds)
         means = moved(np.stack([pair.begin, pair.end]))
-        self.shift = (means[1] - means[0]) / moved.sigma
+        self.shift = (means[1] - means[0]) / moved.sigma / self.faced
         self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.acted)))
         self.worlds = tuple(self._company(side, own) for side in (pair.begin, pair.end))
         share = 1.0 if plan.hide.kind == "trajectory" else len(self.acted) / plan.rounds
-        self.claimed = float(plan.gdp_mu[agent - 1]) * float(np.sqrt(share))
+        self.claimed = float(plan.gdp_mu[agent - 1]) * float(np.sqrt(share)) * seat.share
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
         played = self.loop.play(lambda k: self.worlds[world] if k in self.acted else None)
-        values = played.values
+        values = self._heard(played)
         rounds = [k - 1 for k in self.acted]
         in_a = played.states[rounds]  # the attacker knows everybody else, and both behaviours
         in_a[:, self.own] = self.worlds[0][self.own]
-        heard = self.stated.standardised(in_a, values[rounds])
+        heard = self.stated.standardised(in_a, values[rounds]) / self.faced
         score = float((heard @ self.shift - self.shift @ self.shift / 2.0).sum())
-        return score, self.stated.standardised(played.states, values)
+        return score, self.stated.standardised(played.states, values) / self.faced
+
+    def _heard(self, played: Played) -> Array:
+        """The noisy outputs that the attacker works out of what it holds."""
+        if self.view == "outside":
+            return played.values
+        released = np.array([r.multiples for r in played.releases])
+        grid = np.array([o.grid for o in self.stated.noisy])
+        return np.asarray(played.held.heard(self.view, released) * grid)
 
     def told(self) -> str:
         """What the messages of a game tell besides its releases."""
+        if self.view == "cloud":
+            # Agents that crash and come back with an old state must not say two things either.
+            parties = tuple(self.loop.setup.party(h.agents) for h in self.loop.households)
+            one, other = self.worlds
+            middle = self.loop.setup.rounds // 2 + 1
+            crash = self.loop.play(lambda k: one, crash=middle, then=lambda k: other)
+            if any(masks_reused(game.held, parties) for game in (self.loop.play(), crash)):
+                return "contributions, two of them behind one mask"
         return tells_more(self.loop, self.loop.play(), self.stated.lower, self.stated.upper)
 
     def _company(self, states: Array, own: slice) -> Array:

@@ -16,29 +16,31 @@ from typing import final
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.network.answers import Blinding
 from sottovoce.network.household import Household
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol import agent as at_home
-from sottovoce.network.protocol.actions import Action, Commit, Incident, Send
+from sottovoce.network.protocol.actions import Action, Commit, Incident, Meet, Send
 from sottovoce.network.protocol.agent import AgentMachine, Join, Memory, Think
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import (
+    Integers,
     decode_from_agent,
     decode_from_cloud,
     encode,
     pack,
-    pack_whole,
     unpack,
 )
-from sottovoce.network.protocol.messages import Contribution, FromAgent, State
+from sottovoce.network.protocol.messages import Code, FromAgent, Masked, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Rounds
+from sottovoce.network.rounds import Rounds, noisy_sigma
 from sottovoce.network.setup import make_config, setup_of
 from sottovoce.privacy.plan import NoisePlan
-from sottovoce.privacy.sampler import Released, Sampler
+from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
+from sottovoce.study.halves import Held, HelperHalf, Keys
 from sottovoce.study.stated import own_states
 
 Acts = Callable[[int], Array | None]
@@ -54,11 +56,13 @@ class Played:
         states: x(k) that agents contributed from, one row per round.
         releases: what was released in each round.
         frames: every frame that the cloud sent, in order, with the connection it went to.
+        held: what the halves of a split cloud hold besides; nothing of a trusted one.
     """
 
     states: Array
     releases: tuple[Released, ...]
     frames: tuple[tuple[int, bytes], ...]
+    held: Held
 
     @property
     def values(self) -> Array:
@@ -77,6 +81,8 @@ class Loopback:
         sampler: adds the noise.
         rounds: T.
         agent: who has a connection of its own, from 1.
+        helper: adds the noise of the helper, of a split cloud.
+        keys: of a split cloud; new ones if not given.
     """
 
     def __init__(
@@ -88,6 +94,8 @@ class Loopback:
         sampler: Sampler,
         rounds: int,
         agent: int,
+        helper: Blinding | None = None,
+        keys: Keys | None = None,
     ) -> None:
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="audit")
         self.setup = setup_of(plan, Parties(plan), config)
@@ -100,17 +108,36 @@ class Loopback:
         every = np.arange(problem.cloud.lower().size)
         self.columns = (every[own], np.delete(every, own))
         self.steps: dict[int, LocalRound] = {}
+        self.keys = keys or Keys(tuple(tuple(party) for party in parties))
+        self._helper = SecureSampler(noisy_sigma(plan)) if helper is None else helper
+        self.half: HelperHalf | None = None
+        if self.setup.split:
+            self.half = HelperHalf(plan, config, self.keys, self._helper)
         self._alike = partial(
-            Loopback, problem, plan, algorithm=algorithm, rounds=rounds, agent=agent
+            Loopback,
+            problem,
+            plan,
+            algorithm=algorithm,
+            rounds=rounds,
+            agent=agent,
+            helper=self._helper,
+            keys=self.keys,
         )
 
     def with_sampler(self, sampler: Sampler) -> Loopback:
         """Return the same with noise from elsewhere."""
         return self._alike(sampler=sampler)
 
-    def play(self, acts: Acts | None = None) -> Played:
-        """Play a run from the agents' starts to its end."""
-        run = _Run(self, acts or (lambda k: None))
+    def play(self, acts: Acts | None = None, *, crash: int = 0, then: Acts | None = None) -> Played:
+        """Play a run from the agents' starts to its end.
+
+        Args:
+            acts: what agents do instead of what they would.
+            crash: of a split cloud, the round after whose contribution the first connection's
+                agents crash, and begin again with a state that was saved two rounds before.
+            then: what agents do instead after the crash.
+        """
+        run = _Run(self, acts or _nothing, crash, then or _nothing)
         return run.play()
 
 
@@ -118,12 +145,14 @@ class Loopback:
 class _Run:
     """One run; frames wait in a queue, as they would on the way."""
 
-    def __init__(self, loopback: Loopback, acts: Acts) -> None:
-        self.loop, self.acts = loopback, acts
-        self.cloud = CloudMachine(loopback.setup, loopback.notary, lambda k: None)
-        self.agents = [
-            AgentMachine(h.agents, _memory(h), lambda welcome: None) for h in loopback.households
-        ]
+    def __init__(self, loopback: Loopback, acts: Acts, crash: int, then: Acts) -> None:
+        self.loop, self.acts, self.then = loopback, acts, then
+        self.crash, self.crashed = crash, False
+        self.cloud = CloudMachine(loopback.setup, loopback.notary, self._digest)
+        self.helper, self.held = loopback.half, Held()
+        starts = [_memory(household) for household in loopback.households]
+        self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
+        self.saved, self.digests = [starts[0]], {0: loopback.setup.config_hash}
         states = sum(columns.size for columns in loopback.columns)
         self.states = np.empty((loopback.setup.rounds, states))
         self.releases: list[Released] = []
@@ -132,34 +161,61 @@ class _Run:
 
     def play(self) -> Played:
         self.loop.rounds.restart()
+        if self.helper is not None:
+            self.helper.restart()
         for peer, machine in enumerate(self.agents):
             self.cloud.connect(peer, frozenset(machine.agents))
             self._at_home(peer, machine.connected())
         while self.underway:
             self.underway.popleft()()
-        return Played(states=self.states, releases=tuple(self.releases), frames=tuple(self.frames))
+        return Played(
+            states=self.states,
+            releases=tuple(self.releases),
+            frames=tuple(self.frames),
+            held=self.held,
+        )
+
+    def _machine(self, peer: int, memory: Memory) -> AgentMachine:
+        """Agents that start, from a memory that they saved."""
+        veil = None if self.helper is None else self.loop.keys.veil(peer)
+        agents = self.loop.households[peer].agents
+        return AgentMachine(agents, memory, lambda welcome: None, veil)
+
+    def _digest(self, k: int) -> bytes | None:
+        return self.digests.get(k)
 
     def _at_cloud(self, peer: int, frame: bytes) -> None:
-        actions = deque(self.cloud.receive(peer, decode_from_agent(frame)))
+        message = decode_from_agent(frame)
+        if isinstance(message, Masked):
+            self.held.masked.append((peer, message.values))
+        actions = deque(self.cloud.receive(peer, message))
         while actions:
             action = actions.popleft()
             if isinstance(action, Commit):
                 actions.extend(self._commit(action))
+            elif isinstance(action, Meet):
+                assert self.helper is not None  # noqa: S101  only a split cloud introduces agents
+                pledge = self.helper.meet(action.agents, action.mask)
+                actions.extend(self.cloud.pledged(action.peer, pledge))
             elif isinstance(action, Send):
                 sent = encode(action.message)
                 for to in action.peers:
                     self.frames.append((to, sent))
                     self.underway.append(partial(self._heard, to, sent))
-            elif isinstance(action, Incident):
+            elif isinstance(action, Incident) and not (
+                self.crashed and action.code is Code.CONFLICT  # a state that was lost is said anew
+            ):
                 raise AssertionError(f"the cloud refused an honest message: {action.code}")
 
     def _commit(self, action: Commit) -> list[Action]:
         cloud = self.cloud
         previous = self.loop.setup.config_hash if cloud.last is None else cloud.last.digest
         rounds = self.loop.rounds
-        record, released = rounds.play(action.k, action.parts, previous, action.held)
+        answer = b"" if self.helper is None else self.helper.ask(action, self.held)
+        record, released = rounds.play(action.k, action.parts, previous, action.held, answer)
         rounds.prepare()
         self.releases.append(released)
+        self.digests[record.k] = record.digest
         return cloud.committed(record)
 
     def _heard(self, peer: int, frame: bytes) -> None:
@@ -173,32 +229,63 @@ class _Run:
                     household = self.loop.households[peer]
                     self.loop.steps[peer] = LocalRound(household, action.welcome)
                 values = self.loop.steps[peer].contributions(action.x)
+                values = self._values(peer, machine.memory.round + 1, action.x, values)
                 self._at_home(peer, machine.joined(values))
             elif isinstance(action, Think):
                 done = self.loop.steps[peer](
                     action.k, action.x, action.answer, action.price, action.y
                 )
-                self._at_home(peer, machine.stepped(done.x, done.answer, done.values))
+                values = self._values(peer, action.k + 1, done.x, done.values)
+                self._at_home(peer, machine.stepped(done.x, done.answer, values))
+            elif isinstance(action, at_home.Save) and peer == 0:
+                self.saved = [*self.saved[-2:], action.memory]
             elif isinstance(action, at_home.Send):
                 frame = encode(self._acted(peer, action.message))
                 self.underway.append(partial(self._at_cloud, peer, frame))
+                if isinstance(action.message, Masked) and peer == 0:
+                    self._crash(action.message.round)
+
+    def _crash(self, k: int) -> None:
+        """The first connection's agents end once they have spoken, and begin with an old state."""
+        if k == self.crash and not self.crashed:
+            self.crashed, self.acts = True, self.then
+            self.agents[0] = self._machine(0, self.saved[0])
+            self.underway.append(self._begin_again)
+
+    def _begin_again(self) -> None:
+        self.cloud.disconnect(0)
+        self.cloud.connect(0, frozenset(self.agents[0].agents))
+        waiting, self.underway = self.underway, deque()
+        self._at_home(0, self.agents[0].connected())
+        while self.underway:  # before anybody else is heard: the round is still open
+            self.underway.popleft()()
+        self.underway = waiting
+
+    def _values(self, peer: int, k: int, x: Array, values: Integers | None) -> Integers | None:
+        """What is contributed in round k: the agents' own choice, unless the game has them act."""
+        if values is None or k > self.loop.setup.rounds:
+            return values
+        columns, acted = self.loop.columns[peer], self.acts(k)
+        if acted is not None and not np.isnan(acted[columns]).all():
+            x = np.where(np.isnan(acted[columns]), x, acted[columns])
+            values = self.loop.steps[peer].contributions(x)
+        self.states[k - 1, columns] = x
+        return values
 
     def _acted(self, peer: int, message: FromAgent) -> FromAgent:
-        """What is sent: the agents' own choice, unless the game has them act."""
-        if not isinstance(message, Contribution | State):
+        """What is sent; states, of the paper's release, are those that the game has agents take."""
+        if not isinstance(message, State):
             return message
         k, columns = message.round, self.loop.columns[peer]
-        x = unpack(self.agents[peer].memory.x)
-        acted = self.acts(k)
-        if acted is None or np.isnan(acted[columns]).all():
-            self.states[k - 1, columns] = x
-            return message
-        x = np.where(np.isnan(acted[columns]), x, acted[columns])
+        x, acted = unpack(self.agents[peer].memory.x), self.acts(k)
+        if acted is not None:
+            x = np.where(np.isnan(acted[columns]), x, acted[columns])
         self.states[k - 1, columns] = x
-        values = self.loop.steps[peer].contributions(x)
-        if values is None:
-            return State(round=k, x=pack(x))
-        return Contribution(round=k, values=pack_whole(values))
+        return State(round=k, x=pack(x))
+
+
+def _nothing(k: int) -> None:
+    """Nobody acts: everybody goes by its own iterate."""
 
 
 def _memory(household: Household) -> Memory:

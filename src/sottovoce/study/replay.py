@@ -34,6 +34,10 @@ class Replayed(Sampler):
         """Likewise."""
         return next(self._releases)
 
+    def release_residues(self, residues: Integers) -> Released:
+        """Likewise."""
+        return next(self._releases)
+
 
 def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:
     """Return what the messages of a run tell besides its releases, "" for nothing.

@@ -15,6 +15,7 @@ from sottovoce.network.setup import make_config
 from sottovoce.network.summary import Said, transcript
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import STEPS, Integers, grid_of
+from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array
 from sottovoce.study.noise import NoiseChecks, check_noise
 from sottovoce.study.stated import own_states, stated_of
@@ -67,6 +68,11 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
         raise InputError(
             f"{path} must hold what agents said in all its rounds, got a store without: only a "
             "cloud started with --keep-states keeps it"
+        )
+    if isinstance(plan.trust, SplitCloud) or config.promise.get("trust", "one") == "split":
+        raise InputError(
+            f"{path} must be a trusted cloud's store, got one of a split cloud: what agents said "
+            "is masked, and no half can tell noise from contributions; audit with --view instead"
         )
     if config.noise != "secure":
         raise InputError(f"{path} must hold secure noise, got a simulated run: nothing is private")
