@@ -1,0 +1,233 @@
+"""Kill any party of a split cloud; afterwards stores and all that was said must tell one story.
+
+The four nevers: never two different releases or answers for one round, never the same noise for two
+rounds, never a release or answer that is not in its store, never two contributions under one mask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from network_harness import member, split_plan
+from scipy import stats
+from split_chaos_process import witnessed_agent
+from test_chaos import free_port, rounds_done
+
+from sottovoce.network import agent as agent_module
+from sottovoce.network.certified_keys import HelperKeys
+from sottovoce.network.helper_store import HelperStore
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.codec import (
+    decode_from_agent,
+    decode_from_cloud,
+    encode,
+    unpack_whole,
+)
+from sottovoce.network.protocol.helper_messages import Answer, decode_from_helper
+from sottovoce.network.protocol.masked import HEAD, mask_of
+from sottovoce.network.protocol.messages import Masked, Round
+from sottovoce.network.summary import transcript
+from sottovoce.problem.problem import Problem
+
+SCRIPT = str(Path(__file__).with_name("split_chaos_process.py"))
+FALSE_ALARM = 1e-6
+
+
+def start(*words: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, SCRIPT, *map(str, words)])
+
+
+def lines(path: Path) -> list[bytes]:
+    """What was written down; a line that a kill tore is no line."""
+    return [bytes.fromhex(line) for line in path.read_text().split("\n")[:-1]]
+
+
+def check_the_four_nevers(problem: Problem, keys: Path, folder: Path, rounds: int) -> None:
+    answers = check_stores(problem, keys, folder, rounds)
+    for frame in lines(folder / "answers"):
+        message = decode_from_helper(frame)
+        assert isinstance(message, Answer)
+        assert answers[message.round] == message.values
+    database = sqlite3.connect(folder / "run.db")
+    rows = database.execute("SELECT k, price, digest FROM rounds ORDER BY k").fetchall()
+    database.close()
+    stored = {k: (bytes(price), bytes(digest)) for k, price, digest in rows}
+    witnessed = 0
+    for path in folder.glob("*.frames"):
+        for frame in lines(path):
+            heard = decode_from_cloud(frame)
+            if isinstance(heard, Round):
+                witnessed += 1
+                assert stored[heard.round] == (heard.price, heard.receipt[:32])
+    assert witnessed >= rounds
+    check_masks(folder)
+
+
+def check_masks(folder: Path) -> None:
+    """Never two contributions under one mask."""
+    under: dict[tuple[str, bytes, int], bytes] = {}
+    for path in folder.glob("*.said"):
+        for frame in lines(path):
+            said = decode_from_agent(frame)
+            assert isinstance(said, Masked)
+            name = path.stem, said.session, said.round
+            assert under.setdefault(name, said.values) == said.values, "a mask was used twice"
+    assert under
+
+
+def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dict[int, bytes]:
+    """Take both stores apart with everybody's keys: sums, and the noise of either half."""
+    plan = split_plan(problem)
+    kept = transcript(folder / "run.db")
+    assert kept.said is not None
+    assert kept.config is not None
+    assert len(kept.said) == rounds
+    helper = HelperStore(folder / "helper.db")
+    bodies = list(helper._journal.records())
+    helper.close()
+    assert len(bodies) == rounds
+    known, parties = HelperKeys.of_folder(keys / "helper"), Parties(plan)
+    noise: list[list[int]] = [[], []]
+    answers = {}
+    for k, (parts, body, release) in enumerate(
+        zip(kept.said, bodies, kept.multiples, strict=True), start=1
+    ):
+        total, masks = (np.zeros(plan.sigma.size, dtype=np.int64) for _ in range(2))
+        for agents, data in parts:
+            mask, sums = mask_of(data), parties(agents).sums
+            stream = known.secret(mask.key).stream(kept.config.hash, mask.session, sums.size)
+            own = stream.rounds(mask.round, 1)[0]
+            said = unpack_whole(data[HEAD:]) - own
+            assert np.all(np.abs(said) < 2**45)  # a contribution, once its mask is off
+            total[sums] += said
+            masks[sums] += own
+        answers[k] = body[40:]
+        of_helper = unpack_whole(answers[k]) - masks
+        noise[0] += of_helper.tolist()
+        noise[1] += (release - total + of_helper).tolist()
+    for half in noise:
+        assert len(set(half)) == len(half)  # never the same noise: draws have 27 bits
+        z = np.array(half) / 2**26
+        low, high = stats.chi2.interval(1 - FALSE_ALARM, z.size)
+        assert low < np.square(z).sum() < high
+    return answers
+
+
+def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue_one_run(
+    paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, port, second = 60, free_port(), free_port()
+    for name in ("decode_from_cloud", "encode"):
+        monkeypatch.setattr(agent_module, name, getattr(agent_module, name))  # put back later
+    witnessed_agent(tmp_path, "all")
+    words = ("cloud", port, split_keys, tmp_path, rounds, second)
+
+    def begin(i: int) -> asyncio.Task[object]:
+        return asyncio.create_task(member(paper, [i], port, split_keys, tmp_path).run())
+
+    async def reached(k: int) -> None:
+        while rounds_done(tmp_path / "run.db") < k:
+            await asyncio.sleep(0.005)
+
+    async def again(i: int, state: Path | None) -> asyncio.Task[object]:
+        """Agent i is ended, and begins with an old state or with none."""
+        tasks[i].cancel()
+        await asyncio.wait([tasks[i]])
+        own = tmp_path / f"{i}.state"
+        own.unlink()
+        if state is not None:
+            shutil.copy(state, own)
+        return begin(i)
+
+    async def main() -> None:
+        async with asyncio.timeout(240):
+            for i in range(1, 8):
+                tasks[i] = begin(i)
+            await reached(15)
+            shutil.copy(tmp_path / "2.state", tmp_path / "old")
+            await reached(20)
+            halves[0].kill()
+            halves[0].wait()
+            tasks[1] = await again(1, None)  # while the cloud is away: it may have asked already
+            halves[0] = start(*words)
+            await reached(30)
+            halves[1].kill()
+            halves[1].wait()
+            tasks[2] = await again(2, tmp_path / "old")
+            halves[1] = start("helper", second, split_keys, tmp_path)
+            await asyncio.gather(*tasks.values())
+            assert await asyncio.to_thread(halves[0].wait) == 0
+
+    tasks: dict[int, asyncio.Task[object]] = {}
+    halves = [start(*words), start("helper", second, split_keys, tmp_path)]
+    try:
+        asyncio.run(main())
+    finally:
+        for process in halves:
+            process.kill()
+            process.wait()
+    check_the_four_nevers(paper, split_keys, tmp_path, rounds)
+
+
+async def soak(problem: Problem, keys: Path, folder: Path, *, rounds: int, seconds: float) -> int:
+    """Run under random kills of every kind of process; return the kills."""
+    rng = random.Random(23)  # noqa: S311
+    port, second = free_port(), free_port()
+    begin: dict[int, Callable[[], subprocess.Popen[bytes]]] = {
+        -1: lambda: start("helper", second, keys, folder),
+        0: lambda: start("cloud", port, keys, folder, rounds, second),
+    }
+    for i in range(1, problem.agents + 1):
+        begin[i] = lambda i=i: start("agent", port, keys, folder, i)  # type: ignore[misc]
+    crew = {who: begun() for who, begun in begin.items()}
+    began, kills = time.monotonic(), 0
+    try:
+        while not all(p.poll() == 0 for who, p in crew.items() if who >= 0):
+            await asyncio.sleep(rng.uniform(0.5, 8.0))
+            if time.monotonic() - began < seconds and crew[0].poll() is None:
+                victim = rng.choice([-1, -1, 0, 0, *range(1, problem.agents + 1)])
+                crew[victim].kill()
+                crew[victim].wait()
+                kills += 1
+                if victim > 0 and rng.random() < 0.2:
+                    (folder / f"{victim}.state").unlink(missing_ok=True)  # its disk is gone, too
+            for who, process in list(crew.items()):
+                if process.poll() not in (None, 0):
+                    crew[who] = begin[who]()
+            assert time.monotonic() - began < 3 * seconds + 300, "the run does not finish"
+    finally:
+        for process in crew.values():
+            process.kill()
+            process.wait()
+    return kills
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_fifty_kills_of_halves_and_agents_leave_one_story(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    rounds = 8_000
+    kills = asyncio.run(soak(paper, split_keys, tmp_path, rounds=rounds, seconds=420.0))
+    assert kills >= 50
+    check_the_four_nevers(paper, split_keys, tmp_path, rounds)
+
+
+def test_the_check_itself_notices_a_mask_under_two_contributions(tmp_path: Path) -> None:
+    one = encode(Masked(round=3, session=bytes(16), values=bytes(8)))
+    two = encode(Masked(round=3, session=bytes(16), values=bytes(7) + b"1"))
+    (tmp_path / "1.said").write_text(f"{one.hex()}\n{one.hex()}\n")
+    check_masks(tmp_path)
+    (tmp_path / "1.said").write_text(f"{one.hex()}\n{two.hex()}\n")
+    with pytest.raises(AssertionError, match="used twice"):
+        check_masks(tmp_path)
