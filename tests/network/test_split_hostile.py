@@ -1,0 +1,341 @@
+"""Halves, agents and keys that are not what they should be: refused, and nothing leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from network_harness import halves, helping, member, plan_for, run, serving, split_plan
+from split_chaos_process import witnessed_agent
+from test_chaos import free_port, rounds_done
+from test_split_chaos import start
+
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.network import agent as agent_module
+from sottovoce.network import link as link_module
+from sottovoce.network.cloud import Cloud
+from sottovoce.network.errors import DivergedError, HaltedError, IdentityError, RefusedError
+from sottovoce.network.helper import Helper
+from sottovoce.network.masks import Veil
+from sottovoce.network.peers import Peers
+from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.codec import Integers, pack_whole
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.tls import client_context
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.problem.problem import Problem
+
+ALONE = [[i] for i in range(1, 8)]
+
+
+async def refused(problem: Problem, cloud: Cloud, keys: Path, folder: Path) -> RefusedError:
+    """How an agent ends that meets this cloud."""
+    with pytest.raises(RefusedError) as found:
+        await member(problem, [3], cloud, keys, folder).run()
+    return found.value
+
+
+def test_an_agent_whose_keys_name_a_helper_refuses_a_cloud_without_one(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> RefusedError:
+        own = split_keys / "cloud"
+        async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
+            return await refused(paper, cloud, split_keys, tmp_path)
+
+    error = run(main())
+    assert error.code is Code.OTHER_RUN
+    assert "these keys ask for a helper, and the run has none" in str(error)
+
+
+def test_an_agent_whose_keys_name_no_helper_is_not_let_into_a_split_run(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    bare = tmp_path / "keys"
+    shutil.copytree(split_keys / "agents" / "3", bare / "agents" / "3")
+    (bare / "agents" / "3" / "helper.pem").unlink()
+
+    async def main() -> RefusedError:
+        async with halves(split_plan(paper), split_keys, tmp_path, rounds=3) as (cloud, _):
+            return await refused(paper, cloud, bare, tmp_path)
+
+    assert run(main()).code is Code.NOT_YOURS
+
+
+@pytest.mark.parametrize("lie", ["grid", "lower", "upper", "sums"])
+def test_an_agent_goes_by_what_both_halves_say(
+    lie: str, paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = CloudMachine._welcome
+
+    def lying(*args: Any) -> Any:
+        """A finer grid or wider bounds would make contributions large against the noise."""
+        honest = said(*args)
+        if lie == "sums":
+            return replace(honest, sums=[*honest.sums[:-1], honest.sums[-1] + 1])
+        numbers = np.frombuffer(getattr(honest, lie), "<f8")
+        numbers = numbers / 1024 if lie == "grid" else numbers * 2
+        return replace(honest, **{lie: numbers.tobytes()})
+
+    monkeypatch.setattr(CloudMachine, "_welcome", lying)
+
+    async def main() -> RefusedError:
+        async with halves(split_plan(paper), split_keys, tmp_path, rounds=3) as (cloud, _):
+            return await refused(paper, cloud, split_keys, tmp_path)
+
+    assert "the helper has not signed what the cloud asks for" in str(run(main()))
+
+
+def test_a_helper_does_not_pass_for_the_cloud_nor_talk_to_agents(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        plan = split_plan(paper)
+        async with helping(plan, split_keys, tmp_path / "helper.db") as helper:
+            connector = aiohttp.TCPConnector(ssl=client_context(split_keys / "agents" / "3"))
+            url = f"https://127.0.0.1:{helper.port}/"
+            async with (
+                aiohttp.ClientSession(connector=connector) as session,
+                session.get(url) as answer,
+            ):
+                assert answer.status == 403  # only the cloud may ask
+        # A server with the helper's certificate in the place of the cloud.
+        own = split_keys / "helper"
+        async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
+            error = await refused(paper, cloud, split_keys, tmp_path)
+            assert "must be a split cloud by its certificate" in str(error)
+
+    run(main())
+
+
+def test_plans_seeds_and_keys_that_do_not_belong_together_are_refused(
+    paper: Problem, split_keys: Path, keys: Path, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"rounds": 3, "keys": split_keys / "cloud", "store": tmp_path / "r"}
+    url = "wss://127.0.0.1:1"
+    with pytest.raises(PrivacyError, match="would see every contribution"):
+        Cloud(split_plan(paper), **settings)
+    with pytest.raises(InputError, match="its noise is for one cloud"):
+        Cloud(plan_for(paper), helper=url, **settings)
+    with pytest.raises(InputError, match="works with every state"):
+        Cloud(plan_for(paper, method="paper"), helper=url, **settings)
+    with pytest.raises(InputError, match="seed must be left out"):
+        Cloud(split_plan(paper), helper=url, seed=1, **settings)
+    with pytest.raises(InputError, match="helper must be an address"):
+        Cloud(split_plan(paper), helper="http://x", **settings)
+    with pytest.raises(InputError, match="made for a split cloud"):
+        Helper(plan_for(paper), keys=split_keys / "helper", store=tmp_path / "h")
+
+    async def main() -> None:
+        helper = Helper(split_plan(paper), keys=keys, store=tmp_path / "h")
+        with pytest.raises(IdentityError, match=r"key for masks|X25519"):
+            await helper.start()
+
+    run(main())
+
+
+def test_cloud_and_helper_with_other_plans_do_not_run(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with helping(split_plan(paper, sigma=1.0), split_keys, tmp_path / "h") as helper:
+            url = f"wss://127.0.0.1:{helper.port}"
+            own = split_keys / "cloud"
+            plan = split_plan(paper)
+            async with serving(plan, own, tmp_path / "r", rounds=3, helper=url) as cloud:
+                with pytest.raises(HaltedError, match="with the same plan"):
+                    await cloud.finished()
+
+    run(main())
+    assert "other-run" in (tmp_path / "h.refused").read_text()
+
+
+def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(
+    paper: Problem, split_keys: Path, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    ledger.grant(paper.cloud.agent_labels(), 1.1, 0.05, hide="trajectory", radius=1.0)
+
+    async def one(name: str) -> int:
+        folder = tmp_path / name
+        folder.mkdir()
+        plan, store = split_plan(paper), folder / "helper.db"
+        async with helping(plan, split_keys, store, ledger=ledger) as helper:
+            url, own = f"wss://127.0.0.1:{helper.port}", split_keys / "cloud"
+            async with serving(plan, own, folder / "run.db", rounds=3, helper=url) as cloud:
+                tasks = [
+                    asyncio.create_task(member(paper, i, cloud, split_keys, folder).run())
+                    for i in ALONE
+                ]
+                done = asyncio.create_task(cloud.finished(linger=5))
+                failed = asyncio.create_task(helper._ended.wait())
+                await asyncio.wait([done, failed], return_when=asyncio.FIRST_COMPLETED)
+                for task in (*tasks, done, failed):
+                    task.cancel()
+                await asyncio.gather(*tasks, done, failed, return_exceptions=True)
+                return int(helper.round)
+
+    assert [run(one(name)) for name in ("first", "second")] == [3, 3]
+    assert run(one("third")) == 0  # the same agents, once more: their budgets are spent
+
+
+def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
+    paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cover = Veil.cover
+
+    def broken(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
+        sent = cover(self, config, k, values)
+        return sent if k < 3 else sent[:-1] + bytes([sent[-1] ^ 0x10])
+
+    monkeypatch.setattr(Veil, "cover", broken)
+
+    async def main() -> None:
+        async with halves(split_plan(paper), split_keys, tmp_path, rounds=9) as (cloud, _):
+            tasks = [
+                asyncio.create_task(member(paper, i, cloud, split_keys, tmp_path).run())
+                for i in ALONE
+            ]
+            with pytest.raises(DivergedError, match="a sum left its certified range"):
+                await cloud.finished()
+            assert cloud.round == 2
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(e) for e in ended} == {RefusedError}
+
+    run(main())
+
+
+def test_planted_contributions_never_show_in_anything_either_half_can_reach(
+    paper: Problem,
+    split_keys: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    raw: list[Integers] = []
+    seen: list[bytes] = []
+    cover, hear, heard = Veil.cover, Peers._hear, Helper._heard
+    answer = link_module.decode_from_helper
+
+    def noted(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
+        raw.append(values.copy())
+        return cover(self, config, k, values)
+
+    def at_cloud(self: Peers, peer: Any, connection: Any, heartbeat: Any, data: bytes) -> None:
+        seen.append(bytes(data))
+        hear(self, peer, connection, heartbeat, data)
+
+    def at_helper(self: Helper, data: bytes) -> Any:
+        seen.append(bytes(data))
+        return heard(self, data)
+
+    def back(frame: bytes) -> Any:
+        seen.append(bytes(frame))
+        return answer(frame)
+
+    monkeypatch.setattr(Veil, "cover", noted)
+    monkeypatch.setattr(Peers, "_hear", at_cloud)
+    monkeypatch.setattr(Helper, "_heard", at_helper)
+    monkeypatch.setattr(link_module, "decode_from_helper", back)
+
+    async def main() -> None:
+        settings: dict[str, Any] = {"rounds": 12, "keep_states": True}
+        async with halves(split_plan(paper), split_keys, tmp_path, **settings) as (cloud, _):
+            agents = [member(paper, i, cloud, split_keys, tmp_path) for i in ALONE]
+            ended = await asyncio.gather(*(agent.run() for agent in agents))
+            states.extend(float(x) for e in ended for x in (*e.x, *e.last_x))
+
+    states: list[float] = []
+    run(main())
+    assert len(seen) > 12 * 9
+    files = [path for path in tmp_path.iterdir() if not path.name.endswith(".state")]
+    files = [path for path in files if ".state" not in path.name]
+    assert {"run.db", "helper.db", "run.db.asked"} <= {path.name for path in files}
+    seen += [path.read_bytes() for path in files]
+    logs = " ".join(repr(vars(record)) for record in caplog.records).encode()
+    values = {int(v) for row in raw for v in row if abs(int(v)) > 2**20}
+    assert len(values) > 40
+    # Patterns that nothing else looks like: two contributions of an agent, states of many digits.
+    patterns = [pack_whole(row) for row in raw if row.size > 1 and np.all(np.abs(row) > 2**20)]
+    patterns += [struct.pack("<d", x) for x in states if (x * 2**20) % 1]
+    assert len(patterns) > 20
+    everything = b"\xff".join(seen)
+    assert not [p for p in patterns if p in everything]
+    assert not [v for v in values if re.search(rb"\b%d\b" % v, logs)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_contribution_is_in_the_memory_of_either_half(
+    paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("decode_from_cloud", "encode"):
+        monkeypatch.setattr(agent_module, name, getattr(agent_module, name))
+    witnessed_agent(tmp_path, "all")
+    raw: list[bytes] = []
+    masked: list[bytes] = []
+    cover = Veil.cover
+
+    def noted(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
+        sent = cover(self, config, k, values)
+        if values.size > 1:
+            raw.append(pack_whole(values))
+            masked.append(sent[16:])
+        return sent
+
+    monkeypatch.setattr(Veil, "cover", noted)
+    port, second = free_port(), free_port()
+    crew = [
+        start("cloud", port, split_keys, tmp_path, 100_000, second),
+        start("helper", second, split_keys, tmp_path),
+    ]
+
+    async def main() -> list[bytes]:
+        agents = [member(paper, i, port, split_keys, tmp_path) for i in ALONE]
+        tasks = [asyncio.create_task(agent.run()) for agent in agents]
+        while rounds_done(tmp_path / "run.db") < 30:
+            await asyncio.sleep(0.05)
+        for process in crew:
+            process.send_signal(19)  # SIGSTOP: the dump is of one moment
+        dumps = [memory_of(process.pid) for process in crew]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return dumps
+
+    try:
+        cloud, helper = asyncio.run(main())
+    finally:
+        for process in crew:
+            process.kill()
+            process.wait()
+    last = [word for word in dict.fromkeys(raw[-40:]) if word.strip(b"\0")]
+    assert len(last) > 10
+    assert any(word in cloud for word in masked[-40:])  # what is there can be found
+    assert not [word for word in last if word in cloud or word in helper]
+
+
+def memory_of(pid: int) -> bytes:
+    """Everything that a process can write to."""
+    parts = []
+    with Path(f"/proc/{pid}/maps").open() as maps, Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
+        for line in maps:
+            span, rights, *_ = line.split()
+            if rights.startswith("rw"):
+                begin, end = (int(part, 16) for part in span.split("-"))
+                memory.seek(begin)
+                try:
+                    parts.append(memory.read(end - begin))
+                except OSError:
+                    continue
+    return b"\xff".join(parts)
