@@ -18,6 +18,7 @@ from typing import Any
 from network_harness import member, split_plan
 
 from sottovoce.network import agent as agent_module
+from sottovoce.network import dial as dial_module
 from sottovoce.network import helper as helper_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
@@ -80,7 +81,7 @@ def witnessed_agent(folder: Path, name: str) -> None:
             said(frame)
         return frame
 
-    vars(agent_module)["decode_from_cloud"] = receive
+    vars(dial_module)["decode_from_cloud"] = receive
     vars(agent_module)["encode"] = send
 
 
@@ -90,5 +91,5 @@ async def agent(port: str, keys: str, folder: str, number: str) -> None:
 
 
 if __name__ == "__main__":
-    roles = {"helper": helper, "cloud": cloud, "agent": agent}
+    roles: dict[str, Any] = {"helper": helper, "cloud": cloud, "agent": agent}
     asyncio.run(roles[sys.argv[1]](*sys.argv[2:]))

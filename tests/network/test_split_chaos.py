@@ -18,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from network_harness import member, split_plan
+from network_harness import free_port, member, split_plan
 from scipy import stats
 from split_chaos_process import witnessed_agent
-from test_chaos import free_port, rounds_done
+from test_chaos import rounds_done
 
 from sottovoce.network import agent as agent_module
+from sottovoce.network import dial as dial_module
 from sottovoce.network.certified_keys import HelperKeys
 from sottovoce.network.helper_store import HelperStore
 from sottovoce.network.parties import Parties
@@ -127,8 +128,8 @@ def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue
     paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, port, second = 60, free_port(), free_port()
-    for name in ("decode_from_cloud", "encode"):
-        monkeypatch.setattr(agent_module, name, getattr(agent_module, name))  # put back later
+    monkeypatch.setitem(vars(agent_module), "encode", encode)  # put back later
+    monkeypatch.setitem(vars(dial_module), "decode_from_cloud", decode_from_cloud)
     witnessed_agent(tmp_path, "all")
     words = ("cloud", port, split_keys, tmp_path, rounds, second)
 

@@ -14,21 +14,21 @@ import aiohttp
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from network_harness import halves, helping, member, plan_for, run, serving, split_plan
-from split_chaos_process import witnessed_agent
-from test_chaos import free_port, rounds_done
+from network_harness import free_port, halves, helping, member, plan_for, run, serving, split_plan
+from test_chaos import rounds_done
 from test_split_chaos import start
 
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.network import agent as agent_module
 from sottovoce.network import link as link_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
 from sottovoce.network.masks import Veil
 from sottovoce.network.peers import Peers
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol import cloud as machine_module
 from sottovoce.network.protocol.codec import Integers, pack_whole
+from sottovoce.network.protocol.greeting import welcome_of
+from sottovoce.network.protocol.helper_messages import decode_from_helper
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.tls import client_context
 from sottovoce.privacy.ledger import Ledger
@@ -75,7 +75,7 @@ def test_an_agent_whose_keys_name_no_helper_is_not_let_into_a_split_run(
 def test_an_agent_goes_by_what_both_halves_say(
     lie: str, paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = CloudMachine._welcome
+    said = welcome_of
 
     def lying(*args: Any) -> Any:
         """A finer grid or wider bounds would make contributions large against the noise."""
@@ -86,7 +86,7 @@ def test_an_agent_goes_by_what_both_halves_say(
         numbers = numbers / 1024 if lie == "grid" else numbers * 2
         return replace(honest, **{lie: numbers.tobytes()})
 
-    monkeypatch.setattr(CloudMachine, "_welcome", lying)
+    monkeypatch.setattr(machine_module, "welcome_of", lying)
 
     async def main() -> RefusedError:
         async with halves(split_plan(paper), split_keys, tmp_path, rounds=3) as (cloud, _):
@@ -225,7 +225,6 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
     raw: list[Integers] = []
     seen: list[bytes] = []
     cover, hear, heard = Veil.cover, Peers._hear, Helper._heard
-    answer = link_module.decode_from_helper
 
     def noted(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
         raw.append(values.copy())
@@ -241,7 +240,7 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
 
     def back(frame: bytes) -> Any:
         seen.append(bytes(frame))
-        return answer(frame)
+        return decode_from_helper(frame)
 
     monkeypatch.setattr(Veil, "cover", noted)
     monkeypatch.setattr(Peers, "_hear", at_cloud)
@@ -279,9 +278,6 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
 def test_no_contribution_is_in_the_memory_of_either_half(
     paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("decode_from_cloud", "encode"):
-        monkeypatch.setattr(agent_module, name, getattr(agent_module, name))
-    witnessed_agent(tmp_path, "all")
     raw: list[bytes] = []
     masked: list[bytes] = []
     cover = Veil.cover

@@ -314,7 +314,16 @@ def test_the_closed_loop_is_really_closed(two: Case) -> None:
     # theorem says: mean and variance mu^2/2 and mu^2, within five standard errors.
     problem, certificate = two
     right = made(certificate)
-    game = module._Game(problem, right, 2, 3, DualAveraging(), Faulty(right, seed=4))
+    seat = module._Seat(
+        problem=problem,
+        plan=right,
+        agent=2,
+        rounds=3,
+        algorithm=DualAveraging(),
+        view="outside",
+        share=1.0,
+    )
+    game = seat.game(Faulty(right, seed=4))
     score = np.array([game.play(1)[0] for _ in range(400)])
     mu = game.played_mu
     assert np.mean(score) == pytest.approx(mu**2 / 2, abs=5 * mu / math.sqrt(400))
