@@ -16,9 +16,10 @@ from ledger_mutants import LEDGER
 from mutant import Mutant
 from network_mutants import SENT
 from noise_mutants import NOISE
+from split_mutants import SPLIT
 
 ROOT = Path(__file__).parents[2]
-MUTANTS = NOISE + SENT + ACCOUNTING + LEDGER + CERTIFIED
+MUTANTS = NOISE + SPLIT + SENT + ACCOUNTING + LEDGER + CERTIFIED
 SECONDS = 240  # a test that hangs on a mutant has not found it
 
 BROKEN = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError")

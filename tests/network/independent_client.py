@@ -1,15 +1,24 @@
 """An agent written from docs/protocol.md alone: a WebSocket library, MessagePack, nothing else.
 
+With helper.pem among its keys it masks what it contributes, with the cryptography library.
 Agent 4 of the paper's problem: f(x) = x^2 + x + 6, and x is its part of the third sum.
 usage: python independent_client.py PORT KEYS
 """
 
+import hashlib
 import json
+import os
 import ssl
 import struct
 import sys
+from pathlib import Path
 
 import msgpack  # type: ignore[import-untyped]
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, x25519
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from websockets.sync.client import connect
 
 SUM = 2  # of problem.toml's sums, from 0
@@ -28,7 +37,43 @@ def stepped(k: int, x: float, price: float, box: tuple[float, float], settings: 
     return min(max(x, lower), upper)
 
 
+class Mask:
+    """Hides contributions from a split cloud."""
+
+    def __init__(self, keys: str) -> None:
+        secret = Path(keys, "mask.key").read_bytes()
+        own = serialization.load_pem_private_key(secret, None)
+        assert isinstance(own, x25519.X25519PrivateKey)
+        self.helper = x509.load_pem_x509_certificate(Path(keys, "helper.pem").read_bytes())
+        names = self.helper.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+        there = bytes.fromhex(next(uri[15:] for uri in uris if uri.startswith("sottovoce:mask:")))
+        self.key = own.public_key().public_bytes_raw()
+        self.shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(there))
+        self.session = os.urandom(16)
+        self.info = b"sottovoce mask 1" + self.key + there + self.session
+
+    def check(self, welcome: dict) -> None:  # type: ignore[type-arg]
+        config = hashlib.sha256(welcome["config"].encode()).digest()
+        vectors = [welcome[name] for name in ("grid", "lower", "upper", "least", "most")]
+        terms = [b"sottovoce pledge 1", config, self.key, [4], welcome["sums"], vectors]
+        signing = self.helper.public_key()
+        assert isinstance(signing, ec.EllipticCurvePublicKey)
+        signing.verify(welcome["pledge"], msgpack.packb(terms), ec.ECDSA(hashes.SHA256()))
+        kdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=config, info=self.info)
+        self.stream = kdf.derive(self.shared)
+
+    def covered(self, k: int, values: list[int]) -> bytes:
+        size = 16 * ((len(values) + 1) // 2)
+        cipher = Cipher(algorithms.AES(self.stream), modes.CTR(bytes(16))).encryptor()
+        mask = cipher.update(bytes(size * k))[size * (k - 1) :]
+        numbers = struct.unpack(f"<{size // 8}Q", mask)
+        both = [(v + m) % 2**64 for v, m in zip(values, numbers, strict=False)]
+        return struct.pack(f"<{len(values)}Q", *both)
+
+
 def main(port: str, keys: str) -> None:
+    mask = Mask(keys) if Path(keys, "helper.pem").exists() else None
     context = ssl.create_default_context(cafile=f"{keys}/ca.pem")
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(f"{keys}/cert.pem", f"{keys}/key.pem")
@@ -49,13 +94,20 @@ def main(port: str, keys: str) -> None:
             for o, step, least, most in sums:
                 whole = round(x / step) if o == SUM else 0  # Python rounds halves to even
                 values.append(min(max(whole, least), most))
+            if mask is not None:
+                covered = mask.covered(k + 1, values)
+                say(type="masked", round=k + 1, session=mask.session, values=covered)
+                return
             say(type="contribution", round=k + 1, values=struct.pack(f"<{len(sums)}q", *values))
 
-        say(type="hello", version=3, agents=[4], config=b"", round=k, receipt=receipt)
+        known = {} if mask is None else {"mask": mask.key}
+        say(type="hello", version=3, agents=[4], config=b"", round=k, receipt=receipt, **known)
         for frame in socket:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":
                 welcome = message
+                if mask is not None:
+                    mask.check(welcome)
                 settings = json.loads(welcome["config"])["algorithm"]
                 box = (
                     *struct.unpack("<d", welcome["lower"]),
