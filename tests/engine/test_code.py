@@ -125,6 +125,14 @@ def test_what_needs_a_formula_says_so(tmp_path: Any) -> None:
             objectives=sv.Objective(gradient=lambda s: s),
             constraints=[sv.total(ev, ev.state) <= 1],
         )
+    x = sv.states(2, lower=0, upper=1, dim=2)
+    with pytest.raises(ProblemError, match="must be bounds on single components"):
+        sv.Problem(
+            states=x,
+            objectives=[sv.Objective(gradient=lambda s: s), x[1][0] ** 2],
+            constraints=[x[0][0] + x[1][0] <= 1],
+            local=[x[0][0] + x[0][1] <= 1],
+        )
     assert stated.objectives[0] is sp.nan
     found = {a.name: a.status for a in sv.certify(stated).assumptions}
     assert found["convexity of the objective of x1"] == "unchecked"

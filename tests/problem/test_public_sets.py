@@ -64,6 +64,11 @@ def _of(sizes: Any, *, public: bool) -> sv.Problem:
     )
 
 
+def test_code_that_could_not_keep_it_is_refused() -> None:
+    with pytest.raises(sv.InputError, match="must have a formula as its objective"):
+        sv.Household.of_gradient(chargers(battery).cloud, 2, lambda x: x)
+
+
 def test_windows_of_a_fleet_are_public_bounds() -> None:
     stated = chargers(lambda ev: ev.state[0] <= ev.parameter("size") / 4)
     np.testing.assert_allclose(stated.cloud.groups[0].upper[:, 0], [1.5, 2.0, 2.5, 5.0])

@@ -24,7 +24,6 @@ from sottovoce.engine.normals import fill_pairs, stream_seeds
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES
 from sottovoce.engine.turn import load_turn
-from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.kinks import NUMPY
@@ -176,11 +175,6 @@ def _part(
         if group.count == group.dim == 1 and not group.parameters:
             return CodeAgent(fleet, None, algorithm, **settings)  # nothing to compile
         return FleetRound(fleet, algorithm, **settings)
-    if problem.local[index].rows:
-        raise InputError(
-            f"an agent with local rows must have a formula as its objective, got code for "
-            f"{group.name}: state bounds only, or the objective as a formula"
-        )
 
     def report() -> None:
         warnings.warn(

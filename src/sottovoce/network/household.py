@@ -118,7 +118,13 @@ class Household:
         A gradient that is not monotone, so that no convex function has it, is noted once in the
         agent's own log; the cloud hears nothing of it.
         """
-        dim = cloud.groups[cloud.locate(agent)[0]].dim
+        index = cloud.locate(agent)[0]
+        dim = cloud.groups[index].dim
+        if cloud.kept[index]:
+            raise InputError(
+                "an agent with public rows of its own must have a formula as its objective, got "
+                f"code for agent {agent}, which could not keep {cloud.kept[index][0].label}"
+            )
         return _alone(cloud, agent, start, gradient=_watched(gradient, dim))
 
 

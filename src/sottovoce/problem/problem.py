@@ -8,7 +8,7 @@ constraint; ``Problem`` is both together, for whoever may see everything: a simu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -185,6 +185,7 @@ class Problem:
         for group, kept in zip(groups, sets, strict=True):
             require_nonempty(group, kept)
         stated_as = _objectives(objectives, groups)
+        _require_bounds_of_code(stated_as, groups, sets)
         vars(self).update(
             groups=groups,
             objectives=tuple(sp.nan if isinstance(f, Objective) else f for f in stated_as),
@@ -326,6 +327,18 @@ def _constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...
         groups=groups,
     )
     return tuple(c for name, row in pairs for c in _constraint(name, row, known))
+
+
+def _require_bounds_of_code(
+    objectives: Sequence[Any], groups: Sequence[Group], sets: Sequence[LocalSet]
+) -> None:
+    """Refuse rows of an agent whose objective is code: by gradients it keeps bounds only."""
+    for objective, group, own in zip(objectives, groups, sets, strict=True):
+        if isinstance(objective, Objective) and own.rows:
+            raise ProblemError(
+                f"local rows of {group.name} must be bounds on single components, because its "
+                f"objective is code, got {own.labels[0]:.80}: state the objective as a formula"
+            )
 
 
 class _Known(NamedTuple):
