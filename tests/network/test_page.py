@@ -311,6 +311,33 @@ def test_a_revoked_operator_sees_no_more(
     run(main())
 
 
+def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_as_an_offence(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async def main() -> None:
+        connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
+            async with session.get(f"https://127.0.0.1:{cloud.port}/") as answer:
+                await answer.read()
+            silent = await asyncio.open_connection(
+                "127.0.0.1", cloud.port, ssl=client_context(keys / "operator")
+            )
+            while len(cloud._door._guards) < 2:
+                await asyncio.sleep(0.01)
+            for guard in cloud._door._guards.values():
+                guard.due = 0.0  # as after ten seconds
+            cloud._door.sweep()
+            assert cloud._metrics.turned_away["request"] == 1  # the one that asked for nothing
+            while cloud._door._guards:
+                await asyncio.sleep(0.01)
+            silent[1].close()
+
+    run(main())
+
+
 def test_agents_still_come_in_by_the_pages_address(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:

@@ -32,8 +32,8 @@ class Budget:
     """
 
     def __init__(self, plan: NoisePlan, ledger: Ledger | None) -> None:
+        self._plan = plan
         self._ledger = ledger
-        self._cost = dict(zip(plan.cloud.agent_labels(), plan.gdp_mu.tolist(), strict=True))
         self._lines: dict[str, Any] = {}
         self._read = -np.inf
 
@@ -45,19 +45,26 @@ class Budget:
         return self._lines
 
     def _made(self) -> dict[str, Any]:
-        found = {"ledger": self._ledger is not None, "trouble": "", "agents": len(self._cost)}
-        try:
-            accounts = () if self._ledger is None else self._ledger.accounts()
-        except SottovoceError as error:
-            accounts, found["trouble"] = (), str(error)
-        by_name = {account.agent: account for account in accounts}
-        lines = [(name, mu, by_name.get(name)) for name, mu in self._cost.items()]
-        lines.sort(key=lambda line: (_left(line[2]), -line[1]))
-        return found | {"rows": [_line(*line) for line in lines[:LISTED]]}
-
-
-def _left(account: Account | None) -> float:
-    return 1.0 if account is None else account.remaining / account.budget
+        cloud, mu = self._plan.cloud, self._plan.gdp_mu
+        found = {"ledger": self._ledger is not None, "trouble": "", "agents": cloud.agents}
+        accounts: dict[str, Account] = {}
+        if self._ledger is not None:
+            try:
+                accounts = {account.agent: account for account in self._ledger.accounts()}
+            except SottovoceError as error:
+                found["trouble"] = str(error)
+        left = np.ones(cloud.agents)
+        for place, name in enumerate(cloud.agent_labels() if accounts else ()):
+            if name in accounts:
+                left[place] = accounts[name].remaining / accounts[name].budget
+        listed = np.lexsort((-mu, left))[:LISTED].tolist()
+        found_at = [cloud.locate(place + 1) for place in listed]
+        names = [cloud.groups[index].label(own) for index, own in found_at]
+        rows = [
+            _line(name, float(mu[place]), accounts.get(name))
+            for place, name in zip(listed, names, strict=True)
+        ]
+        return found | {"rows": rows}
 
 
 def _line(name: str, mu: float, account: Account | None) -> dict[str, Any]:
