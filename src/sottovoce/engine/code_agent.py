@@ -9,7 +9,7 @@ import numpy as np
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.engine.agent_text import slope_of, values_of
-from sottovoce.engine.formulas import Fleet, column_of
+from sottovoce.engine.formulas import Fleet, reach_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.code import Watched
 
@@ -42,13 +42,8 @@ class CodeAgent:
         self._pull = slope_of(fleet, objective=False)
         self._whole = self._pull if gradient is not None else slope_of(fleet, objective=True)
         self._terms = values_of(fleet, [h for part in fleet.sums for h in part.terms])
-        self._adds: list[list[tuple[int, float]]] = []
-        for part in fleet.sums:
-            weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
-            for t in range(len(part.terms)):
-                rows = np.flatnonzero(weights).tolist()
-                pairs = [(part.row + r * len(part.terms) + t, float(weights[r])) for r in rows]
-                self._adds.append(pairs)
+        self._adds = reach_of(fleet)
+        self._parameters = [float(values[0]) for values in fleet.group.parameters.values()]
 
     def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
         """Return x(k+1), shape (1, d), and its contributions in grid steps, shape (p,)."""
@@ -66,21 +61,21 @@ class CodeAgent:
     def contributions(self, x: Array) -> Array:
         """What the state x, shape (1, d), adds to the sums, in grid steps."""
         total = np.zeros(self._grid.size)
-        for value, pairs in zip(self._terms(*x[0].tolist()), self._adds, strict=True):
+        for value, pairs in zip(self._terms(*x[0].tolist(), *self._parameters), self._adds, strict=True):
             for row, weight in pairs:
                 total[row] += np.rint(value * weight / self._grid[row])
         return total
 
     def _scalar_pull(self, context: tuple[float, ...], x: float) -> float:
-        return self._pull(float(x), *context)[0]
+        return self._pull(float(x), *self._parameters, *context)[0]
 
     def _slope(self, context: tuple[float, ...], x: float) -> Any:
-        value = self._whole(float(x), *context)[0]
+        value = self._whole(float(x), *self._parameters, *context)[0]
         return value if self._gradient is None else value + self._gradient(np.array([x]))[0]
 
     def _pulls(self, context: tuple[float, ...], x: Array) -> Array:
-        return np.array(self._pull(*x.tolist(), *context))
+        return np.array(self._pull(*x.tolist(), *self._parameters, *context))
 
     def _slopes(self, context: tuple[float, ...], x: Array) -> Array:
-        value = np.array(self._whole(*x.tolist(), *context))
+        value = np.array(self._whole(*x.tolist(), *self._parameters, *context))
         return value if self._gradient is None else value + self._gradient(x)

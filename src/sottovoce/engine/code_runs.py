@@ -16,10 +16,11 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.algorithm.algorithm import PriceRounds
+from sottovoce.engine.alike import by_form, in_form
 from sottovoce.engine.code_agent import CodeAgent
 from sottovoce.engine.drive import Final
 from sottovoce.engine.fleet_round import FleetRound
-from sottovoce.engine.formulas import local_fleet
+from sottovoce.engine.formulas import Fleet, local_fleet
 from sottovoce.engine.normals import fill_pairs, stream_seeds
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES
@@ -169,9 +170,8 @@ def _part(
 ) -> Any:
     """The rounds of one group at home."""
     settings = {"lower": group.lower, "upper": group.upper, "grid": grid}
-    families = problem.cloud.sums.families
     if code is None:
-        fleet = local_fleet(problem.groups, families, index, problem.objectives[index])
+        fleet = _fleet(problem, index, problem.objectives[index])
         if group.count == group.dim == 1 and not group.parameters:
             return CodeAgent(fleet, None, algorithm, **settings)  # nothing to compile
         return FleetRound(fleet, algorithm, **settings)
@@ -183,8 +183,15 @@ def _part(
             stacklevel=2,
         )
 
-    fleet = local_fleet(problem.groups, families, index, sp.Integer(0))
+    fleet = _fleet(problem, index, sp.Integer(0))
     return CodeAgent(fleet, Watched(code.gradient, group.dim, report), algorithm, **settings)
+
+
+def _fleet(problem: Problem, index: int, objective: sp.Expr) -> Fleet:
+    """One group's agents as they are on the network."""
+    fleet = local_fleet(problem.groups, problem.cloud.sums.families, index, objective)
+    named = problem.groups[index].count == 1
+    return in_form(fleet) if named and by_form(problem.cloud) else fleet
 
 
 def _value(problem: Problem, index: int, code: Objective | None) -> Callable[[Array], float]:

@@ -26,7 +26,7 @@ WIDTH = 16
 MEASURES = 4
 """What a measuring pass adds up besides g: objective, residual, squared errors of answer and x."""
 
-Kind = Literal["plain", "dense", "sparse"]
+Kind = Literal["plain", "dense", "sparse", "table"]
 Pass = Literal["step", "minimise", "look", "measure"]
 
 
@@ -34,6 +34,8 @@ def kind_of(part: Sum) -> Kind:
     """How the weights of a sum are kept."""
     if part.weights is None:
         return "plain"
+    if part.table:
+        return "table"
     return "sparse" if sparse.issparse(part.weights) else "dense"
 
 
@@ -98,6 +100,9 @@ class FleetText:
                 names.append((f"w{s}", "float64"))
             if kind_of(part) == "sparse":
                 names += [(f"ptr{s}", "int64"), (f"row{s}", "int32"), (f"w{s}", "float64")]
+            if kind_of(part) == "table":
+                names += [(f"ptr{s}", "int64"), (f"row{s}", "int32"), (f"term{s}", "int32")]
+                names += [(f"w{s}", "float64")]
         return [(f"{name}_{self.index}", f"{kind}[::1]") for name, kind in names]
 
     def layout(self) -> dict[str, int]:
@@ -107,7 +112,7 @@ class FleetText:
         for s, part in enumerate(self.fleet.sums):
             terms = len(part.terms)
             weighted = kind_of(part) != "plain"
-            sums = {"plain": terms, "dense": terms * _weight_rows(part), "sparse": 0}
+            sums = {"plain": terms, "dense": terms * _weight_rows(part), "sparse": 0, "table": 0}
             for name, length in (
                 ("m", terms if weighted else 0),
                 ("h", terms if weighted else 0),
@@ -214,6 +219,18 @@ class FleetText:
                 f"            price += mu * load(w{s}_{i}, e)",
                 f"        store(work, {m} + t * {WIDTH} + lane, price)",
             ]
+        if kind_of(part) == "table":
+            return [
+                "for lane in range(width):",
+                f"    for t in range({terms}):",
+                f"        store(work, {m} + t * {WIDTH} + lane, 0.0)",
+                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
+                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                "    for e in range(begin, end):",
+                f"        to = {m} + load(term{s}_{i}, e) * {WIDTH} + lane",
+                f"        mu = load(state, {mu} + load(row{s}_{i}, e))",
+                f"        store(work, to, load(work, to) + mu * load(w{s}_{i}, e))",
+            ]
         return []
 
     def _scatter(self, s: int, part: Sum, *, rounded: bool) -> list[str]:
@@ -250,12 +267,24 @@ class FleetText:
                 *(["            add = np.rint(add / load(grid, to))"] if rounded else []),
                 "            store(part, to, load(part, to) + add)",
             ]
+        if kind_of(part) == "table":
+            return [
+                "for lane in range(width):",
+                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
+                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                "    for e in range(begin, end):",
+                f"        to = {part.row} + load(row{s}_{i}, e)",
+                f"        add = load(work, {h} + load(term{s}_{i}, e) * {WIDTH} + lane)",
+                f"        add *= load(w{s}_{i}, e)",
+                *(["        add = np.rint(add / load(grid, to))"] if rounded else []),
+                "        store(part, to, load(part, to) + add)",
+            ]
         return []
 
     def _gather(self, s: int, part: Sum) -> list[str]:
         """Add up the lanes of the sums, in order."""
         total = self.layout()[f"sum{s}"] * WIDTH
-        rows = {"plain": 1, "dense": _weight_rows(part), "sparse": 0}[kind_of(part)]
+        rows = {"plain": 1, "dense": _weight_rows(part), "sparse": 0, "table": 0}[kind_of(part)]
         if rows == 0:
             return []
         return [

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.constraints import Constraint, FleetSum, Weights
+from sottovoce.problem.constraints import Constraint, Weights
+from sottovoce.problem.linear import number
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.terms import column_of, filled, named_rows_of, written_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,21 +43,36 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sum:
-    """Rows ``row, row + 1, ...`` of g that a fleet adds to, ``sum_i W[r, i] h_t(x_i; p_i)``."""
+    """Rows ``row, row + 1, ...`` of g that a fleet adds to, ``sum_i W[r, i] h_t(x_i; p_i)``.
+
+    Row ``row + r T + t`` belongs to weights row r and term t of T. In a table every term has
+    weights of its own: W is sparse with column ``i T + t``, row ``row + r`` is ``sum_it W[r, i T +
+    t] h_t(x_i)``, and no agent adds to a row by two terms.
+    """
 
     row: int
     terms: tuple[sp.Expr, ...]
     weights: Weights
+    table: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fleet:
-    """One fleet: its agents, where their states begin, its formula and its sums."""
+    """One fleet: its agents, where their states begin, its formula and its sums.
+
+    Attributes:
+        group: the agents.
+        column: the first state of the first of them.
+        objective: the formula f.
+        sums: what they add to rows.
+        places: the groups, from 0, that they are; several where they were stated one by one.
+    """
 
     group: Group
     column: int
     objective: sp.Expr
     sums: tuple[Sum, ...]
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,15 +84,20 @@ class Formulas:
     offset: Array
 
 
-def formulas(problem: Problem, families: Sequence[Constraint]) -> Formulas:
+def formulas(
+    problem: Problem,
+    families: Sequence[Constraint],
+    together: Callable[[Iterable[Fleet]], Sequence[Fleet]] | None = None,
+) -> Formulas:
     """Return the formulas of agents and rows; sums over a fleet of one belong to a named agent.
 
     Args:
         problem: whose agents.
         families: the rows: the problem's sums, or its constraints as stated.
+        together: makes fleets of named agents; without it they stay by themselves.
     """
     begin = np.cumsum([0, *(g.count * g.dim for g in problem.groups)])
-    rows, sums = _rows(problem.groups, families)
+    rows, sums = _rows(problem.groups, families, named=together is None)
     columns = (
         int(first) + c
         for first, g in zip(begin[:-1], problem.groups, strict=True)
@@ -83,12 +105,60 @@ def formulas(problem: Problem, families: Sequence[Constraint]) -> Formulas:
         for c in range(g.dim)
     )
     fleets = tuple(
-        Fleet(group=g, column=int(first), objective=f, sums=tuple(sums[g.name]))
-        for first, g, f in zip(begin[:-1], problem.groups, problem.objectives, strict=True)
+        Fleet(group=g, column=int(begin[i]), objective=f, sums=tuple(sums[g.name]), places=(i,))
+        for i, (g, f) in enumerate(zip(problem.groups, problem.objectives, strict=True))
         if g.count > 1
     )
     offset = np.concatenate([family.offset for family in families])
+    if together is not None:
+        own = _alone(problem.groups, families, problem.objectives, tables=True)
+        return Formulas(named=_named(problem, (), rows), fleets=(*fleets, *together(own)),
+                        offset=offset)  # fmt: skip
     return Formulas(named=_named(problem, tuple(columns), rows), fleets=fleets, offset=offset)
+
+
+def _alone(
+    groups: Sequence[Group],
+    families: Sequence[Constraint],
+    objectives: Sequence[sp.Expr],
+    *,
+    tables: bool,
+) -> Iterator[Fleet]:
+    """Every named agent as a fleet of one, numbers in its formulas.
+
+    Args:
+        groups: all agents.
+        families: the rows.
+        objectives: f_i of every group.
+        tables: keep what is a number times one component as a weight, without a formula.
+    """
+    begin = np.cumsum([0, *(g.count * g.dim for g in groups)])
+    named = named_rows_of(groups, families)
+    straight, bent = named.linear.tocsc(), named.by_column()
+    for place, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
+        if group.count > 1:
+            continue
+        first = int(begin[place])
+        weights = straight[:, first : first + group.dim]
+        shared = np.bincount(weights.indices, minlength=weights.shape[0]) > 1
+        added: dict[int, sp.Expr] = dict(bent.get(first, ()))
+        for c, symbol in enumerate(group.symbols):
+            at = slice(*weights.indptr[c : c + 2])
+            for row, w in zip(weights.indices[at].tolist(), weights.data[at], strict=True):
+                if shared[row] or not tables:
+                    added[row] = added.get(row, sp.S.Zero) + number(w) * symbol
+        sums = [Sum(row=j, terms=(added[j],), weights=None) for j in sorted(added)]
+        if tables:
+            weights.data[shared[weights.indices]] = 0.0
+            weights.eliminate_zeros()
+            sums.append(Sum(row=0, terms=group.symbols, weights=weights, table=True))
+        yield Fleet(
+            group=group,
+            column=first,
+            objective=filled(objective, group),
+            sums=tuple(sums),
+            places=(place,),
+        )
 
 
 def local_fleet(
@@ -102,13 +172,27 @@ def local_fleet(
         index: which group.
         objective: its formula f_i.
     """
-    rows, sums = _rows(groups, families)
     group = groups[index]
-    own = sums[group.name]
     if group.count == 1:
-        objective = _filled(objective, group)
-        own = [Sum(row=j, terms=(h,), weights=None) for j, h in _contributions(rows, group)]
-    return Fleet(group=group, column=0, objective=objective, sums=tuple(own))
+        mine = [_only(family, group) for family in families]
+        (own,) = _alone([group], mine, [objective], tables=False)
+        return replace(own, places=(index,))
+    sums = _rows(groups, families, named=False)[1][group.name]
+    return Fleet(group=group, column=0, objective=objective, sums=tuple(sums), places=(index,))
+
+
+def _only(family: Constraint, group: Group) -> Constraint:
+    """What one named agent adds to rows that are sums."""
+    own = set(group.symbols)
+    return replace(
+        family,
+        rest=tuple(
+            sp.Add(*(t for t in sp.Add.make_args(row) if t.free_symbols & own))
+            for row in family.rest
+        ),
+        sums=tuple(part for part in family.sums if part.group.name == group.name),
+        linear=None if family.linear is None else family.linear.of(own),
+    )
 
 
 def part_of(fleet: Fleet, places: NDArray[np.int64]) -> Fleet:
@@ -123,39 +207,34 @@ def part_of(fleet: Fleet, places: NDArray[np.int64]) -> Fleet:
         parameters={s: values[places] for s, values in group.parameters.items()},
     )
     sums = tuple(
-        Sum(
-            row=part.row,
-            terms=part.terms,
-            weights=None if part.weights is None else part.weights[:, places],
-        )
+        replace(part, weights=None if part.weights is None else part.weights[:, places])
         for part in fleet.sums
     )
-    return Fleet(group=chosen, column=0, objective=fleet.objective, sums=sums)
+    return replace(fleet, group=chosen, column=0, sums=sums)
 
 
 def _rows(
-    groups: Sequence[Group], families: Sequence[Constraint]
+    groups: Sequence[Group], families: Sequence[Constraint], *, named: bool = True
 ) -> tuple[list[sp.Expr], dict[str, list[Sum]]]:
-    """What named agents add to each row, and the sums of every fleet by its name."""
-    single = {g.name for g in groups if g.count == 1}
+    """What named agents add to each row, 0 if not asked for, and each fleet's sums by its name."""
     rows: list[sp.Expr] = []
     sums: dict[str, list[Sum]] = {g.name: [] for g in groups}
     for family in families:
-        rest = list(family.named) or [sp.S.Zero] * family.rows
+        rest = list(family.named if named else ()) or [sp.S.Zero] * family.rows
         for part in family.sums:
-            if part.group.name in single:
-                rest = [a + b for a, b in zip(rest, _written_out(part), strict=True)]
-            else:
+            if part.group.count > 1:
                 sums[part.group.name].append(
                     Sum(row=len(rows), terms=part.terms, weights=part.weights)
                 )
+            elif named:
+                rest = [a + b for a, b in zip(rest, written_out(part), strict=True)]
         rows.extend(rest)
     return rows, sums
 
 
 def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> Named:
     pairs = zip(problem.groups, problem.objectives, strict=True)
-    own = [(g, _filled(f, g)) for g, f in pairs if g.count == 1]
+    own = [(g, filled(f, g)) for g, f in pairs if g.count == 1 and columns]
     symbols = tuple(s for g, _ in own for s in g.symbols)
     free = [expr.free_symbols for expr in rows]
     return Named(
@@ -181,18 +260,17 @@ def _contributions(rows: Sequence[sp.Expr], group: Group) -> Iterator[tuple[int,
             yield j, sp.Add(*terms)
 
 
-def _written_out(part: FleetSum) -> list[sp.Expr]:
-    weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
-    terms = [_filled(h, part.group) for h in part.terms]
-    return [sp.Float(float(w)) * h for w in weights for h in terms]
-
-
-def column_of(weights: Weights, place: int) -> Array:
-    """Return the weights of agent ``place`` (from 0), dense."""
-    column = weights[:, [place]]
-    dense = column.toarray() if hasattr(column, "toarray") else column
-    return np.asarray(dense, dtype=np.float64).ravel()
-
-
-def _filled(expr: sp.Expr, group: Group) -> sp.Expr:
-    return expr.xreplace({s: sp.Float(float(a[0])) for s, a in group.parameters.items()})
+def reach_of(fleet: Fleet) -> list[list[tuple[int, float]]]:
+    """The rows, with their weights, that every term of a single agent's sums is added to."""
+    found = []
+    for part in fleet.sums:
+        if part.table:
+            columns = [column_of(part.weights, t) for t in range(len(part.terms))]
+            found += [[(part.row + int(r), float(w[r])) for r in np.flatnonzero(w)]
+                      for w in columns]  # fmt: skip
+            continue
+        weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
+        for t in range(len(part.terms)):
+            rows = np.flatnonzero(weights).tolist()
+            found.append([(part.row + r * len(part.terms) + t, float(weights[r])) for r in rows])
+    return found

@@ -18,9 +18,8 @@ _PACK = 1 << 16  # agents laid out at a time, so that copies stay small
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Member:
-    """One fleet's place in the problem, its text, and its arrays that no round changes."""
+    """One fleet's text, and its arrays that no round changes."""
 
-    place: int
     text: FleetText
     data: Array
     bounds: Array
@@ -39,7 +38,6 @@ def member(
     lower: Array,
     upper: Array,
     *,
-    place: int = 0,
     index: int = 0,
     size: int = 0,
     rows: int,
@@ -53,7 +51,6 @@ def member(
         algorithm: whose steps it takes.
         lower: bounds that states are kept in, shape (count, d).
         upper: likewise.
-        place: the group's place among all.
         index: the fleet's number in the kernel.
         size: how many scalar states named agents have.
         rows: how many sums, or rows of g, there are.
@@ -75,7 +72,6 @@ def member(
     own += [] if text.shared_lower else [lower]
     own += [] if text.shared_upper else [upper]
     return Member(
-        place=place,
         text=text,
         data=packed(*own) if own else np.zeros(0),
         bounds=np.concatenate([lower[0], upper[0]]),
@@ -126,6 +122,15 @@ def _weights(fleet: Fleet) -> tuple[NDArray[Any], ...]:
     for part in fleet.sums:
         if kind_of(part) == "dense":
             arrays.append(packed(np.asarray(part.weights).T))
+        if kind_of(part) == "table":
+            by_term, terms = part.weights.tocsc(), len(part.terms)
+            columns = np.repeat(np.arange(by_term.shape[1]), np.diff(by_term.indptr))
+            arrays += [
+                by_term.indptr[::terms].astype(np.int64),
+                by_term.indices.astype(np.int32),
+                (columns % terms).astype(np.int32),
+                by_term.data.astype(np.float64),
+            ]
         if kind_of(part) == "sparse":
             by_agent = part.weights.tocsc()
             arrays += [

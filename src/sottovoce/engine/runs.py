@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, final
 
@@ -35,8 +36,8 @@ class Runs:
     ) -> None:
         s = setting
         self._setting, self._threads = s, threads
-        self._named = [i for i, g in enumerate(s.domain) if g.count == 1]
         self._columns = formulas.named.columns
+        self._named = [i for i, g in enumerate(s.domain) if g.count == 1 and self._columns]
         self._members = [self._member(f, algorithm, i) for i, f in enumerate(formulas.fleets)]
         rows = s.price0.size
         blocks = max((-(-f.group.count // WIDTH) for f in formulas.fleets), default=1)
@@ -73,30 +74,38 @@ class Runs:
         ]
         first = first_state(text, np.concatenate([np.zeros(0), *own]), s.price0)
         self._state = np.tile(first, (s.runs, 1))
-        self._x = [
-            [packed(s.start[m.place], group=s.domain[m.place]) for m in self._members]
-            for _ in range(s.runs)
-        ]
+        self._x = [[self._start(m.text.fleet) for m in self._members] for _ in range(s.runs)]
         self._mean = [[x.copy() for x in xs] for xs in self._x] if self._means else []
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
     def _member(self, fleet: Fleet, algorithm: Algorithm, index: int) -> Member:
         s = self._setting
-        place = [g.name for g in s.domain].index(fleet.group.name)
-        states = slice(fleet.column, fleet.column + fleet.group.count * fleet.group.dim)
+        own = [s.domain[place] for place in fleet.places]
         return member(
             fleet,
             algorithm,
-            s.domain[place].lower,
-            s.domain[place].upper,
-            place=place,
+            _stacked([group.lower for group in own]),
+            _stacked([group.upper for group in own]),
             index=index,
             size=len(self._columns),
             rows=s.price0.size,
             gridded=s.gridded,
-            hat=None if s.saddle is None else s.saddle[0][states],
+            hat=None if s.saddle is None else s.saddle[0][self._states_of(fleet)],
         )
+
+    def _states_of(self, fleet: Fleet) -> Any:
+        """Where the states of a fleet's agents lie among all: a slice, unless stated one by one."""
+        begin = np.cumsum([0, *(g.count * g.dim for g in self._setting.domain)])
+        spans = [slice(int(begin[p]), int(begin[p + 1])) for p in fleet.places]
+        return spans[0] if len(spans) == 1 else np.r_[tuple(spans)]
+
+    def _start(self, fleet: Fleet) -> Array:
+        s = self._setting
+        if len(fleet.places) == 1:
+            return packed(s.start[fleet.places[0]], group=s.domain[fleet.places[0]])
+        own = (np.clip(s.start[p], s.domain[p].lower, s.domain[p].upper) for p in fleet.places)
+        return packed(np.concatenate(list(own)))
 
     def _own_saddle(self) -> Array:
         s = self._setting
@@ -189,9 +198,13 @@ class Runs:
         x[:, list(self._columns)] = self._state[:, first : first + len(self._columns)]
         for run, xs in enumerate(fleets):
             for one, own in zip(self._members, xs, strict=True):
-                fleet = one.text.fleet
-                end = fleet.column + fleet.group.count * fleet.group.dim
-                unpack(own, x[run, fleet.column : end].reshape(fleet.group.count, -1))
+                group, at = one.text.fleet.group, self._states_of(one.text.fleet)
+                if isinstance(at, slice):
+                    unpack(own, x[run, at].reshape(group.count, -1))
+                else:
+                    states = np.empty((group.count, group.dim))
+                    unpack(own, states)
+                    x[run, at] = states.ravel()
         return x
 
     def trace(self, records: int) -> dict[str, Array]:
@@ -201,6 +214,10 @@ class Runs:
     def released(self, rounds: int) -> Array:
         """The released numbers, shape (runs, rounds, rows)."""
         return self._transcript[:, :rounds]
+
+
+def _stacked(bounds: Sequence[Array]) -> Array:
+    return bounds[0] if len(bounds) == 1 else np.concatenate(bounds)
 
 
 def _chunks(blocks: int, most: int) -> int:

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import array, entries, instance, whole
+from sottovoce.engine.alike import alike, by_form
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.code_runs import CodeRuns
 from sottovoce.engine.drive import Drive, Engine, drive
@@ -189,7 +190,8 @@ def _engine(problem: Problem, steps: Algorithm, request: Setting, threads: int) 
             )
         return CodeRuns(problem, steps, request)
     families = problem.constraints if gradient else problem.cloud.sums.families
-    written = formulas(problem, families)
+    together = None if gradient or not by_form(problem.cloud) else alike
+    written = formulas(problem, families, together)
     if isinstance(steps, GradientSteps) and not written.fleets:
         return Lanes(written, steps, request)
     return Runs(written, steps, request, threads)

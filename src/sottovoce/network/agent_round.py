@@ -10,7 +10,7 @@ import numpy as np
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.engine.agent_text import slope_of, values_of
-from sottovoce.engine.formulas import Fleet, column_of
+from sottovoce.engine.formulas import reach_of
 from sottovoce.errors import InputError
 from sottovoce.network.household import Gradient, LocalGroup
 from sottovoce.problem.agents import Array
@@ -35,7 +35,7 @@ class AgentRound:
         self._terms = values_of(own.fleet, [h for part in own.fleet.sums for h in part.terms])
         self._theta = float(algorithm.constants.theta)
         self._lower, self._upper = lower[0], upper[0]
-        reach = enumerate(_reach(own.fleet))
+        reach = enumerate(reach_of(own.fleet))
         self._sums = grid.size
         self._adds = tuple(
             (term, row, weight, float(grid[row])) for term, pairs in reach for row, weight in pairs
@@ -89,7 +89,7 @@ class OwnSlopes:
         self._whole = slope_of(own.fleet, objective=own.gradient is None)
         self._pull = slope_of(own.fleet, objective=False)
         self._dim = own.fleet.group.dim
-        self._reach = _reach(own.fleet)
+        self._reach = reach_of(own.fleet)
 
     def multipliers(self, price: Array) -> tuple[float, ...]:
         """``m_t = sum_r lambda[r, t] W[r, i]`` of every term, added up in the engine's order."""
@@ -126,14 +126,3 @@ class OwnSlopes:
         if value.shape != (self._dim,) or not np.isfinite(value).all():
             raise InputError(f"gradient must return {self._dim} finite numbers")
         return value
-
-
-def _reach(fleet: Fleet) -> list[list[tuple[int, float]]]:
-    """The rows, with their weights, that every term of a single agent's sums is added to."""
-    found = []
-    for part in fleet.sums:
-        weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
-        for t in range(len(part.terms)):
-            rows = np.flatnonzero(weights).tolist()
-            found.append([(part.row + r * len(part.terms) + t, float(weights[r])) for r in rows])
-    return found

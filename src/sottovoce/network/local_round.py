@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.engine.alike import by_form, in_form
 from sottovoce.network.agent_round import AgentRound
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.fallback import Fallback
@@ -142,6 +143,9 @@ class LocalRound:
         grid = np.ones(self._welcome.prices)
         grid[self._sums] = unpack(self._welcome.grid)
         if own.fleet.group.count == 1:
+            named = self._cloud.groups[own.fleet.places[0]].count == 1
+            if named and by_form(self._cloud):
+                own = replace(own, fleet=in_form(own.fleet))
             return AgentRound(own, algorithm, lower=lower, upper=upper, grid=grid)
         from sottovoce.engine.fleet_round import FleetRound  # one agent alone needs no compiler
 

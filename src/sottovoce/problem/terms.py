@@ -107,6 +107,14 @@ class NamedRows:
         """The unit that each component belongs to."""
         return {s: u for u, unit in enumerate(self.units) for s in unit.symbols}
 
+    def by_column(self) -> dict[int, list[tuple[int, sp.Expr]]]:
+        """The terms of every agent with their rows, by the first column of its state."""
+        found: defaultdict[int, list[tuple[int, sp.Expr]]] = defaultdict(list)
+        for terms in self.terms:
+            for row, first, expr in zip(terms.rows, terms.columns[:, 0], terms.exprs, strict=True):
+                found[int(first)].append((int(row), expr))
+        return found
+
     def owners(self) -> Indices:
         """The agent, from 0, whose each column of ``linear`` is; -1 for those of fleets."""
         agent = np.full(self.linear.shape[1], -1, dtype=np.int64)

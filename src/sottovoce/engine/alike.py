@@ -1,0 +1,130 @@
+"""Named agents of one form as one fleet, and one of them by itself, to the same bits.
+
+What an agent computes depends on its own formulas alone, never on who else there is: numbers are
+parameters, and a contribution that is a number times one component is a weight.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+import sympy as sp
+
+from sottovoce.engine.formulas import Fleet, Sum
+from sottovoce.problem.agents import Group, read_only
+from sottovoce.problem.form import form_of, key_of
+from sottovoce.problem.linear import coefficients
+from sottovoce.problem.problem import CloudView
+
+_STATES = 32  # scalar states of named agents from which they are put together by form
+_WEIGHTS = 256  # the same for numbers in linear rows
+_DENSE = 0.25  # share of weights that are not 0 from which all are kept
+
+
+def by_form(cloud: CloudView) -> bool:
+    """Whether named agents are put together by form: a public rule, as each must follow it.
+
+    Few agents are written into a kernel one by one, which compiles faster than a fleet for each.
+    """
+    states = sum(group.dim for group in cloud.groups if group.count == 1)
+    weights = sum(f.linear.weights.nnz for f in cloud.sums.families if f.linear is not None)
+    return cloud.sums.free and (states >= _STATES or weights >= _WEIGHTS)
+
+
+def in_form(fleet: Fleet) -> Fleet:
+    """Return a named agent, a fleet of one with numbers in its formulas, in its form."""
+    return _stacked([(fleet, *_read(fleet))])
+
+
+def alike(fleets: Iterable[Fleet]) -> list[Fleet]:
+    """Put named agents together that differ in numbers only and add to the same rows by formulas.
+
+    Args:
+        fleets: the agents, each a fleet of one.
+    """
+    found: defaultdict[Any, list[Any]] = defaultdict(list)
+    for fleet in fleets:
+        key, *rest = _read(fleet)
+        found[key].append((fleet, key, *rest))
+    return [_stacked(members) for members in found.values()]
+
+
+_Weighted = dict[int, dict[int, float]]
+"""The weight of every component, by row."""
+
+
+def _read(fleet: Fleet) -> tuple[Any, list[float], _Weighted]:
+    """The key of an agent's form, its numbers and its weights."""
+    place = {s: c for c, s in enumerate(fleet.group.symbols)}
+    weights: _Weighted = {}
+    bent: list[tuple[int, sp.Expr]] = []
+    for part in fleet.sums:
+        if part.table:
+            for c in range(fleet.group.dim):
+                at = slice(*part.weights.indptr[c : c + 2])
+                pairs = zip(part.weights.indices[at].tolist(), part.weights.data[at], strict=True)
+                weights |= {c: dict(pairs)} if at.stop > at.start else {}
+            continue
+        read = coefficients(part.terms[0])
+        if read is not None and len(read[0]) == 1 and read[1] == 0.0:
+            ((symbol, weight),) = read[0].items()
+            weights.setdefault(place[symbol], {})[part.row] = weight
+        else:
+            bent.append((part.row, part.terms[0]))
+    keys, numbers = [], list[float]()
+    for formula in (fleet.objective, *(h for _, h in bent)):
+        key, values = key_of(formula, place)
+        keys.append(key)
+        numbers += values
+    rows = tuple(row for row, _ in bent)
+    return (fleet.group.dim, tuple(keys), rows, tuple(sorted(weights))), numbers, weights
+
+
+def _stacked(members: Sequence[tuple[Fleet, Any, list[float], _Weighted]]) -> Fleet:
+    (first, key, _, _) = members[0]
+    dim, keys, rows, used = key
+    form = form_of(keys, dim)
+    numbers = np.array([values for _, _, values, _ in members]).reshape(len(members), -1)
+    groups = [fleet.group for fleet, _, _, _ in members]
+    group = Group(
+        name=first.group.name,
+        count=len(members),
+        symbols=form.symbols,
+        lower=read_only(np.concatenate([g.lower for g in groups])),
+        upper=read_only(np.concatenate([g.upper for g in groups])),
+        parameters=dict(zip(form.parameters, numbers.T.copy(), strict=True)),
+    )
+    sums = [
+        Sum(row=row, terms=(h,), weights=None)
+        for row, h in zip(rows, form.formulas[1:], strict=True)
+    ]
+    if used:
+        sums.append(_linear(used, form.symbols, [weights for _, _, _, weights in members]))
+    return Fleet(
+        group=group,
+        column=first.column,
+        objective=form.formulas[0],
+        sums=tuple(sums),
+        places=tuple(place for fleet, _, _, _ in members for place in fleet.places),
+    )
+
+
+def _linear(used: Sequence[int], symbols: Sequence[sp.Symbol], members: Sequence[_Weighted]) -> Sum:
+    """What is linear: the weight of component ``used[t]`` of agent i in column ``i T + t``."""
+    entries = [
+        (row, i * len(used) + t, weight)
+        for i, weights in enumerate(members)
+        for t, c in enumerate(used)
+        for row, weight in weights[c].items()
+    ]
+    row, column, values = (np.array(part) for part in zip(*entries, strict=True))
+    shape = (int(row.max()) + 1, len(members) * len(used))
+    matrix: Any = sparse.csr_array((values.astype(np.float64), (row, column)), shape=shape)
+    if len(used) == 1 and matrix.nnz >= _DENSE * shape[0] * shape[1]:
+        matrix = matrix.toarray()
+    terms = tuple(symbols[c] for c in used)
+    return Sum(row=0, terms=terms, weights=matrix, table=len(used) > 1)
