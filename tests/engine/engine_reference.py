@@ -18,12 +18,13 @@ from sottovoce.algorithm.steps import positive, project
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.engine.agent_text import slope_of, values_of
 from sottovoce.engine.fleet_text import WIDTH, kind_of
-from sottovoce.engine.formulas import Fleet, column_of, local_fleet
+from sottovoce.engine.formulas import Fleet, local_fleet
 from sottovoce.engine.region_text import phi_function
 from sottovoce.engine.turn import public_rows
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import NoisePlan, Output
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.terms import column_of
 
 
 def noise(
