@@ -1,0 +1,134 @@
+"""Many agents stated one by one: CPU seconds on one core from nothing to an answer.
+
+Every row is a process of its own. Cold is with an empty cache, so that the round is compiled for
+the first time on this machine; warm is the same process once more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from time import process_time
+from typing import Any
+
+import numpy as np
+
+import sottovoce as sv
+
+ROUNDS = 1000
+Row = dict[str, str]
+
+
+def run() -> list[Row]:
+    """Measure everything."""
+    rows = []
+    for work, name, bar in (
+        ("200 named quadratics, 20 dense rows, 1,000 rounds", "quadratics200", 10),
+        ("the same with 1,000", "quadratics1000", 20),
+        ("6 generators x 24 h, balance, 40 line rows per hour", "generators", 30),
+    ):  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            cold, warm = (_measured(name, folder) for _ in range(2))
+        where = ", ".join(f"{part} {cold[part]:.2f}" for part in cold if part != "total")
+        rows.append(
+            _row(work, f"{bar} s", f"{cold['total']:.1f} s, warm {warm['total']:.1f} s", where)
+        )
+    return [*rows, _again()]
+
+
+def _row(work: str, bar: str, measured: str, detail: str) -> Row:
+    return {"work": work, "bar": bar, "measured": measured, "where": detail}
+
+
+def _measured(name: str, folder: str) -> dict[str, float]:
+    settings = os.environ | {"SOTTOVOCE_CACHE": folder, "NUMBA_NUM_THREADS": "1"}
+    done = subprocess.run(  # noqa: S603  our own text
+        [sys.executable, "-m", "benchmarks.named", name],
+        env=settings, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _again() -> Row:
+    problem = sv.gallery.get("paper")
+    plan = _plan(sv.certify(problem))
+    times = []
+    for _ in range(6):
+        before = process_time()
+        sv.solve(problem, plan, rounds=ROUNDS, threads=1, progress=False)
+        times.append(process_time() - before)
+    rounds = process_time()
+    sv.solve(problem, plan, rounds=ROUNDS, runs=100, threads=1, progress=False)
+    each = (process_time() - rounds) / 100
+    measured = f"{min(times[1:]) * 1e3:.1f} ms"
+    detail = f"of which rounds {each * 1e3:.1f} ms"
+    return _row("the paper's problem solved once more, 1,000 rounds", "5 ms", measured, detail)
+
+
+def _plan(certificate: Any) -> Any:
+    hide = sv.Trajectory(radius=1.0, rounds=ROUNDS)
+    return sv.plan(certificate, epsilon=np.log(3), delta=0.05, hide=hide)
+
+
+def quadratics(n: int, m: int = 20) -> sv.Problem:
+    """n agents with random convex quadratics under m dense rows."""
+    rng = np.random.default_rng(0)
+    x = sv.states(n, lower=-5, upper=5)
+    a, c, W = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n), rng.uniform(0, 1, (m, n))
+    f = [float(p) * (s - float(q)) ** 2 for p, q, s in zip(a, c, x, strict=True)]
+    rows = W @ x <= 0.3 * np.maximum(W @ c, 0.0) + 1.0
+    return sv.Problem(states=x, objectives=f, constraints=[rows])
+
+
+def generators(n: int = 6, hours: int = 24, lines: int = 40) -> sv.Problem:
+    """A dispatch: quadratic costs, a balance per hour, limits of lines per hour."""
+    rng = np.random.default_rng(0)
+    x = sv.states(n, lower=0.0, upper=100.0, dim=hours, names=[f"gen{i + 1}" for i in range(n)])
+    cost, slope = rng.uniform(0.01, 0.1, n), rng.uniform(5, 20, n)
+    shift = rng.uniform(-1, 1, (lines, n))
+    balance, flows = np.zeros((hours, n * hours)), np.zeros((hours * lines, n * hours))
+    for t in range(hours):
+        at = np.arange(n) * hours + t
+        balance[t, at] = 1.0
+        flows[t * lines : (t + 1) * lines, at] = shift
+    demand = 250.0 + 80.0 * np.sin(np.arange(hours) / hours * 2 * np.pi)
+    limit = np.tile(np.abs(shift @ np.full(n, 50.0)) + 60.0, hours)
+    f = [
+        sum(float(c) * p**2 + float(s) * p for p in own)
+        for c, s, own in zip(cost, slope, x, strict=True)
+    ]
+    rows = {"balance": sv.equal(balance @ x, demand), "lines": flows @ x <= limit}
+    return sv.Problem(states=x, objectives=f, constraints=rows)
+
+
+WORKS = {
+    "quadratics200": lambda: quadratics(200),
+    "quadratics1000": lambda: quadratics(1000),
+    "generators": generators,
+}
+
+
+def main(name: str) -> None:
+    """Do one work in this process and print how long its parts took."""
+    laps = {"import": process_time()}
+
+    def lap(part: str) -> None:
+        laps[part] = process_time() - sum(laps.values())
+
+    problem = WORKS[name]()
+    lap("state")
+    certificate = sv.certify(problem)
+    lap("certify")
+    plan = _plan(certificate)
+    lap("plan")
+    sv.solve(problem, plan, rounds=ROUNDS, threads=1, progress=False)
+    lap("solve")
+    print(json.dumps(laps | {"total": process_time()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
