@@ -14,12 +14,14 @@ steps cut back until they do elsewhere.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array
@@ -122,8 +124,8 @@ class KktSystem:
         schur = jacobian.gram(tops) + np.diag(shift[:m])
         rows = self.rows
         self.kept, self.kept_rows, inner, border = corner.assembled()
-        self.matrix = np.block(
-            [[inner, border[rows].T], [border[rows], -schur[np.ix_(rows, rows)]]]
+        self.system = _Symmetric(
+            np.block([[inner, border[rows].T], [border[rows], -schur[np.ix_(rows, rows)]]])
         )
 
     def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
@@ -132,7 +134,7 @@ class KktSystem:
         w = q[m:]
         reduced = q[:m] - self.jacobian.times(self._eliminated(r, w)[0])
         right = [r[self.kept], w[self.kept_rows], reduced[self.rows]]
-        found = _solve(self.matrix, -np.concatenate(right))
+        found = self.system.solve(-np.concatenate(right))
         n, local = self.kept.size, self.kept_rows.size
         dmu = np.zeros(m)
         dmu[self.rows] = found[n + local :]
@@ -495,16 +497,32 @@ def _bordered(
     return out
 
 
-def _solve(matrix: Array, right: Array) -> Array:
-    """Solve a symmetric system after scaling its rows and columns to size 1."""
-    scale = np.ones(right.size)
-    for _ in range(4):
-        largest = np.max(np.abs(matrix * scale) * scale[:, np.newaxis], axis=1, initial=0.0)
-        scale /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
-    scaled = matrix * scale * scale[:, np.newaxis]
-    try:
-        y = np.linalg.solve(scaled, scale * right)
-        y += np.linalg.solve(scaled, scale * right - scaled @ y)
-    except np.linalg.LinAlgError:
-        y = np.asarray(np.linalg.lstsq(scaled, scale * right)[0], dtype=np.float64)
-    return np.asarray(scale * y, dtype=np.float64)
+@final
+class _Symmetric:
+    """A symmetric system, its rows and columns scaled to size 1, factored once."""
+
+    def __init__(self, matrix: Array) -> None:
+        self._scale = np.ones(len(matrix))
+        for _ in range(4):
+            sizes = np.abs(matrix * self._scale) * self._scale[:, np.newaxis]
+            largest = np.max(sizes, axis=1, initial=0.0)
+            self._scale /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
+        self._scaled = matrix * self._scale * self._scale[:, np.newaxis]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LinAlgWarning)
+            self._factors = lu_factor(self._scaled, check_finite=False) if len(matrix) else None
+        if self._factors is not None and not np.all(np.diag(self._factors[0])):
+            self._factors = None
+
+    def solve(self, right: Array) -> Array:
+        """The solution, refined once; where there is none or many, the least that comes nearest."""
+        scaled = self._scale * right
+        if not right.size:
+            return scaled
+        if self._factors is None:
+            y = np.asarray(np.linalg.lstsq(self._scaled, scaled)[0], dtype=np.float64)
+        else:
+            y = lu_solve(self._factors, scaled, check_finite=False)
+            rest = scaled - self._scaled @ y
+            y = y + lu_solve(self._factors, rest, check_finite=False)
+        return np.asarray(self._scale * y, dtype=np.float64)
