@@ -61,7 +61,9 @@ class CodeAgent:
     def contributions(self, x: Array) -> Array:
         """What the state x, shape (1, d), adds to the sums, in grid steps."""
         total = np.zeros(self._grid.size)
-        for value, pairs in zip(self._terms(*x[0].tolist(), *self._parameters), self._adds, strict=True):
+        for value, pairs in zip(
+            self._terms(*x[0].tolist(), *self._parameters), self._adds, strict=True
+        ):
             for row, weight in pairs:
                 total[row] += np.rint(value * weight / self._grid[row])
         return total
