@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 import pytest
+from quadratics import CONSTANTS, Quadratics, residual, step
 
 from sottovoce.algorithm.dual_averaging import (
     DENSE,
@@ -16,54 +14,8 @@ from sottovoce.algorithm.dual_averaging import (
     kept_size,
     memory_size,
 )
-from sottovoce.algorithm.projection import PublicSet, intervals, no_phi
-from sottovoce.engine.turn import load_turn
+from sottovoce.algorithm.projection import intervals, no_phi
 from sottovoce.errors import InputError
-from sottovoce.problem.agents import Array
-
-CONSTANTS = DualAveraging().constants
-
-
-@cache
-def turn() -> Any:
-    return load_turn(DualAveraging(), ()).turn
-
-
-def step(
-    k: int, y: Array, price: Array, memory: Array, rows: Rows, constants: Any = CONSTANTS
-) -> bool:
-    """The cloud's round, compiled."""
-    given = (np.array(constants), rows.unit, rows.noise, *rows.public)
-    return bool(turn()(k, y, price, memory, *given))
-
-
-class Quadratics:
-    """Agents ``q/2 (x - t)^2`` on a box with affine sums; all answer in closed form."""
-
-    def __init__(self, q: Any, t: Any, rows: Any, lower: Any, upper: Any) -> None:
-        self.q, self.t, self.rows = np.asarray(q), np.asarray(t), np.asarray(rows)
-        self.lower, self.upper = np.asarray(lower), np.asarray(upper)
-
-    def run(
-        self, public: PublicSet, sigma: Array, rounds: int, *, noise: float = 1.0, seed: int = 0
-    ) -> tuple[Array, Array, int]:
-        rng = np.random.default_rng(seed)
-        p = sigma.size
-        x, price = np.clip(0.0 * self.t, self.lower, self.upper), np.zeros(p)
-        memory, answer, cost = np.zeros(memory_size(p)), np.zeros(x.size), np.zeros(p)
-        rows = Rows(sigma, np.full(p, noise), public)
-        for k in range(1, rounds + 1):
-            y = self.rows @ x + noise * sigma * rng.standard_normal(p)
-            if not step(k, y, price, memory, rows):
-                return answer, cost, k
-            force = self.rows.T @ price
-            width = self.upper - self.lower
-            eps = CONSTANTS.theta * np.abs(force) / (np.sqrt(k) * width)
-            best = (self.q * self.t - force + eps * x) / (self.q + eps)
-            x = np.clip(best, self.lower, self.upper)
-            share = answer_share(k, rounds, noise > 0)
-            answer, cost = answer + share * (x - answer), cost + share * (price - cost)
-        return answer, cost, 0
 
 
 def fleet(n: int = 50, f: float = 1.0, x: float = 1.0) -> Quadratics:
@@ -83,12 +35,6 @@ def split(p: int, n: int) -> Quadratics:
     return Quadratics(rng.uniform(0.5, 2, n), rng.uniform(0.5, 1, n), rows, np.zeros(n), np.ones(n))
 
 
-def residual(agents: Quadratics, x: Array, price: Array) -> float:
-    """How far x is from every agent's own minimiser at these prices."""
-    best = agents.t - (agents.rows.T @ price) / agents.q
-    return float(np.max(np.abs(x - np.clip(best, agents.lower, agents.upper))))
-
-
 def test_a_fleet_without_noise_is_within_1e_6_after_100_rounds() -> None:
     agents = fleet()
     x, price, _ = agents.run(intervals([-np.inf], [17.0]), np.array([50.0]), 100, noise=0.0)
@@ -101,6 +47,17 @@ def test_badly_conditioned_dispatch_without_noise_balances_within_300_rounds() -
     x, price, _ = agents.run(intervals([25.0], [25.0]), np.array([10.0]), 300, noise=0.0)
     assert abs(x.sum() - 25.0) < 1e-6
     assert residual(agents, x, price) < 1e-6
+
+
+@pytest.mark.parametrize("agents", [fleet(), dispatch(), split(1, 12)])
+def test_what_has_converged_without_noise_stays_there(agents: Quadratics) -> None:
+    """Slopes learnt from rounding once threw prices away again hundreds of rounds later."""
+    trace: list[np.ndarray] = []
+    most = np.array([0.4 * agents.rows.sum() * agents.upper[0]])
+    lower = most if agents.upper[0] == 10.0 else np.array([-np.inf])
+    agents.run(intervals(lower, most), most, 1200, noise=0.0, trace=trace)
+    away = np.max(np.abs(np.array(trace) - trace[-1]) / agents.upper, axis=1) > 1e-9
+    assert np.flatnonzero(away)[-1] < 100
 
 
 def test_several_rows_without_noise_meet_the_optimality_conditions() -> None:

@@ -18,8 +18,7 @@ of g cancel; ``start`` is the only number with a unit, that of f, and is outgrow
 n counts for how many rounds the model has been right up to noise. It sets both how long releases
 are remembered and the gain ``n^-1/2``: a surprise that noise cannot explain makes the step a secant
 step from few rounds, which is what noise-free tails and fleets need; under noise n is k, and the
-step that of stochastic approximation with Polyak and Juditsky's averaging. reach falls to an
-eighth for a row whose violation has turned into slack: from then on its price is bracketed.
+step that of stochastic approximation with Polyak and Juditsky's averaging.
 
 More than ``DENSE`` sums are learnt row by row: V is the identity, C, E and B are diagonal.
 """
@@ -42,9 +41,9 @@ DENSE = 24
 """Up to so many sums the slope is a full matrix."""
 
 _SURPRISE = 9.0  # three standard deviations: noise alone passes them once in hundreds of rounds
-_FEWEST = 4.0  # rounds remembered besides one per direction, or secants would be of rounding
+_FEWEST = 2.0  # rounds remembered besides one per direction, or secants would be of rounding
 _POOL = 0.03  # what a direction may need at any time, as a share of the largest
-_LATER = 1 / 8  # of reach, once a row is bracketed
+_STILL = 1e-10  # in units of the sums: a move this small is rounding and teaches no slope
 _ALIKE = 1e-9
 _TINY = 1e-300
 _RUN_AWAY = 1e30  # no objective is worth so much: contributions do not answer to prices
@@ -97,7 +96,7 @@ class DualAveraging:
 
     memory: float = 2.0
     doubt: float = 0.3
-    reach: float = 64.0
+    reach: float = 16.0
     theta: float = 0.5
     start: float = 0.01
 
@@ -134,10 +133,10 @@ def entries(sums: int) -> int:
 def kept_size(sums: int) -> int:
     """Return how much of the memory lasts from round to round; what follows is scratch.
 
-    ``n``, the last surprise, then of length p each ``lbar, ybar, u, c`` and whether a row was
-    bracketed, then ``C, E, B, V``, row by row, each of length ``entries(p)``.
+    ``n``, the last surprise, then of length p each ``lbar, ybar, u, c``, then ``C, E, B, V``, row
+    by row, each of length ``entries(p)``.
     """
-    return 2 + 5 * sums + 4 * entries(sums)
+    return 2 + 4 * sums + 4 * entries(sums)
 
 
 def memory_size(sums: int) -> int:
@@ -204,14 +203,12 @@ def _count(k: int, y: Array, price: Array, memory: Array, rows: Rows, work: Arra
     ``work[:p] = lambda - lbar`` and ``work[p:2p] = y - ybar``, with the means before this round.
     """
     p, m = price.size, entries(price.size)
-    at = 2 + 5 * p
+    at = 2 + 4 * p
     surprise, explained = 0.0, 0.0
     for o in range(p):
         work[o] = price[o] - memory[2 + o]
     for o in range(p):
-        now = y[o] / rows.unit[o]
-        mean, aim = memory[2 + p + o], memory[2 + 2 * p + o]
-        fresh = now - mean
+        fresh = y[o] / rows.unit[o] - memory[2 + p + o]
         work[p + o] = fresh
         if p <= DENSE:
             for q in range(p):
@@ -220,8 +217,6 @@ def _count(k: int, y: Array, price: Array, memory: Array, rows: Rows, work: Arra
             fresh += memory[at + 2 * m + o] * work[o]
         surprise += fresh * fresh
         explained += _SURPRISE * rows.noise[o] * rows.noise[o]
-        if k > 1 and (now - aim) * (mean - aim) < 0.0 and abs(now - aim) > 3.0 * rows.noise[o]:
-            memory[2 + 4 * p + o] = 1.0
     if k > 1 and explained < surprise < memory[1]:
         memory[0] *= explained / surprise
     memory[0] += 1.0
@@ -231,8 +226,11 @@ def _count(k: int, y: Array, price: Array, memory: Array, rows: Rows, work: Arra
 
 def _remember(w: float, memory: Array, fresh: Array, p: int, m: int) -> None:
     """Take this round into the recent means and covariances."""
-    at = 2 + 5 * p
+    at = 2 + 4 * p
+    moved = 0.0
     for o in range(p):
+        moved = max(moved, abs(fresh[p + o]))
+    for o in range(p if moved > _STILL else 0):
         first = 0 if p <= DENSE else o
         last = p if p <= DENSE else o + 1
         for q in range(first, last):
@@ -246,7 +244,7 @@ def _remember(w: float, memory: Array, fresh: Array, p: int, m: int) -> None:
 
 def _learn(memory: Array, work: Array, p: int) -> None:
     """The metric: ``C = V diag(c) V'`` and ``B = V'(E + E')V / (c_e + c_f)``, not negative."""
-    m, at = p * p, 2 + 5 * p
+    m, at = p * p, 2 + 4 * p
     spread = memory[2 + 3 * p : 2 + 4 * p]
     response = memory[at + m : at + 2 * m]
     slope, basis = memory[at + 2 * m : at + 3 * m], memory[at + 3 * m : at + 4 * m]
@@ -289,7 +287,7 @@ def _learn(memory: Array, work: Array, p: int) -> None:
 
 def _learn_rows(memory: Array, p: int) -> None:
     """The same row by row: ``c = C_oo`` and ``B_oo = E_oo / C_oo``, not negative."""
-    at = 2 + 5 * p
+    at = 2 + 4 * p
     for o in range(p):
         spread = max(memory[at + o], 0.0)
         memory[2 + 3 * p + o] = spread
@@ -301,8 +299,8 @@ def _trust(
 ) -> None:
     """Fill ``R_e``: what holds prices back where no slope is seen yet."""
     p, m = price.size, entries(price.size)
-    spread, turned = memory[2 + 3 * p : 2 + 4 * p], memory[2 + 4 * p : 2 + 5 * p]
-    basis = memory[2 + 5 * p + 3 * m :]
+    spread = memory[2 + 3 * p : 2 + 4 * p]
+    basis = memory[2 + 4 * p + 3 * m :]
     largest = 0.0
     for e in range(p):
         along = price[e] - memory[2 + e]
@@ -313,21 +311,19 @@ def _trust(
         largest = max(largest, spread[e], along * along)
     pooled = max(constants.start, _POOL * sqrt(largest)) ** 2
     for e in range(p):
-        along, noisy, later = 0.0, 0.0, 0.0
+        along, noisy = 0.0, 0.0
         for o in range(0 if p <= DENSE else e, p if p <= DENSE else e + 1):
             part = basis[o * p + e] if p <= DENSE else 1.0
             along += part * (memory[2 + p + o] - memory[2 + 2 * p + o])
             noisy += (part * rows.noise[o]) ** 2
-            later += part * part * turned[o]
-        reach = constants.reach * (1.0 - (1.0 - _LATER) * later)
-        trust = constants.doubt * sqrt(noisy * recent) + recent * abs(along) / reach
+        trust = constants.doubt * sqrt(noisy * recent) + recent * abs(along) / constants.reach
         pull[e] = max(trust, _TINY) / sqrt(spread[e] + pooled)
 
 
 def _build(memory: Array, pull: Array, model: Array, inverse_gain: float) -> None:
     """Fill ``H = V (B / gamma + diag R) V'``."""
     p, m = pull.size, entries(pull.size)
-    slope, basis = memory[2 + 5 * p + 2 * m :], memory[2 + 5 * p + 3 * m :]
+    slope, basis = memory[2 + 4 * p + 2 * m :], memory[2 + 4 * p + 3 * m :]
     for o in range(p):
         if p > DENSE:
             model[o] = slope[o] * inverse_gain + pull[o]
