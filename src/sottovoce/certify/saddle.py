@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, without_deep_recursion
-from sottovoce.certify.interior_point import InteriorPoint, KktSystem, Solution, require_convex
+from sottovoce.certify.interior_point import InteriorPoint, Solution, require_convex
+from sottovoce.certify.kkt import KktSystem
 from sottovoce.certify.smooth_form import SmoothForm, has_kinks, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.problem.agents import Array, read_only
