@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,26 @@ def test_a_kernel_is_compiled_once_and_then_found(cache: Path) -> None:
     assert len(list(cache.iterdir())) == 1
     assert not loaded_from_disk(fresh(SOURCE.replace("1.0", "2.0")))
     assert len(list(cache.iterdir())) == 2
+
+
+def test_whoever_wants_a_kernel_that_another_process_builds_waits_and_finds_it(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = fresh()  # as the other process will have left it
+    (folder,) = cache.iterdir()
+    folder.rename(cache / "aside")
+    compiling._loaded.clear()
+    monkeypatch.setattr(compiling, "_build", lambda source, key: pytest.fail("built twice"))
+    with ThreadPoolExecutor(1) as pool:
+        with compiling._turn_at(cache / f"{folder.name}.lock"):
+            waiting = pool.submit(load_kernel, SOURCE)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.3)
+            (cache / "aside").rename(folder)
+        found = waiting.result(timeout=30)
+    assert loaded_from_disk(found)
+    assert found.advance(3.0) == built.advance(3.0)
+    assert list(cache.iterdir()) == [folder]
 
 
 def test_steps_of_another_module_are_part_of_the_key(cache: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import platform
 import shutil
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +29,12 @@ import numba
 
 from sottovoce import algorithm
 from sottovoce.engine import intrinsics, normals
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows: two processes may build the same kernel, which costs time alone
+    fcntl = None
 
 _TEXT, _MANIFEST = "kernel.py", "manifest.json"
 _loaded: dict[str, ModuleType] = {}
@@ -58,21 +65,27 @@ def load_kernel(source: str, *steps: Any) -> Any:
     key = _key(source, *steps)
     with _lock:
         if key not in _loaded:
-            _loaded[key] = _from_disk(source, key) or _build(source, key)
+            _loaded[key] = _from_disk(source, key) or _built_once(source, key)
         return _loaded[key]
 
 
 def _key(source: str, *steps: Any) -> str:
-    files = frozenset(step.__code__.co_filename for step in steps)
+    files = frozenset(_state_of(Path(step.__code__.co_filename)) for step in steps)
     return hashlib.blake2b(f"{source}\0{_known(files)}".encode(), digest_size=16).hexdigest()
 
 
+def _state_of(file: Path) -> tuple[str, int, int]:
+    """A file that somebody may be writing: its name, and what changes when it does."""
+    found = file.stat()
+    return str(file), found.st_mtime_ns, found.st_size
+
+
 @lru_cache
-def _known(given: frozenset[str]) -> str:
+def _known(given: frozenset[tuple[str, int, int]]) -> str:
     """A hash of all else that a kernel may compile in: a change there makes another kernel."""
     files = {Path(str(intrinsics.__file__)), Path(str(normals.__file__))}
     files |= set(Path(str(algorithm.__file__)).parent.glob("*.py"))
-    files |= {Path(name) for name in given}
+    files |= {Path(name) for name, _, _ in given}
     parts = [file.read_text("utf-8") for file in sorted(files)]
     parts += [version("sottovoce"), numba.__version__, platform.python_version(), sys.platform]
     parts += [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
@@ -89,6 +102,34 @@ def _from_disk(source: str, key: str) -> ModuleType | None:
     except Exception:
         # Whatever is wrong with a cache, the answer is the same: build the kernel again.
         return None
+
+
+def _built_once(source: str, key: str) -> ModuleType:
+    """Build a kernel while others that want the same one wait, and find it built.
+
+    Gateways and workers that start together would all spend the same seconds otherwise.
+    """
+    with _turn_at(cache_folder() / f"{key}.lock"):
+        return _from_disk(source, key) or _build(source, key)
+
+
+@contextmanager
+def _turn_at(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process at the latest; where none can be had, go on."""
+    handle = None
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            # Whoever waits has this file open; whoever comes later finds the kernel.
+            with suppress(OSError):
+                path.unlink()
+            os.close(handle)
 
 
 def _build(source: str, key: str) -> ModuleType:
