@@ -161,7 +161,7 @@ ACCOUNTING = (
         file="privacy/plan.py",
         old="sigma = _joint(S, target, reach, hide.rounds, errors, w)\n",
         new="sigma = _joint(S, target, reach, hide.rounds, errors, w)\n"
-        "        sigma[[row for region in cloud.sums.regions for row in region.rows]] = 0.0\n",
+        "            sigma[[row for region in cloud.sums.regions for row in region.rows]] = 0.0\n",
         killed_by=PLAN + "test_no_adjacent_states_move_the_sums_further_than_the_claim",
     ),
 )

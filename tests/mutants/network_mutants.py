@@ -264,7 +264,7 @@ SENT = (
     ),
     Mutant(
         name="two agents of one name",
-        file="problem/problem.py",
+        file="problem/statement.py",
         old="    require_distinct_labels(groups)\n",
         new="",
         killed_by="tests/problem/test_problem.py::test_labels_of_agents_are_unique_in_a_problem",

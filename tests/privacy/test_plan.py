@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 import sympy as sp
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sottovoce.certify.certificate import Certificate, certify
@@ -173,6 +173,7 @@ HIDDEN = [
 
 @settings(max_examples=5, deadline=None)
 @given(problems(), st.sampled_from(HIDDEN), st.integers(0, 99))
+@example(gallery.coupled(), HIDDEN[0], 0)  # with regions, which few drawn problems have
 def test_no_adjacent_states_move_the_sums_further_than_the_claim(
     problem: Problem, hide: Hide, seed: int
 ) -> None:
