@@ -249,3 +249,19 @@ def test_the_demo_shows_what_was_reached_beside_the_optimum_with_its_promise_and
         assert np.abs(reached - optimum).max() < 5.0
     assert "differentially private or better" in shown
     assert "Not covered:" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_demo_of_a_split_cloud_says_who_must_not_collude(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo(rounds=30, out=tmp_path, split=True)
+    told = capsys.readouterr()
+    assert "after 30 private rounds" in told.out
+    assert "Trust: the operators of cloud and helper must not collude" in told.out
+    (run_folder,) = tmp_path.glob("run-*")
+    assert {"run.db", "helper.db"} <= {path.name for path in run_folder.iterdir()}
+    assert not list((run_folder / "keys" / "cloud").glob("**/mask.key"))
+    with pytest.raises(InputError, match="--split must be left out"):
+        demo(fleet=3, split=True)

@@ -96,13 +96,11 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
     helper = HelperStore(folder / "helper.db")
     bodies = list(helper._journal.records())
     helper.close()
-    assert len(bodies) == rounds
+    assert len(bodies) - rounds in (0, 1)  # the helper answers before the cloud commits
     known, parties = HelperKeys.of_folder(keys / "helper"), Parties(plan)
     noise: list[list[int]] = [[], []]
-    answers = {}
-    for k, (parts, body, release) in enumerate(
-        zip(kept.said, bodies, kept.multiples, strict=True), start=1
-    ):
+    answers = {k: body[40:] for k, body in enumerate(bodies, start=1)}
+    for k, (parts, release) in enumerate(zip(kept.said, kept.multiples, strict=True), start=1):
         total, masks = (np.zeros(plan.sigma.size, dtype=np.int64) for _ in range(2))
         for agents, data in parts:
             mask, sums = mask_of(data), parties(agents).sums
@@ -112,7 +110,6 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
             assert np.all(np.abs(said) < 2**45)  # a contribution, once its mask is off
             total[sums] += said
             masks[sums] += own
-        answers[k] = body[40:]
         of_helper = unpack_whole(answers[k]) - masks
         noise[0] += of_helper.tolist()
         noise[1] += (release - total + of_helper).tolist()
@@ -180,9 +177,10 @@ def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue
     check_the_four_nevers(paper, split_keys, tmp_path, rounds)
 
 
-async def soak(problem: Problem, keys: Path, folder: Path, *, rounds: int, seconds: float) -> int:
-    """Run under random kills of every kind of process; return the kills."""
+async def soak(problem: Problem, keys: Path, folder: Path, *, kills: int) -> int:
+    """Kill so many processes of every kind, let the run go on, and return how far it came."""
     rng = random.Random(23)  # noqa: S311
+    rounds = 1_000_000  # more than there is time for
     port, second = free_port(), free_port()
     begin: dict[int, Callable[[], subprocess.Popen[bytes]]] = {
         -1: lambda: start("helper", second, keys, folder),
@@ -191,26 +189,26 @@ async def soak(problem: Problem, keys: Path, folder: Path, *, rounds: int, secon
     for i in range(1, problem.agents + 1):
         begin[i] = lambda i=i: start("agent", port, keys, folder, i)  # type: ignore[misc]
     crew = {who: begun() for who, begun in begin.items()}
-    began, kills = time.monotonic(), 0
+    began = time.monotonic()
     try:
-        while not all(p.poll() == 0 for who, p in crew.items() if who >= 0):
-            await asyncio.sleep(rng.uniform(0.5, 8.0))
-            if time.monotonic() - began < seconds and crew[0].poll() is None:
-                victim = rng.choice([-1, -1, 0, 0, *range(1, problem.agents + 1)])
-                crew[victim].kill()
-                crew[victim].wait()
-                kills += 1
-                if victim > 0 and rng.random() < 0.2:
-                    (folder / f"{victim}.state").unlink(missing_ok=True)  # its disk is gone, too
-            for who, process in list(crew.items()):
-                if process.poll() not in (None, 0):
-                    crew[who] = begin[who]()
-            assert time.monotonic() - began < 3 * seconds + 300, "the run does not finish"
+        for _ in range(kills):
+            await asyncio.sleep(rng.uniform(0.5, 6.0))
+            victim = rng.choice([-1, -1, 0, 0, *range(1, problem.agents + 1)])
+            crew[victim].kill()
+            crew[victim].wait()
+            if victim > 0 and rng.random() < 0.2:
+                (folder / f"{victim}.state").unlink(missing_ok=True)  # its disk is gone, too
+            crew[victim] = begin[victim]()
+        settled = rounds_done(folder / "run.db") + 100
+        while rounds_done(folder / "run.db") < settled:
+            assert all(process.poll() is None for process in crew.values()), "somebody gave up"
+            assert time.monotonic() - began < 1_800, "the run does not go on"
+            await asyncio.sleep(0.2)
     finally:
         for process in crew.values():
             process.kill()
             process.wait()
-    return kills
+    return rounds_done(folder / "run.db")
 
 
 @pytest.mark.slow
@@ -218,9 +216,8 @@ async def soak(problem: Problem, keys: Path, folder: Path, *, rounds: int, secon
 def test_fifty_kills_of_halves_and_agents_leave_one_story(
     paper: Problem, split_keys: Path, tmp_path: Path
 ) -> None:
-    rounds = 8_000
-    kills = asyncio.run(soak(paper, split_keys, tmp_path, rounds=rounds, seconds=420.0))
-    assert kills >= 50
+    rounds = asyncio.run(soak(paper, split_keys, tmp_path, kills=60))
+    assert rounds > 100
     check_the_four_nevers(paper, split_keys, tmp_path, rounds)
 
 

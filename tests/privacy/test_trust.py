@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import mpmath
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certify.saddle import saddle_point
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.setup import check_halves
@@ -109,6 +111,26 @@ def test_limit_and_simulation_have_root_two_times_the_noise(paper: Certificate) 
     np.testing.assert_allclose(
         first["split"] - bare, math.sqrt(2) * (first["one"] - bare), atol=1e-6 * one.sigma.max()
     )
+
+
+def test_two_halves_are_as_accurate_as_one_cloud_with_root_two_times_the_noise(
+    paper: Certificate,
+) -> None:
+    problem, split = gallery.paper(), made(paper, trust=SplitCloud())
+    louder = replace(
+        split,
+        trust=OneCloud(),
+        outputs=tuple(
+            replace(o, sigma=math.sqrt(2) * o.sigma, grid=math.sqrt(2) * o.grid)
+            for o in split.outputs
+        ),
+    )
+    best = saddle_point(problem).x
+    found = [
+        np.sqrt(np.mean(np.square(solve(problem, p, rounds=250, runs=48, seed=3).x - best)))
+        for p in (split, louder)
+    ]
+    assert found[0] == pytest.approx(found[1], rel=0.05)  # the same draws on another grid
 
 
 def test_the_papers_release_and_unknown_trust_are_refused(paper: Certificate) -> None:

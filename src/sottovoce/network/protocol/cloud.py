@@ -162,7 +162,9 @@ class CloudMachine:
     def refuse(self, peer: int, code: Code) -> list[Action]:
         """What arrived was not a message, or the connection must end for another reason."""
         session = self._sessions.get(peer)
-        return [] if session is None else self._drop(peer, session, code)
+        if session is None or (code is Code.SILENT and session.talk is Talk.MEETING):
+            return []  # it is the helper that has not spoken yet
+        return self._drop(peer, session, code)
 
     def pledged(self, peer: int, pledge: bytes | None) -> list[Action]:
         """The helper has signed what is asked of a connection; None if it does not know its key."""
