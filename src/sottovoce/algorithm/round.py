@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sottovoce.algorithm.dual_averaging import damping
+from sottovoce.algorithm.home_block import select
 from sottovoce.algorithm.newton import minimise_vector
 from sottovoce.algorithm.search import minimise
 
@@ -43,12 +44,23 @@ def vector_round(
     slope: Any, pull: Any, context: Any, x: Any, lower: Any, upper: Any, k: Any, theta: Any
 ) -> Any:
     """Return the same minimiser for an agent whose state is a vector; all are arrays of size d."""
-    force = pull(context, x)
-    weight = np.zeros(x.size)
-    for c in range(x.size):
-        if lower[c] < upper[c]:
-            weight[c] = damping(k, force[c], upper[c] - lower[c], theta)
+    weight = dampings(pull, context, x, lower, upper, k, theta)
     return minimise_vector(slope, context, x, lower, upper, weight)
 
 
-COMPILED = (agent_round, vector_round)
+def dampings(pull: Any, context: Any, x: Any, lower: Any, upper: Any, k: Any, theta: Any) -> Any:
+    """``eps`` of every component; 0 for variables that follow those of the state."""
+    force = pull(context, x)
+    weight = np.zeros(x.size)
+    for c in range(force.size):
+        weight[c] = home_damping(k, force[c], upper[c] - lower[c], theta)
+    return weight
+
+
+def home_damping(k: Any, force: Any, width: Any, theta: Any) -> Any:
+    """``eps`` of one component; 0 where the box leaves it no room."""
+    room = width > 0.0
+    return select(room, damping(k, force, select(room, width, 1.0), theta), 0.0)
+
+
+COMPILED = (agent_round, vector_round, dampings, home_damping)
