@@ -51,7 +51,8 @@ class Played:
             )
             for house in houses
         ]  # fmt: skip
-        self.x = [np.clip(h.start, *self._bounds(plan.domain, h.agents)) for h in houses]
+        begin = [np.clip(h.start, *self._bounds(plan.domain, h.agents)) for h in houses]
+        self.x = [local.begin(x) for local, x in zip(self.locals, begin, strict=True)]
         self.answers = list(self.x)
         p = grid.size
         price, memory = np.zeros(p), np.zeros(algorithm.memory_size(p))
@@ -104,6 +105,38 @@ def mixed() -> Problem:
     )
 
 
+def private() -> Problem:
+    """Agents with sets of their own: needs and windows, two rows, ramps, a ball and a kink."""
+    rng = np.random.default_rng(4)
+    n = 20
+    parameters = {"need": rng.uniform(0.5, 2.5, n), "limit": rng.uniform(0.9, 1.0, n)}
+    ev = sv.fleet(n, lower=0.0, upper=1.0, dim=3, name="ev", parameters=parameters)
+    named = sv.states(2, lower=-1.0, upper=2.0, dim=[4, 3], names=["v", "w"])
+    x, (v, w) = ev.state, named
+    ramps = [v[t + 1] - v[t] <= 0.4 for t in range(3)] + [v[t] - v[t + 1] <= 0.4 for t in range(3)]
+    return Problem(
+        states=[named, ev],
+        objectives=[
+            sum((a - c) ** 2 for a, c in zip(v, (2.0, -1.0, 0.5, 0.1), strict=True))
+            + abs(v[0] - v[2] - 0.1),
+            sum((t + 1) * a**2 for t, a in enumerate(w)),
+            sum(0.1 * t * a + a**2 for t, a in enumerate(x)),
+        ],
+        constraints={
+            "peak": sv.total(ev, list(x)) <= np.array([12.5, 13.0, 13.5]),
+            "all": sv.total(ev, x[0]) + v[0] - w[0] <= 11.5,
+        },
+        local=[
+            *ramps,
+            sum(a**2 for a in v) <= 2.0,
+            sv.equal(w[0] + w[1] + w[2], 1.0),
+            w[0] - w[2] <= 0.3,
+            sv.equal(x[0] + x[1] + x[2], ev.parameter("need")),
+            x[1] <= ev.parameter("limit"),
+        ],
+    )
+
+
 def planned(problem: Problem) -> Any:
     certificate = sv.certify(problem.cloud)
     return sv.plan(certificate, epsilon=np.log(3), delta=0.05, hide=sv.Trajectory(radius=0.1))
@@ -112,6 +145,7 @@ def planned(problem: Problem) -> Any:
 CASES = {
     "paper": (gallery.paper, [[1], [2, 3], [4, 5, 6, 7]]),
     "mixed": (mixed, [[1], [2, *range(3, 20)], [20], [*range(21, 43)]]),
+    "private": (private, [[1], [2, *range(3, 10)], [10], [*range(11, 23)]]),
 }
 
 

@@ -28,6 +28,7 @@ def test_every_name_gives_a_problem() -> None:
         "coupled",
         "dispatch",
         "chargers",
+        "smart_charging",
     )
     for name in gallery.names():
         assert isinstance(gallery.get(name), Problem)
@@ -177,3 +178,15 @@ def test_a_million_chargers_are_stated_within_three_seconds_and_a_gigabyte() -> 
         assert tracemalloc.get_traced_memory()[1] < 1e9
     finally:
         tracemalloc.stop()
+
+
+def test_smart_chargers_hold_their_needs_and_windows_to_themselves() -> None:
+    plain, own = gallery.chargers(30, seed=2), gallery.smart_charging(30, seed=2)
+    (local,), (group,) = own.local, own.groups
+    assert local.equalities
+    assert not local.inequalities
+    np.testing.assert_array_equal(local.upper, plain.groups[0].upper)
+    assert np.all(own.cloud.groups[0].upper == 22.0)
+    assert not own.cloud.groups[0].parameters
+    need = next(v for s, v in group.parameters.items() if s.name == "need")
+    assert np.all(need < local.upper.sum(axis=1))

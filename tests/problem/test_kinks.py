@@ -193,19 +193,6 @@ def test_kinks_survive_a_folder(tmp_path: Path) -> None:
     assert sv.load_problem(tmp_path / "p").fingerprint == problem.fingerprint
 
 
-def test_kinks_of_vectors_are_refused_where_only_slopes_are_known() -> None:
-    x = states()
-    problem = sv.Problem(
-        states=x,
-        objectives=[x[0] ** 2, x[1] ** 2, abs(x[2][0]) + x[2][1] ** 2],
-        constraints=[x[0] + x[1] + x[2][0] <= 2],
-    )
-    with pytest.raises(ProblemError, match="no kinks in vector states, got one of x3"):
-        sv.solve(problem, rounds=5)
-    with pytest.raises(ProblemError, match="no kinks in vector states, got one of x3"):
-        sv.Household.of_problem(problem, [3])
-
-
 def test_arrays_of_states_take_numpys_sizes() -> None:
     ev = sv.fleet(3, dim=2, lower=-1, upper=1, name="ev")
     assert list(np.abs(ev.state)) == [kinks.absolute(s) for s in ev.state]

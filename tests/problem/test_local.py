@@ -210,11 +210,3 @@ def test_a_local_row_in_a_file_is_refused_with_its_line(
                  lambda: read_agent(tmp_path / "p" / "agents" / "1.toml")):  # fmt: skip
         with pytest.raises(ProblemError, match=message):
             read()
-
-
-def test_what_knows_boxes_only_refuses_local_sets() -> None:
-    stated = pair("x2[1] + x2[2] >= 1.5")
-    with pytest.raises(ProblemError, match="must have boxes only, got a local set of x2"):
-        sv.solve(stated, rounds=10)
-    with pytest.raises(ProblemError, match="must have boxes only, got a local set of x2"):
-        sv.Household.of_problem(stated, [1])

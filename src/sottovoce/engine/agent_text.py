@@ -12,9 +12,12 @@ from typing import Any, final
 import numpy as np
 import sympy as sp
 
+from sottovoce.algorithm.dual_search import softness
+from sottovoce.algorithm.home_block import select
+from sottovoce.algorithm.round import home_damping
 from sottovoce.engine.emit import Emitter
-from sottovoce.engine.fleet_text import names_in, slopes_of
 from sottovoce.engine.formulas import Fleet
+from sottovoce.engine.slopes import names_in, slopes_of
 from sottovoce.engine.source import block
 
 
@@ -78,26 +81,33 @@ def slope_of(fleet: Fleet, *, objective: bool) -> AgentFunction:
         fleet: an agent's formulas; m has one number for every term of every sum.
         objective: whether f is part of it.
     """
-    prices = [[f"m{s}_{t}" for t in range(len(p.terms))] for s, p in enumerate(fleet.sums)]
+    prices = prices_of(fleet)
     page = Emitter(names_in(fleet))
     slopes = list(slopes_of(page, fleet, prices, objective=objective))
     names = [*names_in(fleet).values(), *(m for part in prices for m in part)]
-    return _function(page, names, slopes)
+    return function_of(page, names, slopes)
+
+
+def prices_of(fleet: Fleet) -> list[list[str]]:
+    """The name of the multiplier of every term of every sum of an agent."""
+    return [[f"m{s}_{t}" for t in range(len(p.terms))] for s, p in enumerate(fleet.sums)]
 
 
 def values_of(fleet: Fleet, exprs: Sequence[sp.Expr]) -> AgentFunction:
     """Return ``(x, parameters) -> values`` of formulas in an agent's own state."""
     page = Emitter(names_in(fleet))
     values = [page.value(expr) for expr in exprs]
-    return _function(page, [*names_in(fleet).values()], values)
+    return function_of(page, [*names_in(fleet).values()], values)
 
 
-def _function(page: Emitter, names: Sequence[str], values: Sequence[str]) -> AgentFunction:
+def function_of(page: Emitter, names: Sequence[str], values: Sequence[str]) -> AgentFunction:
+    """Return the function of ``names`` that a page computes."""
     lines = [*page.lines, f"return [{', '.join(values)}]"]
     return AgentFunction("own", f"def own({', '.join(names)}):\n{block(lines, 1)}\n")
 
 
 def _defined(name: str, text: str, functions: Any) -> Any:
-    module: dict[str, Any] = {"math": functions}
+    module: dict[str, Any] = {"math": functions, "select": select}
+    module |= {"home_damping": home_damping, "softness": softness}
     exec(text, module)  # noqa: S102  text of our own making
     return module[name]

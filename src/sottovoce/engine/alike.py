@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sottovoce.engine.formulas import Fleet, Sum
 from sottovoce.problem.agents import Group, read_only
 from sottovoce.problem.form import form_of, key_of
 from sottovoce.problem.linear import coefficients
+from sottovoce.problem.local import LocalSet
 from sottovoce.problem.problem import CloudView
 
 _STATES = 32  # scalar states of named agents from which they are put together by form
@@ -75,18 +77,21 @@ def _read(fleet: Fleet) -> tuple[Any, list[float], _Weighted]:
             weights.setdefault(place[symbol], {})[part.row] = weight
         else:
             bent.append((part.row, part.terms[0]))
+    kept = () if fleet.local is None else fleet.local.inequalities
+    equal = () if fleet.local is None else fleet.local.equalities
     keys, numbers = [], list[float]()
-    for formula in (fleet.objective, *(h for _, h in bent)):
+    for formula in (fleet.objective, *(h for _, h in bent), *kept, *equal):
         key, values = key_of(formula, place)
         keys.append(key)
         numbers += values
     rows = tuple(row for row, _ in bent)
-    return (fleet.group.dim, tuple(keys), rows, tuple(sorted(weights))), numbers, weights
+    counts = (len(kept), len(equal))
+    return (fleet.group.dim, tuple(keys), rows, tuple(sorted(weights)), counts), numbers, weights
 
 
 def _stacked(members: Sequence[tuple[Fleet, Any, list[float], _Weighted]]) -> Fleet:
     (first, key, _, _) = members[0]
-    dim, keys, rows, used = key
+    dim, keys, rows, used, counts = key
     form = form_of(keys, dim)
     numbers = np.array([values for _, _, values, _ in members]).reshape(len(members), -1)
     groups = [fleet.group for fleet, _, _, _ in members]
@@ -100,7 +105,7 @@ def _stacked(members: Sequence[tuple[Fleet, Any, list[float], _Weighted]]) -> Fl
     )
     sums = [
         Sum(row=row, terms=(h,), weights=None)
-        for row, h in zip(rows, form.formulas[1:], strict=True)
+        for row, h in zip(rows, form.formulas[1 : 1 + len(rows)], strict=True)
     ]
     if used:
         sums.append(_linear(used, form.symbols, [weights for _, _, _, weights in members]))
@@ -110,6 +115,26 @@ def _stacked(members: Sequence[tuple[Fleet, Any, list[float], _Weighted]]) -> Fl
         objective=form.formulas[0],
         sums=tuple(sums),
         places=tuple(place for fleet, _, _, _ in members for place in fleet.places),
+        local=_kept(
+            [fleet.local for fleet, _, _, _ in members], form.formulas[1 + len(rows) :], counts
+        ),
+    )
+
+
+def _kept(
+    local: Sequence[LocalSet | None], formulas: Sequence[sp.Expr], counts: tuple[int, int]
+) -> LocalSet | None:
+    """What agents of one form keep to: their rows by form, and each its own bounds."""
+    own = [one for one in local if one is not None]
+    if len(own) < len(local):
+        return None
+    inequalities, _ = counts
+    return replace(
+        own[0],
+        inequalities=tuple(formulas[:inequalities]),
+        equalities=tuple(formulas[inequalities:]),
+        lower=read_only(np.concatenate([one.lower for one in own])),
+        upper=read_only(np.concatenate([one.upper for one in own])),
     )
 
 

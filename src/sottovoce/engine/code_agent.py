@@ -10,6 +10,7 @@ from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.engine.agent_text import slope_of, values_of
 from sottovoce.engine.formulas import Fleet, reach_of
+from sottovoce.engine.slopes import used_parameters
 from sottovoce.problem.agents import Array
 from sottovoce.problem.code import Watched
 
@@ -43,7 +44,7 @@ class CodeAgent:
         self._whole = self._pull if gradient is not None else slope_of(fleet, objective=True)
         self._terms = values_of(fleet, [h for part in fleet.sums for h in part.terms])
         self._adds = reach_of(fleet)
-        self._parameters = [float(values[0]) for values in fleet.group.parameters.values()]
+        self._parameters = [float(values[0]) for values in used_parameters(fleet).values()]
 
     def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
         """Return x(k+1), shape (1, d), and its contributions in grid steps, shape (p,)."""
@@ -57,6 +58,10 @@ class CodeAgent:
                 vector = (self._slopes, self._pulls, context, x[0], self._lower, self._upper)
                 after = np.asarray(vector_round(*vector, k, self._theta))[np.newaxis]
         return after, self.contributions(after)
+
+    def begin(self, x: Array) -> Array:
+        """The point of the agent's bounds nearest to x, shape (1, d)."""
+        return np.clip(x, self._lower, self._upper)
 
     def contributions(self, x: Array) -> Array:
         """What the state x, shape (1, d), adds to the sums, in grid steps."""

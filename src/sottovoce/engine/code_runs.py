@@ -56,9 +56,7 @@ class CodeRuns:
         self._turn = turn.turn
         self._public = (constants, *s.rows[:2], *s.rows.public, *turn.phi)
         self._seeds = stream_seeds(s.seed, s.numbers)
-        flat = [
-            np.clip(x, g.lower, g.upper).ravel() for x, g in zip(s.start, s.domain, strict=True)
-        ]
+        flat = [part.begin(x).ravel() for x, (_, _, part) in zip(s.start, self._parts, strict=True)]
         self._x = np.tile(np.concatenate(flat), (s.runs, 1))
         self._answer = self._x.copy()
         self._price = np.zeros((s.runs, sums))
@@ -172,7 +170,7 @@ def _part(
     settings = {"lower": group.lower, "upper": group.upper, "grid": grid}
     if code is None:
         fleet = _fleet(problem, index, problem.objectives[index])
-        if group.count == group.dim == 1 and not group.parameters:
+        if group.count == group.dim == 1 and not (group.parameters or problem.local[index].rows):
             return CodeAgent(fleet, None, algorithm, **settings)  # nothing to compile
         return FleetRound(fleet, algorithm, **settings)
 
@@ -189,7 +187,8 @@ def _part(
 
 def _fleet(problem: Problem, index: int, objective: sp.Expr) -> Fleet:
     """One group's agents as they are on the network."""
-    fleet = local_fleet(problem.groups, problem.cloud.sums.families, index, objective)
+    own = (objective, problem.local[index])
+    fleet = local_fleet(problem.groups, problem.cloud.sums.families, index, *own)
     named = problem.groups[index].count == 1
     return in_form(fleet) if named and by_form(problem.cloud) else fleet
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.engine.compile import load_kernel
-from sottovoce.engine.fleet_text import WIDTH, FleetText
+from sottovoce.engine.fleet_text import FleetText
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.member import member, packed, unpack
 from sottovoce.engine.source import OPTIONS, head, steps_of
+from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.agents import Array
 
 _ARRAYS = ("state", "part", "work", "grid")
@@ -36,6 +37,8 @@ class FleetRound:
         text = self._member.text
         kernel = load_kernel(_source(text, algorithm), *steps_of(algorithm))
         self._step, self._look = kernel.step, kernel.look
+        self._settle = kernel.settle if text.bound_by_rows else None
+        self._lower, self._upper = lower, upper
         self._theta = float(algorithm.constants.theta)
         self._grid = np.array(grid)
         self._work = np.empty(WIDTH * text.layout()["end"])
@@ -52,6 +55,17 @@ class FleetRound:
         after = np.empty_like(x)
         unpack(own, after)
         return after, part
+
+    def begin(self, x: Array) -> Array:
+        """The points of the agents' own sets nearest to x, shape (count, d)."""
+        inside = np.clip(x, self._lower, self._upper)
+        if self._settle is None:
+            return inside
+        own, nothing = packed(inside), np.zeros(self._grid.size)
+        arrays = (nothing, nothing, self._work, self._grid)
+        self._settle(*arrays, *self._member.arrays(own, own))
+        unpack(own, inside)
+        return inside
 
     def contributions(self, x: Array) -> Array:
         """What states x, shape (count, d), add to the sums, in grid steps."""
@@ -78,6 +92,15 @@ def _source(text: FleetText, algorithm: PriceRounds) -> str:
             f'\n\n@njit("void({kinds})", nogil=True, cache=CACHE, {OPTIONS})',
             f"def look({names}):",
             f"    look0(0, {blocks}, {arrays}, {own})",
+            *(_settle(kinds, names, f"0, {blocks}, {arrays}, {own}") if text.bound_by_rows else []),
             "",
         ]
     )
+
+
+def _settle(kinds: str, names: str, given: str) -> list[str]:
+    return [
+        f'\n\n@njit("void({kinds})", nogil=True, cache=CACHE, {OPTIONS})',
+        f"def settle({names}):",
+        f"    settle0({given})",
+    ]

@@ -8,26 +8,30 @@ in a fixed order: no number depends on how many threads there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
 import scipy.sparse as sparse
-import sympy as sp
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.home_block import FREE
+from sottovoce.engine.block_text import block_proximal, block_round, block_settle, lay_source
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet, Sum
+from sottovoce.engine.home_shape import Separable, Shape
+from sottovoce.engine.interior_text import call_interior, derive_body, derive_source
+from sottovoce.engine.separable_text import rows_of, space
+from sottovoce.engine.slopes import names_in, slopes_of, used_parameters
 from sottovoce.engine.source import OPTIONS, block, call
-
-WIDTH = 16
-"""Agents per block: enough to fill vector registers, few enough to read memory in a row."""
+from sottovoce.engine.vectors import WIDTH
+from sottovoce.problem.epigraph import HomeForm
 
 MEASURES = 4
 """What a measuring pass adds up besides g: objective, residual, squared errors of answer and x."""
 
 Kind = Literal["plain", "dense", "sparse", "table"]
-Pass = Literal["step", "minimise", "look", "measure"]
+Step = Literal["round", "near", "project"]
+Pass = Literal["step", "minimise", "look", "measure", "settle"]
 
 
 def kind_of(part: Sum) -> Kind:
@@ -55,6 +59,7 @@ class FleetText:
         known: whether the saddle point is known.
         shared_lower: whether all agents have the same lower bounds.
         shared_upper: whether all agents have the same upper bounds.
+        shape: how they minimise; None: by steps in their boxes.
     """
 
     index: int
@@ -66,6 +71,7 @@ class FleetText:
     known: bool
     shared_lower: bool
     shared_upper: bool
+    shape: Shape = None
 
     @property
     def minimises(self) -> bool:
@@ -88,10 +94,15 @@ class FleetText:
     def data_rows(self) -> int:
         """How many numbers per agent ``data`` holds."""
         own = (not self.shared_lower) + (not self.shared_upper)
-        return len(self.fleet.group.parameters) + own * self.dim
+        return len(used_parameters(self.fleet)) + own * self.dim + 2 * self.extra
+
+    @property
+    def extra(self) -> int:
+        """How many variables more than the state's components an agent minimises over."""
+        return len(self.shape.extra) if isinstance(self.shape, HomeForm) else 0
 
     def arguments(self) -> list[tuple[str, str]]:
-        """The fleet's arrays with their Numba types."""
+        """The fleet's arrays with their Numba types; at last where searches are found, if any."""
         names = [("x", "float64"), ("data", "float64"), ("bounds", "float64"), ("hat", "float64")]
         if self.minimises:
             names.append(("mean", "float64"))
@@ -103,7 +114,21 @@ class FleetText:
             if kind_of(part) == "table":
                 names += [(f"ptr{s}", "int64"), (f"row{s}", "int32"), (f"term{s}", "int32")]
                 names += [(f"w{s}", "float64")]
-        return [(f"{name}_{self.index}", f"{kind}[::1]") for name, kind in names]
+        arrays = [(f"{name}_{self.index}", f"{kind}[::1]") for name, kind in names]
+        found = [(f"home_{self.index}", "int64[::1]")]
+        return arrays + ([] if self.shape is None else found)
+
+    @property
+    def bound_by_rows(self) -> bool:
+        """Whether agents keep to rows of their own, beside their bounds."""
+        return self.minimises and self.fleet.local is not None and self.fleet.local.rows > 0
+
+    def searches(self) -> set[int]:
+        """Over how many rows searches go: in a round, and to the nearest point of an own set."""
+        if not isinstance(self.shape, Separable):
+            return set()
+        own = {len(rows_of(self.shape, "project"))} if self.bound_by_rows else set()
+        return {len(self.shape.rows)} | own
 
     def layout(self) -> dict[str, int]:
         """Where each part of the scratch array begins, in units of WIDTH."""
@@ -120,7 +145,9 @@ class FleetText:
             ):
                 at[f"{name}{s}"], end = end, end + length
         at["measure"], end = end, end + MEASURES
-        at["end"] = end
+        at["home"] = end
+        needed = space(self.dim) if isinstance(self.shape, Separable) else self.dim
+        at["end"] = end + (0 if self.shape is None else needed)
         return at
 
     def source(self) -> str:
@@ -136,16 +163,23 @@ class FleetText:
         arguments = f"(first, last, state, part, work, grid, {shared}):"
         lines = [begin, step, *self._pass("minimise" if self.minimises else "step")]
         lines += [begin, f"def measure{self.index}{arguments}", *self._pass("measure")]
-        if self.minimises:
+        if self.minimises and self.shape is None:
             lines = [*self._own_slope("slope"), *self._own_slope("pull"), *lines]
+        if isinstance(self.shape, HomeForm):
+            lines = [*self._own_slope("pull"), *lines]
+        if isinstance(self.shape, Separable):
+            lines = [*lay_source(self), *lines]
+        if self.minimises:
             lines += [begin, f"def look{self.index}{arguments}", *self._pass("look")]
+        if self.bound_by_rows:
+            lines += [begin, f"def settle{self.index}{arguments}", *self._pass("settle")]
         return "\n".join(lines)
 
     def _pass(self, what: Pass) -> list[str]:
         group, at = self.fleet.group, self.layout()
         i = self.index
-        lines = [f"    for s in range({at['end'] * WIDTH}):", "        work[s] = 0.0"]
-        lines.append(block(self._scalars(), 1))
+        lines = [f"    for s in range({at['home'] * WIDTH}):", "        work[s] = 0.0"]
+        lines.append(block(self.scalars(), 1))
         lines += [
             "    for b in range(first, last):",
             f"        width = min({WIDTH}, {group.count} - b * {WIDTH})",
@@ -155,9 +189,15 @@ class FleetText:
         lines += [
             f"        at = b * {self.dim * WIDTH}",
             f"        own = b * {max(1, self.data_rows) * WIDTH}",
-            "        for lane in range(width):",
-            block(self._lane(what), 3),
         ]
+        if isinstance(self.shape, Separable) and what in ("minimise", "settle"):
+            lines.append(block(block_round(self) if what == "minimise" else block_settle(self), 2))
+        else:
+            if isinstance(self.shape, Separable) and what == "measure" and self.bound_by_rows:
+                lines.append(block(block_proximal(self), 2))
+            lines += ["        for lane in range(width):", block(self._lane(what), 3)]
+        if what == "settle":
+            return [line for line in [*lines, f"    return x_{i}.size"] if line.strip()]
         rounded = self.gridded and what in ("minimise", "look")
         for s, part in enumerate(self.fleet.sums):
             lines.append(block(self._scatter(s, part, rounded=rounded), 2))
@@ -173,7 +213,7 @@ class FleetText:
         lines.append(f"    return x_{i}.size")
         return [line for line in lines if line.strip()]
 
-    def _scalars(self) -> list[str]:
+    def scalars(self) -> list[str]:
         """What is the same for all agents, read once."""
         lines = self._plain_prices()
         for side, shared in (("lower", self.shared_lower), ("upper", self.shared_upper)):
@@ -299,7 +339,11 @@ class FleetText:
         Bounds are read where they are used and results stored where they arise: an agent has more
         numbers than the processor has registers.
         """
+        if what == "settle":
+            return self._interior("project", "x", f"x_{self.index}")
         before = self._minimising() if what == "minimise" else []
+        if what == "measure" and isinstance(self.shape, HomeForm):
+            before = self._interior("near", "mean", "work")
         page = self._page("mean" if what == "measure" and self.minimises else "x")
         if what == "minimise":
             page.lines += [self._mean(c) for c in range(self.dim)]
@@ -323,9 +367,16 @@ class FleetText:
     def _measuring(self, page: Emitter) -> None:
         i, prices = self.index, self._prices(page)
         error, residual, last = [], [], []
-        for c, slope in enumerate(slopes_of(page, self.fleet, prices)):
+        slopes = [""] * self.dim
+        if not self.bound_by_rows:
+            slopes = list(slopes_of(page, self.fleet, prices))
+        for c, slope in enumerate(slopes):
             lower, upper = self._bound("lower", c), self._bound("upper", c)
-            residual.append(page.assign(f"(x{c} - project(x{c} - {slope}, {lower}, {upper})) ** 2"))
+            near = f"project(x{c} - {slope}, {lower}, {upper})"
+            if self.bound_by_rows:
+                found = FREE * self.dim if isinstance(self.shape, Separable) else 0
+                near = f"load(work, {(self.layout()['home'] + found + c) * WIDTH} + lane)"
+            residual.append(page.assign(f"(x{c} - {near}) ** 2"))
             at = f"at + {c * WIDTH} + lane"
             hat = f"load(hat_{i}, {at})" if self.known else "math.nan"
             error.append(page.assign(f"(x{c} - {hat}) ** 2"))
@@ -338,6 +389,8 @@ class FleetText:
     def _minimising(self) -> list[str]:
         """The agent's minimisation; its slope reads what differs between agents from ``data``."""
         i, d = self.index, self.dim
+        if isinstance(self.shape, HomeForm):
+            return self._interior("round", "x", f"x_{i}")
         context = f"context = (own, lane, state, work, data_{i})"
         if d == 1:
             lower, upper = self._bound("lower", 0), self._bound("upper", 0)
@@ -354,6 +407,47 @@ class FleetText:
             f"x = vector_round(slope{i}, pull{i}, context, x, lower, upper, number, theta)"
         )
         return lines + [f"store(x_{i}, at + {c * WIDTH} + lane, x[{c}])" for c in range(d)]
+
+    def _interior(
+        self, task: Literal["round", "near", "project"], source: str, to: str
+    ) -> list[str]:
+        """One agent's minimisation by the interior-point method; its answer goes to an array."""
+        assert isinstance(self.shape, HomeForm)  # noqa: S101  the callers have asked
+        i, d, extra = self.index, self.dim, self.extra
+        first = self.data_rows - 2 * extra
+        names = ("x", "lower", "upper", "weight")
+        lines = [f"context = (own, lane, state, work, data_{i})"]
+        lines += [f"{name} = np.empty({d + extra})" for name in names]
+        for c in range(d):
+            lines.append(f"x[{c}] = load({source}_{i}, at + {c * WIDTH} + lane)")
+            lines += [f"{side}[{c}] = {self._bound(side, c)}" for side in ("lower", "upper")]
+            lines.append(f"weight[{c}] = 1.0")
+        for e in range(extra):
+            for side, row in (("lower", first + e), ("upper", first + extra + e)):
+                lines.append(f"{side}[{d + e}] = load(data_{i}, own + {row * WIDTH} + lane)")
+            lines.append(f"x[{d + e}] = 0.5 * (lower[{d + e}] + upper[{d + e}])")
+            lines.append(f"weight[{d + e}] = 0.0")
+        if task == "round":
+            given = f"context, x[:{d}], lower, upper, number, theta"
+            lines.append(f"weight[:{d}] = dampings(pull{i}, {given})")
+        given = f"own, lane, {'0.0' if task == 'project' else '1.0'}, state, work, data_{i}"
+        lines.append(call_interior(f"home_{i}[0], home_{i}[1]", given, self.shape))
+        begin = f"{self.layout()['home'] * WIDTH}" if to == "work" else "at"
+        return lines + [f"store({to}, {begin} + {c * WIDTH} + lane, x[{c}])" for c in range(d)]
+
+    def derive_source(self) -> str:
+        """The module that derives what the agents minimise, for the interior-point method."""
+        assert isinstance(self.shape, HomeForm)  # noqa: S101  the caller has asked
+        at, sums = self.layout(), list(enumerate(self.fleet.sums))
+        prices = [[f"m{s}_{t}" for t in range(len(part.terms))] for s, part in sums]
+        context = [f"data_{self.index} = data", *self._parameters(), *self._plain_prices()]
+        context += [
+            f"m{s}_{t} = load(work, {(at[f'm{s}'] + t) * WIDTH} + lane)"
+            for s, part in sums
+            if kind_of(part) != "plain"
+            for t in range(len(part.terms))
+        ]
+        return derive_source(derive_body(self.fleet, self.shape, prices, context))
 
     def _own_slope(self, name: str) -> list[str]:
         """``slope<i>(context, x)`` of an agent's Lagrangian; ``pull<i>`` of its prices alone."""
@@ -388,19 +482,24 @@ class FleetText:
                     to = f"{(at[f'h{s}'] + t) * WIDTH} + lane"
                     page.lines.append(f"store(work, {to}, {value})")
 
+    def bound_row(self, side: str, c: int) -> int | None:
+        """Which of an agent's numbers in ``data`` is its bound; None if all have the same."""
+        if self.shared_lower if side == "lower" else self.shared_upper:
+            return None
+        row = len(used_parameters(self.fleet)) + c
+        return row + (self.dim if side == "upper" and not self.shared_lower else 0)
+
     def _bound(self, side: str, c: int) -> str:
         """The text of a bound of component c: a scalar, or the agent's own."""
-        shared = self.shared_lower if side == "lower" else self.shared_upper
-        if shared:
+        row = self.bound_row(side, c)
+        if row is None:
             return f"{side}{c}"
-        row = len(self.fleet.group.parameters) + c
-        row += self.dim if side == "upper" and not self.shared_lower else 0
         return f"load(data_{self.index}, own + {row * WIDTH} + lane)"
 
     def _parameters(self) -> list[str]:
         return [
             f"p{q} = load(data_{self.index}, own + {q * WIDTH} + lane)"
-            for q in range(len(self.fleet.group.parameters))
+            for q in range(len(used_parameters(self.fleet)))
         ]
 
     def _page(self, source: str) -> Emitter:
@@ -423,32 +522,6 @@ class FleetText:
             ]
             for s, part in enumerate(self.fleet.sums)
         ]
-
-
-def names_in(fleet: Fleet) -> dict[sp.Symbol, str]:
-    """What the states and parameters of an agent are called in the code."""
-    names = {symbol: f"x{c}" for c, symbol in enumerate(fleet.group.symbols)}
-    return names | {symbol: f"p{q}" for q, symbol in enumerate(fleet.group.parameters)}
-
-
-def slopes_of(
-    page: Emitter, fleet: Fleet, prices: Sequence[Sequence[str]], *, objective: bool = True
-) -> Iterator[str]:
-    """``df/dx_c + sum_t m_t dh_t/dx_c`` for every component c; without f if so asked.
-
-    Args:
-        page: takes the lines.
-        fleet: the formulas.
-        prices: the name of the multiplier m_t of every term of every sum.
-        objective: whether f is part of it.
-    """
-    for symbol in fleet.group.symbols:
-        terms = [page.value(fleet.objective.diff(symbol))] if objective else ["0.0"]
-        for part, price in zip(fleet.sums, prices, strict=True):
-            for h, name in zip(part.terms, price, strict=True):
-                if symbol in h.free_symbols:
-                    terms.append(page.times(name, h.diff(symbol)))
-        yield page.fold("+", terms)
 
 
 def _add(to: str, value: str) -> str:

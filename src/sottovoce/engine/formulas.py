@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, Weights
 from sottovoce.problem.linear import number
+from sottovoce.problem.local import LocalSet
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.terms import column_of, filled, named_rows_of, written_out
 
@@ -29,6 +30,7 @@ class Named:
         gradient: ``df_i/dx_i``, one per state.
         jacobian: ``dg_j/dx_i`` per state, by the rows j in which it is not zero.
         dims: how many states each agent has.
+        alone: every agent as a fleet of one, with the rows it keeps to.
     """
 
     symbols: tuple[sp.Symbol, ...]
@@ -39,6 +41,7 @@ class Named:
     gradient: tuple[sp.Expr, ...]
     jacobian: tuple[Mapping[int, sp.Expr], ...]
     dims: tuple[int, ...]
+    alone: tuple[Fleet, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +61,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fleet:
-    """One fleet: its agents, where their states begin, its formula and its sums.
+    """One fleet: its agents, where their states begin, its formula, its sums and its own set.
 
     Attributes:
         group: the agents.
@@ -66,6 +69,7 @@ class Fleet:
         objective: the formula f.
         sums: what they add to rows.
         places: the groups, from 0, that they are; several where they were stated one by one.
+        local: what they keep to beside their public boxes.
     """
 
     group: Group
@@ -73,6 +77,7 @@ class Fleet:
     objective: sp.Expr
     sums: tuple[Sum, ...]
     places: tuple[int, ...] = ()
+    local: LocalSet | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -105,22 +110,32 @@ def formulas(
         for c in range(g.dim)
     )
     fleets = tuple(
-        Fleet(group=g, column=int(begin[i]), objective=f, sums=tuple(sums[g.name]), places=(i,))
+        Fleet(
+            group=g,
+            column=int(begin[i]),
+            objective=f,
+            sums=tuple(sums[g.name]),
+            places=(i,),
+            local=problem.local[i],
+        )
         for i, (g, f) in enumerate(zip(problem.groups, problem.objectives, strict=True))
         if g.count > 1
     )
     offset = np.concatenate([family.offset for family in families])
     if together is not None:
-        own = _alone(problem.groups, families, problem.objectives, tables=True)
-        return Formulas(named=_named(problem, (), rows), fleets=(*fleets, *together(own)),
+        own = _alone(problem.groups, families, problem.objectives, problem.local, tables=True)
+        return Formulas(named=_named(problem, (), rows, ()), fleets=(*fleets, *together(own)),
                         offset=offset)  # fmt: skip
-    return Formulas(named=_named(problem, tuple(columns), rows), fleets=fleets, offset=offset)
+    alone = tuple(_alone(problem.groups, families, problem.objectives, problem.local, tables=False))
+    named = _named(problem, tuple(columns), rows, alone)
+    return Formulas(named=named, fleets=fleets, offset=offset)
 
 
 def _alone(
     groups: Sequence[Group],
     families: Sequence[Constraint],
     objectives: Sequence[sp.Expr],
+    local: Sequence[LocalSet | None],
     *,
     tables: bool,
 ) -> Iterator[Fleet]:
@@ -130,6 +145,7 @@ def _alone(
         groups: all agents.
         families: the rows.
         objectives: f_i of every group.
+        local: what every group's agents keep to.
         tables: keep what is a number times one component as a weight, without a formula.
     """
     begin = np.cumsum([0, *(g.count * g.dim for g in groups)])
@@ -158,11 +174,16 @@ def _alone(
             objective=filled(objective, group),
             sums=tuple(sums),
             places=(place,),
+            local=None if (own := local[place]) is None else own.of_agent(group, 0),
         )
 
 
 def local_fleet(
-    groups: Sequence[Group], families: Sequence[Constraint], index: int, objective: sp.Expr
+    groups: Sequence[Group],
+    families: Sequence[Constraint],
+    index: int,
+    objective: sp.Expr,
+    local: LocalSet | None = None,
 ) -> Fleet:
     """Return the agents of one group with what they add to the rows; a named agent as a fleet of 1.
 
@@ -171,14 +192,17 @@ def local_fleet(
         families: the rows.
         index: which group.
         objective: its formula f_i.
+        local: what the agents keep to beside their public boxes.
     """
     group = groups[index]
     if group.count == 1:
         mine = [_only(family, group) for family in families]
-        (own,) = _alone([group], mine, [objective], tables=False)
+        (own,) = _alone([group], mine, [objective], [local], tables=False)
         return replace(own, places=(index,))
-    sums = _rows(groups, families, named=False)[1][group.name]
-    return Fleet(group=group, column=0, objective=objective, sums=tuple(sums), places=(index,))
+    sums = tuple(_rows(groups, families, named=False)[1][group.name])
+    return Fleet(
+        group=group, column=0, objective=objective, sums=sums, places=(index,), local=local
+    )
 
 
 def _only(family: Constraint, group: Group) -> Constraint:
@@ -210,7 +234,10 @@ def part_of(fleet: Fleet, places: NDArray[np.int64]) -> Fleet:
         replace(part, weights=None if part.weights is None else part.weights[:, places])
         for part in fleet.sums
     )
-    return replace(fleet, group=chosen, column=0, sums=sums)
+    own = fleet.local
+    if own is not None:
+        own = replace(own, lower=own.lower[places], upper=own.upper[places])
+    return replace(fleet, group=chosen, column=0, sums=sums, local=own)
 
 
 def _rows(
@@ -232,7 +259,9 @@ def _rows(
     return rows, sums
 
 
-def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> Named:
+def _named(
+    problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr], alone: tuple[Fleet, ...]
+) -> Named:
     pairs = zip(problem.groups, problem.objectives, strict=True)
     own = [(g, filled(f, g)) for g, f in pairs if g.count == 1 and columns]
     symbols = tuple(s for g, _ in own for s in g.symbols)
@@ -249,6 +278,7 @@ def _named(problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr]) -> N
             for s in symbols
         ),
         dims=tuple(g.dim for g, _ in own),
+        alone=alone,
     )
 
 

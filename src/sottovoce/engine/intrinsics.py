@@ -20,12 +20,16 @@ from numba.extending import overload
 
 from sottovoce.algorithm import (
     dual_averaging,
+    dual_search,
     eigen,
+    home_block,
+    interior,
     newton,
     prices,
     projection,
     region_prices,
     search,
+    two_rows,
 )
 from sottovoce.algorithm import round as at_home
 from sottovoce.algorithm.steps import positive, project
@@ -136,7 +140,10 @@ def _nothing(names: Sequence[str]) -> Any:
     return scope["nothing"]
 
 
-TAUGHT = (dual_averaging, eigen, newton, prices, projection, region_prices, at_home, search)
+TAUGHT = (
+    dual_averaging, dual_search, eigen, home_block, interior, newton, prices, projection,
+    region_prices, at_home, search, two_rows,
+)  # fmt: skip
 """Modules whose functions kernels call, compiled as they stand."""
 
 for _module in TAUGHT:
@@ -161,6 +168,17 @@ def invoke(typing: Any, address: Any, arguments: Any) -> Any:
         return builder.call(builder.inttoptr(args[0], kind.as_pointer()), given)
 
     return types.boolean(types.int64, arguments), emit
+
+
+@overload(interior.derived, strict=False)
+def _derived(derive: Any, context: Any, price: Any, at: Any) -> Any:
+    def compiled(derive: Any, context: Any, price: Any, at: Any) -> Any:
+        own, lane, on, state, work, data = context
+        where = (own, lane, on, state, work, data, at.x, price)
+        matrices = (at.gradient, at.values, at.jacobian, at.hessian)
+        invoke(derive, where + matrices)
+
+    return compiled
 
 
 def address_of(function: Any) -> int:

@@ -17,10 +17,11 @@ import sympy as sp
 
 from sottovoce.algorithm.algorithm import GradientSteps, PriceRounds
 from sottovoce.engine.emit import Emitter
-from sottovoce.engine.fleet_text import MEASURES, WIDTH, FleetText
+from sottovoce.engine.fleet_text import MEASURES, FleetText
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.source import OPTIONS, QUANTITIES, block, call, head
+from sottovoce.engine.vectors import WIDTH
 
 _ARGUMENTS = {
     "me": "int64",
@@ -45,7 +46,7 @@ _ARGUMENTS = {
     "part": "float64[::1]",
     "work": "float64[::1]",
 }
-_ADDRESSES = {"turn": "int64", "nearest": "int64"}
+_ADDRESSES = {"turn": "int64", "nearest": "int64", "searches": "int64[::1]"}
 _CLOUD = {"constants": "float64[::1]", "unit": "float64[::1]", "noisy": "float64[::1]"}
 
 
@@ -56,6 +57,7 @@ class KernelText:
 
     Attributes:
         text: writes the named agents' formulas.
+        home: writes how they minimise.
         fleets: write the fleets' passes.
         chunks: into how many chunks every fleet is cut; sums depend on it, so it is fixed.
         transcript: whether every released number is written down.
@@ -66,6 +68,7 @@ class KernelText:
     """
 
     text: NamedText
+    home: HomeText
     fleets: Sequence[FleetText]
     chunks: int
     transcript: bool
@@ -87,9 +90,8 @@ class KernelText:
         else:
             arguments |= {**_ADDRESSES, **_CLOUD, **self.public}
             numbers, before, one_round = ("share",), self._first(steps), self._price_round()
-            home = HomeText(text=self.text)
             functions = self._contributed()
-            functions += [home.source()] if self.text.size else []
+            functions += [self.home.source()] if self.text.size else []
         every = [*arguments.items(), *(a for fleet in self.fleets for a in fleet.arguments())]
         read = [
             f"{name} = steps[(k - done) * {len(numbers)} + {s}]" for s, name in enumerate(numbers)
@@ -98,8 +100,9 @@ class KernelText:
         return "\n".join(
             [
                 *head(steps),
-                "from sottovoce.engine.intrinsics import invoke, meet",
+                "from sottovoce.engine.intrinsics import meet",
                 *(fleet.source() for fleet in self.fleets),
+                *self._settle(),
                 *self._add_up(),
                 *functions,
                 *self._measured(),
@@ -147,7 +150,7 @@ class KernelText:
             f"fine = invoke(turn, (number, g, price, memory, {public}))",
             f"if not fine and {failed} == 0.0:",
             f"    {failed} = np.float64(number)",
-            *(["at_home(state, bounds, number, theta)"] if n else []),
+            *(["at_home(state, bounds, number, theta, work, searches)"] if n else []),
             f"for i in range({n + p}):",
             f"    state[{mean} + i] += share * (state[i] - state[{mean} + i])",
             self._sums("((k + 1) % 2)"),
@@ -205,6 +208,22 @@ class KernelText:
     def _look(self) -> list[str]:
         """Sums at the states as they are, before the first round."""
         return [self._sums("(done % 2)"), *self._chunk_loop("look", "grid, ")]
+
+    def _settle(self) -> list[str]:
+        """``settle<i>_all``: a fleet's states to the nearest points of its agents' own sets."""
+        lines = []
+        for fleet in self.fleets:
+            if fleet.bound_by_rows:
+                shared = [(name, "float64[::1]") for name in ("state", "part", "work", "grid")]
+                every = [*shared, *fleet.arguments()]
+                names, kinds = (", ".join(p[q] for p in every) for q in (0, 1))
+                blocks = -(-fleet.fleet.group.count // WIDTH)
+                lines += [
+                    f'\n\n@njit("void({kinds})", nogil=True, cache=CACHE, {OPTIONS})',
+                    f"def settle{fleet.index}_all({names}):",
+                    f"    settle{fleet.index}(0, {blocks}, {names})",
+                ]
+        return lines
 
     def _add_up(self) -> list[str]:
         m = self.text.rows
@@ -280,6 +299,7 @@ class KernelText:
     def _measure(self) -> list[str]:
         prices = not isinstance(self.text.algorithm, GradientSteps)
         public = ", ".join(["", "nearest", *self.public]) if prices else ""
+        public += ", work, searches" if prices else ""
         return [
             self._sums("2"),
             *self._chunk_loop("measure", "grid, "),
@@ -295,18 +315,20 @@ class KernelText:
         n, m, answer = self.text.size, self.text.rows, self.text.layout()["mean"]
         prices = not isinstance(self.text.algorithm, GradientSteps)
         page = self.text.emitter()
-        own = self.text.residuals(page)
+        bound = self.home.bound_by_rows if prices else []
+        own = self.text.residuals(page, [i for who in bound for i in self.home.states(who)])
         sums = self._added(page)
         violated = [f"violation = max(violation, {page.value(expr)})" for expr in self.stated]
         own_residual = page.fold("+", own) if own else "0.0"
         own_objective = self.text.objective(page)
         rows = _PRICE_ROWS if prices else _GRADIENT_ROWS
-        public = ["nearest", *self.public] if prices else []
+        public = ["nearest", *self.public, "work", "searches"] if prices else []
         return [
             f"\n\n@njit({OPTIONS})",
             f"def measured(state, bounds, saddle, g, part{', '.join(['', *public])}, out):",
             block([*self._read(answer), *self.text.bounds(), *page.lines, *sums], 1),
             f"    objective, residual, error, last = {own_objective}, {own_residual}, 0.0, 0.0",
+            *(["    residual += own_residual(state, bounds, work, searches)"] if bound else []),
             f"    for c in range({self.chunks}):",
             f"        at = c * {self._stride} + {m}",
             "        objective += part[at]",

@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.engine.fleet_text import WIDTH, FleetText, kind_of
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.engine.fleet_text import FleetText, kind_of
 from sottovoce.engine.formulas import Fleet
+from sottovoce.engine.home_shape import Separable, shape_of
+from sottovoce.engine.search import interior_addresses, search_addresses
+from sottovoce.engine.slopes import used_parameters
+from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.epigraph import HomeForm
 
 _PACK = 1 << 16  # agents laid out at a time, so that copies stay small
 
@@ -25,11 +30,12 @@ class Member:
     bounds: Array
     hat: Array
     rest: tuple[NDArray[Any], ...]
+    searches: tuple[NDArray[np.int64], ...]
 
-    def arrays(self, x: Array, mean: Array | None) -> tuple[NDArray[Any], ...]:
-        """All arrays in the order of ``FleetText.arguments``."""
+    def arrays(self, x: Array, mean: Array | None) -> tuple[Any, ...]:
+        """All arrays in the order of ``FleetText.arguments``, and where its searches are found."""
         means = () if mean is None else (mean,)
-        return (x, self.data, self.bounds, self.hat, *means, *self.rest)
+        return (x, self.data, self.bounds, self.hat, *means, *self.rest, *self.searches)
 
 
 def member(
@@ -57,6 +63,7 @@ def member(
         gridded: whether contributions are rounded to the public grid.
         hat: its part of x_hat, if known.
     """
+    steps = isinstance(algorithm, GradientSteps)
     text = FleetText(
         index=index,
         fleet=fleet,
@@ -67,17 +74,27 @@ def member(
         known=hat is not None,
         shared_lower=_shared(lower),
         shared_upper=_shared(upper),
+        shape=None if steps else shape_of(fleet),
     )
-    own = [values[:, np.newaxis] for values in fleet.group.parameters.values()]
+    own = [values[:, np.newaxis] for values in used_parameters(fleet).values()]
     own += [] if text.shared_lower else [lower]
     own += [] if text.shared_upper else [upper]
+    if isinstance(text.shape, HomeForm) and text.shape.extra:
+        own += [text.shape.lower, text.shape.upper]
     return Member(
         text=text,
         data=packed(*own) if own else np.zeros(0),
         bounds=np.concatenate([lower[0], upper[0]]),
         hat=np.zeros(0) if hat is None else packed(hat.reshape(-1, fleet.group.dim)),
         rest=_weights(fleet),
+        searches=_searches(text),
     )
+
+
+def _searches(text: FleetText) -> tuple[NDArray[np.int64], ...]:
+    if isinstance(text.shape, Separable):
+        return (search_addresses(text.searches()),)
+    return () if text.shape is None else (interior_addresses(text.derive_source()),)
 
 
 def packed(*columns: Array, group: Group | None = None) -> Array:

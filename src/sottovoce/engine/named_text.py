@@ -112,11 +112,12 @@ class NamedText:
         ]
         return [page.assign(call("agent", steps.agent_step, values | shared)) for values in own]
 
-    def residuals(self, page: Emitter) -> list[str]:
-        """``(x - P_X[x - dL/dx])^2`` per state."""
+    def residuals(self, page: Emitter, without: Sequence[int] = ()) -> list[str]:
+        """``(x - P_X[x - dL/dx])^2`` per state, of those that only bounds hold."""
         return [
             page.assign(f"(x{i} - project(x{i} - {slope}, lower{i}, upper{i})) ** 2")
             for i, slope in enumerate(self.slopes(page))
+            if i not in without
         ]
 
     def objective(self, page: Emitter) -> str:

@@ -12,15 +12,19 @@ from numpy.typing import NDArray
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.drive import Final
-from sottovoce.engine.fleet_text import MEASURES, WIDTH
+from sottovoce.engine.fleet_text import MEASURES
 from sottovoce.engine.formulas import Fleet, Formulas
+from sottovoce.engine.home_agent import HomeAgent
+from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.kernel import KernelText
 from sottovoce.engine.member import Member, member, packed, unpack
 from sottovoce.engine.named_text import NamedText, first_state
 from sottovoce.engine.normals import stream_seeds
+from sottovoce.engine.search import interior_addresses, search_addresses
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES, steps_of
 from sottovoce.engine.turn import load_turn, public_arguments
+from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 
 _MOST_CHUNKS = 64
@@ -45,8 +49,10 @@ class Runs:
         self._chunks = _chunks(blocks, max(1, states // (rows + MEASURES)))
         text = NamedText(named=formulas.named, noise=s.noise, algorithm=algorithm)
         self._at = text.layout()
+        home = HomeText.of(text)
         source = KernelText(
             text=text,
+            home=home,
             fleets=[m.text for m in self._members],
             chunks=self._chunks,
             transcript=s.transcript,
@@ -54,7 +60,8 @@ class Runs:
             stated=s.stated,
             gridded=s.gridded,
         ).source()
-        self._advance = load_kernel(source, *steps_of(algorithm)).advance
+        kernel = load_kernel(source, *steps_of(algorithm))
+        self._advance = kernel.advance
         self._offset = formulas.offset.copy()
         self._order = np.full(rows, -1, dtype=np.int64)
         self._order[list(s.noise.rows)] = np.arange(len(s.noise.rows))
@@ -62,19 +69,20 @@ class Runs:
         self._means = not isinstance(algorithm, GradientSteps)
         if not isinstance(algorithm, GradientSteps):
             turn = load_turn(algorithm, s.regions)
-            self._public = (*turn.addresses, np.array(algorithm.constants), *s.rows[:2])
+            self._public = (*turn.addresses, _addresses(home))
+            self._public += (np.array(algorithm.constants), *s.rows[:2])
             self._public += (*s.rows.public, *turn.phi)
         self._grid = s.grid
         self._seeds = stream_seeds(s.seed, s.numbers)
         named = [s.domain[i] for i in self._named]
         self._bounds = np.concatenate([lower_bounds(named), upper_bounds(named)])
         self._saddle = self._own_saddle()
-        own = [
-            np.clip(s.start[i], s.domain[i].lower, s.domain[i].upper).ravel() for i in self._named
-        ]
-        first = first_state(text, np.concatenate([np.zeros(0), *own]), s.price0)
+        scratch = [m.text.layout()["end"] for m in self._members]
+        self._scratch = WIDTH * max([1, home.space, *scratch])
+        first = first_state(text, self._first_named(formulas, home), s.price0)
         self._state = np.tile(first, (s.runs, 1))
-        self._x = [[self._start(m.text.fleet) for m in self._members] for _ in range(s.runs)]
+        start = [self._first_fleet(m, kernel) for m in self._members]
+        self._x = [start, *([x.copy() for x in start] for _ in range(1, s.runs))]
         self._mean = [[x.copy() for x in xs] for xs in self._x] if self._means else []
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
@@ -100,12 +108,31 @@ class Runs:
         spans = [slice(int(begin[p]), int(begin[p + 1])) for p in fleet.places]
         return spans[0] if len(spans) == 1 else np.r_[tuple(spans)]
 
-    def _start(self, fleet: Fleet) -> Array:
-        s = self._setting
-        if len(fleet.places) == 1:
-            return packed(s.start[fleet.places[0]], group=s.domain[fleet.places[0]])
-        own = (np.clip(s.start[p], s.domain[p].lower, s.domain[p].upper) for p in fleet.places)
-        return packed(np.concatenate(list(own)))
+    def _first_named(self, formulas: Formulas, home: HomeText) -> Array:
+        """Where named agents begin: the points of their own sets nearest to the start."""
+        s, found = self._setting, [np.zeros(0)]
+        for who, i in enumerate(self._named):
+            lower, upper = s.domain[i].lower, s.domain[i].upper
+            x = np.clip(s.start[i], lower, upper).ravel()
+            if who in home.bound_by_rows:
+                own, shape = formulas.named.alone[who], home.shapes[who]
+                x = HomeAgent(own, shape, lower[0], upper[0]).nearest(x)
+            found.append(x)
+        return np.concatenate(found)
+
+    def _first_fleet(self, one: Member, kernel: Any) -> Array:
+        """Where a fleet's agents begin, likewise."""
+        s, places = self._setting, one.text.fleet.places
+        if len(places) == 1:
+            x = packed(s.start[places[0]], group=s.domain[places[0]])
+        else:
+            own = (np.clip(s.start[p], s.domain[p].lower, s.domain[p].upper) for p in places)
+            x = packed(np.concatenate(list(own)))
+        if one.text.bound_by_rows:
+            settle = getattr(kernel, f"settle{one.text.index}_all")
+            arrays = (self._state[0], np.zeros(1), np.empty(self._scratch), s.grid)
+            settle(*arrays, *one.arrays(x, x))
+        return x
 
     def _own_saddle(self) -> Array:
         s = self._setting
@@ -137,7 +164,6 @@ class Runs:
         s = self._setting
         done, until, steps = what
         first, last = s.records(done, until)
-        scratch = WIDTH * max((m.text.layout()["end"] for m in self._members), default=1)
         means = self._mean[run] if self._mean else [None] * len(self._members)
         arrays = [
             array
@@ -163,7 +189,7 @@ class Runs:
             np.empty(4 * s.noise.pairs),
             np.empty(s.price0.size),
             sums,
-            np.empty(scratch),
+            np.empty(self._scratch),
             *self._public,
             *arrays,
         )
@@ -218,6 +244,12 @@ class Runs:
 
 def _stacked(bounds: Sequence[Array]) -> Array:
     return bounds[0] if len(bounds) == 1 else np.concatenate(bounds)
+
+
+def _addresses(home: HomeText) -> NDArray[np.int64]:
+    """Where kernels find the named agents' searches, and their interior-point method."""
+    searches, source = search_addresses(home.searches()), home.derive_source()
+    return searches if source is None else np.concatenate([searches, interior_addresses(source)])
 
 
 def _chunks(blocks: int, most: int) -> int:

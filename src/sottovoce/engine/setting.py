@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import Rows
 from sottovoce.arguments import array, whole
+from sottovoce.engine.own_set import own_domain
 from sottovoce.engine.source import Noise
 from sottovoce.engine.turn import public_rows
 from sottovoce.errors import InputError
@@ -38,7 +39,7 @@ class Setting:
         first: the number of the first run, from 0.
         start: x at the start, per group (count, d), before projection onto the domain.
         price0: prices, or multipliers, at the start.
-        domain: the groups with the boxes that states are projected on.
+        domain: the groups with the bounds that their agents keep to.
         noise: which released numbers are noisy.
         sigma: their standard deviations.
         grid: the public grid of each sum; empty if nothing is rounded to one.
@@ -127,7 +128,7 @@ def setting(
         first=0,
         start=_start(problem, x0),
         price0=_multipliers(problem, mu0, gradient=gradient),
-        domain=domain,
+        domain=own_domain(problem.groups, domain, problem.local),
         noise=noise,
         sigma=sigma,
         grid=np.zeros(0) if gradient or plan is None else _grids(plan),

@@ -21,6 +21,7 @@ from sottovoce.engine.code_runs import CodeRuns
 from sottovoce.engine.drive import Drive, Engine, drive
 from sottovoce.engine.formulas import formulas
 from sottovoce.engine.lanes import WIDE, Lanes
+from sottovoce.engine.own_set import require_no_rows
 from sottovoce.engine.parts import joined, parts
 from sottovoce.engine.result import Result, Trace, Transcript
 from sottovoce.engine.runs import Runs
@@ -29,7 +30,6 @@ from sottovoce.engine.setting import Setting, setting
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
-from sottovoce.problem.local import require_boxes, require_smooth_vectors
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 
@@ -88,9 +88,8 @@ def solve(
     instance("problem", problem, Problem, "sv.Problem(...)")
     steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
     gradient = isinstance(steps, GradientSteps)
-    require_boxes(problem.groups, problem.local, "a problem to solve")
-    if not gradient:
-        _require_smooth_vectors(problem)
+    if gradient:
+        require_no_rows(problem.local)
     team = _threads(threads)
     if plan is not None:
         _require_plan(plan)
@@ -195,16 +194,6 @@ def _engine(problem: Problem, steps: Algorithm, request: Setting, threads: int) 
     if isinstance(steps, GradientSteps) and not written.fleets:
         return Lanes(written, steps, request)
     return Runs(written, steps, request, threads)
-
-
-def _require_smooth_vectors(problem: Problem) -> None:
-    formulas = [e for f in problem.cloud.sums.families for e in f.rest]
-    formulas += [h for f in problem.cloud.sums.families for p in f.sums for h in p.terms]
-    own = [
-        [objective, *(e for e in formulas if e.free_symbols & set(group.symbols))]
-        for group, objective in zip(problem.groups, problem.objectives, strict=True)
-    ]
-    require_smooth_vectors(problem.groups, own, "a problem to solve")
 
 
 def _schedule(algorithm: Algorithm, s: Setting) -> Callable[[Any], Array]:

@@ -48,11 +48,17 @@ def head(algorithm: Algorithm) -> list[str]:
         "import numpy as np",
         "from numba import njit",
         "from sottovoce.algorithm.steps import positive, project",
-        "from sottovoce.engine.intrinsics import load, store",
+        "from sottovoce.engine.intrinsics import invoke, load, store",
         "from sottovoce.engine import normals",
     ]
     if not isinstance(algorithm, GradientSteps):
-        return [*lines, "from sottovoce.algorithm.round import agent_round, vector_round"]
+        at_home = "agent_round, dampings, home_damping, vector_round"
+        lines.append(f"from sottovoce.algorithm.round import {at_home}")
+        lines.append("from sottovoce.algorithm.dual_search import softness")
+        lines.append("from sottovoce.algorithm.home_block import load as load_row")
+        lines.append("from sottovoce.algorithm.home_block import store as store_row")
+        lines.append("from sottovoce.algorithm.home_block import rint, select")
+        return [*lines, "from sottovoce.engine.vectors import leading"]
     for role, step in {"agent": algorithm.agent_step, "cloud": algorithm.cloud_step}.items():
         lines.append(f"from {step.__module__} import {step.__name__} as _{role}")
         lines.append(f"{role} = njit(forceinline=True, {OPTIONS})(_{role})")

@@ -186,9 +186,9 @@ class Agent:
             action = queue.popleft()
             match action:
                 case Join():
-                    values = self._join(action)
+                    values, x = self._join(action)
                     note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
-                    queue.extend(machine.joined(values))
+                    queue.extend(machine.joined(values, x))
                 case Think():
                     stepped = self._take_round(action)
                     if self._on_state is not None:
@@ -227,9 +227,10 @@ class Agent:
             # A device that refuses a setpoint must not stop the run, which would tell of it.
             note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
-    def _join(self, action: Join) -> Integers | None:
+    def _join(self, action: Join) -> tuple[Integers | None, Array]:
         self._round = LocalRound(self._household, action.welcome)
-        return self._round.contributions(action.x)
+        x = self._round.begin(action.x)
+        return self._round.contributions(x), x
 
     def _objection(self, welcome: Welcome) -> str | None:
         cloud = self._household.cloud

@@ -11,6 +11,9 @@ from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.engine.agent_text import slope_of, values_of
 from sottovoce.engine.formulas import reach_of
+from sottovoce.engine.home_agent import HomeAgent
+from sottovoce.engine.home_shape import shape_of
+from sottovoce.engine.slopes import used_parameters
 from sottovoce.errors import InputError
 from sottovoce.network.household import Gradient, LocalGroup
 from sottovoce.problem.agents import Array
@@ -35,6 +38,11 @@ class AgentRound:
         self._terms = values_of(own.fleet, [h for part in own.fleet.sums for h in part.terms])
         self._theta = float(algorithm.constants.theta)
         self._lower, self._upper = lower[0], upper[0]
+        shape = shape_of(own.fleet) if own.gradient is None else None
+        self._home = None
+        self._rows = own.fleet.local is not None and own.fleet.local.rows > 0
+        if shape is not None:
+            self._home = HomeAgent(own.fleet, shape, self._lower, self._upper)
         reach = enumerate(reach_of(own.fleet))
         self._sums = grid.size
         self._adds = tuple(
@@ -44,8 +52,18 @@ class AgentRound:
     def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
         """Return x(k+1), shape (1, d), and its contributions in grid steps, shape (p,)."""
         context = self._slopes.multipliers(price)
-        after = self._vector(k, x[0], context) if x.size > 1 else self._scalar(k, x[0], context)
+        if self._home is not None:
+            after = self._home.round(x[0], context, k, self._theta)[np.newaxis]
+        else:
+            after = self._vector(k, x[0], context) if x.size > 1 else self._scalar(k, x[0], context)
         return after, self.contributions(after)
+
+    def begin(self, x: Array) -> Array:
+        """The point of the agent's own set nearest to x, shape (1, d)."""
+        inside = np.clip(x, self._lower, self._upper)
+        if self._home is None or not self._rows:
+            return inside
+        return self._home.nearest(inside[0])[np.newaxis]
 
     def contributions(self, x: Array) -> Array:
         """What the state x, shape (1, d), adds to the sums, in grid steps."""
@@ -84,7 +102,7 @@ class OwnSlopes:
     """
 
     def __init__(self, own: LocalGroup) -> None:
-        self.parameters = [float(a[0]) for a in own.fleet.group.parameters.values()]
+        self.parameters = [float(a[0]) for a in used_parameters(own.fleet).values()]
         self._gradient: Gradient | None = own.gradient
         self._whole = slope_of(own.fleet, objective=own.gradient is None)
         self._pull = slope_of(own.fleet, objective=False)

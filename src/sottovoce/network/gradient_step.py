@@ -13,6 +13,8 @@ from sottovoce.algorithm.algorithm import GradientSteps, by_name
 from sottovoce.certify.gradients import gradient_entries
 from sottovoce.engine.agent_text import values_of
 from sottovoce.engine.formulas import Fleet
+from sottovoce.engine.own_set import require_no_rows
+from sottovoce.engine.slopes import used_parameters
 from sottovoce.errors import InputError
 from sottovoce.network.agent_round import OwnSlopes
 from sottovoce.network.household import LocalGroup
@@ -91,18 +93,26 @@ class GradientStep:
         rounds: int,
         terms: Sequence[Term],
     ) -> None:
+        if own.fleet.local is not None:
+            require_no_rows([own.fleet.local])
         self._algorithm, self._rounds = algorithm, rounds
         alone = replace(own, fleet=replace(own.fleet, sums=()))  # constraints as stated, not sums
         self._slopes = OwnSlopes(alone)
         self._terms = terms
         formulas = [sp.S.Zero if term.place is not None else term.formula for term in terms]
-        self._derivatives = values_of(alone.fleet, formulas)
+        self._derivatives = values_of(own.fleet, formulas)
+        self._parameters = [float(a[0]) for a in used_parameters(own.fleet).values()]
         self._bounds = list(zip(lower[0].tolist(), upper[0].tolist(), strict=True))
+
+    def begin(self, x: Array) -> Array:
+        """The point of the agent's own bounds nearest to x, shape (1, d)."""
+        lower, upper = zip(*self._bounds, strict=True)
+        return np.clip(x, lower, upper)
 
     def __call__(self, k: int, x: Array, price: Array, y: Array) -> Array:
         """Return x(k+1), shape (1, d)."""
         slope = self._slopes.slopes((), x[0])
-        at_home = self._derivatives(*x[0].tolist(), *self._slopes.parameters)
+        at_home = self._derivatives(*x[0].tolist(), *self._parameters)
         for term, own in zip(self._terms, at_home, strict=True):
             derivative = own if term.place is None else y[term.place]
             slope[term.component] += price[term.row] * derivative

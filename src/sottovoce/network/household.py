@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -19,7 +19,7 @@ from sottovoce.network.logs import note
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.folder import read_agent, read_part
-from sottovoce.problem.local import require_boxes, require_smooth_vectors
+from sottovoce.problem.local import LocalSet
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]
@@ -71,13 +71,12 @@ class Household:
     def of_problem(problem: Problem, agents: Sequence[int]) -> Household:
         """Return agents of a problem that is known as a whole, as in a gateway or a simulation."""
         instance("problem", problem, Problem, "sv.Problem(...)")
-        require_boxes(problem.groups, problem.local, "a household's agents")
         numbers = _increasing(agents)
         families = problem.cloud.sums.families
         groups, starts = [], []
         for index, places in _by_group(problem.cloud, numbers):
-            everyone = local_fleet(problem.groups, families, index, problem.objectives[index])
-            _require_smooth_vector(everyone)
+            own = (problem.objectives[index], problem.local[index])
+            everyone = local_fleet(problem.groups, families, index, *own)
             code, dim = problem.code[index], problem.groups[index].dim
             gradient = None if code is None else _watched(code.gradient, dim)
             groups.append(LocalGroup(fleet=part_of(everyone, places), gradient=gradient))
@@ -93,9 +92,7 @@ class Household:
     def of_file(path: str | Path) -> Household:
         """Return the agent in ``FOLDER/agents/3.toml``; its public problem is FOLDER's."""
         cloud, agent, view = read_agent(path)
-        group = cloud.groups[cloud.locate(agent)[0]]
-        require_boxes([group], [view.local], "a household's agents")
-        return _alone(cloud, agent, view.start, objective=view.objective)
+        return _alone(cloud, agent, view.start, objective=view.objective, local=view.local)
 
     @staticmethod
     def of_folder(folder: str | Path, agents: Sequence[int]) -> Household:
@@ -141,6 +138,7 @@ def _alone(
     *,
     objective: sp.Expr = sp.S.Zero,
     gradient: Gradient | None = None,
+    local: LocalSet | None = None,
 ) -> Household:
     instance("cloud", cloud, CloudView, "problem.cloud")
     index, place = cloud.locate(agent)
@@ -151,21 +149,14 @@ def _alone(
         raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
     if not np.isfinite(first).all():
         raise InputError("start must be finite")
-    fleet = part_of(
-        local_fleet(cloud.groups, cloud.sums.families, index, objective), np.array([place])
-    )
-    _require_smooth_vector(fleet)
+    everyone = local_fleet(cloud.groups, cloud.sums.families, index, objective)
+    fleet = replace(part_of(everyone, np.array([place])), local=local)
     return Household(
         cloud=cloud,
         agents=(agent,),
         start=read_only(np.clip(first, group.lower[place], group.upper[place])),
         groups=(LocalGroup(fleet=fleet, gradient=gradient),),
     )
-
-
-def _require_smooth_vector(fleet: Fleet) -> None:
-    formulas = [fleet.objective, *(h for part in fleet.sums for h in part.terms)]
-    require_smooth_vectors([fleet.group], [formulas], "a household's agents")
 
 
 def _increasing(agents: Sequence[int]) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.alike import by_form, in_form
+from sottovoce.engine.own_set import own_bounds
 from sottovoce.network.agent_round import AgentRound
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.fallback import Fallback
@@ -74,6 +75,13 @@ class LocalRound:
             self._parts.append((here, shape, part))
             begin = here.stop
 
+    def begin(self, x: Array) -> Array:
+        """The points of the agents' own sets nearest to x, which lies in the public bounds."""
+        nearest = np.array(x)
+        for here, shape, part in self._parts:
+            nearest[here] = part.begin(x[here].reshape(shape)).ravel()
+        return nearest
+
     def contributions(self, x: Array) -> Integers | None:
         """What states x add to the sums that the cloud asked for; None where states are sent."""
         if self._welcome.states:
@@ -128,7 +136,9 @@ class LocalRound:
         return own, added
 
     def _part(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
-        algorithm = self._algorithm
+        algorithm, local = self._algorithm, own.fleet.local
+        if local is not None:
+            lower, upper = own_bounds(own.fleet.group, local, lower, upper)
         if isinstance(algorithm, GradientSteps):
             listed = zip(self._welcome.rows, self._welcome.columns, strict=True)
             sent = {

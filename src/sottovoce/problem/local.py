@@ -18,7 +18,6 @@ import sympy as sp
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint, Total
-from sottovoce.problem.kinks import bent
 from sottovoce.problem.own_rows import bounded
 from sottovoce.problem.printer import readable
 from sottovoce.problem.relations import Row, named_rows, read_row
@@ -174,41 +173,6 @@ def require_convex_row(row: Row, group: Group, where: str) -> None:
             f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "
             "convex terms on the smaller side"
         )
-
-
-def require_boxes(groups: Sequence[Group], local: Sequence[LocalSet], what: str) -> None:
-    """Refuse sets that ``what`` cannot keep: it knows boxes only.
-
-    Raises:
-        ProblemError: naming the first agent or fleet with a set of its own.
-    """
-    for group, own in zip(groups, local, strict=True):
-        if not own.plain(group):
-            raise ProblemError(
-                f"{what} must have boxes only, got a local set of {group.name}: leave local=[...] "
-                "out, or state its rows in the objective"
-            )
-
-
-def require_smooth_vectors(
-    groups: Sequence[Group], formulas: Sequence[Sequence[sp.Expr]], what: str
-) -> None:
-    """Refuse kinks of vector states, whose minimum slopes alone do not find.
-
-    Args:
-        groups: the agents.
-        formulas: of each group, its objective and what it adds to sums.
-        what: for the message.
-
-    Raises:
-        ProblemError: naming the first agent or fleet with such a kink.
-    """
-    for group, own in zip(groups, formulas, strict=True):
-        if group.dim > 1 and any(bent(f) for f in own):
-            raise ProblemError(
-                f"{what} must have no kinks in vector states, got one of {group.name}: write it "
-                "smoothly, as sqrt(x**2 + 0.01) for abs(x), or give it scalar states"
-            )
 
 
 def fed(local: Sequence[LocalSet]) -> Iterator[Any]:

@@ -228,9 +228,10 @@ class _Run:
                 if peer not in self.loop.steps:
                     household = self.loop.households[peer]
                     self.loop.steps[peer] = LocalRound(household, action.welcome)
-                values = self.loop.steps[peer].contributions(action.x)
-                values = self._values(peer, machine.memory.round + 1, action.x, values)
-                self._at_home(peer, machine.joined(values))
+                step = self.loop.steps[peer]
+                x = step.begin(action.x)
+                values = self._values(peer, machine.memory.round + 1, x, step.contributions(x))
+                self._at_home(peer, machine.joined(values, x))
             elif isinstance(action, Think):
                 done = self.loop.steps[peer](
                     action.k, action.x, action.answer, action.price, action.y

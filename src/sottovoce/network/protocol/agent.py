@@ -214,16 +214,22 @@ class AgentMachine:
             return [Hangup(code=Code.MALFORMED)]
         return actions
 
-    def joined(self, values: Integers | None) -> list[Action]:
+    def joined(self, values: Integers | None, x: Floats | None = None) -> list[Action]:
         """The agents would contribute these whole numbers, None where states are sent.
 
         What was already said of the round at hand is said again, whatever comes of it now.
+
+        Args:
+            values: their contributions.
+            x: where they begin, if that is not x of the ``Join``.
         """
         welcome = self._welcome
         if self.phase is not Phase.JOINING or welcome is None:
             return []
         self.phase = Phase.WAITING
         memory = self.memory
+        if x is not None and not (memory.round or memory.sent):
+            memory = replace(memory, x=pack(x), answer=pack(x))
         sent = memory.sent or self._sent(memory.round + 1, memory.x, values)
         self.memory = replace(memory, sent=sent)
         actions: list[Action] = [Save(memory=self.memory)]

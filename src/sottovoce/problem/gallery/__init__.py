@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.gallery.chargers import chargers
+from sottovoce.problem.gallery.chargers import chargers, smart_charging
 from sottovoce.problem.gallery.coupled import coupled
 from sottovoce.problem.gallery.dispatch import KNOWN as _KNOWN_DISPATCH
 from sottovoce.problem.gallery.dispatch import dispatch
@@ -28,6 +28,7 @@ __all__ = [
     "known",
     "names",
     "paper",
+    "smart_charging",
 ]
 
 _PROBLEMS: dict[str, Callable[[], Problem]] = {
@@ -36,6 +37,7 @@ _PROBLEMS: dict[str, Callable[[], Problem]] = {
     "coupled": coupled,
     "dispatch": dispatch,
     "chargers": chargers,
+    "smart_charging": smart_charging,
 }
 _KNOWN = {
     "paper": _KNOWN_PAPER,

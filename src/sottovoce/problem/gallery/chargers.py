@@ -12,7 +12,7 @@ import sympy as sp
 from sottovoce.arguments import whole
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, fleet
-from sottovoce.problem.constraints import total
+from sottovoce.problem.constraints import equal, total
 from sottovoce.problem.problem import Problem
 
 FIRST_HOUR = 17
@@ -75,6 +75,41 @@ def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
         objectives=cost + ev.parameter("value") * unmet,
         constraints={"capacity": total(ev, x) <= capacity},
         start=[0.0],
+    )
+
+
+def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
+    """Return the same chargers with what each must reach as its own private set.
+
+    ``f_i(x) = sum_t (price_t x[t] + wear x[t]^2)`` with ``sum_t x[t] = need_i`` exactly and
+    ``x[t] <= limit_i[t]``, which is 0 while the car is away: energy needs, connectors and when
+    anybody is at home stay with the charger. Public is that nobody draws more than 22 kW.
+
+    Args:
+        n: number of chargers, one per home.
+        seed: draws connectors, arrivals, departures and energy needs.
+        hours: length d of the plan, two at least.
+    """
+    base = chargers(n, seed=seed, hours=whole("hours", hours, least=2, error=ProblemError))
+    (group,), (capacity,) = base.groups, base.constraints
+    need = next(values for symbol, values in group.parameters.items() if symbol.name == "need")
+    ev = fleet(
+        n,
+        name="ev",
+        dim=hours,
+        lower=0.0,
+        upper=max(CONNECTOR_KW),
+        parameters={"need": need, "limit": group.upper},
+    )
+    x = list(ev.state)
+    price = np.take(PRICE, (FIRST_HOUR + np.arange(hours)) % 24)
+    cost = sp.Add(*(p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
+    window = zip(x, ev.parameter("limit"), strict=True)
+    return Problem(
+        states=ev,
+        objectives=cost,
+        constraints={"capacity": total(ev, x) <= -capacity.offset},
+        local=[equal(sp.Add(*x), ev.parameter("need")), *(x_t <= limit for x_t, limit in window)],
     )
 
 
