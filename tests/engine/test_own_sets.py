@@ -74,14 +74,14 @@ def test_mixed_products_are_not_separable() -> None:
 
 
 def test_chargers_meet_their_needs_in_their_windows_at_least_cost() -> None:
-    problem = gallery.smart_charging(40, hours=24)
+    problem = gallery.smart_charging(40, hours=9)
     found = sv.solve(problem, rounds=300, record=[300], threads=1)
     fleet, own = fleet_of(problem), problem.local[0]
     need = next(v for s, v in fleet.group.parameters.items() if s.name == "need")
-    x = found.x[0].reshape(40, 24)
+    x = found.x[0].reshape(40, 9)
     np.testing.assert_allclose(x.sum(axis=1), need, rtol=1e-13)
     assert np.all((x >= own.lower) & (x <= own.upper))
-    y = cp.Variable((40, 24))
+    y = cp.Variable((40, 9))
     price = [float(problem.objectives[0].coeff(s)) for s in fleet.group.symbols]
     cost = cp.sum(y @ np.array(price)) + 0.002 * cp.sum_squares(y)
     kept = [y >= 0, y <= own.upper, cp.sum(y, axis=1) == need]
@@ -93,14 +93,14 @@ def test_chargers_meet_their_needs_in_their_windows_at_least_cost() -> None:
 
 
 def test_noisy_averages_stay_in_private_sets() -> None:
-    problem = gallery.smart_charging(40, hours=24)
+    problem = gallery.smart_charging(40, hours=9)
     plan = sv.plan(
         sv.certify(problem.cloud), epsilon=np.log(3), delta=0.05, hide=sv.Trajectory(radius=1.0)
     )
     found = sv.solve(problem, plan, rounds=60, seed=3, record=[60], threads=1)
     need = next(v for s, v in problem.groups[0].parameters.items() if s.name == "need")
     for answer in (found.x[0], found.last_x[0]):
-        x = answer.reshape(40, 24)
+        x = answer.reshape(40, 9)
         np.testing.assert_allclose(x.sum(axis=1), need, rtol=1e-13)
         assert np.all(x <= problem.local[0].upper + 1e-12)
 
