@@ -17,10 +17,14 @@ from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.algorithm.steps import positive, project
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.engine.agent_text import slope_of, values_of
-from sottovoce.engine.fleet_text import WIDTH, kind_of
-from sottovoce.engine.formulas import Fleet, local_fleet
+from sottovoce.engine.fleet_text import kind_of
+from sottovoce.engine.formulas import Fleet, local_fleet, part_of
+from sottovoce.engine.home_agent import HomeAgent
+from sottovoce.engine.home_shape import shape_of
 from sottovoce.engine.region_text import phi_function
+from sottovoce.engine.slopes import used_parameters
 from sottovoce.engine.turn import public_rows
+from sottovoce.engine.vectors import WIDTH
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import NoisePlan, Output
 from sottovoce.problem.problem import Problem
@@ -183,6 +187,9 @@ class Home:
         if x.size == 1:
             slope, pull = (lambda c, v, f=f: f(v, *own, *m)[0] for f in (self.slope, self.pull))
             return np.array([agent_round(slope, pull, None, x[0], lower[0], upper[0], k, theta)])
+        if (shape := shape_of(self.fleet)) is not None:
+            alone = part_of(self.fleet, np.array([i]))
+            return HomeAgent(alone, shape, lower, upper).round(x, m, k, theta)
         slopes, pulls = (
             lambda c, v, f=f: np.array(f(*v, *own, *m)) for f in (self.slope, self.pull)
         )
@@ -212,7 +219,7 @@ class Home:
 
 
 def problem_parameters(fleet: Fleet) -> list[Any]:
-    return list(fleet.group.parameters.values())
+    return list(used_parameters(fleet).values())
 
 
 class PriceRounds:
