@@ -78,16 +78,12 @@ class Answers:
 
     def answer(self, asked: AnswerOnce) -> Answered:
         """Return the answer to a question, to be committed before it is sent."""
-        parties = [
-            (self._stream(said.masker, said.session), self._places(said.masker))
-            for said in asked.taken
-        ]
         if all(said.round == asked.k for said in asked.taken):
             names = tuple((said.masker.mask, said.session) for said in asked.taken)
-            total = self._total(asked.k, names, parties)
+            total = self._total(asked.k, names, lambda: self._streams(asked))
         else:
             total = np.zeros(self.numbers, dtype=np.int64)
-            for (stream, places), said in zip(parties, asked.taken, strict=True):
+            for (stream, places), said in zip(self._streams(asked), asked.taken, strict=True):
                 total[places] += stream.rounds(said.round, 1)[0]
         values = pack_whole(self._sampler.blind(total))
         return Answered(
@@ -97,6 +93,12 @@ class Answers:
             digest=next_digest(asked.previous, asked.k, asked.question, values),
             previous=asked.previous,
         )
+
+    def _streams(self, asked: AnswerOnce) -> list[tuple[Stream, Integers]]:
+        return [
+            (self._stream(said.masker, said.session), self._places(said.masker))
+            for said in asked.taken
+        ]
 
     def _pledge(self, masker: Masker) -> bytes:
         terms = terms_of(self._hash, masker.mask, self._parties(masker.agents))

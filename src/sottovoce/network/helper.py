@@ -333,9 +333,14 @@ class Helper:
             self._fence.rise(answered.k, answered.digest)  # durable, before a byte leaves
         self._marked = time.perf_counter()
         self._door.round()
-        asyncio.get_running_loop().call_soon(self._sampler.refill, 1)
+        asyncio.get_running_loop().call_soon(self._prepare)
         note("answered", level=logging.DEBUG, round=answered.k)
         return self._machine.committed(answered)
+
+    def _prepare(self) -> None:
+        """Have noise drawn for the answers to come: the next one's now, the others' beside."""
+        self._sampler.refill(releases=1)
+        self._sampler.refill_beside()
 
     def _fail(self, error: SottovoceError) -> None:
         if self._failure is None:

@@ -17,7 +17,7 @@ byte, and what is new comes under a new session.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 import numpy as np
@@ -133,22 +133,25 @@ class MaskSums:
         self._drawn: list[Integers] = []
 
     def __call__(
-        self, k: int, names: tuple[object, ...], parties: Sequence[tuple[Stream, Integers]]
+        self,
+        k: int,
+        names: tuple[object, ...],
+        parties: Callable[[], Sequence[tuple[Stream, Integers]]],
     ) -> Integers:
         """Return the sum of the parties' masks of round k, modulo 2^64, one number per sum.
 
         Args:
             k: the round.
             names: tells parties and their sessions from others.
-            parties: each one's stream, and the sums that its numbers belong to.
+            parties: returns each one's stream, and the sums that its numbers belong to.
         """
         same = names == self._parties
         if not (same and self._first <= k < self._first + self._count):
             follows = same and self._count and k == self._first + self._count
-            most = AHEAD_BYTES // (8 * self._sums * (1 + len(parties)))
+            most = AHEAD_BYTES // (8 * self._sums * (1 + len(names)))
             count = max(1, min(MOST_AHEAD, most, 2 * self._count)) if follows else 1
             total = np.zeros((count, self._sums), dtype=np.int64)
-            for stream, sums in parties:
+            for stream, sums in parties():
                 total[:, sums] += stream.rounds(k, count)  # wraps around, as it should
             self._drawn, self._parties = list(total), names
             self._first, self._count = k, count
