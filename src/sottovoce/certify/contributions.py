@@ -78,11 +78,18 @@ def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
 
 
 def own_range(h: sp.Expr, group: Group) -> tuple[Interval, Array]:
-    """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error."""
+    """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error.
+
+    Where all agents have one box and h names no parameter, one of them stands for all.
+    """
+    used = h.free_symbols
+    one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
+    some = slice(1) if one_box and not used & set(group.parameters) else slice(None)
     box: Mapping[sp.Symbol, Interval] = {
-        s: Interval(lower=group.lower[:, c], upper=group.upper[:, c])
+        s: Interval(lower=group.lower[some, c], upper=group.upper[some, c])
         for c, s in enumerate(group.symbols)
-    } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items()}
+        if s in used
+    } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
     value = evaluate(h, box)[h]
     return value, evaluation_error(h, box)
 

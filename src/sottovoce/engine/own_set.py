@@ -73,7 +73,7 @@ def _tighter(own: Array, public: Array, pick: np.ufunc) -> Array:
         return public
     flat = public[:1] if public.strides[0] == 0 else public
     tight = pick(own, flat)
-    for same in (public, own):
+    for same in (own, public):  # the agent's own first: its rows need no second look then
         if np.array_equal(tight, same):
             return same
     return read_only(tight)
