@@ -91,16 +91,18 @@ def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
         hours: length d of the plan, two at least.
     """
     base = chargers(n, seed=seed, hours=whole("hours", hours, least=2, error=ProblemError))
-    (group,), (capacity,) = base.groups, base.constraints
-    need = next(values for symbol, values in group.parameters.items() if symbol.name == "need")
+    capacity = -base.constraints[0].offset
+    need = {s.name: values for s, values in base.groups[0].parameters.items()}["need"]
+    parameters = {"need": need, "limit": base.groups[0].upper}
     ev = fleet(
         n,
         name="ev",
         dim=hours,
         lower=0.0,
         upper=max(CONNECTOR_KW),
-        parameters={"need": need, "limit": group.upper},
+        parameters=parameters,
     )
+    del base, parameters  # a million chargers' limits are 0.2 GB
     x = list(ev.state)
     price = np.take(PRICE, (FIRST_HOUR + np.arange(hours)) % 24)
     cost = sp.Add(*(p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
@@ -108,7 +110,7 @@ def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
     return Problem(
         states=ev,
         objectives=cost,
-        constraints={"capacity": total(ev, x) <= -capacity.offset},
+        constraints={"capacity": total(ev, x) <= capacity},
         local=[equal(sp.Add(*x), ev.parameter("need")), *(x_t <= limit for x_t, limit in window)],
     )
 
