@@ -73,6 +73,7 @@ def test_the_text_of_a_kernel_does_not_depend_on_pythons_hashing() -> None:
         "from sottovoce.algorithm.dual_averaging import DualAveraging\n"
         "from sottovoce.algorithm.tikhonov import Tikhonov\n"
         "from sottovoce.engine.formulas import formulas\n"
+        "from sottovoce.engine.home_text import HomeText\n"
         "from sottovoce.engine.kernel import KernelText\n"
         "from sottovoce.engine.named_kernel import named_source\n"
         "from sottovoce.engine.named_text import NamedText\n"
@@ -85,7 +86,8 @@ def test_the_text_of_a_kernel_does_not_depend_on_pythons_hashing() -> None:
         "print(named_source(t, Tikhonov(), f.offset.tolist(), lanes=32, transcript=True))\n"
         "f = formulas(p, p.cloud.sums.families)\n"
         "t = NamedText(named=f.named, noise=n, algorithm=DualAveraging())\n"
-        "print(KernelText(text=t, fleets=[], chunks=1, transcript=True).source())\n"
+        "h = HomeText.of(t)\n"
+        "print(KernelText(text=t, home=h, fleets=[], chunks=1, transcript=True).source())\n"
         "print(phi_source(p.cloud.sums.regions))\n"
     )
     texts = {

@@ -92,6 +92,7 @@ def test_chargers_meet_their_needs_in_their_windows_at_least_cost() -> None:
     assert found.trace.violation[0, -1] < 1e-6
 
 
+@pytest.mark.slow  # compiles a kernel of its own
 def test_noisy_averages_stay_in_private_sets() -> None:
     problem = gallery.smart_charging(40, hours=9)
     plan = sv.plan(

@@ -149,7 +149,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", ["paper", "mixed", pytest.param("private", marks=pytest.mark.slow)]
+)
 def test_rounds_at_home_are_those_of_solve_to_the_last_bit(name: str) -> None:
     make, parties = CASES[name]
     problem = make()

@@ -223,15 +223,17 @@ def _bordered(
         still, size = held[piece], h[piece, index, index] + diagonal[piece]
         scale = np.where(still, 0.0, 1.0 / np.sqrt(np.maximum(np.abs(size), TINY)))
         c = slopes[piece] * scale[:, np.newaxis, :]
-        lengths = np.sqrt(np.maximum(np.max(c**2, axis=2), np.maximum(bend[piece], TINY)))
+        squares = np.maximum(np.max(c**2, axis=2), bend[piece])
+        idle = ~(squares > TINY)  # rows whose states are all held: nothing answers to them
+        lengths = np.where(idle, 1.0, np.sqrt(squares))
         k = np.zeros((len(size), dim + local, dim + local))
         k[:, :dim, :dim] = h[piece] * scale[:, :, np.newaxis] * scale[:, np.newaxis, :]
         k[:, index, index] = np.where(still, 1.0, size * scale**2)
         k[:, dim:, :dim] = c / lengths[:, :, np.newaxis]
         k[:, :dim, dim:] = k[:, dim:, :dim].transpose(0, 2, 1)
         # A little below every row keeps rows that depend on each other solvable.
-        k[:, below, below] = -bend[piece] / lengths**2 - DEPENDENT
-        scales = np.hstack([scale, 1.0 / lengths])
+        k[:, below, below] = np.where(idle, 1.0, -bend[piece] / lengths**2 - DEPENDENT)
+        scales = np.hstack([scale, np.where(idle, 0.0, 1.0 / lengths)])
         inverse = np.linalg.inv(k) * scales[:, :, np.newaxis]
         np.multiply(inverse, scales[:, np.newaxis, :], out=out[piece])
     return out
