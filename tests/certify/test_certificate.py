@@ -13,7 +13,6 @@ from sottovoce.certify.paper_constants import paper_constants
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.problem.problem import Problem
 
-
 FLEETS = {"chargers", "smart_charging"}  # no symbol per agent to sample
 
 
