@@ -105,8 +105,8 @@ def test_outputs_that_are_not_sums_keep_their_cross_terms() -> None:
 
 
 def test_decimal_coefficients_are_differentiated_without_rounding() -> None:
-    x = sv.states(1, lower=0, upper=1)
-    problem = sv.Problem(states=x, objectives=[x[0]], constraints=[0.1 * x[0] ** 3 <= 1])
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(states=x, objectives=list(x), constraints=[0.1 * x[0] ** 3 + x[1] <= 1])
     bound = certified(problem).dense()[0, 0]
     assert sp.Rational(bound) >= 3 * sp.Rational(0.1)
 

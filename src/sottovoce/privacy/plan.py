@@ -394,7 +394,8 @@ def _targets(epsilon: Array, delta: Array) -> Array:
 def _weights(weights: Any, S: Sensitivity) -> Array:
     if weights is None:
         slope = S.typical()
-        return np.where(slope > 0, 1.0 / np.square(np.where(slope > 0, slope, 1.0)), 1.0)
+        moderate = np.clip(slope, 1.0 / _MODERATE, _MODERATE)  # others are refused where they count
+        return np.where(slope > 0, 1.0 / np.square(moderate), 1.0)
     given = array("weights", weights, f"{S.outputs} numbers, one per output")
     if given.shape != (S.outputs,):
         raise InputError(
