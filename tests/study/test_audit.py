@@ -267,8 +267,9 @@ def scaled(S: Sensitivity, output: int, factor: float) -> Sensitivity:
     """S with the influence of everybody on one output taken for less."""
     blocks = []
     for block in S.blocks:
-        upper = np.array(block.upper)
-        upper[block.rows == output] *= factor
+        factors = np.where(block.rows == output, factor, 1.0)[:, np.newaxis]
+        sparse = hasattr(block.upper, "tocsr")
+        upper = block.upper.multiply(factors).tocsr() if sparse else block.upper * factors
         blocks.append(replace(block, upper=upper))
     return replace(S, blocks=tuple(blocks))
 

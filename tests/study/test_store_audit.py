@@ -42,13 +42,14 @@ def planned(certificate: Certificate, radius: float = 1.0, method: str = "joint"
 
 
 def said(parties: list[Party], generator: np.random.Generator) -> tuple[Part, ...]:
-    """Anything that two gateways may say in a round."""
+    """What two gateways may say in a round; low, as sums that no price moves make prices run."""
     parts = []
     for party in parties:
         if party.owners is not None:
             data = pack(generator.uniform(party.lower, party.upper))
         else:
-            data = pack_whole(generator.integers(party.least, party.most))
+            most = party.least + (party.most - party.least) // 8
+            data = pack_whole(generator.integers(party.least, most))
         parts.append(Part(party=party, data=data))
     return tuple(parts)
 
