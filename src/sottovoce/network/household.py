@@ -115,6 +115,7 @@ class Household:
         A gradient that is not monotone, so that no convex function has it, is noted once in the
         agent's own log; the cloud hears nothing of it.
         """
+        instance("cloud", cloud, CloudView, "problem.cloud")
         index = cloud.locate(agent)[0]
         dim = cloud.groups[index].dim
         if cloud.kept[index]:
