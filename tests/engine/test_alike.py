@@ -9,11 +9,10 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import alike, by_form, in_form
 from sottovoce.engine.fleet_round import FleetRound
 from sottovoce.engine.formulas import Fleet, formulas, local_fleet
-from sottovoce.network.agent_round import AgentRound
-from sottovoce.network.household import LocalGroup
 
 
 def scalars(n: int = 40) -> sv.Problem:
@@ -89,7 +88,7 @@ def test_an_agent_by_itself_has_the_bits_of_its_fleet(made: Any) -> None:
     for i, place in enumerate(one.places):
         own = in_form(local_fleet(problem.groups, families, place, problem.objectives[place]))
         box = {"lower": lower[i : i + 1], "upper": upper[i : i + 1]}
-        alone.append(AgentRound(LocalGroup(fleet=own), steps, **box, grid=grid))
+        alone.append(AgentRound(own, None, steps, **box, grid=grid))
     x = rng.uniform(lower, upper)
     for k in range(1, 6):
         price = rng.normal(size=grid.size)

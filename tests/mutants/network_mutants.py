@@ -295,7 +295,7 @@ SENT = (
     ),
     Mutant(
         name="contributions not rounded to the grid",
-        file="network/agent_round.py",
+        file="engine/agent_round.py",
         old="total[row] += round(steps) if isfinite(steps) else steps",
         new="total[row] += steps",
         killed_by="tests/network/test_local_round.py::"

@@ -16,8 +16,8 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.algorithm.algorithm import PriceRounds
+from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import by_form, in_form
-from sottovoce.engine.code_agent import CodeAgent
 from sottovoce.engine.drive import Final
 from sottovoce.engine.fleet_round import FleetRound
 from sottovoce.engine.formulas import Fleet, local_fleet
@@ -71,15 +71,17 @@ class CodeRuns:
         for run in range(self._setting.runs):
             if done == 0:
                 self._measured(run, 0)
+            added = self._added(self._x[run])
             for k in range(done + 1, until + 1):
                 if not self._failed[run]:
-                    self._round(run, k, float(steps[k - done - 1]))
+                    added = self._round(run, k, float(steps[k - done - 1]), added)
                 self._measured(run, k)
         return []
 
-    def _round(self, run: int, k: int, share: float) -> None:
+    def _round(self, run: int, k: int, share: float, added: Array) -> Array:
+        """Take round k, whose contributions are ``added``, and return those of the next."""
         s = self._setting
-        y = self._sums(self._x[run])
+        y = added * self._grid
         pairs = s.noise.pairs
         if pairs:
             z = np.empty(2 * pairs)
@@ -90,18 +92,22 @@ class CodeRuns:
         price = self._price[run]
         if not self._turn(k, y, price, self._memory[run], *self._public):
             self._failed[run] = k
-            return
+            return added
+        total = np.zeros(self._grid.size)
         for here, shape, part in self._parts:
-            after, _ = part(k, self._x[run, here].reshape(shape), price)
+            after, own = part(k, self._x[run, here].reshape(shape), price)
             self._x[run, here] = after.ravel()
+            total += own
         self._answer[run] += share * (self._x[run] - self._answer[run])
         self._price_answer[run] += share * (price - self._price_answer[run])
+        return total
 
-    def _sums(self, x: Array) -> Array:
+    def _added(self, x: Array) -> Array:
+        """What states x add to the sums, in grid steps."""
         total = np.zeros(self._grid.size)
         for here, shape, part in self._parts:
             total += part.contributions(x[here].reshape(shape))
-        return np.asarray(total * self._grid)
+        return total
 
     def _measured(self, run: int, k: int) -> None:
         """Write what is known down at a recorded round; slopes of code are nobody's to measure."""
@@ -109,7 +115,7 @@ class CodeRuns:
         at = int(np.searchsorted(s.marks, k))
         if at == s.marks.size or s.marks[at] != k:
             return
-        g, bounds = self._sums(self._answer[run]), s.rows.public
+        g, bounds = self._added(self._answer[run]) * self._grid, s.rows.public
         over = np.maximum(g - bounds.upper, bounds.lower - g)
         found = dict.fromkeys(QUANTITIES, np.nan)
         found["violation"] = float(np.max(over, initial=0.0))
@@ -171,7 +177,7 @@ def _part(
     if code is None:
         fleet = _fleet(problem, index, problem.objectives[index])
         if group.count == group.dim == 1 and not (group.parameters or problem.local[index].rows):
-            return CodeAgent(fleet, None, algorithm, **settings)  # nothing to compile
+            return AgentRound(fleet, None, algorithm, **settings)  # nothing to compile
         return FleetRound(fleet, algorithm, **settings)
 
     def report() -> None:
@@ -182,7 +188,7 @@ def _part(
         )
 
     fleet = _fleet(problem, index, sp.Integer(0))
-    return CodeAgent(fleet, Watched(code.gradient, group.dim, report), algorithm, **settings)
+    return AgentRound(fleet, Watched(code.gradient, group.dim, report), algorithm, **settings)
 
 
 def _fleet(problem: Problem, index: int, objective: sp.Expr) -> Fleet:

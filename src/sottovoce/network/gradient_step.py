@@ -11,12 +11,12 @@ import sympy as sp
 
 from sottovoce.algorithm.algorithm import GradientSteps, by_name
 from sottovoce.certify.gradients import gradient_entries
+from sottovoce.engine.agent_round import OwnSlopes
 from sottovoce.engine.agent_text import values_of
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.own_set import require_no_rows
 from sottovoce.engine.slopes import used_parameters
 from sottovoce.errors import InputError
-from sottovoce.network.agent_round import OwnSlopes
 from sottovoce.network.household import LocalGroup
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
@@ -96,8 +96,8 @@ class GradientStep:
         if own.fleet.local is not None:
             require_no_rows([own.fleet.local])
         self._algorithm, self._rounds = algorithm, rounds
-        alone = replace(own, fleet=replace(own.fleet, sums=()))  # constraints as stated, not sums
-        self._slopes = OwnSlopes(alone)
+        alone = replace(own.fleet, sums=())  # constraints as stated, not sums
+        self._slopes = OwnSlopes(alone, own.gradient)
         self._terms = terms
         formulas = [sp.S.Zero if term.place is not None else term.formula for term in terms]
         self._derivatives = values_of(own.fleet, formulas)

@@ -36,7 +36,7 @@ class LocalGroup:
     """
 
     fleet: Fleet
-    gradient: Gradient | None = None
+    gradient: Watched | None = None
 
     @property
     def size(self) -> int:
@@ -138,7 +138,7 @@ def _alone(
     start: Any,
     *,
     objective: sp.Expr = sp.S.Zero,
-    gradient: Gradient | None = None,
+    gradient: Watched | None = None,
     local: LocalSet | None = None,
 ) -> Household:
     instance("cloud", cloud, CloudView, "problem.cloud")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import by_form, in_form
 from sottovoce.engine.own_set import own_bounds
-from sottovoce.network.agent_round import AgentRound
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.fallback import Fallback
 from sottovoce.network.gradient_step import GradientStep, own_terms
@@ -154,9 +154,9 @@ class LocalRound:
         grid[self._sums] = unpack(self._welcome.grid)
         if own.fleet.group.count == 1:
             named = self._cloud.groups[own.fleet.places[0]].count == 1
-            if named and by_form(self._cloud):
-                own = replace(own, fleet=in_form(own.fleet))
-            return AgentRound(own, algorithm, lower=lower, upper=upper, grid=grid)
+            fleet = in_form(own.fleet) if named and by_form(self._cloud) else own.fleet
+            settings = {"lower": lower, "upper": upper, "grid": grid}
+            return AgentRound(fleet, own.gradient, algorithm, **settings)
         from sottovoce.engine.fleet_round import FleetRound  # one agent alone needs no compiler
 
         return FleetRound(own.fleet, algorithm, lower=lower, upper=upper, grid=grid)

@@ -156,6 +156,20 @@ class Cover(Protocol):
 
 Action: TypeAlias = Send | Join | Think | Save | Finish | Stop | Hangup
 
+Handlers: TypeAlias = dict[tuple[Phase, type], Callable[[Any, Any], list[Any]]]
+"""What a machine does, by its phase and the kind of message."""
+
+
+def handled(table: Handlers, machine: Any, message: FromCloud) -> list[Any]:
+    """What a machine does with a message of its phase's; any other ends the connection."""
+    handler = table.get((machine.phase, type(message)))
+    if handler is None:
+        return [Hangup(code=Code.UNEXPECTED)]
+    try:
+        return handler(machine, message)
+    except MalformedError:
+        return [Hangup(code=Code.MALFORMED)]
+
 
 @final
 class AgentMachine:
@@ -205,14 +219,7 @@ class AgentMachine:
 
     def receive(self, message: FromCloud) -> list[Action]:
         """A message arrived."""
-        handler = _HANDLERS.get((self.phase, type(message)))
-        if handler is None:
-            return [Hangup(code=Code.UNEXPECTED)]
-        try:
-            actions: list[Action] = handler(self, message)
-        except MalformedError:
-            return [Hangup(code=Code.MALFORMED)]
-        return actions
+        return handled(_HANDLERS, self, message)
 
     def joined(self, values: Integers | None, x: Floats | None = None) -> list[Action]:
         """The agents would contribute these whole numbers, None where states are sent.
@@ -347,7 +354,7 @@ PASSING: Final = frozenset(
     {Code.CONFLICT, Code.LATE, Code.OLD_ROUND}
 )  # a newer round is on its way
 
-_HANDLERS: Final[dict[tuple[Phase, type], Any]] = {
+_HANDLERS: Final[Handlers] = {
     (Phase.GREETING, Welcome): AgentMachine._welcomed,
     (Phase.GREETING, Error): AgentMachine._error,
     (Phase.WAITING, Round): AgentMachine._round,

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from sottovoce.network.protocol import actions as below_actions
 from sottovoce.network.protocol.actions import Commit, Part, Record, Setup
-from sottovoce.network.protocol.agent import PASSING, Finish, Hangup, Phase, Stop
+from sottovoce.network.protocol.agent import PASSING, Finish, Handlers, Hangup, Phase, Stop, handled
 from sottovoce.network.protocol.box import finite
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import Floats, MalformedError, pack_whole, unpack
@@ -144,14 +144,7 @@ class RelayMachine:
 
     def above(self, message: FromCloud) -> list[Action]:
         """A message came from above."""
-        handler = _HANDLERS.get((self.phase, type(message)))
-        if handler is None:
-            return [Hangup(code=Code.UNEXPECTED)]
-        try:
-            actions: list[Action] = handler(self, message)
-        except MalformedError:
-            return [Hangup(code=Code.MALFORMED)]
-        return actions
+        return handled(_HANDLERS, self, message)
 
     def connect(self, peer: int, allowed: Container[int]) -> None:
         """Somebody below has connected, whose certificate speaks for ``allowed``."""
@@ -287,7 +280,7 @@ def added(parts: Sequence[Part], sums: int) -> Any:
     return total
 
 
-_HANDLERS: Final[dict[tuple[Phase, type], Any]] = {
+_HANDLERS: Final[Handlers] = {
     (Phase.GREETING, Welcome): RelayMachine._welcomed,
     (Phase.GREETING, Error): RelayMachine._error,
     (Phase.WAITING, Round): RelayMachine._round,

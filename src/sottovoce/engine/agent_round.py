@@ -1,4 +1,7 @@
-"""One agent's round at home, in plain Python: nothing to compile, and the bits of ``solve``."""
+"""One agent's round at home, in plain Python: nothing to compile, and the bits of a kernel.
+
+An agent by itself on the network takes it, and one whose objective is code wherever it is.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,12 @@ import numpy as np
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.engine.agent_text import slope_of, values_of
-from sottovoce.engine.formulas import reach_of
+from sottovoce.engine.formulas import Fleet, reach_of
 from sottovoce.engine.home_agent import HomeAgent
 from sottovoce.engine.home_shape import shape_of
 from sottovoce.engine.slopes import used_parameters
-from sottovoce.errors import InputError
-from sottovoce.network.household import Gradient, LocalGroup
 from sottovoce.problem.agents import Array
+from sottovoce.problem.code import Watched
 
 
 @final
@@ -24,7 +26,8 @@ class AgentRound:
     """``x(k) -> x(k+1)`` of one agent by itself, and what it adds to the sums.
 
     Args:
-        own: the agent, a group of one.
+        fleet: the agent, a fleet of one.
+        gradient: of its objective, if that is code; None: its formula tells.
         algorithm: whose rounds it takes part in.
         lower: its bounds, shape (1, d).
         upper: likewise.
@@ -32,18 +35,25 @@ class AgentRound:
     """
 
     def __init__(
-        self, own: LocalGroup, algorithm: PriceRounds, *, lower: Array, upper: Array, grid: Array
+        self,
+        fleet: Fleet,
+        gradient: Watched | None,
+        algorithm: PriceRounds,
+        *,
+        lower: Array,
+        upper: Array,
+        grid: Array,
     ) -> None:
-        self._slopes = OwnSlopes(own)
-        self._terms = values_of(own.fleet, [h for part in own.fleet.sums for h in part.terms])
+        self._slopes = OwnSlopes(fleet, gradient)
+        self._terms = values_of(fleet, [h for part in fleet.sums for h in part.terms])
         self._theta = float(algorithm.constants.theta)
         self._lower, self._upper = lower[0], upper[0]
-        shape = shape_of(own.fleet) if own.gradient is None else None
+        shape = shape_of(fleet) if gradient is None else None
         self._home = None
-        self._rows = own.fleet.local is not None and own.fleet.local.rows > 0
+        self._rows = fleet.local is not None and fleet.local.rows > 0
         if shape is not None:
-            self._home = HomeAgent(own.fleet, shape, self._lower, self._upper)
-        reach = enumerate(reach_of(own.fleet))
+            self._home = HomeAgent(fleet, shape, self._lower, self._upper)
+        reach = enumerate(reach_of(fleet))
         self._sums = grid.size
         self._adds = tuple(
             (term, row, weight, float(grid[row])) for term, pairs in reach for row, weight in pairs
@@ -98,16 +108,16 @@ class OwnSlopes:
     """The slope of one agent's own part of the Lagrangian, and of what prices add to it.
 
     Args:
-        own: the agent, a group of one.
+        fleet: the agent, a fleet of one.
+        gradient: of its objective, if that is code; None: its formula tells.
     """
 
-    def __init__(self, own: LocalGroup) -> None:
-        self.parameters = [float(a[0]) for a in used_parameters(own.fleet).values()]
-        self._gradient: Gradient | None = own.gradient
-        self._whole = slope_of(own.fleet, objective=own.gradient is None)
-        self._pull = slope_of(own.fleet, objective=False)
-        self._dim = own.fleet.group.dim
-        self._reach = reach_of(own.fleet)
+    def __init__(self, fleet: Fleet, gradient: Watched | None) -> None:
+        self.parameters = [float(a[0]) for a in used_parameters(fleet).values()]
+        self._gradient = gradient
+        self._whole = slope_of(fleet, objective=gradient is None)
+        self._pull = slope_of(fleet, objective=False)
+        self._reach = reach_of(fleet)
 
     def multipliers(self, price: Array) -> tuple[float, ...]:
         """``m_t = sum_r lambda[r, t] W[r, i]`` of every term, added up in the engine's order."""
@@ -123,7 +133,7 @@ class OwnSlopes:
     def slope(self, context: tuple[float, ...], x: float) -> Any:
         """The slope of a scalar state; context holds the price of every term."""
         value = self._whole(float(x), *self.parameters, *context)[0]
-        return value if self._gradient is None else value + self._checked(np.array([x]))[0]
+        return value if self._gradient is None else value + self._gradient(np.array([x]))[0]
 
     def pull(self, context: tuple[float, ...], x: float) -> float:
         """What prices add to it."""
@@ -132,15 +142,8 @@ class OwnSlopes:
     def slopes(self, context: tuple[float, ...], x: Array) -> Array:
         """The slope of a vector state."""
         value = np.array(self._whole(*x.tolist(), *self.parameters, *context))
-        return value if self._gradient is None else value + self._checked(x)
+        return value if self._gradient is None else value + self._gradient(x)
 
     def pulls(self, context: tuple[float, ...], x: Array) -> Array:
         """What prices add to it."""
         return np.array(self._pull(*x.tolist(), *self.parameters, *context))
-
-    def _checked(self, x: Array) -> Array:
-        assert self._gradient is not None  # noqa: S101  the callers have asked
-        value = np.asarray(self._gradient(x), dtype=np.float64).reshape(-1)
-        if value.shape != (self._dim,) or not np.isfinite(value).all():
-            raise InputError(f"gradient must return {self._dim} finite numbers")
-        return value
