@@ -18,7 +18,7 @@ from typing import Any
 import llvmlite.binding as llvm
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "performance.md"
+PAGE = HERE.parent / "docs" / "explanation" / "performance.md"
 MARK = "<!-- measured: everything below is written by `python -m benchmarks --write` -->"
 _RUN = re.compile(r"^def run\(", re.MULTILINE)
 _SECTION = re.compile(r"^### (\w+): ", re.MULTILINE)

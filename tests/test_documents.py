@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
+import sottovoce
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.cli.app import COMMANDS, GROUPS
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```python(?: title=\"(\S+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
 TEST = re.compile(r"`(test_\w+)`")
@@ -26,7 +30,38 @@ def known_tests() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_the_reference_has_every_public_name() -> None:
+    pages = (DOCS / "reference" / "python").glob("*.md")
+    shown = re.findall(r"^::: [\w.]+\.(\w+)$", "\n".join(map(Path.read_text, pages)), re.MULTILINE)
+    assert sorted(shown) == sorted(sottovoce.__all__)
+
+
+def test_the_page_of_commands_is_written_from_the_command_line() -> None:
+    hook = runpy.run_path(str(DOCS / "_hooks" / "commands.py"))
+    page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
+    built = hook["on_page_markdown"](page)
+    for name in (*COMMANDS, *(f"{group} " for group in GROUPS)):
+        assert f"## `sottovoce {name}" in built
+    assert hook["MARK"] not in built
+    assert "| `--epsilon " in built
+
+
+def test_formulas_become_mathml() -> None:
+    hook = runpy.run_path(str(DOCS / "_hooks" / "mathematics.py"))
+    found = hook["on_page_content"](r'<p><span class="arithmatex">\(x &lt; \mu_l^2\)</span></p>')
+    assert "<msubsup>" in found
+    assert "<mo>&#x0003C;</mo>" in found  # what HTML escaped is a formula again
+    assert "arithmatex" not in found
+
+
+def test_every_file_that_the_readme_links_to_exists() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)#]+)", readme)
+    assert len(links) > 10
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_every_file_and_test_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     written = {title for title, _ in FENCE.findall(text)}
@@ -43,7 +78,7 @@ def test_every_file_and_test_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_the_page_on_the_algorithm_has_its_constants() -> None:
-    page = (ROOT / "docs" / "algorithm.md").read_text(encoding="utf-8")
+    page = (DOCS / "explanation" / "algorithm.md").read_text(encoding="utf-8")
     stated = dict(re.findall(r"^\| `(\w+)` \| ([\d.e-]+) \|", page, re.MULTILINE))
     expected = asdict(DualAveraging())
     assert {name: float(stated[name]) for name in expected} == expected
@@ -53,7 +88,7 @@ def code_of_extending(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str
     """Write the page's code into files and return their names: a module, and what uses it."""
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "plain_ascent", raising=False)
-    blocks = FENCE.findall((ROOT / "docs" / "extending.md").read_text(encoding="utf-8"))
+    blocks = FENCE.findall((DOCS / "how-to" / "extending.md").read_text(encoding="utf-8"))
     assert [title for title, _ in blocks] == ["plain_ascent.py", "", "", ""]
     names = [str(folder / (title or f"block{b}.py")) for b, (title, _) in enumerate(blocks)]
     for name, (_, code) in zip(names, blocks, strict=True):

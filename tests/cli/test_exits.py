@@ -32,7 +32,9 @@ START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 
 def units() -> list[configparser.ConfigParser]:
     found = []
-    for text in re.findall(r"```ini\n(.*?)```", (DOCS / "deploy.md").read_text(), re.DOTALL):
+    for text in re.findall(
+        r"```ini\n(.*?)```", (DOCS / "how-to" / "deploy.md").read_text(), re.DOTALL
+    ):
         unit = configparser.ConfigParser(interpolation=None)
         unit.optionxform = str  # type: ignore[assignment,method-assign]
         unit.read_string(text)
@@ -56,7 +58,7 @@ def test_units_restart_what_time_or_a_restart_can_mend_and_nothing_else() -> Non
 
 
 def test_the_documents_list_every_code() -> None:
-    text = (DOCS / "deploy.md").read_text()
+    text = (DOCS / "how-to" / "deploy.md").read_text()
     listed = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", text, re.MULTILINE)
     assert [int(code) for code, _ in listed] == sorted(Exit)
     for code, what in listed:

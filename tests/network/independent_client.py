@@ -1,4 +1,4 @@
-"""An agent written from docs/protocol.md alone: a WebSocket library, MessagePack, nothing else.
+"""An agent written from docs/reference/protocol.md alone, with a WebSocket library and MessagePack.
 
 With helper.pem among its keys it masks what it contributes, with the cryptography library.
 Agent 4 of the paper's problem: f(x) = x^2 + x + 6, and x is its part of the third sum.

@@ -1,4 +1,4 @@
-"""A client written from docs/protocol.md alone takes part, and computes what ``solve`` computes."""
+"""A client written from docs/reference/protocol.md alone computes what ``solve`` computes."""
 
 from __future__ import annotations
 

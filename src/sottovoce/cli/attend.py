@@ -21,7 +21,7 @@ def attend(household: Household, *, cloud: str, keys: Path, saved: Path) -> Agen
     if result.failed:
         errors.print(
             f"own formulas gave no number in {result.failed:,} rounds: something else was sent "
-            "there (docs/privacy.md), so check the objective"
+            "there (docs/explanation/privacy.md), so check the objective"
         )
     # Not a number of a state: this goes to the journal, which others read.
     errors.print(f"done after {result.rounds:,} rounds")
