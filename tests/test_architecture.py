@@ -13,6 +13,7 @@ SOURCE = Path(sv.__file__).parent
 LAYERS = (
     "errors",
     "arguments",
+    "tables",
     "progress",
     "problem",
     "certify",

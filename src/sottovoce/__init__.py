@@ -192,6 +192,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Looked up when somebody asks: reading the installed package's facts takes its time.
+        from importlib.metadata import version
+
+        return version("sottovoce")
     if name not in _HOME:
         raise AttributeError(f"module 'sottovoce' has no attribute {name!r}")
     module = import_module(_HOME[name])

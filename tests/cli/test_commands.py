@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
+import sottovoce as sv
 from sottovoce.cli.app import application
 from sottovoce.cli.ledger import grant
 from sottovoce.errors import BudgetError, InputError
@@ -75,6 +78,37 @@ def test_solve_says_at_once_that_it_compiles_and_keeps_standard_output_clean() -
     assert before
     assert loaded == set()  # it was said before anything heavy was loaded, hence within a second
     assert json.loads(out)["rounds"] == 20
+
+
+def test_the_version_is_the_package_s() -> None:
+    assert run("--version").stdout == f"sottovoce {sv.__version__}\n"
+    assert sv.__version__ == metadata.version("sottovoce")
+
+
+def test_a_shell_completes_commands_and_their_options() -> None:
+    def completed(words: str, place: int) -> list[str]:
+        asked = {"_SOTTOVOCE_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        code = "from sottovoce.cli import main; main()"
+        return subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.argv[0] = 'sottovoce'; {code}"],
+            env=os.environ | asked | {"COMP_CWORD": str(place)},
+            capture_output=True, text=True, timeout=60, check=False,
+        ).stdout.split()  # fmt: skip
+
+    assert completed("sottovoce so", 1) == ["solve"]
+    assert completed("sottovoce solve --eps", 2) == ["--epsilon"]
+
+
+def test_options_of_solve_go_before_the_privacy_table(tmp_path: Path) -> None:
+    folder = line_folder(tmp_path / "line")
+    options = ("--hide", "offset", "--radius", "0.2", "--epsilon", "3", "--delta", "0.01")
+    data = run_json("solve", folder, "--rounds", "30", *options)
+    assert "(3, 0.01)-differentially private" in data["promise"]
+    assert "an offset of at most 0.2 in every one of 30 rounds" in data["promise"]
+    assert [row["name"] for row in data["constraints"]] == ["g1", "g2"]
+    assert all(
+        row["scale"] == bound for row, bound in zip(data["constraints"], (1, 3), strict=True)
+    )
 
 
 def test_check_reports_every_part_of_the_certificate() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from sottovoce.arguments import instance, real, without_deep_recursion
@@ -19,6 +20,7 @@ from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.progress import Progress, watched
+from sottovoce.tables import facts_html
 
 TOLERANCE = 0.01
 
@@ -63,6 +65,26 @@ class Certificate:
                 at = "" if a.witness is None else f" (at {dict(a.witness)})"
                 kind = ConvexityError if a.name.startswith("convexity") else ProblemError
                 raise kind(f"{a.name}: {a.detail}{at}")
+
+    def __repr__(self) -> str:
+        return (
+            f"Certificate(holds={self.holds}, agents={self.cloud.agents}, "
+            f"constraints={self.cloud.rows}, sums={self.cloud.sums.count}, "
+            f"assumptions={len(self.assumptions)}, fingerprint={self.fingerprint[:16]!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        counts = Counter(a.status for a in self.assumptions)
+        failing = [f"{a.name}: {a.detail}" for a in self.assumptions if a.status == "fails"]
+        return facts_html(
+            "Certificate",
+            holds=self.holds,
+            agents=f"{self.cloud.agents:,}",
+            constraints=f"{self.cloud.rows:,} as {self.cloud.sums.count:,} sums",
+            assumptions=", ".join(f"{count} {status}" for status, count in counts.items()),
+            **({"fails": failing[0]} if failing else {}),
+            fingerprint=self.fingerprint[:16],
+        )
 
 
 @without_deep_recursion

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +30,7 @@ COMMANDS = (
     "paper",
 )
 GROUPS = ("identity", "ledger")
+_COMPLETE = "_SOTTOVOCE_COMPLETE"
 
 
 def application(asked: str | None = None) -> typer.Typer:
@@ -63,7 +65,6 @@ def _empty() -> typer.Typer:
         name="sottovoce",
         help="Differentially private, cloud-based, constrained multi-agent optimization.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
     )
     app.callback()(_several)
@@ -74,7 +75,20 @@ def _load(name: str) -> Any:
     return getattr(import_module(f"sottovoce.cli.{name}"), name)
 
 
-def _several() -> None:
+def _version(asked: bool) -> None:
+    if asked:
+        import sottovoce
+
+        typer.echo(f"sottovoce {sottovoce.__version__}")
+        raise typer.Exit
+
+
+def _several(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="print the version"),
+    ] = False,
+) -> None:
     """Differentially private, cloud-based, constrained multi-agent optimization."""
     # A callback makes Typer keep the command's name even where only one command is loaded.
 
@@ -83,7 +97,9 @@ def main() -> None:
     """Run the command line; an error becomes one line and the exit code that it has in a table."""
     try:
         words = sys.argv[1:]
-        (listing() if words in ([], ["--help"]) else application(words[0]))()
+        # A shell that completes a word asks in the environment, and may want any option.
+        short = words in ([], ["--help"], ["--version"]) and _COMPLETE not in os.environ
+        (listing() if short else application(*words[:1]))()
     except SottovoceError as error:
         errors.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
         errors.print(str(error), markup=False, soft_wrap=True)

@@ -10,7 +10,16 @@ from rich.table import Table
 
 from sottovoce.cli.cluster import cluster as on_cluster
 from sottovoce.cli.console import console, print_json
-from sottovoce.cli.options import AlgorithmName, Cluster, make_folder
+from sottovoce.cli.options import (
+    AlgorithmName,
+    Cluster,
+    Delta,
+    Epsilon,
+    HideOption,
+    Json,
+    Radius,
+    make_folder,
+)
 from sottovoce.progress import Progress, shown
 
 if TYPE_CHECKING:
@@ -29,6 +38,8 @@ _QUANTITIES = {
     "last_error_price": "|price - price_hat| of the last iterate",
 }
 
+_IN_SUMMARY = ("violation", "objective")
+
 
 def solve(
     folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
@@ -38,17 +49,23 @@ def solve(
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for result.npz and convergence.png")
     ] = None,
+    epsilon: Epsilon = None,
+    delta: Delta = None,
+    radius: Radius = None,
+    hide: HideOption = None,
     algorithm: AlgorithmName = None,
     cluster: Cluster = None,
-    json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
+    json: Json = False,
 ) -> None:
-    """Simulate a problem with the noise its privacy table asks for; without one, without noise.
+    """Simulate a problem with the noise that its privacy table or the options ask for.
 
-    Ctrl-C ends early with what has been computed. Noise comes from the seed: nothing is private.
+    Without either there is no noise. Ctrl-C ends early with what has been computed. Noise comes
+    from the seed: nothing is private.
 
     Example: sottovoce solve examples/paper --rounds 20000 --runs 64 --out out
     """
     make_folder(out)
+    asked = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
     doing = f"certifying, planning and compiling {folder}"
     with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
         from sottovoce.cli.request import algorithm_for
@@ -58,7 +75,7 @@ def solve(
         problem = load_problem(folder)
         result = run_rounds(
             problem,
-            _plan(problem, rounds, tell),
+            _plan(problem, rounds, asked, tell),
             rounds=rounds,
             runs=runs,
             seed=seed,
@@ -71,20 +88,20 @@ def solve(
         print_json({**_summary(result), "files": files})
         return
     console.print(_table(result))
-    console.print(f"noise: {result.noise}", soft_wrap=True)
+    console.print(f"\n{result.summary()}\n", markup=False, soft_wrap=True)
     for file in files:
         console.print(f"wrote {file}", soft_wrap=True)
 
 
-def _plan(problem: Problem, rounds: int, tell: Progress) -> NoisePlan | None:
+def _plan(problem: Problem, rounds: int, asked: dict[str, Any], tell: Progress) -> NoisePlan | None:
     from sottovoce.certify.certificate import certify
     from sottovoce.cli.request import make_plan
 
-    if not problem.privacy:
+    if not problem.privacy and not any(asked.values()):
         return None
     covered = problem.privacy.get("rounds", max(rounds, 1))
     certificate = certify(problem, progress=tell)
-    return make_plan(problem, certificate, rounds=covered, progress=tell)
+    return make_plan(problem, certificate, **asked, rounds=covered, progress=tell)
 
 
 def _write(result: Result, out: Path | None) -> list[str]:
@@ -125,7 +142,28 @@ def _summary(result: Result) -> dict[str, Any]:
         "algorithm": result.algorithm,
         "noise": result.noise,
         "final": finals,
+        "constraints": _constraints(result),
+        "promise": result.assessment().promise,
     }
+
+
+def _constraints(result: Result) -> list[dict[str, Any]]:
+    """The violation of every constraint over the runs that did not fail, the worst of them."""
+    from sottovoce.problem.evaluate import violation
+
+    found, good = result.assessment(), result.failed == 0
+    off = violation(found.rows[good], found.equality)
+    return [
+        {
+            "name": name,
+            "equality": bool(found.equality[j]),
+            "scale": float(found.scale[j]),
+            "largest_violation": float(off[:, j].max(initial=0.0)),
+            "percent_of_scale": float(100 * off[:, j].max(initial=0.0) / found.scale[j]),
+            "share_of_runs": float((off[:, j] > 0).mean()) if good.any() else None,
+        }
+        for j, name in enumerate(found.row_labels)
+    ]
 
 
 def _table(result: Result) -> Table:
@@ -139,6 +177,6 @@ def _table(result: Result) -> Table:
     for name in ("5%", "median", "95%"):
         table.add_column(name, justify="right")
     for name, values in _finals(result).items():
-        if values is not None:
+        if values is not None and name not in _IN_SUMMARY:
             table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))
     return table

@@ -27,7 +27,7 @@ from sottovoce.engine.source import QUANTITIES
 from sottovoce.engine.turn import load_turn
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
-from sottovoce.problem.kinks import NUMPY
+from sottovoce.problem.evaluate import value_of
 from sottovoce.problem.problem import Problem
 
 _FINEST = 2.0**-60  # the grid of sums that have none: finer than float64 resolves
@@ -49,7 +49,7 @@ class CodeRuns:
             here = slice(begin, begin + group.count * group.dim)
             part = _part(problem, index, group, code, algorithm, self._grid)
             self._parts.append((here, (group.count, group.dim), part))
-            self._valued.append((self._parts[-1], _value(problem, index, code)))
+            self._valued.append((self._parts[-1], value_of(problem, index, code)))
             begin = here.stop
         turn = load_turn(algorithm, s.regions)
         constants = np.array(algorithm.constants, dtype=np.float64)
@@ -197,21 +197,3 @@ def _fleet(problem: Problem, index: int, objective: sp.Expr) -> Fleet:
     fleet = local_fleet(problem.groups, problem.cloud.sums.families, index, *own)
     named = problem.groups[index].count == 1
     return in_form(fleet) if named and by_form(problem.cloud) else fleet
-
-
-def _value(problem: Problem, index: int, code: Objective | None) -> Callable[[Array], float]:
-    """The objective of all agents of a group, a function of their states."""
-    group = problem.groups[index]
-    if code is not None:
-        told = code.value
-        return lambda x: np.nan if told is None else float(told(x))
-    symbols = [*group.symbols, *group.parameters]
-    formula = sp.lambdify(symbols, problem.objectives[index], modules=[NUMPY, "numpy"])
-    known = list(group.parameters.values())
-
-    def value(x: Array) -> float:
-        columns = x.reshape(group.count, group.dim).T
-        found = np.broadcast_to(formula(*columns, *known), (group.count,))
-        return float(np.sum(found))
-
-    return value

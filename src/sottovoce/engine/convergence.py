@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from sottovoce.arguments import path_of
 from sottovoce.engine.result import Result
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
@@ -17,15 +17,14 @@ _BAND = (5.0, 95.0)
 _COLOURS = ("#1f5a8c", "#c2571a")
 
 
-def plot(result: Result, path: str | os.PathLike[str]) -> None:
-    """Draw the median of all runs and the band from 5 to 95% against the rounds, log-log.
+def figure(result: Result) -> Figure:
+    """Return the median of all runs and the band from 5 to 95% against the rounds, log-log.
 
     Shows ``|x(k) - x_hat|`` and ``|lambda(k) - lambda_hat|``, or, where the saddle point is not
     known, the largest constraint violation and the residual of the optimality conditions.
     """
-    target = Path(path)
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
-    axes = figure.subplots()
+    drawn = Figure(figsize=(7.0, 4.2), layout="constrained")
+    axes = drawn.subplots()
     for (label, values), colour in zip(_curves(result), _COLOURS, strict=True):
         _draw(axes, result.trace.k, values, label, colour)
     axes.set_xscale("log")
@@ -35,6 +34,12 @@ def plot(result: Result, path: str | os.PathLike[str]) -> None:
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False)
     axes.set_title(_title(result), fontsize="medium")
+    return drawn
+
+
+def draw(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write a figure to an image file of any kind that matplotlib knows."""
+    target = path_of("path", path)
     try:
         figure.savefig(target, dpi=160)
     except (OSError, ValueError) as error:

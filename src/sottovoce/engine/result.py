@@ -7,17 +7,25 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import path_of
+from sottovoce.engine.assessment import Assessment, Origin, assess
 from sottovoce.errors import InputError
+from sottovoce.tables import facts_html
 
-FORMAT = 3
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from sottovoce.engine.summary import Summary
+
+FORMAT = 4
 """The version of result files; a file with a higher one is refused."""
 
 Array: TypeAlias = NDArray[np.float64]
@@ -90,6 +98,8 @@ class Result:
         saddle_price: lambda_hat, if known.
         trace: what was recorded on the way.
         transcript: every released number, if asked for.
+        origin: what it came from; a result from a file has none.
+        assessed: what it means for its problem, in a result from a file.
     """
 
     x: Array
@@ -109,6 +119,8 @@ class Result:
     saddle_price: Array | None
     trace: Trace
     transcript: Transcript | None = None
+    origin: Origin | None = field(default=None, repr=False)
+    assessed: Assessment | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for value in _arrays(self).values():
@@ -131,21 +143,77 @@ class Result:
             return None
         return np.asarray(np.linalg.norm(self.price - self.saddle_price, axis=1))
 
-    def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw convergence over the rounds, with the ensemble's band, into an image file."""
-        from sottovoce.engine.convergence import plot
+    def assessment(self) -> Assessment:
+        """What it means for its problem: objective, constraints, accuracy, promise."""
+        if self.assessed is not None:
+            return self.assessed
+        if self.origin is None:
+            raise InputError(
+                "a result must know its problem to be assessed, got one made by hand: use the one "
+                "that sv.solve or sv.load returned"
+            )
+        return assess(self.origin, self.x, self.rounds)
 
-        plot(self, path)
+    def summary(self) -> Summary:
+        """What came out, as tables to print or to show in a notebook.
+
+        The objective and how far it is from the best, the violation of every constraint in its
+        units and in percent of its scale, the answer with 95% confidence intervals from sigma and
+        the number of rounds, and what is hidden.
+        """
+        from sottovoce.engine.summary import summary
+
+        return summary(self)
+
+    def to_frame(self, what: str = "answers") -> DataFrame:
+        """Return a pandas table; pandas must be installed.
+
+        Args:
+            what: "answers", a row per run with objective, states, constraints and prices; or
+                "trace", a row per run and recorded round with what was measured there.
+        """
+        from sottovoce.engine.frame import frame
+
+        return frame(self, what)
+
+    def figure(self) -> Figure:
+        """Return convergence over the rounds, with the ensemble's band, as a matplotlib figure."""
+        from sottovoce.engine.convergence import figure
+
+        return figure(self)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw ``figure()`` into an image file."""
+        from sottovoce.engine.convergence import draw
+
+        draw(self.figure(), path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to ``path`` (.npz), all or nothing."""
-        write_npz(path, {**_scalars(self), "kind": "result"}, _arrays(self))
+        found = self.assessment()
+        meta = {**_scalars(self), "kind": "result", "assessment": found.facts()}
+        assessed = {f"assessment.{name}": value for name, value in found.arrays().items()}
+        write_npz(path, meta, _arrays(self) | assessed)
 
     def __repr__(self) -> str:
         state = ", interrupted" if self.interrupted else ""
         failed = int(np.count_nonzero(self.failed))
         state += f", failed={failed}" if failed else ""
         return f"Result(runs={self.runs}, rounds={self.rounds}, noise={self.noise!r}{state})"
+
+    def _repr_html_(self) -> str:
+        failed = int(np.count_nonzero(self.failed))
+        return facts_html(
+            "Result",
+            runs=f"{self.runs:,}" + (f", {failed:,} failed" if failed else ""),
+            rounds=f"{self.rounds:,}" + (" (interrupted)" if self.interrupted else ""),
+            states=f"{self.x.shape[1]:,}",
+            prices=f"{self.price.shape[1]:,}",
+            algorithm=self.algorithm,
+            noise=self.noise,
+            seconds=f"{self.seconds:.3g}",
+            problem=self.fingerprint[:16],
+        )
 
 
 def load(path: str | os.PathLike[str]) -> Result:
@@ -161,9 +229,12 @@ def load(path: str | os.PathLike[str]) -> Result:
         if "transcript.y" in arrays:
             names = [f.name for f in fields(Transcript)]
             transcript = Transcript(**{n: arrays[f"transcript.{n}"] for n in names})
+        begin = "assessment."
+        own_arrays = {n.removeprefix(begin): v for n, v in arrays.items() if n.startswith(begin)}
+        assessed = Assessment.read(meta["assessment"], own_arrays)
         own = {f.name: meta[f.name] for f in fields(Result) if f.name in meta}
         own |= {f.name: arrays.get(f.name) for f in fields(Result) if f.name not in meta}
-        return Result(**{**own, "trace": trace, "transcript": transcript})
+        return Result(**{**own, "trace": trace, "transcript": transcript, "assessed": assessed})
     except (KeyError, TypeError) as error:
         raise InputError(f"result file {path} must be complete, got no {error}") from error
 

@@ -16,6 +16,7 @@ from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algo
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.alike import alike, by_form
+from sottovoce.engine.assessment import Origin
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.code_runs import CodeRuns
 from sottovoce.engine.drive import Drive, Engine, drive
@@ -112,8 +113,11 @@ def solve(
         )
         asked = _Asked(problem=problem, name=name, plan=plan, algorithm=steps, setting=request)
         if pool is not None:
-            return _scattered(asked, pool, threads or 1, tell)
-        return _execute(asked, team, tell, checkpoint)
+            found = _scattered(asked, pool, threads or 1, tell)
+        else:
+            found = _execute(asked, team, tell, checkpoint)
+        # Only now: parts of an ensemble need not carry the problem home with them.
+        return replace(found, origin=Origin(problem=problem, plan=plan, gradient=gradient))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

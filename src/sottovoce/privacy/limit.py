@@ -17,7 +17,7 @@ from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.local_numeric import numeric_of, tangents
-from sottovoce.problem.numeric import Jacobian, Numeric
+from sottovoce.problem.numeric import Jacobian, Numeric, Rows
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
@@ -36,6 +36,10 @@ class Limit:
         price: root-mean-square of |lambda - lambda-hat|.
         x_each: the standard deviation of every component of x.
         price_each: the standard deviation of every price; 0 where nothing presses.
+        row_response: how much every stated constraint at the answer moves with one standard
+            deviation of every output's averaged noise, shape (m, outputs); empty for the paper's
+            release.
+        objective_response: the same for the objective, to first order, shape (outputs,).
         flat: components of x, from 0, that no curvature holds at the saddle point. There the error
             falls more slowly than 1/sqrt(T), and no limit of this kind exists.
     """
@@ -46,6 +50,18 @@ class Limit:
     x_each: Array
     price_each: Array
     flat: tuple[int, ...]
+    row_response: Array
+    objective_response: Array
+
+    @property
+    def row_each(self) -> Array:
+        """The standard deviation of every stated constraint at the answer, shape (m,)."""
+        return np.asarray(np.linalg.norm(self.row_response, axis=1))
+
+    @property
+    def objective(self) -> float:
+        """The standard deviation of the objective at the answer, to first order."""
+        return float(np.linalg.norm(self.objective_response))
 
 
 def limit(
@@ -75,7 +91,8 @@ def limit(
         raise InputError("the plan must be made for this problem, got one for another: plan again")
     at = saddle if saddle is not None else saddle_point(problem)
     if plan.method == "paper":
-        return _limit(rounds, *paper_limit(problem, plan, rounds, at))
+        nothing = np.zeros((problem.rows, 0)), np.zeros(0)
+        return _limit(rounds, *paper_limit(problem, plan, rounds, at), nothing)
     sums = problem.cloud.sums
     numeric = numeric_of(problem, sums.families)
     price = saddle_prices(problem, at)
@@ -88,16 +105,25 @@ def limit(
     gram, values = jacobian.gram(inverses), numeric.constraints(at.x)[: sums.count]
     answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
     sigma = plan.released_sigma / np.sqrt(rounds)
-    x_each = _moved(jacobian, inverses, answer * sigma)
+    stated = jacobian if sums.free else Rows(problem, problem.constraints).jacobian(at.x)
+    slope = numeric.objective_gradient(at.x)
+    x_each, responses = _moved(jacobian, inverses, answer * sigma, stated, slope)
     return _limit(
         rounds,
         x_each,
         np.sqrt(np.square(answer * sigma).sum(axis=1)),
         tuple(int(c) for c in np.flatnonzero(_loose(jacobian, inverses, answer, flat & free))),
+        responses,
     )
 
 
-def _limit(rounds: int, x_each: Array, price_each: Array, flat: tuple[int, ...]) -> Limit:
+def _limit(
+    rounds: int,
+    x_each: Array,
+    price_each: Array,
+    flat: tuple[int, ...],
+    responses: tuple[Array, Array],
+) -> Limit:
     return Limit(
         rounds=rounds,
         x=float(np.linalg.norm(x_each)),
@@ -105,6 +131,8 @@ def _limit(rounds: int, x_each: Array, price_each: Array, flat: tuple[int, ...])
         x_each=read_only(x_each),
         price_each=read_only(price_each),
         flat=flat,
+        row_response=read_only(responses[0]),
+        objective_response=read_only(responses[1]),
     )
 
 
@@ -221,14 +249,21 @@ def _sizes(jacobian: Jacobian) -> Array:
     return np.asarray(1.0 / np.where(steepest > 0, steepest, np.inf))
 
 
-def _moved(jacobian: Jacobian, inverses: list[Array], answer: Array) -> Array:
-    """The root of ``sum_o (H^-1 S' answer)_co^2`` for every state c, shape (N,)."""
+def _moved(
+    jacobian: Jacobian, inverses: list[Array], answer: Array, stated: Jacobian, slope: Array
+) -> tuple[Array, tuple[Array, Array]]:
+    """What moves by ``dx_o = -H^-1 S' answer_o``, output by output.
+
+    The root of ``sum_o dx_co^2`` for every state c, shape (N,), and ``G dx_o`` and ``f' dx_o``.
+    """
     total = np.zeros(jacobian.shape[1])
-    for column in answer.T:
+    rows, objective = np.zeros((stated.shape[0], answer.shape[1])), np.zeros(answer.shape[1])
+    for o, column in enumerate(answer.T):
         if not np.any(column):
             continue
-        pulled = jacobian.pullback(np.ascontiguousarray(column))
+        pulled, dx = jacobian.pullback(np.ascontiguousarray(column)), np.zeros_like(total)
         for block, inverse in zip(jacobian.blocks, inverses, strict=True):
-            moved = np.einsum("iab,ib->ia", inverse, block.of(pulled))
-            total[block.index] += np.square(moved).ravel()
-    return np.asarray(np.sqrt(total))
+            dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.of(pulled)).ravel()
+        total += np.square(dx)
+        rows[:, o], objective[o] = stated.times(dx), slope @ dx
+    return np.asarray(np.sqrt(total)), (rows, objective)

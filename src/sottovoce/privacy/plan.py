@@ -17,7 +17,7 @@ from sottovoce.certify.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spare, spent
 from sottovoce.privacy.charge import Charge, Protected
-from sottovoce.privacy.figures import up
+from sottovoce.privacy.figures import down, up
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.hide import Everything, Hide, Trajectory, per_agent, radii
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
@@ -27,6 +27,7 @@ from sottovoce.privacy.trust import ONE_CLOUD, WORDS, SplitCloud, Trust, ViewNam
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
 from sottovoce.progress import Progress, watched
+from sottovoce.tables import cut, facts_html
 
 Method = Literal["joint", "paper"]
 Kind = Literal["sum", "value", "gradient"]
@@ -92,6 +93,23 @@ class Guarantee:
             f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.hide.rounds:,} rounds together.\n"
             f"Hidden: {self.hidden}.\n"
             f"Trust: {WORDS[self.trust.kind]}."
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Guarantee(agent={self.agent}, name={cut(self.name)!r}, hide={self.hide.kind!r}, "
+            f"rounds={self.hide.rounds}, epsilon={up(self.epsilon)}, delta={up(self.asked[1])}, "
+            f"gdp_mu={up(self.gdp_mu)}, trust={self.trust.kind!r})"
+        )
+
+    def _repr_html_(self) -> str:
+        return facts_html(
+            f"Guarantee of {cut(self.name)}",
+            promise=f"({up(self.epsilon)}, {up(self.asked[1])})-differentially private",
+            Gaussian_DP_mu=up(self.gdp_mu),
+            rounds=f"{self.hide.rounds:,}, all together",
+            hidden=self.hidden,
+            trust=WORDS[self.trust.kind],
         )
 
 
@@ -201,6 +219,29 @@ class NoisePlan:
 
     def __str__(self) -> str:
         return statement(self)
+
+    def __repr__(self) -> str:
+        return f"NoisePlan({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
+
+    def _repr_html_(self) -> str:
+        return facts_html("NoisePlan", **self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        noisy = self.sigma[self.sigma > 0]
+        return {
+            "method": self.method,
+            "hide": self.hide.kind,
+            "rounds": f"{self.rounds:,}",
+            "agents": f"{self.cloud.agents:,}",
+            "outputs": f"{len(self.outputs):,}",
+            "sigma": f"{down(noisy.min())} to {down(noisy.max())}" if noisy.size else "0",
+            "epsilon": up(float(self.epsilon.max())),
+            "delta": up(float(self.delta.max())),
+            "gdp_mu": up(float(self.gdp_mu.max())),
+            "certified": str(self.certified),
+            "trust": self.trust.kind,
+            "fingerprint": self.fingerprint[:16],
+        }
 
 
 def plan(

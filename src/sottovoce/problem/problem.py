@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import sympy as sp
+from numpy.typing import ArrayLike
 
-from sottovoce.arguments import whole, without_deep_recursion
+from sottovoce.arguments import array, whole, without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import (
     Array,
@@ -42,6 +43,12 @@ from sottovoce.problem.statement import (
     require_bounds_of_code,
 )
 from sottovoce.problem.sums import Sums, sums_of
+from sottovoce.tables import facts_html
+
+if TYPE_CHECKING:
+    from sottovoce.problem.evaluate import Evaluation
+
+_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -259,8 +266,33 @@ class Problem:
             code=self.code[index],
         )
 
+    def evaluate(self, x: ArrayLike) -> Evaluation:
+        """The objective and every stated constraint at x, all states in one vector."""
+        from sottovoce.problem.evaluate import Evaluator  # it knows problems, not they it
+
+        flat = array("x", x, f"one vector of all {self.size} states")
+        if flat.shape != (self.size,):
+            raise ProblemError(
+                f"x must be one vector of all {self.size} states, got shape {flat.shape}"
+            )
+        return Evaluator(self).at(flat)
+
     def __repr__(self) -> str:
         return f"Problem(agents={self.agents}, constraints={self.rows}, states={self.size})"
+
+    def _repr_html_(self) -> str:
+        local = sum(group.count for group, own in zip(self.groups, self.local, strict=True)
+                    if own.rows)  # fmt: skip
+        return facts_html(
+            "Problem",
+            agents=f"{self.agents:,}",
+            states=f"{self.size:,}",
+            constraints=f"{self.rows:,} as {self.cloud.sums.count:,} sums",
+            named=", ".join(family.name for family in self.constraints[:_SHOWN]),
+            agents_with_private_sets=f"{local:,}",
+            privacy=dict(self.privacy) or "not asked for",
+            fingerprint=self.cloud.fingerprint[:16],
+        )
 
 
 def _cloud(found: Absorbed) -> CloudView:
