@@ -52,6 +52,9 @@ def test_formulas_become_mathml() -> None:
     assert "<msubsup>" in found
     assert "<mo>&#x0003C;</mo>" in found  # what HTML escaped is a formula again
     assert "arithmatex" not in found
+    for wrong in (r"\nothing x", r"\begin{aligned} a &= b \end{aligned}"):
+        with pytest.raises(ValueError, match="must be LaTeX that latex2mathml knows"):
+            hook["on_page_content"](f'<span class="arithmatex">\\({wrong}\\)</span>')
 
 
 def test_every_file_that_the_readme_links_to_exists() -> None:
@@ -104,11 +107,3 @@ def test_what_the_page_on_extending_writes_is_an_algorithm_a_problem_and_a_set(
     assert isinstance(module.PlainAscent(), PriceRounds)
     runpy.run_path(problem)
     runpy.run_path(region)
-
-
-@pytest.mark.slow
-def test_the_algorithm_of_the_page_on_extending_runs_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    runpy.run_path(code_of_extending(tmp_path, monkeypatch)[1])
-    assert float(capsys.readouterr().out) < 0.1

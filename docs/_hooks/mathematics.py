@@ -25,5 +25,8 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def _formula(found: re.Match[str]) -> str:
     block = found["tag"] == "div"
-    mathml = convert(unescape(found["latex"]), display="block" if block else "inline")
-    return f'<div class="formula">{mathml}</div>' if block else str(mathml)
+    latex = unescape(found["latex"])
+    mathml = str(convert(latex, display="block" if block else "inline"))
+    if "\\" in mathml or "<mi>&</mi>" in mathml:  # commands that it does not know are left as text
+        raise ValueError(f"a formula must be LaTeX that latex2mathml knows, got {latex}")
+    return f'<div class="formula">{mathml}</div>' if block else mathml
