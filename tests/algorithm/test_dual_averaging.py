@@ -60,6 +60,21 @@ def test_what_has_converged_without_noise_stays_there(agents: Quadratics) -> Non
     assert np.flatnonzero(away)[-1] < 100
 
 
+def test_prices_grow_while_all_agents_stand_at_their_bounds() -> None:
+    """Sums that do not move teach that no price so far was felt; prices once stood still then."""
+    hours, n = 4, 6
+    rng = np.random.default_rng(7)
+    wanted, rows = np.full(hours * n, -200.0), np.kron(np.eye(hours), np.ones(n))
+    agents = Quadratics(
+        rng.uniform(0.02, 0.2, hours * n), wanted, rows, 0 * wanted, np.full(hours * n, 100.0)
+    )
+    demand = np.array([250.0, 290.0, 330.0, 270.0])
+    x, price, failed = agents.run(intervals(demand, demand), np.full(hours, 600.0), 200, noise=0.0)
+    assert not failed
+    np.testing.assert_allclose(rows @ x, demand, atol=1e-4)
+    assert residual(agents, x, price) < 1e-4
+
+
 def test_several_rows_without_noise_meet_the_optimality_conditions() -> None:
     agents = split(4, 12)
     most = 0.5 * agents.rows.sum(1)

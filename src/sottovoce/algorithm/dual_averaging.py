@@ -229,7 +229,9 @@ def _remember(w: float, memory: Array, fresh: Array, p: int, m: int) -> None:
     at = 2 + 4 * p
     moved = 0.0
     for o in range(p):
-        moved = max(moved, abs(fresh[p + o]))
+        # What is not where it should be and yet does not move answers to no price: a slope of 0.
+        missed = memory[2 + p + o] + fresh[p + o] - memory[2 + 2 * p + o]
+        moved = max(moved, abs(fresh[p + o]), abs(missed))
     for o in range(p if moved > _STILL else 0):
         first = 0 if p <= DENSE else o
         last = p if p <= DENSE else o + 1

@@ -19,7 +19,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from sottovoce.certify.kkt import KktSystem
+from sottovoce.certify.condensed import kkt_system
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric
@@ -209,7 +209,7 @@ class _Direction:
         self.now, self.values, self.equal = now, values, method.equal
         self.below, self.above = method.gaps(now.x)
         self.jacobian = method.numeric.jacobian(now.x)
-        self.system = KktSystem(
+        self.system = kkt_system(
             self.jacobian,
             method.numeric.lagrangian_hessian(now.x, now.mu),
             now.low / self.below + now.high / self.above,

@@ -78,7 +78,7 @@ class KktSystem:
         schur = jacobian.gram(tops) + np.diag(shift[:m])
         rows = self.rows
         self.kept, self.kept_rows, inner, border = corner.assembled()
-        self.system = _Symmetric(
+        self.system = Symmetric(
             np.block([[inner, border[rows].T], [border[rows], -schur[np.ix_(rows, rows)]]])
         )
 
@@ -240,7 +240,7 @@ def _bordered(
 
 
 @final
-class _Symmetric:
+class Symmetric:
     """A symmetric system, its rows and columns scaled to size 1, factored once."""
 
     def __init__(self, matrix: Array) -> None:

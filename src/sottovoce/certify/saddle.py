@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, without_deep_recursion
+from sottovoce.certify.condensed import kkt_system
 from sottovoce.certify.interior_point import InteriorPoint, Solution, require_convex
-from sottovoce.certify.kkt import KktSystem
 from sottovoce.certify.smooth_form import SmoothForm, has_kinks, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.problem.agents import Array, read_only
@@ -185,7 +185,7 @@ def _newton(numeric: Numeric, at: Solution) -> Solution:
     for block in (b for b in numeric.blocks if not b.named):
         diagonal[block.index] = 1e-12 * curvature
     jacobian = numeric.jacobian(x)
-    system = KktSystem(jacobian, hessian, diagonal, held, np.zeros_like(mu), rows)
+    system = kkt_system(jacobian, hessian, diagonal, held, np.zeros_like(mu), rows)
     dx, dmu = system.solve(numeric.lagrangian_gradient(x, mu), numeric.constraints(x))
     moved = np.clip(x + dx, numeric.lower, numeric.upper)
     after = np.where(numeric.equality, mu + dmu, np.maximum(mu + dmu, 0.0))

@@ -185,30 +185,28 @@ def _inverses(
 
 def _answers(sums: Sums, G: Array, price: Array, values: Array, least: Array) -> Array:
     """``dlambda / dw``, shape (p, p): how prices answer to an error in the sums."""
-    p = sums.count
     held = (sums.lower == sums.upper) | (np.abs(price) > least)
     regions = [r for r in sums.regions if np.any(np.abs(price[list(r.rows)]) > least[list(r.rows)])]
     inside = {row for r in sums.regions for row in r.rows}
-    rows = [o for o in range(p) if o not in inside and held[o]]
-    size = p + len(regions)
-    left, right = np.zeros((size, size)), np.zeros((size, p))
-    for o in range(p):
-        if o in rows:
-            left[o, :p], right[o, o] = G[o], 1.0
-        else:
-            left[o, o] = 1.0
+    rows = [o for o in range(sums.count) if o not in inside and held[o]]
+    pressed = [*rows, *(row for region in regions for row in region.rows)]
+    place = {o: c for c, o in enumerate(pressed)}  # of others the price stays 0
+    p, G = len(pressed), G[np.ix_(pressed, pressed)]
+    left, right = np.zeros((p + len(regions),) * 2), np.zeros((p + len(regions), p))
+    left[: len(rows), :p], right[: len(rows), : len(rows)] = G[: len(rows)], np.eye(len(rows))
     for m, region in enumerate(regions):
-        at = list(region.rows)
-        slope, bent = _derivatives(region, values[at])
-        pressure = float(price[at] @ slope) / float(slope @ slope)
+        at = [place[row] for row in region.rows]
+        slope, bent = _derivatives(region, values[list(region.rows)])
+        pressure = float(price[list(region.rows)] @ slope) / float(slope @ slope)
         left[at, :p] = np.eye(p)[at] + pressure * bent @ G[at]
         left[at, p + m] = -slope
         right[np.ix_(at, at)] = pressure * bent
         left[p + m, :p], right[p + m, at] = slope @ G[at], slope
     scale = 1.0 / np.sqrt(np.maximum(np.abs(left).max(axis=1), 1e-300))
     solved, *_ = np.linalg.lstsq(left * scale[:, np.newaxis], right * scale[:, np.newaxis])
-    pressed = [*rows, *(row for region in regions for row in region.rows)]
-    return np.where(np.isin(np.arange(p), pressed)[:, np.newaxis], solved[:p], 0.0)
+    found = np.zeros((sums.count, sums.count))
+    found[np.ix_(pressed, pressed)] = solved[:p]
+    return found
 
 
 def _derivatives(region: Region, u: Array) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import sympy as sp
@@ -44,6 +44,14 @@ class Block:
         return np.reshape(x[self.index], (self.count, self.dim))
 
 
+class Target(NamedTuple):
+    """Where terms of one form go: the array of a block, which of them, and their places there."""
+
+    array: Array
+    terms: Indices
+    places: Indices
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layout:
     """Where states lie.
@@ -62,12 +70,16 @@ class Layout:
         """An array (count, dim, dim) of zeros for every block."""
         return tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
 
-    def targets(
-        self, terms: Sequence[Terms], arrays: Sequence[Array]
-    ) -> list[tuple[Array, Indices]]:
-        """Per form of terms the array of their block, and their places in it."""
+    def targets(self, terms: Sequence[Terms], arrays: Sequence[Array]) -> list[list[Target]]:
+        """Per form of terms where they go: agents of one form may lie in several blocks."""
         units = np.array(self.units, dtype=np.int64).reshape(-1, 2)
-        return [(arrays[units[t.units[0], 0]], units[t.units, 1]) for t in terms]
+        return [_by_block(units[t.units], arrays) for t in terms]
+
+
+def _by_block(places: Indices, arrays: Sequence[Array]) -> list[Target]:
+    """Split terms, given as rows (block, place), by their blocks."""
+    members = ((b, np.flatnonzero(places[:, 0] == b)) for b in np.unique(places[:, 0]))
+    return [Target(arrays[b], mine, places[mine, 1]) for b, mine in members]
 
 
 def layout_of(groups: Sequence[Group], units: Sequence[Unit], local: Mapping[str, int]) -> Layout:

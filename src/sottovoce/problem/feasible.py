@@ -20,6 +20,7 @@ from scipy.optimize import linprog
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.blocks import Block
+from sottovoce.problem.linear import coefficients
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.numeric import Formulas
 
@@ -137,6 +138,31 @@ def _corners(dim: int) -> Array:
 
 
 @final
+class _Linear:
+    """Linear rows of one agent: what ``Formulas`` answers, without compiling anything."""
+
+    def __init__(self, slopes: Array, constants: Array) -> None:
+        self._slopes, self._constants = slopes, constants
+
+    def values(self, x: Array) -> Array:
+        """The rows at x, shape (R, 1)."""
+        return np.asarray(self._slopes @ x.T + self._constants[:, np.newaxis])
+
+    def gradients(self, _: Array) -> Array:
+        """The slopes, shape (1, R, d)."""
+        return self._slopes[np.newaxis]
+
+
+def _formulas(exprs: Sequence[sp.Expr], block: Block) -> Formulas | _Linear:
+    read = [coefficients(e) for e in exprs] if not block.parameters else [None]
+    if any(found is None for found in read):
+        return Formulas(exprs, block)
+    kept = [found for found in read if found is not None]
+    slopes = [[weights.get(s, 0.0) for s in block.symbols] for weights, _ in kept]
+    return _Linear(np.array(slopes), np.array([constant for _, constant in kept]))
+
+
+@final
 class _Rows:
     """The rows of some agents as numbers."""
 
@@ -159,7 +185,7 @@ class _Rows:
             symbols=group.symbols,
             parameters={s: a[places] for s, a in group.parameters.items()},
         )
-        self._formulas = Formulas([exprs[j] for j in chosen], block)
+        self._formulas = _formulas([exprs[j] for j in chosen], block)
 
     def only(self, chosen: Sequence[int]) -> _Rows:
         """Some of the rows of the same agents."""

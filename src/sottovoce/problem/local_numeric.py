@@ -1,18 +1,23 @@
-"""Local rows in float64: values, derivatives and multipliers, agent by agent."""
+"""Local rows in float64: values, derivatives and multipliers, agent by agent.
+
+Rows of named agents that are linear, such as ramps, are one sparse matrix.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
+import scipy.sparse as sparse
 import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.linear import coefficients
 from sottovoce.problem.named import NamedFormulas
 from sottovoce.problem.numeric import Formulas, Jacobian, Numeric, Rows
 from sottovoce.problem.terms import filled, grouped
@@ -59,6 +64,7 @@ class LocalRows:
         self._groups, unit = [], rows.named.unit_of()
         self._fleets: list[tuple[NDArray[np.intp], Formulas]] = []
         named: list[tuple[int, int, sp.Expr]] = []
+        linear: dict[int, tuple[dict[sp.Symbol, float], float]] = {}
         own_rows: dict[int, list[int]] = {u: [] for u in range(len(rows.named.units))}
         fleets: dict[str, NDArray[np.intp]] = {}
         masks, begin = [np.zeros(0, dtype=np.bool_)], 0
@@ -68,7 +74,12 @@ class LocalRows:
             if group.count == 1:
                 at = unit[group.symbols[0]]
                 own_rows[at] += mine[0].tolist()
-                named += [(begin + r, at, filled(e, group)) for r, e in enumerate(exprs)]
+                for row, expr in enumerate((filled(e, group) for e in exprs), begin):
+                    found = coefficients(expr)
+                    if found is None:
+                        named.append((row, at, expr))
+                    else:
+                        linear[row] = found
             else:
                 fleets[group.name] = mine
                 self._fleets.append((mine, Formulas(exprs, rows.layout.fleets[group.name])))
@@ -79,6 +90,8 @@ class LocalRows:
         self._named = NamedFormulas(grouped(named, rows.named.units))
         self._rows = self._by_block(own_rows, fleets)
         self.count = begin
+        self._linear, self._constants = _matrix(linear, rows, begin)
+        self._constant_slopes = self._spread_out()
         self.equality: NDArray[np.bool_] = np.concatenate(masks)
 
     def _by_block(
@@ -96,6 +109,26 @@ class LocalRows:
             for block, rows in zip(self.blocks, members, strict=True)
         )
 
+    def _spread_out(self) -> tuple[Array, ...]:
+        """The linear rows per block, an array (count, R, dim)."""
+        agent, place = (np.zeros(self.count, dtype=np.intp) for _ in range(2))
+        component = np.zeros(self._linear.shape[1], dtype=np.intp)
+        for rows, block in zip(self._rows, self.blocks, strict=True):
+            agent[rows], place[rows] = (
+                np.arange(block.count)[:, np.newaxis],
+                np.arange(rows.shape[1]),
+            )
+            component[block.index] = np.tile(np.arange(block.dim), block.count)
+        found = []
+        for rows, block in zip(self._rows, self.blocks, strict=True):
+            slopes = np.zeros((*rows.shape, block.dim))
+            mine = rows.ravel()
+            entries = self._linear[mine].tocoo()
+            at = mine[entries.row]
+            slopes[agent[at], place[at], component[entries.col]] = entries.data
+            found.append(slopes)
+        return tuple(found)
+
     def label(self, row: int) -> str:
         """What people call a local row."""
         begin, name, texts = next(g for g in reversed(self._groups) if g[2] and g[0] <= row)
@@ -103,7 +136,7 @@ class LocalRows:
 
     def values(self, x: Array) -> Array:
         """``c(x)`` and ``e(x)``, one number per row."""
-        out = np.zeros(self.count)
+        out = np.asarray(self._linear @ x) + self._constants
         for terms, found in zip(self._named.terms, self._named.values(x), strict=True):
             out[terms.rows] = found
         for rows, formulas in self._used():
@@ -112,7 +145,7 @@ class LocalRows:
 
     def pullback(self, x: Array, nu: Array) -> Array:
         """``(dc/dx)' nu``, shape (N,)."""
-        out = np.zeros(x.size)
+        out = np.asarray(self._linear.T @ nu)
         self._named.add_pullback(x, [nu[terms.rows] for terms in self._named.terms], out)
         for rows, formulas in self._used():
             block = formulas.block
@@ -129,17 +162,14 @@ class LocalRows:
 
     def jacobian(self, x: Array) -> LocalJacobian:
         """The derivatives of all rows at x."""
-        slopes = [
-            np.zeros((*rows.shape, block.dim))
-            for rows, block in zip(self._rows, self.blocks, strict=True)
-        ]
+        slopes = [slope.copy() for slope in self._constant_slopes]
         place = np.zeros(self.count, dtype=np.intp)
         for rows in self._rows:
             place[rows] = np.arange(rows.shape[1])
         targets = self._layout.targets(self._named.terms, slopes)
         for t, c, slope in self._named.slopes(x):
-            total, agents = targets[t]
-            total[agents, place[self._named.terms[t].rows], c] = slope
+            for total, mine, agents in targets[t]:
+                total[agents, place[self._named.terms[t].rows[mine]], c] = slope[mine]
         for _, formulas in self._used():
             slopes[self.blocks.index(formulas.block)][:] = formulas.gradients(formulas.block.of(x))
         return LocalJacobian(
@@ -148,6 +178,26 @@ class LocalRows:
 
     def _used(self) -> Iterator[tuple[NDArray[np.intp], Formulas]]:
         return ((rows, formulas) for rows, formulas in self._fleets if rows.size)
+
+
+def _matrix(
+    linear: Mapping[int, tuple[Mapping[sp.Symbol, float], float]], rows: Rows, count: int
+) -> tuple[Any, Array]:
+    """Linear rows, by their number, as a sparse array (count, N) and constants."""
+    column = {
+        s: int(c)
+        for unit in rows.named.units
+        for s, c in zip(unit.symbols, unit.columns, strict=True)
+    }
+    entries = [(row, column[s], w) for row, (own, _) in linear.items() for s, w in own.items()]
+    at, columns, values = zip(*entries, strict=True) if entries else ((), (), ())
+    constants = np.zeros(count)
+    for row, (_, constant) in linear.items():
+        constants[row] = constant
+    shape = (count, rows.named.linear.shape[1])
+    return sparse.csr_array(
+        (np.array(values, dtype=np.float64), (at, columns)), shape=shape
+    ), constants
 
 
 def numeric_of(problem: Problem, families: Sequence[Constraint] | None = None) -> Numeric:

@@ -12,7 +12,8 @@ import sympy as sp
 
 from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array
-from sottovoce.problem.terms import Indices, Terms
+from sottovoce.problem.blocks import Target
+from sottovoce.problem.terms import Terms
 
 
 @final
@@ -60,15 +61,16 @@ class NamedFormulas:
                 np.add.at(out, self.terms[t].columns[:, c], weights[t] * slope)
 
     def add_hessian(
-        self, x: Array, weights: Sequence[Array], into: Sequence[tuple[Array, Indices]]
+        self, x: Array, weights: Sequence[Array], into: Sequence[Sequence[Target]]
     ) -> None:
-        """Add ``sum weight d2h/dx2``; per form the block's array (count, dim, dim) and places."""
+        """Add ``sum weight d2h/dx2``; per form the arrays (count, dim, dim) of its blocks."""
         with np.errstate(all="ignore"):
             for t, a, b, value in self.curvatures(x):
-                total, places = into[t]
-                np.add.at(total[:, a, b], places, weights[t] * value)
-                if a != b:
-                    np.add.at(total[:, b, a], places, weights[t] * value)
+                weighted = weights[t] * value
+                for total, mine, places in into[t]:
+                    np.add.at(total[:, a, b], places, weighted[mine])
+                    if a != b:
+                        np.add.at(total[:, b, a], places, weighted[mine])
 
     def jacobian(self, x: Array, rows: int) -> Any:
         """``dh/dx`` with each term in its row, a sparse array (rows, N)."""
