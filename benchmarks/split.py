@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.network import SECONDS, _agents, _ended, _fleet, _started
 
-PAIRS = 3
+PAIRS = 5
 
 
 def run() -> list[dict[str, str | float]]:

@@ -47,6 +47,7 @@ class HelperStore:
         self.path = Path(path).resolve()
         self.last: Answered | None = None
         self._refusals = 0
+        self._run_id = ""
         self._lock = own(self.path, owner="helper")
         try:
             self._journal = Journal(self.path, _MAGIC)
@@ -69,7 +70,9 @@ class HelperStore:
     @property
     def run_id(self) -> str:
         """The run's name."""
-        return read_config(self.config).run_id
+        if not self._run_id:
+            self._run_id = read_config(self.config).run_id
+        return self._run_id
 
     def pin(self, config: str, sums: int) -> None:
         """Bind a new store to a run whose answers have so many numbers."""
