@@ -57,6 +57,7 @@ def test_imports_point_only_towards_the_left() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert sorted(sv.__all__) == [
+        "Advice",
         "Agent",
         "Audit",
         "BudgetError",
@@ -94,6 +95,7 @@ def test_the_public_names_are_these() -> None:
         "Tikhonov",
         "Trajectory",
         "UnavailableError",
+        "advise",
         "audit",
         "certify",
         "equal",
@@ -117,7 +119,6 @@ def test_the_public_names_are_these() -> None:
         "sqrt",
         "states",
         "total",
-        "tradeoff",
     ]
     assert all(hasattr(sv, name) for name in sv.__all__)
 

@@ -49,6 +49,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Problem": (sv.Problem, {"states": x, "objectives": list(x), "constraints": [x[0] + x[1] <= 1],
                              "start": [0, 0], "privacy": {}, "schedule": {}, "source": None}),
     "agent": (problem.agent, {"agent": 1}),
+    "evaluate": (problem.evaluate, {"x": [0.0, 0.0]}),
     "guarantee": (plan.guarantee, {"agent": 1}),
     "load_problem": (sv.load_problem, {"folder": "nowhere"}),
     "read_public": (read_public, {"folder": "nowhere"}),
@@ -124,15 +125,6 @@ def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -
     right |= {"algorithm": sv.Tikhonov()} if argument == "mu0" else {}
     with pytest.raises(sv.SottovoceError, match=rf"{argument} must .*, got"):
         sv.solve(**(right | {argument: wrong}))
-
-
-@pytest.mark.parametrize("argument", ["problem", "epsilons", "rounds", "delta", "radius"])
-def test_tradeoff_refuses_a_wrong_value_and_says_which(argument: str) -> None:
-    right: dict[str, Any] = {"problem": problem, "epsilons": [1.0], "rounds": [100]}
-    right |= {"delta": 0.05, "radius": 1.0, "hide": "trajectory"}
-    for wrong in (None, "a", [-1], [math.nan], -1):
-        with pytest.raises(sv.SottovoceError, match=r"must .*got"):
-            sv.tradeoff(**(right | {argument: wrong}))
 
 
 def test_text_in_a_total_is_never_evaluated(tmp_path: Path) -> None:

@@ -59,10 +59,12 @@ if TYPE_CHECKING:
     from sottovoce.problem.folder import load_problem
     from sottovoce.problem.problem import Problem
     from sottovoce.problem.save import save_problem
+    from sottovoce.study.advice import Advice
+    from sottovoce.study.advise import advise
     from sottovoce.study.audit import Audit, audit
-    from sottovoce.study.tradeoff import tradeoff
 
 _HOME = {
+    "Advice": "sottovoce.study.advice",
     "Agent": "sottovoce.network.agent",
     "Audit": "sottovoce.study.audit",
     "BudgetError": "sottovoce.errors",
@@ -100,6 +102,7 @@ _HOME = {
     "Tikhonov": "sottovoce.algorithm.tikhonov",
     "Trajectory": "sottovoce.privacy.hide",
     "UnavailableError": "sottovoce.errors",
+    "advise": "sottovoce.study.advise",
     "audit": "sottovoce.study.audit",
     "certify": "sottovoce.certify",
     "equal": "sottovoce.problem.constraints",
@@ -123,10 +126,10 @@ _HOME = {
     "sqrt": "sottovoce.problem.expressions",
     "states": "sottovoce.problem.agents",
     "total": "sottovoce.problem.constraints",
-    "tradeoff": "sottovoce.study.tradeoff",
 }
 
 __all__ = [
+    "Advice",
     "Agent",
     "Audit",
     "BudgetError",
@@ -164,6 +167,7 @@ __all__ = [
     "Tikhonov",
     "Trajectory",
     "UnavailableError",
+    "advise",
     "audit",
     "certify",
     "equal",
@@ -187,7 +191,6 @@ __all__ = [
     "sqrt",
     "states",
     "total",
-    "tradeoff",
 ]
 
 

@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -167,11 +168,22 @@ def test_plan_says_what_is_hidden_and_what_is_not() -> None:
     assert "the cloud itself" in text
 
 
-def test_tradeoff_shows_that_privacy_costs_accuracy(tmp_path: Path) -> None:
-    rows = run_json("tradeoff", PAPER, "--epsilon", "0.5,2", "--rounds", "1000", "--out", tmp_path)
-    assert rows[0]["x"] > rows[1]["x"]
-    assert rows[0]["hidden_offset"] == pytest.approx(1 / math.sqrt(1000))
-    assert (tmp_path / "tradeoff.png").stat().st_size > 10_000
+def test_advise_gives_rows_a_line_and_a_figure(tmp_path: Path) -> None:
+    data = run_json(
+        "advise", "gallery:paper", "--epsilon", "0.5,2", "--radius", "0.01", "--hide", "offset",
+        "--plot", tmp_path / "advice.png",
+    )  # fmt: skip
+    tight, loose = data["rows"]
+    assert tight["predicted"]["x"] > loose["predicted"]["x"]
+    assert tomllib.loads(data["recommended"])["privacy"]["hide"] == "offset"
+    assert (tmp_path / "advice.png").stat().st_size > 10_000
+
+
+def test_a_useless_answer_is_warned_of_and_strictly_refused() -> None:
+    words = ("plan", PAPER, "--hide", "offset", "--rounds", "200")
+    assert "THE ANSWER WILL BE USELESS" in run(*words).stderr
+    refused = run(*words, "--strict", code=2).stderr
+    assert "an answer must be worth something" in refused
 
 
 def line_folder(folder: Path) -> Path:

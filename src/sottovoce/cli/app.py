@@ -15,7 +15,7 @@ from sottovoce.errors import SottovoceError
 COMMANDS = (
     "check",
     "plan",
-    "tradeoff",
+    "advise",
     "compare",
     "solve",
     "plot",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from sottovoce.cli.options import (
     Epsilon,
     HideOption,
     Radius,
+    Strict,
 )
 from sottovoce.errors import InputError
 from sottovoce.network import logs
@@ -62,6 +64,7 @@ def cloud(
     stall: Annotated[
         str, typer.Option(help="seconds without a round after which /healthz says 503, e.g. 60s")
     ] = f"{STALL_SECONDS:g}s",
+    strict: Strict = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error")] = "info",
 ) -> None:
     """Run the cloud of a problem: add up contributions, add noise, send prices.
@@ -77,10 +80,12 @@ def cloud(
     with watched(None if errors.is_terminal else _noted) as tell:
         tell(f"reading {folder}")
         from sottovoce.certify.certificate import certify
+        from sottovoce.cli.foresight import warn_if_useless
         from sottovoce.cli.request import algorithm_for, make_plan, method_for
         from sottovoce.network import loop
         from sottovoce.privacy.ledger import Ledger
         from sottovoce.problem.folder import read_public
+        from sottovoce.study.prediction import predict_publicly
 
         problem = read_public(folder)
         count = run_rounds(problem, rounds)
@@ -97,6 +102,8 @@ def cloud(
             split=helper is not None,
             progress=tell,
         )
+        # The cloud knows no objective: only public figures can tell it what to expect.
+        warn_if_useless(predict_publicly(plan, count), strict=strict, say=_loudly)
     result = loop.run(
         _serve(
             plan,
@@ -121,6 +128,11 @@ def cloud(
 def _noted(doing: str, share: float | None = None) -> None:
     """Where a journal reads along, lines must be JSON as all others are."""
     logs.note("preparing", doing=doing)
+
+
+def _loudly(text: str) -> None:
+    """The journal of a cloud gets it as a warning."""
+    logs.note("the answer will be useless", level=logging.WARNING, why=text)
 
 
 async def _serve(plan: NoisePlan, *, linger: float, **settings: Any) -> CloudResult:

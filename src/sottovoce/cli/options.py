@@ -38,6 +38,9 @@ Split = Annotated[
 Cluster = Annotated[
     str | None, typer.Option("--cluster", help="run on a Dask cluster, e.g. tcp://host:8786")
 ]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="refuse where the answer is expected to be useless")
+]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
 

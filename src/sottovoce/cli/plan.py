@@ -17,6 +17,7 @@ from sottovoce.cli.options import (
     Radius,
     Rounds,
     Split,
+    Strict,
 )
 from sottovoce.progress import shown
 
@@ -33,6 +34,7 @@ def plan(
         bool, typer.Option(help="with --method paper: plan even where the promise breaks")
     ] = False,
     split: Split = False,
+    strict: Strict = False,
     json: Json = False,
 ) -> None:
     """Choose the noise of every released number so that every agent's promise is kept.
@@ -43,6 +45,7 @@ def plan(
     """
     with shown(f"reading {folder}") as tell:
         from sottovoce.certify.certificate import certify
+        from sottovoce.cli.foresight import foresee, warn_if_useless
         from sottovoce.cli.request import make_plan
         from sottovoce.problem.folder import load_problem
         from sottovoce.report.plan import plan_data
@@ -61,6 +64,9 @@ def plan(
             split=split,
             progress=tell,
         )
+        tell("predicting what the answer will be worth")
+        told = foresee(problem, made, made.rounds)
+    warn_if_useless(told, strict=strict)
     if json:
         print_json(plan_data(made))
     else:

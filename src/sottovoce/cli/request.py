@@ -15,6 +15,8 @@ from sottovoce.errors import InputError
 from sottovoce.privacy.hide import Everything, hide_of
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.privacy.trust import SplitCloud
+from sottovoce.problem import gallery
+from sottovoce.problem.folder import load_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.text import parse_number
 from sottovoce.progress import Progress, silent
@@ -23,6 +25,12 @@ from sottovoce.progress import Progress, silent
 def numbers(text: str, name: str) -> list[float]:
     """Read a comma-separated list of numbers such as ``0.1,ln(3),1e-6``."""
     return [parse_number(part, where=f"--{name}") for part in text.split(",")]
+
+
+def stated(where: str) -> Problem:
+    """Return the problem of a folder, or of the gallery: ``gallery:paper``."""
+    kind, _, name = where.partition(":")
+    return gallery.get(name) if kind == "gallery" else load_problem(where)
 
 
 def make_plan(

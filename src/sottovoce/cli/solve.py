@@ -18,6 +18,7 @@ from sottovoce.cli.options import (
     HideOption,
     Json,
     Radius,
+    Strict,
     make_folder,
 )
 from sottovoce.progress import Progress, shown
@@ -54,6 +55,7 @@ def solve(
     radius: Radius = None,
     hide: HideOption = None,
     algorithm: AlgorithmName = None,
+    strict: Strict = False,
     cluster: Cluster = None,
     json: Json = False,
 ) -> None:
@@ -68,14 +70,18 @@ def solve(
     asked = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
     doing = f"certifying, planning and compiling {folder}"
     with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
+        from sottovoce.cli.foresight import foresee, warn_if_useless
         from sottovoce.cli.request import algorithm_for
         from sottovoce.engine.solve import solve as run_rounds
         from sottovoce.problem.folder import load_problem
 
         problem = load_problem(folder)
+        made = _plan(problem, rounds, asked, tell)
+        if made is not None:
+            warn_if_useless(foresee(problem, made, rounds), strict=strict)
         result = run_rounds(
             problem,
-            _plan(problem, rounds, asked, tell),
+            made,
             rounds=rounds,
             runs=runs,
             seed=seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.local_numeric import numeric_of, tangents
-from sottovoce.problem.numeric import Jacobian, Numeric, Rows
+from sottovoce.problem.numeric import Jacobian, Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
@@ -36,10 +36,6 @@ class Limit:
         price: root-mean-square of |lambda - lambda-hat|.
         x_each: the standard deviation of every component of x.
         price_each: the standard deviation of every price; 0 where nothing presses.
-        row_response: how much every stated constraint at the answer moves with one standard
-            deviation of every output's averaged noise, shape (m, outputs); empty for the paper's
-            release.
-        objective_response: the same for the objective, to first order, shape (outputs,).
         flat: components of x, from 0, that no curvature holds at the saddle point. There the error
             falls more slowly than 1/sqrt(T), and no limit of this kind exists.
     """
@@ -50,18 +46,6 @@ class Limit:
     x_each: Array
     price_each: Array
     flat: tuple[int, ...]
-    row_response: Array
-    objective_response: Array
-
-    @property
-    def row_each(self) -> Array:
-        """The standard deviation of every stated constraint at the answer, shape (m,)."""
-        return np.asarray(np.linalg.norm(self.row_response, axis=1))
-
-    @property
-    def objective(self) -> float:
-        """The standard deviation of the objective at the answer, to first order."""
-        return float(np.linalg.norm(self.objective_response))
 
 
 def limit(
@@ -91,39 +75,17 @@ def limit(
         raise InputError("the plan must be made for this problem, got one for another: plan again")
     at = saddle if saddle is not None else saddle_point(problem)
     if plan.method == "paper":
-        nothing = np.zeros((problem.rows, 0)), np.zeros(0)
-        return _limit(rounds, *paper_limit(problem, plan, rounds, at), nothing)
-    sums = problem.cloud.sums
-    numeric = numeric_of(problem, sums.families)
-    price = saddle_prices(problem, at)
-    jacobian = replace(numeric.jacobian(at.x), local=None)
-    least = _HELD * float(np.max(np.abs(numeric.objective_gradient(at.x))))
-    free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
-    hessian = numeric.lagrangian_hessian(at.x, np.concatenate([price, at.local]))
-    moves = _moves(numeric, at, jacobian, free, least)
-    inverses, flat = _inverses(numeric, at.x, hessian, moves)
-    gram, values = jacobian.gram(inverses), numeric.constraints(at.x)[: sums.count]
-    answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
+        return _limit(rounds, *paper_limit(problem, plan, rounds, at))
+    system = linearised(problem, at)
     sigma = plan.released_sigma / np.sqrt(rounds)
-    stated = jacobian if sums.free else Rows(problem, problem.constraints).jacobian(at.x)
-    slope = numeric.objective_gradient(at.x)
-    x_each, responses = _moved(jacobian, inverses, answer * sigma, stated, slope)
-    return _limit(
-        rounds,
-        x_each,
-        np.sqrt(np.square(answer * sigma).sum(axis=1)),
-        tuple(int(c) for c in np.flatnonzero(_loose(jacobian, inverses, answer, flat & free))),
-        responses,
-    )
+    moved = np.zeros(problem.size)
+    for o, dx in system.moves():
+        moved += np.square(sigma[o] * dx)
+    price_each = np.sqrt(np.square(system.answer * sigma).sum(axis=1))
+    return _limit(rounds, np.sqrt(moved), price_each, system.flat)
 
 
-def _limit(
-    rounds: int,
-    x_each: Array,
-    price_each: Array,
-    flat: tuple[int, ...],
-    responses: tuple[Array, Array],
-) -> Limit:
+def _limit(rounds: int, x_each: Array, price_each: Array, flat: tuple[int, ...]) -> Limit:
     return Limit(
         rounds=rounds,
         x=float(np.linalg.norm(x_each)),
@@ -131,8 +93,60 @@ def _limit(
         x_each=read_only(x_each),
         price_each=read_only(price_each),
         flat=flat,
-        row_response=read_only(responses[0]),
-        objective_response=read_only(responses[1]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linearised:
+    """A problem near its saddle point, to first order in an error of the sums.
+
+    Attributes:
+        jacobian: S, the slopes of the sums.
+        inverses: ``H_i^-1`` per agent where it may move.
+        answer: ``dlambda / dw``, shape (p, p).
+        flat: components of x, from 0, that nothing holds.
+        slope: the gradient of the objective, shape (N,).
+    """
+
+    jacobian: Jacobian
+    inverses: list[Array]
+    answer: Array
+    flat: tuple[int, ...]
+    slope: Array
+
+    def moves(self) -> Iterator[tuple[int, Array]]:
+        """``dx / dw_o = -H^-1 S' answer_o`` for every sum o whose noise moves anything."""
+        for o, column in enumerate(self.answer.T):
+            if not np.any(column):
+                continue
+            pulled = self.jacobian.pullback(np.ascontiguousarray(column))
+            dx = np.zeros(pulled.size)
+            for block, inverse in zip(self.jacobian.blocks, self.inverses, strict=True):
+                dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.of(pulled)).ravel()
+            yield o, dx
+
+
+def linearised(problem: Problem, at: SaddlePoint) -> Linearised:
+    """Return the system whose solution is how the answer errs where the sums do."""
+    sums = problem.cloud.sums
+    numeric = numeric_of(problem, sums.families)
+    price = saddle_prices(problem, at)
+    jacobian = replace(numeric.jacobian(at.x), local=None)
+    slope = numeric.objective_gradient(at.x)
+    least = _HELD * float(np.max(np.abs(slope)))
+    free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
+    hessian = numeric.lagrangian_hessian(at.x, np.concatenate([price, at.local]))
+    moves = _moves(numeric, at, jacobian, free, least)
+    inverses, flat = _inverses(numeric, at.x, hessian, moves)
+    gram, values = jacobian.gram(inverses), numeric.constraints(at.x)[: sums.count]
+    answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
+    loose = np.flatnonzero(_loose(jacobian, inverses, answer, flat & free))
+    return Linearised(
+        jacobian=jacobian,
+        inverses=inverses,
+        answer=answer,
+        flat=tuple(int(c) for c in loose),
+        slope=slope,
     )
 
 
@@ -245,23 +259,3 @@ def _sizes(jacobian: Jacobian) -> Array:
         found = np.multiply.outer(np.ravel(dense), peak)
         steepest[part.rows] = np.maximum(steepest[part.rows], found.reshape(part.rows.shape))
     return np.asarray(1.0 / np.where(steepest > 0, steepest, np.inf))
-
-
-def _moved(
-    jacobian: Jacobian, inverses: list[Array], answer: Array, stated: Jacobian, slope: Array
-) -> tuple[Array, tuple[Array, Array]]:
-    """What moves by ``dx_o = -H^-1 S' answer_o``, output by output.
-
-    The root of ``sum_o dx_co^2`` for every state c, shape (N,), and ``G dx_o`` and ``f' dx_o``.
-    """
-    total = np.zeros(jacobian.shape[1])
-    rows, objective = np.zeros((stated.shape[0], answer.shape[1])), np.zeros(answer.shape[1])
-    for o, column in enumerate(answer.T):
-        if not np.any(column):
-            continue
-        pulled, dx = jacobian.pullback(np.ascontiguousarray(column)), np.zeros_like(total)
-        for block, inverse in zip(jacobian.blocks, inverses, strict=True):
-            dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.of(pulled)).ravel()
-        total += np.square(dx)
-        rows[:, o], objective[o] = stated.times(dx), slope @ dx
-    return np.asarray(np.sqrt(total)), (rows, objective)

@@ -1,0 +1,237 @@
+"""What each promise costs, row by row, and the one to take: values, and tables of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+from sottovoce.privacy.figures import down, up
+from sottovoce.privacy.hide import Kind
+from sottovoce.study.prediction import Prediction
+from sottovoce.tables import PlainTable, cut
+
+IN_WORDS: dict[Kind, str] = {
+    "trajectory": "a trajectory",
+    "offset": "an offset",
+    "everything": "everything",
+}
+_SHOWN = 12
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdviceRow:
+    """One promise, and what it costs.
+
+    Attributes:
+        hide: what is hidden.
+        radius: how much; None if everything is.
+        epsilon: the privacy loss.
+        delta: the failure probability.
+        rounds: the number of rounds that suits it.
+        sigma: the standard deviations of the released sums, least and largest.
+        hidden_offset: the constant offset of a state that stays hidden over all rounds; None if
+            everything is hidden, whatever its size.
+        predicted: what to expect.
+        measured: the same, from simulated runs; None unless asked for.
+        fleet: the number of agents from which on keeping the constraints costs less than 1% of the
+            objective: more agents of the same kind, under bounds that grow with them.
+        refused: why there is no such plan; empty if there is one.
+    """
+
+    hide: Kind
+    radius: float | None
+    epsilon: float
+    delta: float
+    rounds: int
+    sigma: tuple[float, float] = (0.0, 0.0)
+    hidden_offset: float | None = None
+    predicted: Prediction | None = None
+    measured: Prediction | None = None
+    fleet: int = 0
+    refused: str = ""
+
+    @property
+    def cost(self) -> float:
+        """What counts when promises are compared: what feasibility costs, or the noise."""
+        return float("inf") if self.predicted is None else self.predicted.cost
+
+    @property
+    def privacy(self) -> str:
+        """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
+        radius = "" if self.radius is None else f"radius = {self.radius!r}, "
+        return (
+            f'privacy = {{ hide = "{self.hide}", {radius}epsilon = {self.epsilon!r}, '
+            f"delta = {self.delta!r}, rounds = {self.rounds} }}"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Advice:
+    """What promises cost on a problem, and which of them to take.
+
+    Attributes:
+        agents: how many agents the problem has.
+        feasible: the probability with which feasibility is priced.
+        accuracy: the error, as a share, that is good enough.
+        rows: one per promise, by what is hidden and then by epsilon.
+        recommended: the promise to take; None if none is worth anything.
+        interrupted: whether somebody stopped it before the last row.
+    """
+
+    agents: int
+    feasible: float
+    accuracy: float
+    rows: tuple[AdviceRow, ...]
+    recommended: AdviceRow | None
+    interrupted: bool = False
+
+    @property
+    def line(self) -> str:
+        """The recommended line for the top of ``problem.toml``; empty if there is none."""
+        return "" if self.recommended is None else self.recommended.privacy
+
+    @property
+    def words(self) -> str:
+        """The recommendation in words."""
+        if self.recommended is None:
+            return (
+                "None of these promises leaves an answer that is worth anything: hide less, allow "
+                "a larger epsilon, or bring more agents under the same promise."
+            )
+        best = self.recommended
+        text = f"Hide {IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: it costs "
+        text += pc(best.cost)
+        if best.cost <= self.accuracy:
+            text += f", within the {pc(self.accuracy)} that you allow."
+        else:
+            text += f", the cheapest of these, and more than the {pc(self.accuracy)} wanted; from "
+            text += f"{best.fleet:,} agents of this kind on it would be less than 1%."
+        if best.hide == "trajectory" and best.hidden_offset is not None:
+            text += (
+                f" It hides little: of a state that stays where it is, an offset of "
+                f"{down(best.hidden_offset, 2)}."
+            )
+        return text
+
+    def table(self) -> PlainTable:
+        """All promises, one per line; measured figures in brackets."""
+        head = (
+            "hidden", "epsilon", "rounds", "noise, worst", "of constraint", "violated",
+            "kept: costs", "error of x", "of objective", "1% from agents",
+        )  # fmt: skip
+        return PlainTable(
+            title=f"What promises cost; feasibility at {pc(self.feasible)}",
+            columns=head,
+            rows=tuple(_line(row, chosen=row is self.recommended) for row in self.rows),
+            notes=_NOTES,
+        )
+
+    def constraints(self) -> PlainTable:
+        """The noise of every constraint in percent of its scale, for what is recommended."""
+        kind = self.rows[0].hide if self.recommended is None else self.recommended.hide
+        rows = [r for r in self.rows if r.hide == kind and r.predicted is not None]
+        first = rows[0].predicted if rows else None
+        names = () if first is None else first.rows
+        order = sorted(range(len(names)), key=lambda j: -_noise(rows[0], j))[:_SHOWN]
+        more = len(names) - len(order)
+        return PlainTable(
+            title=f"Noise of the answer in percent of each constraint's scale, hiding "
+            f"{IN_WORDS[kind]}",
+            columns=("constraint", *(f"epsilon {up(r.epsilon, 3)}" for r in rows)),
+            rows=tuple((cut(names[j], 24), *(pc(_noise(r, j)) for r in rows)) for j in order),
+            notes=(f"... and {more:,} more",) if more else (),
+        )
+
+    def __str__(self) -> str:
+        parts = [str(self.table()), str(self.constraints()), self.words]
+        return "\n\n".join(parts + ([self.line] if self.line else []))
+
+    def _repr_html_(self) -> str:
+        end = PlainTable(title=self.words, rows=((self.line,),) if self.line else ())
+        return "".join(t._repr_html_() for t in (self.table(), self.constraints(), end))
+
+    def __repr__(self) -> str:
+        return f"Advice(rows={len(self.rows)}, recommended={self.line!r})"
+
+
+_NOTES = (
+    "noise: standard deviation of the constraint at the answer, in percent of its scale.",
+    "violated: probability that some inequality is violated without a margin.",
+    "kept: what a margin costs, in percent of the objective, that keeps all of them as often as",
+    "  stated; error of x: in percent of the boxes; 1% from agents: a fleet of so many of the same",
+    "  kind pays less than 1% for it. In brackets: measured in simulated runs.",
+)
+
+
+def pc(share: float | None) -> str:
+    """Write a share in percent, rounded up."""
+    return "-" if share is None else f"{up(100 * share, 2 if share < 10 else 3)}%"
+
+
+def _noise(row: AdviceRow, j: int) -> float:
+    assert row.predicted is not None  # noqa: S101  only such rows are asked
+    return float(row.predicted.noise[j])
+
+
+def _line(row: AdviceRow, *, chosen: bool) -> tuple[str, ...]:
+    kept = "" if row.radius is None else f" of {down(row.radius, 3)}"
+    head = (("* " if chosen else "  ") + row.hide + kept, up(row.epsilon, 3), f"{row.rounds:,}")
+    if row.predicted is None:
+        return (*head, "refused", cut(row.refused, 48))
+    told, seen = row.predicted, row.measured
+    name, noise = told.worst
+    pairs = [
+        (noise, None if seen is None else float(seen.noise[told.rows.index(name)])),
+        (told.violation, None if seen is None else seen.violation),
+        (told.feasibility_cost, None),
+        (told.x, None if seen is None else seen.x),
+        (told.objective, None if seen is None else seen.objective),
+    ]
+    cells = [pc(one) + ("" if other is None else f" ({pc(other)})") for one, other in pairs]
+    end = "useless" if told.useless else f"{row.fleet:,}"
+    return (*head, cells[0], cut(name, 16), *cells[1:], end)
+
+
+def advice_data(advice: Advice) -> dict[str, Any]:
+    """Return advice as plain data."""
+    return {
+        "agents": advice.agents,
+        "feasible": advice.feasible,
+        "accuracy": advice.accuracy,
+        "interrupted": advice.interrupted,
+        "recommended": advice.line or None,
+        "words": advice.words,
+        "rows": [_data(row) for row in advice.rows],
+    }
+
+
+def _data(row: AdviceRow) -> dict[str, Any]:
+    return {
+        "hide": row.hide,
+        "radius": row.radius,
+        "epsilon": row.epsilon,
+        "delta": row.delta,
+        "rounds": row.rounds,
+        "sigma": list(row.sigma),
+        "hidden_offset": row.hidden_offset,
+        "fleet": row.fleet,
+        "refused": row.refused or None,
+        "privacy": row.privacy,
+        "predicted": _prediction(row.predicted),
+        "measured": _prediction(row.measured),
+    }
+
+
+def _prediction(told: Prediction | None) -> dict[str, Any] | None:
+    if told is None:
+        return None
+    return {
+        "noise": dict(zip(told.rows, told.noise.tolist(), strict=True)),
+        "violation": told.violation,
+        "feasibility_cost": told.feasibility_cost,
+        "x": told.x,
+        "objective": told.objective,
+        "useless": told.useless or None,
+    }

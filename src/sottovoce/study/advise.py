@@ -1,0 +1,319 @@
+"""What to hide, how well, and in how many rounds: advice before anything is run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from sottovoce.arguments import entries, instance, real, whole
+from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certify.saddle import SaddlePoint, saddle_point
+from sottovoce.certify.scales import row_scales
+from sottovoce.engine.scatter import executor_of, scatter
+from sottovoce.engine.solve import solve
+from sottovoce.errors import CertificateError, InputError, PrivacyError
+from sottovoce.privacy.hide import Everything, Kind, Trajectory, hide_of, kind_of, radii
+from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.problem.evaluate import Evaluator
+from sottovoce.problem.problem import Problem
+from sottovoce.progress import Progress, watched
+from sottovoce.study.advice import Advice, AdviceRow
+from sottovoce.study.prediction import (
+    Prediction,
+    Response,
+    equalities,
+    predict,
+    predict_publicly,
+    response,
+)
+from sottovoce.study.rounds import FEWEST, rounds_for
+
+EPSILONS = (0.1, 0.3, 1.0, 3.0)
+_STRONGEST: tuple[Kind, ...] = ("everything", "offset", "trajectory")
+_RADIUS = 0.05  # of the boxes' width, for whoever does not say how much is to be hidden
+_NEAR = 1.25  # times the prediction: how far a measured error may be off when rounds suffice
+_LONGEST = 4_000  # rounds after which no more are tried
+_WORK = 10**10  # runs x rounds x states up to which a row is simulated
+
+
+def advise(
+    problem: Problem,
+    *,
+    hide: str | Sequence[str] | None = None,
+    radius: float | None = None,
+    epsilons: Sequence[float] = EPSILONS,
+    delta: float | None = None,
+    rounds: int | None = None,
+    accuracy: float = 0.01,
+    feasible: float = 0.95,
+    simulate: bool = False,
+    runs: int = 64,
+    seed: int = 0,
+    progress: bool | Progress | None = None,
+    executor: Executor | Any = None,
+) -> Advice:
+    """Return what promises cost on a problem, and which of them to take.
+
+    The noise of every constraint at the answer, the probability that one is violated, what keeping
+    all of them costs, the errors of x and of the objective, the rounds to ask for, and the size of
+    the fleet for which the promise costs less than 1%; for every epsilon and every thing to hide.
+    Predictions are those of the statistical limit (``study.prediction``).
+
+    Args:
+        problem: what to solve, with its objectives: whoever asks for advice may see everything.
+        hide: "trajectory", "offset", "everything" or some of them; all by default.
+        radius: b, how much is hidden of a trajectory or an offset; by default the problem's
+            ``[privacy]``, or else 5% of the typical box.
+        epsilons: privacy losses.
+        delta: the failure probability; by default the problem's, or else at most a tenth of one
+            over the number of agents.
+        rounds: T for all rows; by default what suits each.
+        accuracy: the error, as a share, that is good enough: of a trajectory's rounds, and of the
+            recommendation's cost.
+        feasible: the probability with which all constraints shall be kept.
+        simulate: whether to measure every row in simulated runs beside the prediction.
+        runs: how many of them.
+        seed: any integer that is not negative.
+        progress: whether to show what is being done once it has taken two seconds, by default on a
+            terminal; or somebody to tell.
+        executor: where to work, a ``concurrent.futures.Executor`` or a Dask client; rows do not
+            depend on it. Ctrl-C keeps the first rows that are done.
+    """
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    share = "between 0 and 1"
+    losses = [
+        real("epsilons", e, "positive numbers", lambda v: 0 < v < math.inf)
+        for e in entries("epsilons", epsilons, "a list of numbers")
+    ]
+    asked = _Asked(
+        delta=_delta(problem, delta),
+        radius=_radius(problem, radius),
+        rounds=None if rounds is None else whole("rounds", rounds, least=1),
+        accuracy=real("accuracy", accuracy, share, lambda v: 0 < v < 1),
+        feasible=real("feasible", feasible, share, lambda v: 0 < v < 1),
+        runs=whole("runs", runs, least=2) if simulate else 0,
+        seed=whole("seed", seed),
+    )
+    tasks = [(kind, loss) for kind in _kinds(hide) for loss in losses]
+    pool = None if executor is None else executor_of(executor)
+    with watched(progress) as tell:
+        certificate = certify(problem, progress=tell)
+        certificate.require()
+        saddle = _saddle(problem)
+        shared = _Shared(
+            problem=problem,
+            certificate=certificate,
+            saddle=saddle,
+            known=None if saddle is None else response(problem, saddle),
+            asked=asked,
+        )
+        rows: list[AdviceRow] = []
+        if pool is not None:
+            rows = scatter(pool, _row, shared, tasks, tell=tell, doing="planning").answers
+        else:
+            for done, task in enumerate(tasks):
+                tell("planning", done / len(tasks))
+                rows.append(_row(shared, task))
+    return Advice(
+        agents=problem.agents,
+        feasible=asked.feasible,
+        accuracy=asked.accuracy,
+        rows=tuple(rows),
+        recommended=_recommended(rows, asked.accuracy),
+        interrupted=len(rows) < len(tasks),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What all rows have in common; runs is 0 where nothing is simulated."""
+
+    delta: float
+    radius: float
+    rounds: int | None
+    accuracy: float
+    feasible: float
+    runs: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Shared:
+    """What all rows need."""
+
+    problem: Problem
+    certificate: Certificate
+    saddle: SaddlePoint | None
+    known: Response | None
+    asked: _Asked
+
+
+def _row(shared: _Shared, task: tuple[Kind, float]) -> AdviceRow:
+    asked = shared.asked
+    row = _promise(shared, task, asked.rounds)
+    if asked.runs:
+        row = _simulated(shared, row)
+        while asked.rounds is None and not _settled(row, asked.accuracy):
+            row = _simulated(shared, _promise(shared, task, 2 * row.rounds))
+    return row
+
+
+def _promise(shared: _Shared, task: tuple[Kind, float], rounds: int | None) -> AdviceRow:
+    """One promise with what to expect of it; in as many rounds as suit it if nobody says."""
+    (kind, epsilon), asked = task, shared.asked
+    radius = None if kind == Everything.kind else asked.radius
+    row = AdviceRow(
+        hide=kind, radius=radius, epsilon=epsilon, delta=asked.delta, rounds=rounds or FEWEST
+    )
+    try:
+        made = _planned(shared, row)
+        told = _predicted(shared, made)
+        suits = rounds
+        if suits is None:
+            # One number of rounds tells of all: only the averaged noise counts, and how it scales.
+            trajectory = kind == Trajectory.kind
+            error = max(told.cost, told.x or 0.0) if trajectory else told.worst[1]
+            suits = rounds_for(kind, error, row.rounds, asked.accuracy)
+        if suits != row.rounds:
+            row = replace(row, rounds=suits)
+            made = _planned(shared, row)
+            told = _predicted(shared, made)
+    except PrivacyError as refusal:
+        return replace(row, refused=str(refusal))
+    noisy = made.released_sigma[made.sigma > 0]
+    return replace(
+        row,
+        predicted=told,
+        sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
+        hidden_offset=_hidden_offset(made),
+        fleet=max(1, math.ceil(shared.problem.agents * told.cost / 0.01)),
+    )
+
+
+def _planned(shared: _Shared, row: AdviceRow) -> NoisePlan:
+    return plan(
+        shared.certificate,
+        epsilon=row.epsilon,
+        delta=row.delta,
+        hide=hide_of(row.hide, radius=row.radius, rounds=row.rounds),
+        progress=False,
+    )
+
+
+def _predicted(shared: _Shared, made: NoisePlan) -> Prediction:
+    if shared.known is None:
+        return predict_publicly(made, made.rounds)
+    return predict(shared.known, made, made.rounds, feasible=shared.asked.feasible)
+
+
+def _simulated(shared: _Shared, row: AdviceRow) -> AdviceRow:
+    """The promise with what simulated runs measured; without it where that would take too long."""
+    problem, at, asked = shared.problem, shared.saddle, shared.asked
+    work = asked.runs * row.rounds * problem.size
+    if at is None or row.predicted is None or work > _WORK:
+        return row
+    return replace(row, measured=_measured(problem, _planned(shared, row), at, row, asked))
+
+
+def _measured(
+    problem: Problem, made: NoisePlan, at: SaddlePoint, row: AdviceRow, asked: _Asked
+) -> Prediction | None:
+    """The figures of a prediction from simulated runs; None if all of them failed."""
+    result = solve(
+        problem, made, rounds=row.rounds, runs=asked.runs, seed=asked.seed,
+        record=[row.rounds], progress=False,
+    )  # fmt: skip
+    x = result.x[result.failed == 0]
+    if not x.size:
+        return None
+    here, equality = Evaluator(problem), equalities(problem.cloud)
+    g, f = np.array([here.rows(one) for one in x]), np.array([here.objective(one) for one in x])
+    best = here.rows(at.x)
+    width = problem.cloud.upper() - problem.cloud.lower()
+    counted = width > 0.0
+    counted[list(at.flat)] = False
+    off = (x - at.x)[:, counted] / width[counted]
+    violated = np.any(g[:, ~equality] > 0.0, axis=1)
+    return Prediction(
+        rounds=row.rounds,
+        rows=tuple(problem.cloud.row_labels()),
+        noise=np.sqrt(np.mean(np.square(g - best), axis=0)) / row_scales(problem.cloud),
+        violation=None if equality.all() else float(np.mean(violated)),
+        x=float(np.sqrt(np.mean(np.square(off)))) if counted.any() else 0.0,
+        objective=float(np.sqrt(np.mean(np.square(f - at.objective)))) / (abs(at.objective) or 1.0),
+    )
+
+
+def _settled(row: AdviceRow, accuracy: float) -> bool:
+    """Whether measured errors are near the predicted ones, or small, or more rounds no help."""
+    told, seen = row.predicted, row.measured
+    if told is None or seen is None or told.useless or row.rounds > _LONGEST:
+        return True
+    if row.hide == Trajectory.kind:
+        return True
+    return bool(np.all(seen.noise <= np.maximum(_NEAR * told.noise, 0.5 * accuracy)))
+
+
+def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
+    """The strongest promise that costs little; else the cheapest that is worth something."""
+    worth = [row for row in rows if row.predicted is not None and not row.predicted.useless]
+    for kind in _STRONGEST:
+        cheap = [row for row in worth if row.hide == kind and row.cost <= accuracy]
+        if cheap:
+            return min(cheap, key=lambda row: row.epsilon)
+    return min(worth, key=lambda row: row.cost, default=None)
+
+
+def _hidden_offset(made: NoisePlan) -> float | None:
+    """The least constant offset over all rounds that is hidden of any agent."""
+    if isinstance(made.hide, Everything):
+        return None
+    least = float(radii(made.hide, made.cloud.agents).min())
+    return least / math.sqrt(made.rounds) if isinstance(made.hide, Trajectory) else least
+
+
+def _saddle(problem: Problem) -> SaddlePoint | None:
+    try:
+        return saddle_point(problem)
+    except CertificateError:
+        return None
+
+
+def _kinds(hide: str | Sequence[str] | None) -> list[Kind]:
+    if hide is None:
+        return list(get_args(Kind))
+    return [kind_of(name) for name in ([hide] if isinstance(hide, str) else entries(
+        "hide", hide, "trajectory, offset, everything or a list of them"
+    ))]  # fmt: skip
+
+
+def _delta(problem: Problem, given: float | None) -> float:
+    said = problem.privacy.get("delta") if given is None else given
+    if said is None:
+        return float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
+    return real("delta", _number("delta", said), "in (0, 1)", lambda v: 0 < v < 1)
+
+
+def _radius(problem: Problem, given: float | None) -> float:
+    said = problem.privacy.get("radius") if given is None else given
+    if said is None:
+        width = problem.cloud.upper() - problem.cloud.lower()
+        typical = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
+        return float(f"{_RADIUS * typical:.2g}")
+    return real("radius", _number("radius", said), "positive", lambda v: 0 < v < math.inf)
+
+
+def _number(name: str, said: Any) -> Any:
+    """One number for all agents; files may say it as text or as a list."""
+    from sottovoce.problem.text import parse_number
+
+    if isinstance(said, list):
+        if len(set(said)) != 1:
+            raise InputError(f"{name} must be one number for all agents, got {len(said)} numbers")
+        said = said[0]
+    return parse_number(said, where=name) if isinstance(said, str) else said

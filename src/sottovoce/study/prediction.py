@@ -1,0 +1,199 @@
+"""How good an answer will be, before anything is run: from public figures, and from the optimum."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.certify.saddle import SaddlePoint
+from sottovoce.certify.scales import row_scales
+from sottovoce.privacy.limit import linearised
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.numeric import Rows
+from sottovoce.problem.problem import CloudView, Problem
+
+_DRAWS = 8192
+_MANY = 10_000
+_GUESS = 1.0 / np.sqrt(12.0)
+"""The error, in widths of the box, of always saying its middle when any point is as likely."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """What to expect of an answer; shares of 1, not percent.
+
+    Attributes:
+        rounds: T.
+        rows: what people call the stated constraints.
+        noise: the standard deviation of each at the answer, as a share of its scale; not a number
+            where public figures alone do not tell.
+        violation: the probability that the answer violates some inequality; None if there is none,
+            or if the optimum is not known.
+        feasibility_cost: what keeping all of them with the wanted probability costs, as a share of
+            the objective; None if the optimum is not known.
+        x: the root-mean-square error of the states, each as a share of the width of its box, over
+            those that curvature holds; None if the optimum is not known.
+        objective: the standard deviation of the objective, as a share of it; likewise.
+    """
+
+    rounds: int
+    rows: tuple[str, ...]
+    noise: Array
+    violation: float | None = None
+    feasibility_cost: float | None = None
+    x: float | None = None
+    objective: float | None = None
+
+    @property
+    def worst(self) -> tuple[str, float]:
+        """The constraint with the largest noise, and how large it is."""
+        known = np.where(np.isfinite(self.noise), self.noise, -1.0)
+        if not known.size or known.max() < 0.0:
+            return "", 0.0
+        return self.rows[int(known.argmax())], float(known.max())
+
+    @property
+    def cost(self) -> float:
+        """What feasibility costs, or where that is not known the largest noise."""
+        return self.worst[1] if self.feasibility_cost is None else self.feasibility_cost
+
+    @property
+    def useless(self) -> str:
+        """Why the answer will be worth nothing, in words; empty if it will be worth something."""
+        name, noise = self.worst
+        if noise > 1.0:
+            return f"the noise of the answer is {100 * noise:,.0f}% of the scale of {name}"
+        if self.x is not None and self.x > _GUESS:
+            return (
+                f"the states' error is {100 * self.x:,.0f}% of their boxes, that of saying the "
+                f"middle of each is {100 * _GUESS:.0f}%"
+            )
+        return ""
+
+
+@cache
+def answer_noise(rounds: int) -> float:
+    """Return ``|w|_2`` of the answer's weights: an averaged release has noise ``sigma |w|``."""
+    if rounds > _MANY:
+        # Weights k^a over the last 90%: |w|^2 = (1 + a)^2 / (1 + 2 a) / 0.9 T.
+        return 1.25 / math.sqrt(1.5 * 0.9 * rounds)
+    shares = DualAveraging().share(np.arange(1, rounds + 1), rounds, noisy=True)
+    kept = np.append(np.cumprod(1.0 - shares[:0:-1])[::-1], 1.0)
+    return float(np.linalg.norm(shares * kept))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Response:
+    """How the answer answers to noise in the sums, to first order, at the saddle point.
+
+    Attributes:
+        cloud: the public problem.
+        x_sq: per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,).
+        rows: ``dg_j / dw_o``, shape (m, p).
+        objective: ``df / dw_o``, shape (p,).
+        g: ``g_j`` at the saddle point, 0 where it is active, shape (m,).
+        mu: the multipliers there.
+        best: the objective there.
+    """
+
+    cloud: CloudView
+    x_sq: Array
+    rows: Array
+    objective: Array
+    g: Array
+    mu: Array
+    best: float
+
+
+def response(problem: Problem, at: SaddlePoint) -> Response:
+    """Return how the answer to a problem answers to noise; computed once, it serves all plans."""
+    system, p = linearised(problem, at), problem.cloud.sums.count
+    stated = Rows(problem, problem.constraints)
+    slopes = stated.jacobian(at.x)
+    width = problem.cloud.upper() - problem.cloud.lower()
+    counted = width > 0.0
+    counted[list(system.flat)] = False
+    x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
+    for o, dx in system.moves():
+        if counted.any():
+            x_sq[o] = np.mean(np.square(dx[counted] / width[counted]))
+        rows[:, o], objective[o] = slopes.times(dx), system.slope @ dx
+    g = stated.values(at.x)
+    g[list(at.active)] = 0.0
+    return Response(
+        cloud=problem.cloud,
+        x_sq=x_sq,
+        rows=rows,
+        objective=objective,
+        g=g,
+        mu=at.mu,
+        best=at.objective,
+    )
+
+
+def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -> Prediction:
+    """Return what to expect of an answer after so many rounds.
+
+    At the statistical limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
+    noise, ``w_o ~ N(0, sigma_o^2 |w|^2)``; constraints and the objective are taken along to first
+    order. A margin of z standard deviations, ``(1 - Phi(-z))^m = p`` over m rows with noise, costs
+    ``sum_j mu_j z sd_j``.
+
+    Args:
+        known: how the answer answers to noise.
+        plan: the noise, of the joint method.
+        rounds: T.
+        feasible: the probability p with which all constraints shall be kept together.
+    """
+    sigma = plan.released_sigma * answer_noise(rounds)
+    scale, equality = row_scales(known.cloud), equalities(known.cloud)
+    moved = known.rows * sigma
+    deviation = np.linalg.norm(moved, axis=1)
+    tested = int(np.count_nonzero(~equality & (deviation > 0)))
+    z = float(ndtri(feasible ** (1.0 / max(tested, 1))))
+    size = abs(known.best) or 1.0
+    return Prediction(
+        rounds=rounds,
+        rows=tuple(known.cloud.row_labels()),
+        noise=read_only(deviation / scale),
+        violation=None if equality.all() else _violated(known.g[~equality], moved[~equality]),
+        feasibility_cost=float(z * np.abs(known.mu) @ np.where(equality, 0.0, deviation)) / size,
+        x=float(np.sqrt(known.x_sq @ np.square(sigma))),
+        objective=float(np.linalg.norm(known.objective * sigma)) / size,
+    )
+
+
+def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
+    """Return what public figures tell: the noise of rows that are sums as stated."""
+    cloud = plan.cloud
+    noise = np.full(cloud.rows, np.nan)
+    sigma, row = plan.released_sigma * answer_noise(rounds), 0
+    for family, origin in zip(cloud.constraints, cloud.sums.origins, strict=True):
+        if origin.as_stated:
+            first = origin.first if plan.method == "joint" else row
+            noise[row : row + family.rows] = sigma[first : first + family.rows]
+        row += family.rows
+    labels = tuple(cloud.row_labels())
+    return Prediction(rounds=rounds, rows=labels, noise=read_only(noise / row_scales(cloud)))
+
+
+def equalities(cloud: CloudView) -> NDArray[np.bool_]:
+    """Return which stated constraints are equalities."""
+    return np.concatenate([np.full(f.rows, f.equality) for f in cloud.constraints])
+
+
+def _violated(g: Array, moved: Array) -> float:
+    """The probability that some inequality is violated, over draws of the averaged noise."""
+    noisy = np.flatnonzero(np.any(moved != 0.0, axis=0))
+    draws = np.random.default_rng(0).normal(size=(_DRAWS, noisy.size))
+    return float(np.mean(np.any(g + draws @ moved[:, noisy].T > 0.0, axis=1)))
