@@ -16,7 +16,8 @@ from typer.main import get_command
 import sottovoce as sv
 from sottovoce.cli.app import application
 from sottovoce.cli.ledger import grant
-from sottovoce.errors import BudgetError, InputError
+from sottovoce.cli.plan import plan
+from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger
 
@@ -179,11 +180,15 @@ def test_advise_gives_rows_a_line_and_a_figure(tmp_path: Path) -> None:
     assert (tmp_path / "advice.png").stat().st_size > 10_000
 
 
-def test_a_useless_answer_is_warned_of_and_strictly_refused() -> None:
-    words = ("plan", PAPER, "--hide", "offset", "--rounds", "200")
-    assert "THE ANSWER WILL BE USELESS" in run(*words).stderr
-    refused = run(*words, "--strict", code=2).stderr
-    assert "an answer must be worth something" in refused
+def test_a_useless_answer_is_warned_of_and_strictly_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plan(PAPER, hide="offset", rounds=200)
+    assert "THE ANSWER WILL BE USELESS" in capsys.readouterr().err
+    with pytest.raises(PrivacyError, match="an answer must be worth something, got a plan for"):
+        plan(PAPER, hide="offset", rounds=200, strict=True)
+    plan(PAPER, hide="trajectory", radius="0.01", rounds=2_000, strict=True)
+    assert "USELESS" not in capsys.readouterr().err
 
 
 def line_folder(folder: Path) -> Path:

@@ -151,7 +151,7 @@ def test_what_is_recommended_is_strong_and_cheap_or_the_cheapest(paper: Advice) 
 def test_useless_answers_are_called_so() -> None:
     (row,) = advise(PAPER, hide="everything", epsilons=[1.0], delta=0.05).rows
     assert "of the scale of g3" in told(row).useless
-    rows = {"rows": ("a",), "rounds": 10}
+    rows: dict[str, Any] = {"rows": ("a",), "rounds": 10}
     lost = Prediction(noise=np.array([0.5]), x=0.4, **rows)
     assert "the states' error is 40% of their boxes" in lost.useless
     assert Prediction(noise=np.array([0.5]), x=0.2, **rows).useless == ""
