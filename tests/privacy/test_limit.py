@@ -332,6 +332,13 @@ def block(hessian: Array, slopes: Array) -> Array:
     return np.block([[hessian, slopes.T], [slopes, np.zeros((len(slopes),) * 2)]])
 
 
+def test_where_nothing_presses_noise_moves_nothing() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1.5])
+    found = limit(problem, planned(problem), 100)
+    assert (found.x, found.price) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_inverse_survives_bad_units(seed: int) -> None:
     rng = np.random.default_rng(seed)

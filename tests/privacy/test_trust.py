@@ -17,10 +17,10 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.setup import check_halves
 from sottovoce.privacy.figures import up
 from sottovoce.privacy.gaussian import delta_of
+from sottovoce.privacy.grid import STEPS
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import limit
 from sottovoce.privacy.plan import NoisePlan, plan
-from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.statement import not_covered
 from sottovoce.privacy.trust import WORDS, OneCloud, SplitCloud, trust_of
 from sottovoce.problem import gallery

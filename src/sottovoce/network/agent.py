@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, final
 
+import numpy as np
+
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError
 from sottovoce.network.certified_keys import HelperKnown, knows_helper
@@ -69,6 +71,10 @@ class AgentResult:
         rounds: the last round it saw.
         failed: agent-rounds of this process in which an agent's own code failed, so that something
             else was sent and the answer stayed as it was; see ``network.fallback``.
+        deviation: the standard deviation of every component of x that the noise leaves, as far as
+            public figures and the agent's own curvature tell; it assumes that all agents of a sum
+            answer to its price alike (``network.deviation``), and speaks of noise, not of rounds
+            that were too few. Not a number where nothing is known.
     """
 
     x: Array
@@ -76,6 +82,7 @@ class AgentResult:
     price: Array
     rounds: int
     failed: int
+    deviation: Array
 
 
 @final
@@ -116,6 +123,7 @@ class Agent:
         self._helper: HelperKnown | None = None
         self._failed = 0
         self._round: LocalRound | None = None
+        self._welcome: Welcome | None = None
         self._price: Array | None = None
 
     async def run(self) -> AgentResult:
@@ -165,7 +173,15 @@ class Agent:
             price=price,
             rounds=memory.round,
             failed=self._failed,
+            deviation=self._deviation(unpack(memory.answer), price),
         )
+
+    def _deviation(self, x: Array, price: Array) -> Array:
+        if self._welcome is None:
+            return np.full(x.size, np.nan)
+        from sottovoce.network.deviation import own_deviation  # rounds need none of it
+
+        return own_deviation(self._household, self._welcome, x, price)
 
     def _require_cloud(self, socket: Socket) -> None:
         if self._helper is not None and not is_cloud(socket.get_extra_info("peercert")):
@@ -228,6 +244,7 @@ class Agent:
             note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
     def _join(self, action: Join) -> tuple[Integers | None, Array]:
+        self._welcome = action.welcome
         self._round = LocalRound(self._household, action.welcome)
         x = self._round.begin(action.x)
         return self._round.contributions(x), x

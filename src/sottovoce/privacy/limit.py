@@ -205,6 +205,9 @@ def _answers(sums: Sums, G: Array, price: Array, values: Array, least: Array) ->
     rows = [o for o in range(sums.count) if o not in inside and held[o]]
     pressed = [*rows, *(row for region in regions for row in region.rows)]
     place = {o: c for c, o in enumerate(pressed)}  # of others the price stays 0
+    found = np.zeros((sums.count, sums.count))
+    if not pressed:
+        return found
     p, G = len(pressed), G[np.ix_(pressed, pressed)]
     left, right = np.zeros((p + len(regions),) * 2), np.zeros((p + len(regions), p))
     left[: len(rows), :p], right[: len(rows), : len(rows)] = G[: len(rows)], np.eye(len(rows))
@@ -218,7 +221,6 @@ def _answers(sums: Sums, G: Array, price: Array, values: Array, least: Array) ->
         left[p + m, :p], right[p + m, at] = slope @ G[at], slope
     scale = 1.0 / np.sqrt(np.maximum(np.abs(left).max(axis=1), 1e-300))
     solved, *_ = np.linalg.lstsq(left * scale[:, np.newaxis], right * scale[:, np.newaxis])
-    found = np.zeros((sums.count, sums.count))
     found[np.ix_(pressed, pressed)] = solved[:p]
     return found
 

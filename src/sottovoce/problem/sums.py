@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import sympy as sp
+from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
@@ -37,6 +38,7 @@ from sottovoce.problem.decompose import (
 )
 from sottovoce.problem.kinks import bent
 from sottovoce.problem.linear import Linear, coefficients, read_linear
+from sottovoce.problem.terms import named_rows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -155,6 +157,25 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, sp.Expr]:
             found |= {first + r: mine.formula(r) for r in rows}
         first += family.rows
     return dict(sorted(found.items()))
+
+
+def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
+    """Return how many agents each sum is over, shape (p,)."""
+    named = named_rows_of(groups, sums.families)
+    owner, linear = named.owners(), named.linear.tocoo()
+    rows = [linear.row.astype(np.int64), *(terms.rows for terms in named.terms)]
+    agents = [owner[linear.col], *(owner[terms.columns[:, 0]] for terms in named.terms)]
+    pairs = np.unique(np.stack([np.concatenate(rows), np.concatenate(agents)]), axis=1)
+    count = np.bincount(pairs[0], minlength=sums.count).astype(np.int64)
+    first = 0
+    for family in sums.families:
+        for part in family.sums:
+            each = np.array([part.group.count])
+            if part.weights is not None:
+                each = np.asarray((part.weights != 0).sum(axis=1)).ravel()
+            count[first : first + part.rows] += np.repeat(each, len(part.terms))
+        first += family.rows
+    return count
 
 
 class _Making:

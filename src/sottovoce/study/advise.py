@@ -215,18 +215,19 @@ def _simulated(shared: _Shared, row: AdviceRow) -> AdviceRow:
     """The promise with what simulated runs measured; without it where that would take too long."""
     problem, at, asked = shared.problem, shared.saddle, shared.asked
     work = asked.runs * row.rounds * problem.size
-    if at is None or row.predicted is None or work > _WORK:
+    if at is None or shared.known is None or row.predicted is None or work > _WORK:
         return row
-    return replace(row, measured=_measured(problem, _planned(shared, row), at, row, asked))
+    made, flat = _planned(shared, row), shared.known.flat
+    return replace(row, measured=_measured(problem, made, at, flat, asked))
 
 
 def _measured(
-    problem: Problem, made: NoisePlan, at: SaddlePoint, row: AdviceRow, asked: _Asked
+    problem: Problem, made: NoisePlan, at: SaddlePoint, flat: Sequence[int], asked: _Asked
 ) -> Prediction | None:
     """The figures of a prediction from simulated runs; None if all of them failed."""
     result = solve(
-        problem, made, rounds=row.rounds, runs=asked.runs, seed=asked.seed,
-        record=[row.rounds], progress=False,
+        problem, made, rounds=made.rounds, runs=asked.runs, seed=asked.seed,
+        record=[made.rounds], progress=False,
     )  # fmt: skip
     x = result.x[result.failed == 0]
     if not x.size:
@@ -236,11 +237,11 @@ def _measured(
     best = here.rows(at.x)
     width = problem.cloud.upper() - problem.cloud.lower()
     counted = width > 0.0
-    counted[list(at.flat)] = False
+    counted[list(flat)] = False
     off = (x - at.x)[:, counted] / width[counted]
     violated = np.any(g[:, ~equality] > 0.0, axis=1)
     return Prediction(
-        rounds=row.rounds,
+        rounds=made.rounds,
         rows=tuple(problem.cloud.row_labels()),
         noise=np.sqrt(np.mean(np.square(g - best), axis=0)) / row_scales(problem.cloud),
         violation=None if equality.all() else float(np.mean(violated)),

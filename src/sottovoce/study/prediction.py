@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cache
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.answer_noise import answer_noise
 from sottovoce.certify.saddle import SaddlePoint
 from sottovoce.certify.scales import row_scales
 from sottovoce.privacy.limit import linearised
@@ -21,7 +19,6 @@ from sottovoce.problem.numeric import Rows
 from sottovoce.problem.problem import CloudView, Problem
 
 _DRAWS = 8192
-_MANY = 10_000
 _GUESS = 1.0 / np.sqrt(12.0)
 """The error, in widths of the box, of always saying its middle when any point is as likely."""
 
@@ -80,17 +77,6 @@ class Prediction:
         return ""
 
 
-@cache
-def answer_noise(rounds: int) -> float:
-    """Return ``|w|_2`` of the answer's weights: an averaged release has noise ``sigma |w|``."""
-    if rounds > _MANY:
-        # Weights k^a over the last 90%: |w|^2 = (1 + a)^2 / (1 + 2 a) / 0.9 T.
-        return 1.25 / math.sqrt(1.5 * 0.9 * rounds)
-    shares = DualAveraging().share(np.arange(1, rounds + 1), rounds, noisy=True)
-    kept = np.append(np.cumprod(1.0 - shares[:0:-1])[::-1], 1.0)
-    return float(np.linalg.norm(shares * kept))
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Response:
@@ -104,6 +90,7 @@ class Response:
         g: ``g_j`` at the saddle point, 0 where it is active, shape (m,).
         mu: the multipliers there.
         best: the objective there.
+        flat: components of x, from 0, that count in no error because nothing holds them.
     """
 
     cloud: CloudView
@@ -113,6 +100,7 @@ class Response:
     g: Array
     mu: Array
     best: float
+    flat: tuple[int, ...]
 
 
 def response(problem: Problem, at: SaddlePoint) -> Response:
@@ -138,6 +126,7 @@ def response(problem: Problem, at: SaddlePoint) -> Response:
         g=g,
         mu=at.mu,
         best=at.objective,
+        flat=system.flat,
     )
 
 
