@@ -281,7 +281,7 @@ REFUSED = {
     "a bound for no total": (
         "problem.toml",
         CLOUD + '[[constraints]]\nexpression = "home <= bound"\nbound = 2\n',
-        "for a total over a fleet only",
+        "for a total over a fleet or a matrix only",
     ),
     "weights of nobody": (
         "problem.toml",

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import scipy.optimize as optimize
 import sympy as sp
 
 from sottovoce.certify.interval import Interval, enclose
@@ -251,10 +250,12 @@ def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Arr
 
 
 def _least_squares(constraints: _Constraints, lower: Array, upper: Array, near: Array) -> Array:
+    from scipy.optimize import lsq_linear  # slow to load, and large problems do without
+
     slopes = constraints.jacobian(near)[constraints.equal]
     right = slopes @ near - constraints.values(near)[constraints.equal]
     wide = np.where(upper > lower, upper, lower + 1.0)  # lsq_linear wants room between bounds
-    found = optimize.lsq_linear(slopes, right, bounds=(lower, wide), tol=1e-14)
+    found = lsq_linear(slopes, right, bounds=(lower, wide), tol=1e-14)
     return np.asarray(np.clip(found.x, lower, upper))
 
 
@@ -269,6 +270,8 @@ def _size(weights: Any) -> Any:
 
 def _polished(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
     """Minimise t subject to ``g(x) <= t`` and x in X; return the start if that does no better."""
+    from scipy import optimize  # slow to load, and large problems do without
+
     lower = lower_bounds(domain)
     upper = upper_bounds(domain)
     minimize: Any = optimize.minimize

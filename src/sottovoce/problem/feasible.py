@@ -15,7 +15,6 @@ from typing import Any, final
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group
@@ -94,6 +93,8 @@ def _empty(rows: _Rows) -> bool:
 
 def _least(cuts: Sequence[tuple[Array, float, float]], rows: _Rows) -> tuple[float, Array]:
     """The least t with all tangents below t times their scale, and where."""
+    from scipy.optimize import linprog  # slow to load, and hardly any set needs it
+
     matrix = np.array([[*(a / s), -1.0] for a, _, s in cuts])
     right = np.array([-b / s for _, b, s in cuts])
     bounds = [*zip(rows.lower[0], rows.upper[0], strict=True), (None, None)]

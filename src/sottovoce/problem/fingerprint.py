@@ -50,9 +50,10 @@ def _feed(digest: Any, part: Any) -> None:
         _feed(digest, (part.sums, part.rest, part.offset, part.equality))
         if part.linear is not None:
             # By name and not by place: the same row has one hash, however it was written.
-            order = np.argsort([s.name for s in part.linear.symbols])
-            _feed(digest, [part.linear.symbols[c].name for c in order])
-            _feed(digest, sparse.csr_array(part.linear.weights[:, order]).sorted_indices())
+            linear = part.linear.of(part.linear.used())
+            order = np.argsort([s.name for s in linear.symbols])
+            _feed(digest, [linear.symbols[c].name for c in order])
+            _feed(digest, sparse.csr_array(linear.weights[:, order]).sorted_indices())
     else:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
 

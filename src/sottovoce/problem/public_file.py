@@ -18,6 +18,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, fleet, states
 from sottovoce.problem.constraints import Weights
 from sottovoce.problem.document import Document, read_document
+from sottovoce.problem.matrix_rows import MATRIX, matrix_constraint
 from sottovoce.problem.settings import Setting, check_setting
 from sottovoce.problem.table import AGENT, Table, read_table
 from sottovoce.problem.text import parse_constraint
@@ -108,7 +109,7 @@ def read_public_file(root: Path) -> PublicFile:
     fleets = [_fleet(document, root, t, tables) for t in document.listed_or_none("fleet")]
     if not alone and not fleets:
         raise ProblemError(f"{document.at('agents')}: a problem needs at least one agent, got none")
-    for name in _weight_files(document):
+    for name in (*_weight_files(document), *_matrix_files(document)):
         tables[name] = read_table(root / name)
     return PublicFile(document=document, stated=_numbered(document, alone, fleets), tables=tables)
 
@@ -224,6 +225,12 @@ def _weight_files(document: Document) -> list[str]:
     return found
 
 
+def _matrix_files(document: Document) -> list[str]:
+    tables = [t for t in document.listed("constraints") if isinstance(t, dict) and "matrix" in t]
+    named = [document.text_of(table, "matrix", "a constraint") for table in tables]
+    return [inside(file, document.at(file)) for file in named]
+
+
 def _constraints(public: PublicFile, groups: Sequence[Group]) -> dict[str, Any]:
     document = public.document
     symbols = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
@@ -231,7 +238,7 @@ def _constraints(public: PublicFile, groups: Sequence[Group]) -> dict[str, Any]:
     for j, entry in enumerate(document.listed("constraints")):
         what = f"constraint {j + 1}"
         table: dict[str, Any] = {"expression": entry} if isinstance(entry, str) else entry
-        document.check_keys(table, ("name", "expression", "bound", "weights"), what)
+        document.check_keys(table, ("name", "expression", "bound", "weights", "matrix"), what)
         name = document.text_of({"name": f"g{j + 1}", **table}, "name", what)
         text = document.text_of(table, "expression", what)
         where = document.at(text.split("\n")[0], after="constraints")
@@ -239,7 +246,15 @@ def _constraints(public: PublicFile, groups: Sequence[Group]) -> dict[str, Any]:
             raise ProblemError(f"{where}: names must differ, got constraint {name} twice")
         totals = _totals(public, groups)
         known = symbols | ({"bound": BOUND} if "bound" in table else {})
+        known |= {"matrix": MATRIX} if "matrix" in table else {}
         g, equality = parse_constraint(text, known, where=where, totals=totals)
+        bound = document.numbers(table, "bound", what) if "bound" in table else None
+        if "matrix" in table:
+            read = public.tables[table["matrix"]]
+            constraints[name] = matrix_constraint(
+                g, read, groups, equality=equality, bound=bound, where=where
+            )
+            continue
         if totals is None or not totals.symbols:
             _require_plain(table, what, where)
             constraints[name] = (sp.Eq if equality else sp.Le)(g, 0, evaluate=False)
@@ -247,7 +262,7 @@ def _constraints(public: PublicFile, groups: Sequence[Group]) -> dict[str, Any]:
         constraints[name] = totals.family(
             g,
             equality=equality,
-            bound=document.numbers(table, "bound", what) if "bound" in table else None,
+            bound=bound,
             weights=_weights(public, table.get("weights", {}), where),
             where=where,
         )
@@ -265,8 +280,8 @@ def _require_plain(table: Mapping[str, Any], what: str, where: str) -> None:
     for key in ("bound", "weights"):
         if key in table:
             raise ProblemError(
-                f"{where}: {what} must have {key} for a total over a fleet only, got none: remove "
-                "it"
+                f"{where}: {what} must have {key} for a total over a fleet or a matrix only, got "
+                "neither: remove it"
             )
 
 

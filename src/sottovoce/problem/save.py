@@ -14,6 +14,7 @@ from sottovoce.arguments import entries, instance, path_of, whole
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.matrix_rows import as_matrix, matrix_columns
 from sottovoce.problem.printer import write_constraint, write_expression
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.public_file import FORMAT
@@ -81,7 +82,13 @@ def _write(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             if columns:
                 files[f"{group.name}.csv"] = write_table(columns)
     for j, constraint in enumerate((*problem.constraints, *problem.cloud.own)):
-        table, tables = _constraint_table(constraint, first_of, f"weights{j + 1}")
+        linear = as_matrix(constraint)
+        if linear is not None:
+            file = f"rows{j + 1}.csv"
+            table = [*_compared(constraint, "matrix"), f"matrix = {_quoted(file)}"]
+            tables = {file: write_table(matrix_columns(linear, problem.groups))}
+        else:
+            table, tables = _constraint_table(constraint, first_of, f"weights{j + 1}")
         lines += table
         files |= tables
     for name, settings in (("privacy", problem.privacy), ("schedule", problem.schedule)):
@@ -142,13 +149,7 @@ def _constraint_table(
             lines += ["", "[[constraints]]", f"name = {_quoted(constraint.label(row))}"]
             lines += [f"expression = {_quoted(text)}"]
         return lines, {}
-    lines = ["", "[[constraints]]", f"name = {_quoted(constraint.name)}"]
-    sign = "==" if constraint.equality else "<="
-    bound = -constraint.offset + 0.0
-    alike = bool(np.all(bound == bound[0]))
-    right = repr(float(bound[0])) if alike else "bound"
-    lines += [f"expression = {_quoted(f'{_left(constraint)} {sign} {right}')}"]
-    lines += [] if alike else [f"bound = {_bounds(bound)}"]
+    lines = _compared(constraint, _left(constraint))
     weighted = [part for part in constraint.sums if part.weights is not None]
     files = {part.group.name: f"{label}-{part.group.name}.csv" for part in weighted}
     if files:
@@ -159,6 +160,17 @@ def _constraint_table(
         for part in weighted
     }
     return lines, tables
+
+
+def _compared(constraint: Constraint, left: str) -> list[str]:
+    """The table of a family, with a list of bounds if these differ."""
+    lines = ["", "[[constraints]]", f"name = {_quoted(constraint.name)}"]
+    sign = "==" if constraint.equality else "<="
+    bound = -constraint.offset + 0.0
+    alike = bool(np.all(bound == bound[0]))
+    right = repr(float(bound[0])) if alike else "bound"
+    lines += [f"expression = {_quoted(f'{left} {sign} {right}')}"]
+    return lines + ([] if alike else [f"bound = {_bounds(bound)}"])
 
 
 def _left(constraint: Constraint) -> str:
