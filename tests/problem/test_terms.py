@@ -88,13 +88,13 @@ def test_a_matrix_times_states_is_the_same_rows_written_out(kind: Any) -> None:
     [
         (np.ones((2, 3)), "one column per component"),
         (np.array([[1.0, np.nan]]), "must be finite"),
-        (np.array([[1.0, 1.0], [0.0, 0.0]]), "row 2 with none"),
+        (np.array([[1.0, 1.0], [0.0, 0.0]]), "constraint g1: every .* row 2 with none"),
     ],
 )
 def test_a_matrix_that_does_not_fit_is_refused(weights: Any, message: str) -> None:
     x = sv.states(2, lower=0, upper=1)
     with pytest.raises(ProblemError, match=message):
-        weights @ x
+        sv.Problem(states=x, objectives=[x[0], x[1]], constraints=[weights @ x <= 1])
 
 
 def test_many_agents_are_certified_by_their_forms() -> None:

@@ -192,9 +192,6 @@ def linear_total(symbols: Sequence[sp.Symbol], weights: Any) -> Total:
     linear = linear_rows(symbols, given)
     if not np.all(np.isfinite(linear.weights.data)):
         raise ProblemError("A in A @ x must be finite, got NaN or infinity")
-    if not np.all(np.diff(linear.weights.indptr)):
-        row = int(np.argmin(np.diff(linear.weights.indptr)))
-        raise ProblemError(f"every row of A @ x must name an agent, got row {row + 1} with none")
     return Total(sums=(), rest=(), offset=read_only(np.zeros(linear.rows)), linear=linear)
 
 

@@ -166,6 +166,13 @@ def _fleet_constraint(
     rest = tuple(check_expression(e, symbols.values(), where) for e in given.rest)
     if given.linear is not None and not given.linear.used() <= set(symbols.values()):
         raise ProblemError(f"{where} names agents that are not in states")
+    if given.linear is not None and not (given.sums or rest):
+        weights = np.diff(given.linear.weights.indptr)
+        if not np.all(weights):
+            row = int(np.argmin(weights)) + 1
+            raise ProblemError(
+                f"{where}: every row of A @ x must name an agent, got row {row} with none"
+            )
     for part in given.sums:
         if any(e.free_symbols & set(part.group.symbols) for e in rest):
             raise ProblemError(
