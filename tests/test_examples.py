@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+ROOT = Path(__file__).parents[1]
+SHOWN = {  # by test_pages, which runs them as well
+    name
+    for page in (ROOT / "docs").rglob("*.md")
+    for name in re.findall(r'^--8<-- "examples/(\w+)\.py"$', page.read_text("utf-8"), re.MULTILINE)
+}
+EXAMPLES = [path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem not in SHOWN]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
@@ -17,9 +24,8 @@ def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_readme_shows_the_quickstart_and_what_it_prints(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    root = Path(__file__).parents[1]
-    readme = (root / "README.md").read_text(encoding="utf-8")
-    script = root / "examples" / "quickstart.py"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = ROOT / "examples" / "quickstart.py"
     runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out in readme
     assert script.read_text(encoding="utf-8").partition('"""\n\n')[2] in readme

@@ -1,0 +1,78 @@
+"""Share the Abilene backbone between 132 flows whose worth nobody else learns.
+
+Every ordered pair of the twelve routers is a flow: an agent with a rate and a private utility
+``w log(rate)``. What couples them are the capacities of thirty directed links.
+"""
+
+from itertools import permutations
+
+import numpy as np
+
+import sottovoce as sv
+
+# Routers and links of the Internet2 backbone of 2004, with kilometres (SNDlib, "abilene").
+LINKS = {
+    ("Atlanta M5", "Atlanta"): 132, ("Atlanta", "Houston"): 1079, ("Atlanta", "Indianapolis"): 590,
+    ("Atlanta", "Washington"): 899, ("Chicago", "Indianapolis"): 259, ("Chicago", "New York"): 1145,
+    ("Denver", "Kansas City"): 744, ("Denver", "Sunnyvale"): 1514, ("Denver", "Seattle"): 1571,
+    ("Houston", "Kansas City"): 1027, ("Houston", "Los Angeles"): 2194,
+    ("Indianapolis", "Kansas City"): 902, ("Los Angeles", "Sunnyvale"): 498,
+    ("New York", "Washington"): 336, ("Seattle", "Sunnyvale"): 1138,
+}  # fmt: skip
+CAPACITY = 10.0  # Gbit/s in each direction, an OC-192
+ROUNDS = 1_000
+
+
+def shortest_paths() -> tuple[list[tuple[int, int]], list[list[int]]]:
+    """Return the directed links, and for every pair of routers the links on its way."""
+    routers = sorted({router for link in LINKS for router in link})
+    n = len(routers)
+    far = np.full((n, n), np.inf)
+    np.fill_diagonal(far, 0.0)
+    for (a, b), length in LINKS.items():
+        i, j = routers.index(a), routers.index(b)
+        far[i, j] = far[j, i] = length
+    hop = np.where(np.isfinite(far), np.arange(n), -1)  # the next router on the way
+    directed = [(i, j) for i in range(n) for j in range(n) if i != j and hop[i, j] >= 0]
+    for middle in range(n):
+        through = far[:, [middle]] + far[[middle], :]
+        hop = np.where(through < far, hop[:, [middle]], hop)
+        far = np.minimum(far, through)
+    ways: list[list[int]] = []
+    for at, end in permutations(range(n), 2):
+        ways.append([])
+        while at != end:
+            following = int(hop[at, end])
+            ways[-1].append(directed.index((at, following)))
+            at = following
+    return directed, ways
+
+
+links, flows = shortest_paths()
+passes = np.zeros((len(links), len(flows)))
+for f, way in enumerate(flows):
+    passes[way, f] = 1.0
+worth = np.random.default_rng(0).lognormal(0.0, 0.5, len(flows))
+flow = sv.fleet(len(flows), lower=0.05, upper=2.0, name="flow", parameters={"worth": worth})
+problem = sv.Problem(
+    states=flow,
+    objectives=-flow.parameter("worth") * sv.log(flow.state),
+    constraints=[sv.total(flow, flow.state, weights=passes) <= np.full(len(links), CAPACITY)],
+)
+best = sv.saddle_point(problem)
+certificate = sv.certify(problem)
+print(f"{len(flows)} flows on {len(links)} links, {len(best.active)} of which are full")
+
+choices: dict[str, sv.Trajectory | sv.Offset | sv.Everything] = {
+    "a trajectory of 0.2 Gbit/s": sv.Trajectory(radius=0.2, rounds=ROUNDS),
+    "an offset of 0.02 Gbit/s": sv.Offset(radius=0.02, rounds=ROUNDS),
+    "everything": sv.Everything(rounds=ROUNDS),
+}
+for name, hide in choices.items():
+    plan = sv.plan(certificate, epsilon=1.0, delta=1e-5, hide=hide)
+    result = sv.solve(problem, plan, rounds=ROUNDS, runs=32, saddle=(best.x, best.mu))
+    noise = max(plan.sigma) / np.sqrt(ROUNDS) / CAPACITY
+    load = (result.x @ passes.T).max(axis=1) / CAPACITY
+    off = np.abs(result.x / best.x - 1).mean()
+    print(f"{name}: noise {noise:.1%} of a link after {ROUNDS:,} rounds, "
+          f"rates off by {off:.1%}, fullest link {np.median(load):.1%}")  # fmt: skip

@@ -1,0 +1,46 @@
+"""Charge a fleet of cars without telling anybody how much each needs, or when it is at home.
+
+A car must have its energy by the time it leaves: a private equality over its hours, inside a
+private window. Public is that nobody draws more than 22 kW, and what the network carries.
+"""
+
+import numpy as np
+
+import sottovoce as sv
+
+ROUNDS = 60
+HOURS = 8  # of the night, from 22:00
+
+
+def charging(cars: int) -> sv.Problem:
+    """Return a problem of so many cars; needs, connectors and windows are drawn."""
+    rng = np.random.default_rng(0)
+    connector = rng.choice([3.7, 7.4, 11.0, 22.0], cars, p=[0.15, 0.45, 0.3, 0.1])
+    come, leave = rng.integers(0, 3, cars), rng.integers(6, HOURS + 1, cars)
+    hour = np.arange(HOURS)
+    parked = (hour >= come[:, np.newaxis]) & (hour < leave[:, np.newaxis])
+    need = np.minimum(rng.lognormal(np.log(9.0), 0.5, cars), 0.9 * connector * (leave - come))
+    ev = sv.fleet(
+        cars, dim=HOURS, lower=0.0, upper=22.0, name="ev",
+        parameters={"need": need, "window": connector[:, np.newaxis] * parked},
+    )  # fmt: skip
+    price = [0.10, 0.09, 0.08, 0.074, 0.07, 0.068, 0.07, 0.075]  # euro per kWh
+    return sv.Problem(
+        states=ev,
+        objectives=sum(p * x + 0.002 * x**2 for p, x in zip(price, ev.state, strict=True)),
+        constraints=[sv.total(ev, ev.state) <= np.full(HOURS, 1.55 * cars)],
+        local=[sv.equal(sum(ev.state), ev.parameter("need")), ev.state <= ev.parameter("window")],
+    )
+
+
+for cars in (200, 2_000, 20_000):
+    problem = charging(cars)
+    certificate = sv.certify(problem.cloud)
+    hide = sv.Everything(rounds=ROUNDS)
+    plan = sv.plan(certificate, epsilon=1.0, delta=1e-6, hide=hide)
+    result = sv.solve(problem, plan, rounds=ROUNDS, saddle=None)
+    power = result.x[0].reshape(cars, HOURS)
+    capacity = 1.55 * cars
+    noise = max(plan.sigma) / np.sqrt(ROUNDS) / capacity
+    print(f"{cars:6,} cars: noise {noise:6.1%} of the network, busiest hour "
+          f"{power.sum(axis=0).max() / capacity:5.1%}")  # fmt: skip

@@ -1,0 +1,42 @@
+"""Estimate an effect in each of many clinics, with one budget for all, and show no patient.
+
+Clinic ``i`` explains its patients' outcomes by their doses, ``f_i(t) = |a_i t - b_i|^2 / (2 m)``.
+Effects must stay small together, ``sum_i |t_i| <= budget``, so that chance is not taken for an
+effect. The price of that budget is the penalty of a lasso that all clinics share.
+"""
+
+import numpy as np
+
+import sottovoce as sv
+
+PATIENTS = 40
+ROUNDS = 60
+
+
+def clinics(n: int) -> sv.Problem:
+    """Return n clinics, one in four of which has an effect to find."""
+    rng = np.random.default_rng(0)
+    dose = rng.normal(size=(n, PATIENTS))
+    effect = rng.choice([0.0, 0.0, 0.0, 1.0], size=n)
+    outcome = dose * effect[:, np.newaxis] + 2.0 * rng.normal(size=(n, PATIENTS))
+    moments = {"square": (dose**2).mean(axis=1), "product": (dose * outcome).mean(axis=1)}
+    clinic = sv.fleet(n, lower=-1.5, upper=1.5, name="clinic", parameters=moments)
+    t = clinic.state
+    return sv.Problem(
+        states=clinic,
+        objectives=clinic.parameter("square") * t**2 / 2 - clinic.parameter("product") * t,
+        constraints={"budget": sv.total(clinic, abs(t)) <= 0.25 * n},
+    )
+
+
+for n in (50, 500, 5_000):
+    problem = clinics(n)
+    best = sv.saddle_point(problem)
+    hide = sv.Everything(rounds=ROUNDS)
+    plan = sv.plan(sv.certify(problem.cloud), epsilon=1.0, delta=1e-5, hide=hide)
+    result = sv.solve(problem, plan, rounds=ROUNDS, runs=32, saddle=(best.x, best.mu))
+    used = np.abs(result.x).sum(axis=1) / (0.25 * n)
+    print(f"{n:5,} clinics: best penalty {best.mu[0]:.3f}, found within "
+          f"{np.abs(result.price - best.mu).mean():.3f}; effects off by "
+          f"{np.abs(result.x - best.x).mean():.3f}, budget used {np.quantile(used, 0.05):.0%} to "
+          f"{np.quantile(used, 0.95):.0%}")  # fmt: skip

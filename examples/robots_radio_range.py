@@ -1,0 +1,41 @@
+"""Robots go where they alone want to go, and stay in radio range of each other.
+
+Five robots form a chain. Neighbours must keep within 40 m: a disc for the difference of two
+positions, so two sums for each pair. Where a robot wants to be is its own business.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+
+import sottovoce as sv
+
+RANGE = 40.0  # metres
+WISHES = np.array([[-90.0, 20.0], [-30.0, -35.0], [10.0, 40.0], [55.0, -20.0], [95.0, 30.0]])
+ROUNDS = 2_000
+
+robots = sv.states(5, dim=2, lower=-100, upper=100, names=["ant", "bee", "cat", "dog", "elk"])
+problem = sv.Problem(
+    states=robots,
+    objectives=[
+        0.01 * ((r[0] - a) ** 2 + (r[1] - b) ** 2) for r, (a, b) in zip(robots, WISHES, strict=True)
+    ],
+    constraints=[(p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2 <= RANGE**2 for p, q in pairwise(robots)],
+)
+best = sv.saddle_point(problem)
+certificate = sv.certify(problem)
+print("sums:", problem.cloud.sums.count)
+
+choices: dict[str, sv.Trajectory | sv.Offset | sv.Everything] = {
+    "a trajectory of 20 m": sv.Trajectory(radius=20.0, rounds=ROUNDS),
+    "an offset of 1 m": sv.Offset(radius=1.0, rounds=ROUNDS),
+    "an offset of 10 m": sv.Offset(radius=10.0, rounds=ROUNDS),
+}
+for name, hide in choices.items():
+    plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide)
+    result = sv.solve(problem, plan, rounds=ROUNDS, runs=64)
+    place = result.x.reshape(-1, 5, 2)
+    apart = np.linalg.norm(np.diff(place, axis=1), axis=2)
+    off = np.linalg.norm(place - best.x.reshape(5, 2), axis=2)
+    print(f"{name}: robots {off.mean():.2f} m from the optimum, "
+          f"largest distance {np.median(apart.max(axis=1)):.2f} m")  # fmt: skip

@@ -1,0 +1,81 @@
+"""The tutorial and the how-tos: what they tell to do is done, and what it prints is compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from page_runner import ROOT, run_page
+
+DOCS = ROOT / "docs"
+PAGES = {
+    str(page.relative_to(DOCS)): page
+    for part in ("tutorial", "how-to")
+    for page in sorted((DOCS / part).glob("*.md"))
+}
+SLOW = {
+    "how-to/code.md": "compiles, and a cloud with two agents",
+    "how-to/dispatch.md": "compiles",
+    "how-to/ev-fleet.md": "compiles",
+    "how-to/feasible.md": "compiles",
+    "how-to/gateways.md": "a cloud and two gateways, which compile",
+    "how-to/load-shedding.md": "compiles",
+    "how-to/rates.md": "compiles",
+    "how-to/regression.md": "compiles",
+    "how-to/robots.md": "compiles",
+    "how-to/cluster.md": "processes of their own, each with its imports",
+    "how-to/extending.md": "compiles an algorithm of its own",
+    "tutorial/network.md": "a cloud and three agents, which compile",
+    "tutorial/own-problem.md": "three commands, one of which compiles",
+}
+
+
+def _page(name: str) -> object:
+    return pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("name", [_page(name) for name in PAGES])
+def test_what_a_page_does_prints_what_it_says(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert run_page(PAGES[name], tmp_path) == []
+
+
+def test_pages_that_are_slow_exist() -> None:
+    assert set(SLOW) <= set(PAGES)
+
+
+def test_a_page_that_says_something_else_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PAGES", raising=False)
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nprint(1 + 1)\n```\n\n```text\n3\n```\n"
+        "```console\n$ echo one; true \\\n    && echo more\none\n...\n$ echo two\n2\n```\n"
+    )
+    first, second = run_page(page, tmp_path)
+    assert first == "expected:\n3\n\ngot:\n2\n"
+    assert second.endswith(
+        "got:\n$ echo one; true \\\n    && echo more\none\n...\n$ echo two\ntwo\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "```python\nprint(1)\n```\n",  # printed, and shown nowhere
+        "```console\n$ false\n```\n",
+        "```sh\nsottovoce plan my-problem --epsilom 1\n```\n",
+        "```sh\nmake everything\n```\n",
+        "```\nsottovoce plan my-problem\n```\n",  # of no language: nobody knows what to do with it
+    ],
+)
+def test_what_cannot_be_followed_is_refused(block: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(block)
+    with pytest.raises(AssertionError):
+        run_page(page, tmp_path)
