@@ -12,7 +12,7 @@ from sottovoce.engine.emit import Emitter
 from sottovoce.engine.home_shape import Separable
 from sottovoce.engine.separable_text import laid_out, rows_of
 from sottovoce.engine.slopes import names_in, used_parameters
-from sottovoce.engine.source import OPTIONS, block
+from sottovoce.engine.source import INNER, block
 
 if TYPE_CHECKING:
     from sottovoce.engine.fleet_text import FleetText
@@ -27,7 +27,7 @@ def lay_source(text: FleetText) -> list[str]:
     numbers = list(laid_out(page, text.fleet, _shape(text), _prices(text, page), bounds))
     page.lines += [f"store_row(work, {first + to}, {name})" for to, name in numbers]
     return [
-        f"\n\n@njit({OPTIONS})",
+        f"\n\n@njit({INNER})",
         f"def lay{i}(b, x, state, work, data_{i}, bounds_{i}, number, theta, near):",
         block([*text.scalars(), *page.lines, "return None"], 1),
     ]

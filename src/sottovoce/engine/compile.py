@@ -29,6 +29,7 @@ import numba
 
 from sottovoce import algorithm
 from sottovoce.engine import intrinsics, normals
+from sottovoce.engine.link import whole_kernels
 
 fcntl: Any
 try:
@@ -171,7 +172,8 @@ def _execute(source: str, key: str, path: Path, *, cache: bool) -> ModuleType:
     module.__file__ = str(path)
     module.__dict__["CACHE"] = cache
     sys.modules[module.__name__] = module
-    exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102 - text of our own making
+    with whole_kernels():
+        exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  text of our own
     return module
 
 

@@ -22,7 +22,7 @@ from sottovoce.engine.home_shape import Separable, Shape
 from sottovoce.engine.interior_text import call_interior, derive_body, derive_source
 from sottovoce.engine.separable_text import rows_of, space
 from sottovoce.engine.slopes import names_in, slopes_of, used_parameters
-from sottovoce.engine.source import OPTIONS, block, call
+from sottovoce.engine.source import INNER, block, call
 from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.epigraph import HomeForm
 
@@ -159,7 +159,7 @@ class FleetText:
         shared = ", ".join(name for name, _ in self.arguments())
         scalars = ", ".join(self.numbers)
         step = f"def pass{self.index}(first, last, state, part, work, grid, {scalars}, {shared}):"
-        begin = f"\n\n@njit({OPTIONS})"
+        begin = f"\n\n@njit({INNER})"
         arguments = f"(first, last, state, part, work, grid, {shared}):"
         lines = [begin, step, *self._pass("minimise" if self.minimises else "step")]
         lines += [begin, f"def measure{self.index}{arguments}", *self._pass("measure")]
@@ -463,7 +463,7 @@ class FleetText:
             page.lines.append(f"out = np.empty({self.dim})")
             page.lines += [f"out[{c}] = {slope}" for c, slope in enumerate(slopes)]
         page.lines.append("return out" if vector else f"return {slopes[0]}")
-        return [f"\n\n@njit({OPTIONS})", f"def {name}{i}(context, x):", block(page.lines, 1)]
+        return [f"\n\n@njit({INNER})", f"def {name}{i}(context, x):", block(page.lines, 1)]
 
     def _mean(self, c: int) -> str:
         to = f"mean_{self.index}, at + {c * WIDTH} + lane"

@@ -20,7 +20,7 @@ from sottovoce.engine.interior_text import call_interior, derive_body, derive_so
 from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.separable_text import SEARCHES, laid_out, space
 from sottovoce.engine.slopes import Prices, names_in
-from sottovoce.engine.source import OPTIONS, block
+from sottovoce.engine.source import INNER, block
 from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.epigraph import HomeForm
 
@@ -109,7 +109,7 @@ class HomeText:
         return sorted([*self._stepping, *general])
 
     def _function(self, name: str, *, scalar: bool) -> str:
-        lines = [f"\n\n@njit({OPTIONS})", f"def {name}(context, x):"]
+        lines = [f"\n\n@njit({INNER})", f"def {name}(context, x):"]
         lines.append("    who, state = context")
         own = name in ("slope", "gradient")
         for agent in self._stepping if own or scalar else self._pulled:
@@ -143,7 +143,7 @@ class HomeText:
         lines = [
             f"\n\nFIRST = {tuple(self.first)}",
             f"STEPPING = {(*stepping, -1)}",
-            f"\n\n@njit({OPTIONS})",
+            f"\n\n@njit({INNER})",
             "def at_home(state, bounds, k, theta, work, searches):",
             *(f"    home_of{who}(state, bounds, k, theta, work, searches)" for who in self.shapes),
             f"    for place in range({len(stepping)}):",
@@ -179,7 +179,7 @@ class HomeText:
         kept = [f"state[{first + c}] = {name}" for c, name in enumerate(answer)]
         return "\n".join(
             [
-                f"\n\n@njit({OPTIONS})",
+                f"\n\n@njit({INNER})",
                 f"def home_of{who}(state, bounds, number, theta, work, searches):",
                 block([*found, *kept, "return None"], 1),
             ]
@@ -195,7 +195,7 @@ class HomeText:
             parts += [f"total += (state[{first + c}] - {name}) ** 2" for c, name in enumerate(near)]
         return "\n".join(
             [
-                f"\n\n@njit({OPTIONS})",
+                f"\n\n@njit({INNER})",
                 "def own_residual(state, bounds, work, searches):",
                 block([*parts, "return total"], 1),
             ]

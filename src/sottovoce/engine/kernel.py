@@ -20,7 +20,7 @@ from sottovoce.engine.emit import Emitter
 from sottovoce.engine.fleet_text import MEASURES, FleetText
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import OPTIONS, QUANTITIES, block, call, head
+from sottovoce.engine.source import INNER, OPTIONS, QUANTITIES, block, call, head
 from sottovoce.engine.vectors import WIDTH
 
 _ARGUMENTS = {
@@ -228,7 +228,7 @@ class KernelText:
     def _add_up(self) -> list[str]:
         m = self.text.rows
         return [
-            f"\n\n@njit({OPTIONS})",
+            f"\n\n@njit({INNER})",
             "def add_up(g, offset, part, stride):",
             f"    for j in range({m}):",
             "        g[j] = offset[j]",
@@ -265,7 +265,7 @@ class KernelText:
             sums.append(f"g[{j}] += {rounded}")
         states = [f"x{i} = state[{i}]" for i in range(self.text.size)]
         return [
-            f"\n\n@njit({OPTIONS})",
+            f"\n\n@njit({INNER})",
             "def contributed(state, grid, g):",
             block([*states, *page.lines, *sums, "return None"], 1),
         ]
@@ -277,7 +277,7 @@ class KernelText:
         sums = self._added(page)
         lines = [*page.lines, *sums, *(f"state[{i}] = {name}" for i, name in enumerate(after))]
         return [
-            f"\n\n@njit({OPTIONS})",
+            f"\n\n@njit({INNER})",
             f"def named(state, bounds, g, {', '.join(steps.scalars)}):",
             block([*self._read(), *self.text.bounds(), *lines, "return None"], 1),
         ]
@@ -286,7 +286,7 @@ class KernelText:
         mu = f"state[{self.text.size} + j]"
         values = {name: name for name in steps.scalars} | {"mu": mu, "y_g": "y"}
         return [
-            f"\n\n@njit({OPTIONS})",
+            f"\n\n@njit({INNER})",
             f"def cloud_rows(state, sigma, order, z, g, out, {', '.join(steps.scalars)}):",
             f"    for j in range({self.text.rows}):",
             "        y = g[j]",
@@ -324,7 +324,7 @@ class KernelText:
         rows = _PRICE_ROWS if prices else _GRADIENT_ROWS
         public = ["nearest", *self.public, "work", "searches"] if prices else []
         return [
-            f"\n\n@njit({OPTIONS})",
+            f"\n\n@njit({INNER})",
             f"def measured(state, bounds, saddle, g, part{', '.join(['', *public])}, out):",
             block([*self._read(answer), *self.text.bounds(), *page.lines, *sums], 1),
             f"    objective, residual, error, last = {own_objective}, {own_residual}, 0.0, 0.0",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import OPTIONS, QUANTITIES, block, call, head
+from sottovoce.engine.source import INNER, OPTIONS, QUANTITIES, block, call, head
 
 _SIGNATURE = (
     "void(int64, int64, int64, float64[::1], uint64[::1], float64[::1], float64[::1], "
@@ -54,7 +54,7 @@ def named_source(
     return "\n".join(
         [
             *head(text.algorithm),
-            f"\n\n@njit({OPTIONS})",
+            f"\n\n@njit({INNER})",
             "def measure(width, state, bounds, saddle, trace, at):",
             block(text.bounds(), 1),
             block([f"hat{i} = saddle[{i}]" for i in range(text.size + text.rows)], 1),

@@ -16,6 +16,10 @@ QUANTITIES = (
 """What is measured at every recorded round, in this order."""
 
 OPTIONS = 'error_model="numpy"'
+"""How kernels are compiled."""
+
+INNER = OPTIONS + ", no_cpython_wrapper=True, no_cfunc_wrapper=True"
+"""How a function is that only kernels call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,7 +65,7 @@ def head(algorithm: Algorithm) -> list[str]:
         return [*lines, "from sottovoce.engine.vectors import leading"]
     for role, step in {"agent": algorithm.agent_step, "cloud": algorithm.cloud_step}.items():
         lines.append(f"from {step.__module__} import {step.__name__} as _{role}")
-        lines.append(f"{role} = njit(forceinline=True, {OPTIONS})(_{role})")
+        lines.append(f"{role} = njit(forceinline=True, {INNER})(_{role})")
     return lines
 
 
