@@ -164,6 +164,7 @@ def project_region(region: int, v: Array, weight: Array, phi: Phi, u: Array, wor
     size = v.size
     gradient, bent = work[:size], work[size : 2 * size]
     hessian = work[3 * size : 3 * size + size * size].reshape((size, size))
+    factor = work[3 * size + size * size : 3 * size + 2 * size * size].reshape((size, size))
     for i in range(size):
         u[i] = v[i]
     value = phi(region, u, gradient, hessian)
@@ -172,7 +173,7 @@ def project_region(region: int, v: Array, weight: Array, phi: Phi, u: Array, wor
     low, high, nu, last = 0.0, inf, 0.0, inf
     for _ in range(_SEARCH):
         # d phi(u(nu)) / d nu = -gradient' (D + nu Hessian)^-1 gradient
-        factor = factored(hessian, nu, weight, work)
+        factored(hessian, nu, weight, factor)
         for i in range(size):
             bent[i] = gradient[i]
         solve_factored(factor, bent)
@@ -205,9 +206,10 @@ def _damped(
     size = v.size
     gradient, step, there = work[:size], work[size : 2 * size], work[2 * size : 3 * size]
     hessian = work[3 * size : 3 * size + size * size].reshape((size, size))
+    factor = work[3 * size + size * size : 3 * size + 2 * size * size].reshape((size, size))
     value = phi(region, u, gradient, hessian)
     for _ in range(_NEWTON):
-        factor = factored(hessian, nu, weight, work)
+        factored(hessian, nu, weight, factor)
         for i in range(size):
             step[i] = -(weight[i] * (u[i] - v[i]) + nu * gradient[i])
         fall = 0.0
@@ -241,11 +243,9 @@ def _damped(
     return value
 
 
-def factored(hessian: Array, nu: float, weight: Array, work: Array) -> Array:
-    """Return the Cholesky factor of ``diag(weight) + nu hessian``, in scratch."""
+def factored(hessian: Array, nu: float, weight: Array, factor: Array) -> None:
+    """Fill the Cholesky factor of ``diag(weight) + nu hessian``."""
     size = weight.size
-    start = 3 * size + size * size
-    factor = work[start : start + size * size].reshape((size, size))
     for i in range(size):
         for j in range(i + 1):
             left = nu * hessian[i, j]
@@ -258,7 +258,6 @@ def factored(hessian: Array, nu: float, weight: Array, work: Array) -> Array:
                 factor[i, i] = sqrt(max(left, _SMALL * weight[i]))
             else:
                 factor[i, j] = left / factor[j, j]
-    return factor
 
 
 def solve_factored(factor: Array, right: Array) -> None:

@@ -174,6 +174,7 @@ def _bend(r: int, rows: Rows, phi: Phi, pair: Pair, slope: Array, work: Array) -
     inner = work[2 * size :]
     g, turned = inner[:size], inner[size : 2 * size]
     hessian = inner[3 * size : 3 * size + size * size].reshape((size, size))
+    factor = inner[3 * size + size * size : 3 * size + 2 * size * size].reshape((size, size))
     holds = 0.0
     for i in range(size):
         holds = max(holds, abs(pair.price[member[i]]))
@@ -195,7 +196,7 @@ def _bend(r: int, rows: Rows, phi: Phi, pair: Pair, slope: Array, work: Array) -
         for j in range(size):
             hessian[i, j] *= rows.unit[member[i]] * rows.unit[member[j]]
     nu = max(above / below, 0.0) if below > 0.0 else 0.0
-    factor = factored(hessian, nu, metric, inner)
+    factored(hessian, nu, metric, factor)
     for i in range(size):
         turned[i] = g[i]
     solve_factored(factor, turned)

@@ -30,6 +30,7 @@ import numba
 from sottovoce import algorithm
 from sottovoce.engine import intrinsics, normals
 from sottovoce.engine.link import whole_kernels
+from sottovoce.engine.resolve import remembered_lookups
 
 fcntl: Any
 try:
@@ -172,7 +173,7 @@ def _execute(source: str, key: str, path: Path, *, cache: bool) -> ModuleType:
     module.__file__ = str(path)
     module.__dict__["CACHE"] = cache
     sys.modules[module.__name__] = module
-    with whole_kernels():
+    with whole_kernels(), remembered_lookups():
         exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  text of our own
     return module
 

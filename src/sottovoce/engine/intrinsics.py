@@ -70,7 +70,8 @@ def as_bits(typing: Any, value: Any) -> Any:
 
 
 def _address(context: Any, builder: Any, array: Any, value: Any, index: Any) -> Any:
-    data = context.make_array(array)(context, builder, value).data
+    place = context.data_model_manager[array].get_field_position("data")
+    data = builder.extract_value(value, place)
     return cgutils.gep_inbounds(builder, data, index)
 
 

@@ -21,6 +21,7 @@ from sottovoce.engine.fleet_text import MEASURES, FleetText
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.source import INNER, OPTIONS, QUANTITIES, block, call, head
+from sottovoce.engine.turn import nearest_work
 from sottovoce.engine.vectors import WIDTH
 
 _ARGUMENTS = {
@@ -342,7 +343,12 @@ class KernelText:
             block(violated, 1),
             block(
                 rows.format(
-                    n=n, m=m, answer=answer, last=n + m, public=", ".join(self.public)
+                    n=n,
+                    m=m,
+                    answer=answer,
+                    last=n + m,
+                    public=", ".join(self.public),
+                    scratch=nearest_work(m, regions="phi" in self.public),
                 ).splitlines(),
                 1,
             ),
@@ -362,10 +368,10 @@ for j in range({n}, {last}):
 
 # The residual of s in C and of lambda in its normal cone there: s = P_C(s + lambda).
 _PRICE_ROWS = """\
-beyond, inside = np.empty({m}), np.empty({m})
+beyond, inside, scratch = np.empty({m}), np.empty({m}), np.empty({scratch})
 for j in range({m}):
     beyond[j] = g[j] + state[{answer} + {n} + j]
-invoke(nearest, (beyond, inside, {public}))
+invoke(nearest, (beyond, inside, scratch, {public}))
 for j in range({m}):
     error_price += (state[{answer} + {n} + j] - saddle[{n} + j]) ** 2
     last_price += (state[{n} + j] - saddle[{n} + j]) ** 2

@@ -1,4 +1,4 @@
-"""How Numba's compiler works while kernels are built: it optimises whole kernels, and nothing twice.
+"""How Numba links while kernels are built: whole kernels are optimised, and nothing twice.
 
 Left to itself Numba optimises every function and makes machine code of it, then links it into its
 caller and does both again with what came of that: a function three calls deep is compiled four

@@ -15,6 +15,7 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.dual_averaging import Rows
+from sottovoce.algorithm.projection import project_work
 from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.intrinsics import address_of
@@ -38,6 +39,7 @@ PHI = {
 }
 """The functions of its regions, where it has any."""
 
+_OURS = "sottovoce.algorithm."
 _TURN = {
     "k": "int64",
     "y": "float64[::1]",
@@ -57,7 +59,8 @@ class Turn:
     Attributes:
         turn: ``turn(k, y, price, memory, constants, unit, noisy, *C, *phi)``; whether prices
             stayed bounded.
-        nearest: ``nearest(v, u, *C, *phi)`` fills u with the point of C nearest to v.
+        nearest: ``nearest(v, u, work, *C, *phi)`` fills u with the point of C nearest to v;
+            scratch as ``nearest_work`` says.
         phi: the functions of C's regions, if it has any.
     """
 
@@ -79,6 +82,11 @@ def _address(function: Any) -> int:
 def public_arguments(regions: Sequence[Region]) -> dict[str, str]:
     """C as a kernel takes it, with Numba's types."""
     return PUBLIC | PHI if regions else dict(PUBLIC)
+
+
+def nearest_work(sums: int, *, regions: bool) -> int:
+    """Return how many floats of scratch ``nearest`` needs."""
+    return sums + (project_work(sums) if regions else 0)
 
 
 def load_turn(algorithm: PriceRounds, regions: Sequence[Region]) -> Turn:
@@ -105,26 +113,27 @@ def _source(algorithm: PriceRounds, regions: Sequence[Region]) -> str:
     every = public_arguments(regions)
     public, arguments = ", ".join(PUBLIC), ", ".join(every)
     kinds = ", ".join([*_TURN.values(), *every.values()])
-    simple = ", ".join(["float64[::1]", "float64[::1]", *every.values()])
+    simple = ", ".join([*["float64[::1]"] * 3, *every.values()])
     phi = "phi" if regions else "None"
+    # Our own rounds reserve nothing, so that references to arrays need not be counted.
+    options = f"_nrt={not turn.__module__.startswith(_OURS)}, {OPTIONS}"
     return "\n".join(
         [
-            "import math",
-            "import numpy as np",
             "from numba import njit",
             "import sottovoce.engine.intrinsics",
             "from sottovoce.algorithm.dual_averaging import Rows",
-            "from sottovoce.algorithm.projection import PublicSet, project, project_work",
+            "from sottovoce.algorithm.projection import PublicSet, project",
             f"from {constants.__module__} import {constants.__name__} as Constants",
             f"from {turn.__module__} import {turn.__name__} as cloud_round",
-            f'\n\n@njit("boolean({kinds})", nogil=True, cache=CACHE, {OPTIONS})',
+            f'\n\n@njit("boolean({kinds})", nogil=True, cache=CACHE, {options})',
             f"def turn({', '.join(_TURN)}, {arguments}):",
             f"    rows = Rows(unit, noisy, PublicSet({public}))",
             f"    return cloud_round(k, y, price, memory, rows, Constants({given}), {phi})",
-            f'\n\n@njit("boolean({simple})", nogil=True, cache=CACHE, {OPTIONS})',
-            f"def nearest(v, u, {arguments}):",
-            "    work = np.empty(project_work(v.size))",
-            f"    project(v, np.ones(v.size), PublicSet({public}), {phi}, u, work)",
+            f'\n\n@njit("boolean({simple})", nogil=True, cache=CACHE, {options})',
+            f"def nearest(v, u, work, {arguments}):",
+            "    for o in range(v.size):",
+            "        work[o] = 1.0",
+            f"    project(v, work[:v.size], PublicSet({public}), {phi}, u, work[v.size:])",
             "    return True",
             "",
         ]
