@@ -37,7 +37,7 @@ def test_functions_inside_a_kernel_are_compiled_with_it_alone(
 ) -> None:
     monkeypatch.setenv("SOTTOVOCE_CACHE", str(tmp_path))
     optimised: list[str] = []
-    optimise = JITCodeLibrary._optimize_final_module
+    optimise: Any = JITCodeLibrary._optimize_final_module
 
     def counted(library: Any) -> None:
         optimised.append(library.name)
