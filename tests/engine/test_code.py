@@ -34,6 +34,28 @@ def problem(*, code: bool, gradient: Any = None) -> sv.Problem:
     )
 
 
+def storages(*, code: bool, empty: bool = False) -> sv.Problem:
+    """Two storages over three hours, the first with a need, a ramp and a disc of its own."""
+    x = sv.states(2, lower=0, upper=4, dim=3)
+    wear = [1.0, 2.0, 0.5]
+    first: Any = sum(w * sv.exp(s / 2) - s for w, s in zip(wear, x[0], strict=True))
+    second: Any = sum((s - 1) ** 2 for s in x[1])
+    if code:  # nothing is compiled then
+        first = sv.Objective(gradient=lambda s: np.array(wear) * np.exp(s / 2) / 2 - 1)
+        second = sv.Objective(gradient=lambda s: 2 * (s - 1))
+    return sv.Problem(
+        states=x,
+        objectives=[first, second],
+        constraints=[x[0][t] + x[1][t] <= 2.5 for t in range(3)],
+        local=[
+            sv.equal(sum(x[0]), 4),
+            x[0][2] - x[0][1] <= 0.4,
+            sum(s**2 for s in x[0]) <= (1.0 if empty else 6.5),
+            sv.maximum(x[0][0], x[0][1]) <= 1.9,
+        ],
+    )
+
+
 def plan(stated: sv.Problem) -> sv.NoisePlan:
     hide = sv.Trajectory(radius=0.1, rounds=40)
     return sv.plan(sv.certify(stated.cloud), epsilon=1.0, delta=1e-3, hide=hide)
@@ -46,6 +68,18 @@ def test_code_and_formulas_go_to_the_same_answer() -> None:
     assert found.saddle_x is None
     assert found.trace.violation[0, -1] < 1e-5
     assert np.isnan(found.trace.objective).all()  # the second agent's code tells no value
+
+
+def test_code_keeps_local_rows_as_a_formula_does() -> None:
+    exact = sv.saddle_point(storages(code=False)).x
+    found = sv.solve(storages(code=True), rounds=100).x[0]
+    np.testing.assert_allclose(found, exact, atol=1e-5)
+    assert abs(found[:3].sum() - 4) < 1e-9
+    assert found[2] - found[1] < 0.4 + 1e-9  # the ramp holds, and so does the disc
+    with pytest.raises(ProblemError, match="the local set of x1 must hold at least one point"):
+        storages(code=True, empty=True)
+    found_of = {a.name: a.status for a in sv.certify(storages(code=True)).assumptions}
+    assert found_of["Slater's condition inside local sets"] == "numerical"
 
 
 def test_rounds_are_those_of_formulas_up_to_rounding() -> None:
@@ -64,8 +98,8 @@ def test_rounds_are_those_of_formulas_up_to_rounding() -> None:
     np.testing.assert_allclose(ours.price, theirs.price, atol=1e-6)
 
 
-def test_the_network_computes_the_same_bits() -> None:
-    stated = problem(code=True)
+@pytest.mark.parametrize("stated", [problem(code=True), storages(code=True)])
+def test_the_network_computes_the_same_bits(stated: sv.Problem) -> None:
     made = plan(stated)
     sampler = EngineSampler(made.sigma[made.sigma > 0], 3)
     loop = Loopback(stated, made, algorithm=sv.DualAveraging(), sampler=sampler, rounds=20, agent=2)
@@ -124,14 +158,6 @@ def test_what_needs_a_formula_says_so(tmp_path: Any) -> None:
             states=ev,
             objectives=sv.Objective(gradient=lambda s: s),
             constraints=[sv.total(ev, ev.state) <= 1],
-        )
-    x = sv.states(2, lower=0, upper=1, dim=2)
-    with pytest.raises(ProblemError, match="must be bounds on single components"):
-        sv.Problem(
-            states=x,
-            objectives=[sv.Objective(gradient=lambda s: s), x[1][0] ** 2],
-            constraints=[x[0][0] + x[1][0] <= 1],
-            local=[x[0][0] + x[0][1] <= 1],
         )
     assert stated.objectives[0] is sp.nan
     found = {a.name: a.status for a in sv.certify(stated).assumptions}

@@ -64,9 +64,14 @@ def _of(sizes: Any, *, public: bool) -> sv.Problem:
     )
 
 
-def test_code_that_could_not_keep_it_is_refused() -> None:
-    with pytest.raises(sv.InputError, match="must have a formula as its objective"):
-        sv.Household.of_gradient(chargers(battery).cloud, 2, lambda x: x)
+def test_code_keeps_public_rows_and_private_ones_beside_them() -> None:
+    cloud = chargers(battery).cloud
+    own = sv.Household.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 1"])
+    kept = own.groups[0].fleet.local
+    assert kept is not None
+    assert kept.rows == 2
+    with pytest.raises(sv.ProblemError, match=r"local set of ev2 .* got none"):
+        sv.Household.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 100"])
 
 
 def test_windows_of_a_fleet_are_public_bounds() -> None:

@@ -15,7 +15,8 @@ from sottovoce.algorithm.round import agent_round, vector_round
 from sottovoce.engine.agent_text import slope_of, values_of
 from sottovoce.engine.formulas import Fleet, reach_of
 from sottovoce.engine.home_agent import HomeAgent
-from sottovoce.engine.home_shape import shape_of
+from sottovoce.engine.home_shape import general_form, shape_of
+from sottovoce.engine.interior_agent import InteriorAgent
 from sottovoce.engine.slopes import used_parameters
 from sottovoce.problem.agents import Array
 from sottovoce.problem.code import Watched
@@ -48,11 +49,8 @@ class AgentRound:
         self._terms = values_of(fleet, [h for part in fleet.sums for h in part.terms])
         self._theta = float(algorithm.constants.theta)
         self._lower, self._upper = lower[0], upper[0]
-        shape = shape_of(fleet) if gradient is None else None
-        self._home = None
         self._rows = fleet.local is not None and fleet.local.rows > 0
-        if shape is not None:
-            self._home = HomeAgent(fleet, shape, self._lower, self._upper)
+        self._home = self._at_home(fleet, gradient)
         reach = enumerate(reach_of(fleet))
         self._sums = grid.size
         self._adds = tuple(
@@ -67,6 +65,15 @@ class AgentRound:
         else:
             after = self._vector(k, x[0], context) if x.size > 1 else self._scalar(k, x[0], context)
         return after, self.contributions(after)
+
+    def _at_home(self, fleet: Fleet, gradient: Watched | None) -> HomeAgent | InteriorAgent | None:
+        """What minimises where the scalar search and Newton's steps do not: rows, kinks."""
+        bounds = (self._lower, self._upper)
+        if gradient is not None:
+            form = general_form(fleet) if self._rows else None
+            return None if form is None else InteriorAgent(fleet, form, *bounds, gradient)
+        shape = shape_of(fleet)
+        return None if shape is None else HomeAgent(fleet, shape, *bounds)
 
     def begin(self, x: Array) -> Array:
         """The point of the agent's own set nearest to x, shape (1, d)."""

@@ -72,6 +72,12 @@ def shape_of(fleet: Fleet) -> Shape:
     found = None if kinks else separable(fleet)
     if found is not None or not (rows or kinks):
         return found
+    return general_form(fleet)
+
+
+def general_form(fleet: Fleet) -> HomeForm:
+    """Return what agents minimise as an interior-point method takes it."""
+    terms = [h for part in fleet.sums for h in part.terms]
     local = box_of(fleet.group) if fleet.local is None else fleet.local
     return home_form(fleet.group, fleet.objective, terms, local)
 

@@ -1,4 +1,7 @@
-"""One agent's general problem at home in plain Python, to the bits of a kernel."""
+"""One agent's general problem at home in plain Python, to the bits of a kernel.
+
+An objective that is code tells gradients alone: its second derivatives are differences of them.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.interior_text import Entry, names_with, objective_entries, row_entries
 from sottovoce.engine.slopes import used_parameters
 from sottovoce.problem.agents import Array
+from sottovoce.problem.code import Watched
 from sottovoce.problem.epigraph import HomeForm
 
+_NUDGE = 2.0**-20  # the distance at which curvature is measured, relative to the box
 _TO = re.compile(r"(\w+)\[(\d+)(?:, (\d+))?\]")
 
 
@@ -30,9 +35,17 @@ class InteriorAgent:
         form: what it minimises, without kinks.
         lower: its own bounds, shape (d,).
         upper: likewise.
+        gradient: of its objective, if that is code; ``form`` then has none.
     """
 
-    def __init__(self, fleet: Fleet, form: HomeForm, lower: Array, upper: Array) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        form: HomeForm,
+        lower: Array,
+        upper: Array,
+        gradient: Watched | None = None,
+    ) -> None:
         prices = prices_of(fleet)
         known = names_with(fleet, form)
         names = [*known.values(), *(m for part in prices for m in part)]
@@ -51,6 +64,7 @@ class InteriorAgent:
         self._parameters = [float(a[0]) for a in used_parameters(fleet).values()]
         self._lower = np.concatenate([lower, form.lower[0]])
         self._upper = np.concatenate([upper, form.upper[0]])
+        self._gradient = gradient
 
     def round(self, x: Array, prices: Sequence[float], k: int, theta: float) -> Array:
         """Return x(k+1), shape (d,), with the price of every term."""
@@ -86,6 +100,23 @@ class InteriorAgent:
             gradient[:] = 0.0
         else:
             self._objective.fill(arrays, [*own, *prices])
+            if self._gradient is not None:
+                self._add_code(x[: self._dim], gradient, matrices[1])
+
+    def _add_code(self, x: Array, gradient: Array, hessian: Array) -> None:
+        """Add the gradient of the code, and its curvature from differences inside the box."""
+        assert self._gradient is not None  # noqa: S101  the caller has asked
+        lower, upper = self._lower[: self._dim], self._upper[: self._dim]
+        gradient[: self._dim] += self._gradient(x)
+        bent = np.zeros((self._dim, self._dim))
+        for c in np.flatnonzero(upper > lower):
+            there, back = x.copy(), x.copy()
+            nudge = _NUDGE * (upper[c] - lower[c])
+            there[c], back[c] = min(x[c] + nudge, upper[c]), max(x[c] - nudge, lower[c])
+            bent[c] = (self._gradient(there) - self._gradient(back)) / (there[c] - back[c])
+        # What is convex has no negative curvature: differences may, by rounding and at kinks.
+        sizes, vectors = np.linalg.eigh(0.5 * (bent + bent.T))
+        hessian[: self._dim, : self._dim] += vectors * np.maximum(sizes, 0.0) @ vectors.T
 
 
 @final

@@ -18,8 +18,9 @@ from sottovoce.errors import InputError
 from sottovoce.network.logs import note
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
+from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.folder import read_agent, read_part
-from sottovoce.problem.local import LocalSet
+from sottovoce.problem.local import LocalSet, local_rows, local_set
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]
@@ -75,9 +76,10 @@ class Household:
         families = problem.cloud.sums.families
         groups, starts = [], []
         for index, places in _by_group(problem.cloud, numbers):
-            own = (problem.objectives[index], problem.local[index])
-            everyone = local_fleet(problem.groups, families, index, *own)
             code, dim = problem.code[index], problem.groups[index].dim
+            formula = problem.objectives[index] if code is None else sp.S.Zero
+            own = (formula, problem.local[index])
+            everyone = local_fleet(problem.groups, families, index, *own)
             gradient = None if code is None else _watched(code.gradient, dim)
             groups.append(LocalGroup(fleet=part_of(everyone, places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
@@ -101,7 +103,7 @@ class Household:
 
     @staticmethod
     def of_gradient(
-        cloud: CloudView, agent: int, gradient: Gradient, *, start: Any = None
+        cloud: CloudView, agent: int, gradient: Gradient, *, start: Any = None, local: Any = None
     ) -> Household:
         """Return an agent whose objective is any code that can tell its gradient.
 
@@ -111,19 +113,19 @@ class Household:
             gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
                 finite numbers, the agent goes on with what ``network.fallback`` says, and logs it.
             start: x_i(1); by default the point of X_i nearest 0.
+            local: rows that the agent keeps and nobody else knows, as in ``sv.Problem``.
 
         A gradient that is not monotone, so that no convex function has it, is noted once in the
         agent's own log; the cloud hears nothing of it.
         """
         instance("cloud", cloud, CloudView, "problem.cloud")
-        index = cloud.locate(agent)[0]
-        dim = cloud.groups[index].dim
-        if cloud.kept[index]:
-            raise InputError(
-                "an agent with public rows of its own must have a formula as its objective, got "
-                f"code for agent {agent}, which could not keep {cloud.kept[index][0].label}"
-            )
-        return _alone(cloud, agent, start, gradient=_watched(gradient, dim))
+        index, place = cloud.locate(agent)
+        group = cloud.groups[index]
+        own = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
+        kept = own.of_agent(group, place)
+        alone = replace(group, name=group.label(place), count=1, parameters={})
+        require_nonempty(alone, kept)
+        return _alone(cloud, agent, start, gradient=_watched(gradient, group.dim), local=kept)
 
 
 def _watched(gradient: Gradient, dim: int) -> Watched:

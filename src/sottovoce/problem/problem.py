@@ -40,7 +40,6 @@ from sottovoce.problem.statement import (
     read_groups,
     read_objectives,
     read_start,
-    require_bounds_of_code,
 )
 from sottovoce.problem.sums import Sums, sums_of
 from sottovoce.tables import facts_html
@@ -192,7 +191,6 @@ class Problem:
         for group, kept in zip(groups, sets, strict=True):
             require_nonempty(group, kept)
         stated_as = read_objectives(objectives, groups)
-        require_bounds_of_code(stated_as, groups, sets)
         vars(self).update(
             groups=groups,
             objectives=tuple(sp.nan if isinstance(f, Objective) else f for f in stated_as),

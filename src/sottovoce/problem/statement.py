@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.kinks import bent
-from sottovoce.problem.local import LocalSet
 from sottovoce.problem.pieces import pieces
 from sottovoce.problem.relations import named_rows, read_formula
 from sottovoce.problem.text import parse_expression
@@ -90,18 +89,6 @@ def read_constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint,
         groups=groups,
     )
     return tuple(c for name, row in pairs for c in _constraint(name, row, known))
-
-
-def require_bounds_of_code(
-    objectives: Sequence[Any], groups: Sequence[Group], sets: Sequence[LocalSet]
-) -> None:
-    """Refuse rows of an agent whose objective is code: by gradients it keeps bounds only."""
-    for objective, group, own in zip(objectives, groups, sets, strict=True):
-        if isinstance(objective, Objective) and own.rows:
-            raise ProblemError(
-                f"local rows of {group.name} must be bounds on single components, because its "
-                f"objective is code, got {own.labels[0]:.80}: state the objective as a formula"
-            )
 
 
 class _Known(NamedTuple):
