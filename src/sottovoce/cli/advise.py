@@ -9,7 +9,7 @@ import typer
 
 from sottovoce.cli.cluster import cluster as on_cluster
 from sottovoce.cli.console import console, errors, print_json
-from sottovoce.cli.options import Cluster, Delta, HideOption, Json, Radius
+from sottovoce.cli.options import Cluster, Delta, Json, Radius
 from sottovoce.progress import shown
 
 
@@ -18,7 +18,10 @@ def advise(
     epsilon: Annotated[str, typer.Option(help="values of epsilon")] = "0.1,0.3,1,3",
     delta: Delta = None,
     radius: Radius = None,
-    hide: HideOption = None,
+    hide: Annotated[
+        str | None,
+        typer.Option(help="trajectory, offset or everything, or some: offset,everything"),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="rounds, if not what suits each")] = None,
     accuracy: Annotated[float, typer.Option(help="the error that is good enough")] = 0.01,
     feasible: Annotated[
@@ -45,7 +48,7 @@ def advise(
 
         found = study(
             stated(problem),
-            hide=hide,
+            hide=None if hide is None else hide.split(","),
             radius=None if radius is None else _one(radius, "radius"),
             epsilons=numbers(epsilon, "epsilon"),
             delta=None if delta is None else _one(delta, "delta"),

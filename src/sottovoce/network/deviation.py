@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import sympy as sp
@@ -55,11 +56,13 @@ def own_deviation(household: Household, welcome: Welcome, x: Array, price: Array
     cloud = household.cloud
     each = noise * answer_noise(config.rounds) / np.maximum(agents_of(cloud.sums, cloud.groups), 1)
     lower, upper = unpack(welcome.lower), unpack(welcome.upper)
-    found, begin = np.empty(x.size), 0
+    found, begin = np.full(x.size, np.nan), 0
     for own in household.groups:
         here = slice(begin, begin + own.size)
         box = (lower[here], upper[here])
-        found[here] = _deviation(own, x[here], price, each, box).ravel()
+        # The answer is there: a formula without curvature at that point must not take it away.
+        with suppress(ArithmeticError, np.linalg.LinAlgError), np.errstate(all="ignore"):
+            found[here] = _deviation(own, x[here], price, each, box).ravel()
         begin = here.stop
     return found
 
@@ -79,8 +82,7 @@ def _deviation(
             continue
         moved = np.einsum("iab,ib->ia", inverse, slope)
         taken = np.einsum("ia,ia->i", slope, moved)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = np.where(taken[:, np.newaxis] > 0, moved / taken[:, np.newaxis], 0.0)
+        step = np.where(taken[:, np.newaxis] > 0, moved / taken[:, np.newaxis], 0.0)
         total += np.square(each[row] * step)
     return np.minimum(np.sqrt(total), 0.5 * width)
 

@@ -39,7 +39,7 @@ class Prediction:
             the objective; None if the optimum is not known.
         x: the root-mean-square error of the states, each as a share of the width of its box, over
             those that curvature holds; None if the optimum is not known.
-        objective: the standard deviation of the objective, as a share of it; likewise.
+        objective: the root-mean-square error of the objective, as a share of it; likewise.
     """
 
     rounds: int
@@ -87,6 +87,7 @@ class Response:
         x_sq: per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,).
         rows: ``dg_j / dw_o``, shape (m, p).
         objective: ``df / dw_o``, shape (p,).
+        bend: ``d2f / dw^2 = dlambda / dw``, shape (p, p).
         g: ``g_j`` at the saddle point, 0 where it is active, shape (m,).
         mu: the multipliers there.
         best: the objective there.
@@ -97,6 +98,7 @@ class Response:
     x_sq: Array
     rows: Array
     objective: Array
+    bend: Array
     g: Array
     mu: Array
     best: float
@@ -123,6 +125,7 @@ def response(problem: Problem, at: SaddlePoint) -> Response:
         x_sq=x_sq,
         rows=rows,
         objective=objective,
+        bend=system.answer,
         g=g,
         mu=at.mu,
         best=at.objective,
@@ -134,9 +137,10 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
     """Return what to expect of an answer after so many rounds.
 
     At the statistical limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
-    noise, ``w_o ~ N(0, sigma_o^2 |w|^2)``; constraints and the objective are taken along to first
-    order. A margin of z standard deviations, ``(1 - Phi(-z))^m = p`` over m rows with noise, costs
-    ``sum_j mu_j z sd_j``.
+    noise, ``w_o ~ N(0, sigma_o^2 |w|^2)``, and constraints follow to first order. It is about the
+    optimum of the problem whose sums are off by w, so that the objective is off by
+    ``lambda'w + w' (dlambda/dw) w / 2``. A margin of z standard deviations,
+    ``(1 - Phi(-z))^m = p`` over m rows with noise, costs ``sum_j mu_j z sd_j``.
 
     Args:
         known: how the answer answers to noise.
@@ -151,14 +155,15 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
     tested = int(np.count_nonzero(~equality & (deviation > 0)))
     z = float(ndtri(feasible ** (1.0 / max(tested, 1))))
     size = abs(known.best) or 1.0
+    violated, objective = _drawn(known, sigma, equality)
     return Prediction(
         rounds=rounds,
         rows=tuple(known.cloud.row_labels()),
         noise=read_only(deviation / scale),
-        violation=None if equality.all() else _violated(known.g[~equality], moved[~equality]),
+        violation=None if equality.all() else violated,
         feasibility_cost=float(z * np.abs(known.mu) @ np.where(equality, 0.0, deviation)) / size,
         x=float(np.sqrt(known.x_sq @ np.square(sigma))),
-        objective=float(np.linalg.norm(known.objective * sigma)) / size,
+        objective=objective / size,
     )
 
 
@@ -181,8 +186,12 @@ def equalities(cloud: CloudView) -> NDArray[np.bool_]:
     return np.concatenate([np.full(f.rows, f.equality) for f in cloud.constraints])
 
 
-def _violated(g: Array, moved: Array) -> float:
-    """The probability that some inequality is violated, over draws of the averaged noise."""
-    noisy = np.flatnonzero(np.any(moved != 0.0, axis=0))
-    draws = np.random.default_rng(0).normal(size=(_DRAWS, noisy.size))
-    return float(np.mean(np.any(g + draws @ moved[:, noisy].T > 0.0, axis=1)))
+def _drawn(known: Response, sigma: Array, equality: NDArray[np.bool_]) -> tuple[float, float]:
+    """How often draws of the averaged noise violate an inequality; the objective's error."""
+    noisy = np.flatnonzero((sigma > 0.0) & np.any(known.rows != 0.0, axis=0))
+    w = np.random.default_rng(0).normal(size=(_DRAWS, noisy.size)) * sigma[noisy]
+    g = known.g + w @ known.rows[:, noisy].T
+    bend = known.bend[np.ix_(noisy, noisy)]
+    off = w @ known.objective[noisy] + 0.5 * np.sum(w @ bend * w, axis=1)
+    violated = np.any(g[:, ~equality] > 0.0, axis=1)
+    return float(np.mean(violated)), float(np.sqrt(np.mean(np.square(off))))
