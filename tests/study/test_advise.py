@@ -94,8 +94,9 @@ def advise_at(row: AdviceRow) -> float:
 def test_rounds_are_free_for_a_trajectory_and_few_otherwise(paper: Advice) -> None:
     assert converging_rounds(0.02) == FEWEST
     assert converging_rounds(0.5) > FEWEST < converging_rounds(0.0005)
-    assert rounds_for("trajectory", 0.04, 200, 0.01) == 3_200
-    assert rounds_for("offset", 0.02, 200, 0.001) == FEWEST
+    assert rounds_for("trajectory", 0.1, 0.04, 200, 0.01) == 3_200
+    assert rounds_for("trajectory", 0.0005, 0.001, 200, 0.01) == converging_rounds(0.0005)
+    assert rounds_for("offset", 0.02, 0.5, 200, 0.001) == FEWEST
     for row in of(paper, "trajectory"):
         assert max(told(row).cost, told(row).x or 0.0) <= 0.0101
         assert row.hidden_offset == pytest.approx(0.01 / math.sqrt(row.rounds))

@@ -176,9 +176,8 @@ def _promise(shared: _Shared, task: tuple[Kind, float], rounds: int | None) -> A
         suits = rounds
         if suits is None:
             # One number of rounds tells of all: only the averaged noise counts, and how it scales.
-            trajectory = kind == Trajectory.kind
-            error = max(told.cost, told.x or 0.0) if trajectory else told.worst[1]
-            suits = rounds_for(kind, error, row.rounds, asked.accuracy)
+            error = max(told.cost, told.x or 0.0)
+            suits = rounds_for(kind, told.worst[1], error, row.rounds, asked.accuracy)
         if suits != row.rounds:
             row = replace(row, rounds=suits)
             made = _planned(shared, row)

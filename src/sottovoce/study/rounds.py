@@ -32,7 +32,7 @@ def converging_rounds(noise: float) -> int:
     return _rounded(min(FEWEST * longer, _LONGEST))
 
 
-def rounds_for(kind: Kind, error: float, rounds: int, accuracy: float) -> int:
+def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: float) -> int:
     """Return the rounds to ask for.
 
     To hide an offset or everything, noise grows as the root of their number and averages away
@@ -41,14 +41,15 @@ def rounds_for(kind: Kind, error: float, rounds: int, accuracy: float) -> int:
 
     Args:
         kind: what is hidden.
+        noise: of the noisiest constraint over its scale, after ``rounds`` rounds.
         error: the expected error after ``rounds`` rounds, as a share of 1.
         rounds: T.
         accuracy: the error that is good enough, likewise.
     """
     if kind != "trajectory":
-        return converging_rounds(error)
+        return converging_rounds(noise)
     wanted = rounds * (error / accuracy) ** 2
-    return _rounded(min(max(wanted, FEWEST), TRAJECTORY_ROUNDS))
+    return _rounded(min(max(wanted, converging_rounds(min(noise, accuracy))), TRAJECTORY_ROUNDS))
 
 
 def _rounded(count: float) -> int:
