@@ -23,7 +23,6 @@ from sottovoce.algorithm.dual_averaging import (
     Constants,
     DualAveraging,
     Rows,
-    answer_share,
     cloud_round,
     damping,
     memory_size,
@@ -79,7 +78,7 @@ def cloud() -> Any:
     error_model="numpy",
 )
 def loop(
-    rounds: int,
+    shares: Any,
     a: Any,
     rows: Rows,
     constants: Constants,
@@ -95,11 +94,16 @@ def loop(
     answer, cost = np.zeros(n), np.zeros(p)
     noisy = rows.noise.max() > 0.0
     failed = 0
-    for k in range(1, rounds + 1):
+    for k in range(1, shares.size + 1):
         sums_of(a, x, y)
         for o in range(p):
             if rows.noise[o] > 0.0:
                 y[o] += rows.unit[o] * rows.noise[o] * rng.standard_normal()
+        if noisy:  # what was released is averaged; without noise the answer is the last
+            for c in range(n):
+                answer[c] += shares[k - 1] * (x[c] - answer[c])
+            for o in range(p):
+                cost[o] += shares[k - 1] * (price[o] - cost[o])
         if not cloud(k, y, price, memory, rows, constants):
             failed = k
             break
@@ -108,11 +112,8 @@ def loop(
             width = max(a.upper[c] - a.lower[c], 1e-300)
             eps[c] = damping(k, force_of(a, c, x[c], price), width, constants.theta)
         respond(a, price, x, old, eps)
-        share = answer_share(k, rounds, noisy)
-        for c in range(n):
-            answer[c] += share * (x[c] - answer[c])
-        for o in range(p):
-            cost[o] += share * (price[o] - cost[o])
+        if not noisy:
+            answer[:], cost[:] = x, price
         if trace.size:
             total = 0.0
             for c in range(n):
@@ -152,10 +153,11 @@ def measure(
     rows = Rows(sigma, np.ones(sigma.size), case.public)
     name = zlib.crc32(f"{case.game.name} {radius:g}".encode())
     error, cost, failed = 0.0, 0.0, 0
+    shares = DualAveraging().share(np.arange(1, rounds + 1), rounds, noisy=True)
     for run in range(runs):
         rng = np.random.default_rng([seed, name, run])
         x, price, bad = loop(
-            rounds, case.agents, rows, constants, cloud(), rng, case.best.x, np.zeros(0)
+            shares, case.agents, rows, constants, cloud(), rng, case.best.x, np.zeros(0)
         )
         error += np.sum((x - case.best.x) ** 2) / runs
         cost += np.sum((price - case.best.price) ** 2) / runs
@@ -170,9 +172,8 @@ def tail(case: Case, rounds: int, constants: Constants, size: Any = None) -> Any
     unit = case.game.plan(1.0) if size is None else size
     rows = Rows(unit, np.zeros(unit.size), case.public)
     trace = np.full(rounds, np.nan)
-    loop(
-        rounds, case.agents, rows, constants, cloud(), np.random.default_rng(0), case.best.x, trace
-    )
+    rng, shares = np.random.default_rng(0), np.ones(rounds)
+    loop(shares, case.agents, rows, constants, cloud(), rng, case.best.x, trace)
     return trace
 
 

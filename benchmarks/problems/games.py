@@ -140,6 +140,7 @@ class Game:
             np.array(members, np.int64),
             np.array(centers, float),
             np.array([r.radius for r in self.regions], float),
+            np.zeros(len(self.regions)),
         )
 
     def sensitivities(self) -> Any:

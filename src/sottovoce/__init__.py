@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sottovoce.network.household import Household
     from sottovoce.network.relay import Relay
     from sottovoce.privacy.charge import Charge, Protected
+    from sottovoce.privacy.feasibility import Feasibility, Feasible
     from sottovoce.privacy.hide import Everything, Offset, Trajectory
     from sottovoce.privacy.ledger import Ledger
     from sottovoce.privacy.limit import Limit, limit
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from sottovoce.problem import gallery
     from sottovoce.problem.agents import fleet, states
     from sottovoce.problem.code import Objective
-    from sottovoce.problem.constraints import equal, total
+    from sottovoce.problem.constraints import equal, hard, total
     from sottovoce.problem.expressions import (
         exp,
         huber,
@@ -76,6 +77,8 @@ _HOME = {
     "ConvexityError": "sottovoce.errors",
     "DualAveraging": "sottovoce.algorithm.dual_averaging",
     "Everything": "sottovoce.privacy.hide",
+    "Feasibility": "sottovoce.privacy.feasibility",
+    "Feasible": "sottovoce.privacy.feasibility",
     "Guarantee": "sottovoce.privacy.plan",
     "Helper": "sottovoce.network.helper",
     "Household": "sottovoce.network.household",
@@ -109,6 +112,7 @@ _HOME = {
     "exp": "sottovoce.problem.expressions",
     "fleet": "sottovoce.problem.agents",
     "gallery": "sottovoce.problem.gallery",
+    "hard": "sottovoce.problem.constraints",
     "huber": "sottovoce.problem.expressions",
     "limit": "sottovoce.privacy.limit",
     "load": "sottovoce.engine.result",
@@ -141,6 +145,8 @@ __all__ = [
     "ConvexityError",
     "DualAveraging",
     "Everything",
+    "Feasibility",
+    "Feasible",
     "Guarantee",
     "Helper",
     "Household",
@@ -174,6 +180,7 @@ __all__ = [
     "exp",
     "fleet",
     "gallery",
+    "hard",
     "huber",
     "limit",
     "load",

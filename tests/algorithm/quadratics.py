@@ -11,7 +11,6 @@ from sottovoce.algorithm.dual_averaging import (
     Constants,
     DualAveraging,
     Rows,
-    answer_share,
     memory_size,
 )
 from sottovoce.algorithm.projection import PublicSet
@@ -66,13 +65,16 @@ class Quadratics:
         rows = Rows(sigma, np.full(p, noise), public)
         for k in range(1, rounds + 1):
             y = self.rows @ x + noise * sigma * rng.standard_normal(p)
+            share = float(DualAveraging().share(k, rounds, noisy=noise > 0)[0])
+            if noise > 0:  # what was released is averaged
+                answer, cost = answer + share * (x - answer), cost + share * (price - cost)
             if not step(k, y, price, memory, rows, constants):
                 return answer, cost, k
             force = self.rows.T @ price
             eps = constants.theta * np.abs(force) / (np.sqrt(k) * (self.upper - self.lower))
             x = np.clip(self.best(force, eps, x), self.lower, self.upper)
-            share = answer_share(k, rounds, noise > 0)
-            answer, cost = answer + share * (x - answer), cost + share * (price - cost)
+            if not noise > 0:
+                answer, cost = x, price.copy()
             if trace is not None:
                 trace.append(x)
         return answer, cost, 0

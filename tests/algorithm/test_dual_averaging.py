@@ -8,7 +8,6 @@ from sottovoce.algorithm.dual_averaging import (
     DENSE,
     DualAveraging,
     Rows,
-    answer_share,
     cloud_round,
     damping,
     kept_size,
@@ -171,10 +170,9 @@ def test_a_row_with_slack_has_no_price() -> None:
 
 def test_damping_and_shares() -> None:
     assert damping(4, -2.0, 8.0, 0.5) == 0.0625
-    assert answer_share(50, 100, False) == 1.0
-    assert answer_share(20, 100, True) == 1.0
-    assert answer_share(21, 100, True) == 1.0
-    assert answer_share(23, 100, True) == 1.25 / 3.25
+    shares = DualAveraging().share
+    assert shares(50, 100, noisy=False) == 1.0
+    assert shares([20, 21, 23], 100, noisy=True).tolist() == [1.0, 1.0, 1.25 / 3.25]
 
 
 def test_constants_must_be_positive() -> None:

@@ -16,7 +16,9 @@ from sottovoce.problem.agents import Array
 cp: Any = cvxpy
 
 
-def region(size: int, radius: float = -1.0, center: Array | None = None) -> PublicSet:
+def region(
+    size: int, radius: float = -1.0, center: Array | None = None, level: float = 0.0
+) -> PublicSet:
     return PublicSet(
         np.full(size, -np.inf),
         np.full(size, np.inf),
@@ -24,6 +26,7 @@ def region(size: int, radius: float = -1.0, center: Array | None = None) -> Publ
         np.arange(size, dtype=np.int64),
         np.zeros(size) if center is None else center,
         np.array([radius]),
+        np.array([level]),
     )
 
 
@@ -115,6 +118,7 @@ def test_compiled_and_python_give_the_same_bits() -> None:
         np.array([0, 1, 3, 2]),
         np.zeros(4),
         np.array([1.5, -1.0]),
+        np.array([0.0, 0.5]),
     )
     for _ in range(50):
         v, weight = 5 * rng.normal(size=5), 10 ** rng.uniform(-2, 2, 5)

@@ -18,6 +18,7 @@ PUBLIC = PublicSet(
     np.array([0, 1, 2, 3]),
     np.array([0.2, -0.1, 0.0, 0.0]),
     np.array([1.5, -1.0]),
+    np.zeros(2),
 )
 """A disc, a paraboloid, a half-line, a free sum and a point."""
 

@@ -6,16 +6,19 @@ engine's order, so that not a bit may differ. ``GradientSteps`` is written from 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import sympy as sp
 
+from sottovoce.algorithm import projection
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.round import agent_round, vector_round
+from sottovoce.algorithm.steering import steering
 from sottovoce.algorithm.steps import positive, project
 from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.agent_text import slope_of, values_of
 from sottovoce.engine.fleet_text import kind_of
 from sottovoce.engine.formulas import Fleet, local_fleet, part_of
@@ -25,7 +28,10 @@ from sottovoce.engine.region_text import phi_function
 from sottovoce.engine.slopes import used_parameters
 from sottovoce.engine.turn import public_rows
 from sottovoce.engine.vectors import WIDTH
+from sottovoce.privacy.answer import weights_norm
+from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.margins import Noise, feasibility
 from sottovoce.privacy.plan import NoisePlan, Output
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.terms import column_of
@@ -57,6 +63,19 @@ def noise(
         gdp_rounding=0.0,
         certified=False,
     )
+
+
+def with_margins(plan: NoisePlan, rounds: int, share: float) -> NoisePlan:
+    """The same plan for so many rounds, with margins as for a share of its noise."""
+    sums = plan.cloud.sums
+    spread = Noise(
+        sigma=share * plan.sigma * weights_norm(rounds),
+        rounding=np.zeros(sums.count),
+        ranges=np.array(sum_ranges(sums, plan.domain)),
+        rounds=rounds,
+    )
+    kept = feasibility(sums, spread, Feasible(probability=0.95))
+    return replace(plan, hide=Trajectory(radius=1.0, rounds=rounds), feasible=kept)
 
 
 def published(problem: Problem) -> NoisePlan:
@@ -243,7 +262,9 @@ class PriceRounds:
     def run(self, z: Any) -> dict[str, Any]:
         algorithm, sums = DualAveraging(), self.problem.cloud.sums
         domain = self.problem.groups if self.plan is None else self.plan.domain
-        rows = public_rows(sums, domain, None if self.plan is None else self.plan.sigma)
+        kept = None if self.plan is None else self.plan.feasible
+        target = None if kept is None else kept.target
+        rows = public_rows(sums, domain, None if self.plan is None else self.plan.sigma, target)
         phi = phi_function(sums.regions)
         x = [
             np.clip(start, g.lower, g.upper)
@@ -252,22 +273,35 @@ class PriceRounds:
         price, memory = np.zeros(sums.count), np.zeros(algorithm.memory_size(sums.count))
         answer, cost = [own.copy() for own in x], np.zeros(sums.count)
         shares = algorithm.share(np.arange(1, len(z) + 1), len(z), noisy=self.plan is not None)
+        averaged, work = np.zeros(sums.count), np.empty(projection.project_work(sums.count))
+
+        def average(share: float) -> None:
+            for mean, own in zip([*answer, cost], [*x, price], strict=True):
+                mean += share * (own - mean)
+
         with np.errstate(all="ignore"):
             for k, normals in enumerate(z, start=1):
                 y = self.sums(x) + self.sigma * normals
                 self.released.append(y)
-                fine = algorithm.cloud_round(
-                    k, y.copy(), price, memory, rows, algorithm.constants, phi
-                )
+                seen = y.copy()
+                if self.plan is not None:
+                    average(shares[k - 1])
+                    averaged += shares[k - 1] * (y - averaged)
+                if kept is not None:
+                    inside = np.empty(sums.count)
+                    ones = np.ones(sums.count)
+                    projection.project(averaged, ones, rows.public, phi, inside, work)
+                    seen = y + float(steering(k, len(z))[0]) * (averaged - inside)
+                fine = algorithm.cloud_round(k, seen, price, memory, rows, algorithm.constants, phi)
                 assert fine
                 for home, own in zip(self.homes, x, strict=True):
                     for i in range(own.shape[0]):
                         own[i] = home.move(i, own[i], price, k, algorithm.theta)
-                cost += shares[k - 1] * (price - cost)
-                for mean, own in zip(answer, x, strict=True):
-                    mean += shares[k - 1] * (own - mean)
+                if self.plan is None:
+                    average(1.0)
         flat = {"x": answer, "last_x": x}
         found = {name: np.concatenate([v.ravel() for v in own]) for name, own in flat.items()}
+        found |= {} if self.plan is None else {"released": averaged}
         return found | {"price": cost, "last_price": price}
 
 

@@ -18,6 +18,7 @@ from engine_reference import (
     everywhere,
     noise,
     published,
+    with_margins,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -148,18 +149,21 @@ def test_gradient_steps_agree_with_the_numpy_reference_given_the_same_noise(name
 PRICED = {"paper": (paper, 10.0), "mixed": (mixed, 0.5), "regions": (regions, 0.2)}
 
 
-@pytest.mark.parametrize("noisy", [True, False], ids=["noise", "exact"])
+@pytest.mark.parametrize("kind", ["noise", "margins", "exact"])
 @pytest.mark.parametrize("name", PRICED)
-def test_price_rounds_are_those_of_plain_python_to_the_last_bit(name: str, noisy: bool) -> None:
+def test_price_rounds_are_those_of_plain_python_to_the_last_bit(name: str, kind: str) -> None:
     make, sigma = PRICED[name]
     problem = make()
     count = problem.cloud.sums.count
-    plan = noise(problem, sigma) if noisy else None
-    z = normals(3, 1, rounds=25, count=count) if noisy else np.zeros((25, count))
+    plan = None if kind == "exact" else noise(problem, sigma)
+    if plan is not None and kind == "margins":
+        plan = with_margins(plan, 25, share=0.05)
+    z = np.zeros((25, count)) if plan is None else normals(3, 1, rounds=25, count=count)
     reference = PriceRounds(problem, plan)
     expected = reference.run(z)
     zeros = (np.zeros(problem.size), np.zeros(count))
     result = solve(problem, plan, rounds=25, runs=2, seed=3, record=[25], saddle=zeros)
+    assert (result.confirmed is not None) == (kind == "margins")
     for part, values in expected.items():
         np.testing.assert_array_equal(getattr(result, part)[1], values, err_msg=part)
     assert np.any(result.last_price[1] != 0.0)

@@ -143,10 +143,10 @@ SENT = (
     ),
     Mutant(
         name="a failing agent repeats itself where a trajectory is hidden",
-        file="network/fallback.py",
+        file="network/substitute.py",
         old="REPEATING: Final = frozenset({Offset.kind, Everything.kind})",
         new='REPEATING: Final = frozenset({"trajectory", Offset.kind, Everything.kind})',
-        killed_by="tests/network/test_fallback.py::"
+        killed_by="tests/network/test_substitute.py::"
         "test_a_failed_step_is_repeated_where_rounds_count_by_themselves_and_else_public",
     ),
     Mutant(

@@ -101,7 +101,7 @@ def main(port: str, keys: str) -> None:
             say(type="contribution", round=k + 1, values=struct.pack(f"<{len(sums)}q", *values))
 
         known = {} if mask is None else {"mask": mask.key}
-        say(type="hello", version=3, agents=[4], config=b"", round=k, receipt=receipt, **known)
+        say(type="hello", version=4, agents=[4], config=b"", round=k, receipt=receipt, **known)
         for frame in socket:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":
@@ -123,11 +123,11 @@ def main(port: str, keys: str) -> None:
             elif message["type"] == "round" and message["round"] > k:
                 k, receipt = message["round"], message["receipt"]
                 price = struct.unpack(f"<{welcome['prices']}d", message["price"])[SUM]
-                x = stepped(k, x, price, box, settings)
+                said, x = x, stepped(k, x, price, box, settings)
                 tenth = 0.1 * welcome["rounds"]
                 counted = max(1, k - int(tenth + min(tenth, 10)))
-                share = 1.0 if welcome["states"] else 1.25 / (counted + 0.25)
-                answer += share * (x - answer)
+                share = 1.25 / (counted + 0.25)
+                answer = x if welcome["states"] else answer + share * (said - answer)
                 contribute()
             elif message["type"] == "done":
                 told = {"x": x, "answer": answer, "rounds": message["rounds"]}

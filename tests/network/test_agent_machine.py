@@ -231,8 +231,9 @@ def test_done_ends_it_and_a_lost_connection_does_not() -> None:
     machine.connected()
     machine.receive(welcome())
     machine.joined(np.array([4]))
-    (finish,) = machine.receive(Done(rounds=3, price=pack(np.array([1.0, 2.0]))))
+    (finish,) = machine.receive(Done(rounds=3, price=pack(np.array([1.0, 2.0])), confirmed=False))
     assert isinstance(finish, Finish)
+    assert finish.confirmed is False
     machine.lost()
     assert machine.phase is Phase.DONE
 

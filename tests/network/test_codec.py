@@ -53,7 +53,7 @@ ANSWERS: list[Welcome | Round | Done | Error] = [
         columns=[1],
     ),
     Round(round=2, price=b"\0" * 8, y=b"", receipt=b"r" * 64),
-    Done(rounds=2, price=b""),
+    Done(rounds=2, price=b"", confirmed=None),
     Error(code="late", round=4),
 ]
 

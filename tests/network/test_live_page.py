@@ -175,7 +175,7 @@ def paced_gateway(keys: Path, folder: Path, port: int, pace: float) -> None:
     """All agents of the paper's problem in a process of their own, a round every so often."""
     began = time.monotonic()
 
-    def wait(k: int, setpoint: object) -> None:
+    def wait(k: int, setpoint: object, which: str) -> None:
         time.sleep(max(0.0, began + k * pace - time.monotonic()))
 
     asyncio.run(member(gallery.paper(), list(range(1, 8)), port, keys, folder, on_state=wait).run())

@@ -124,7 +124,8 @@ def test_a_gateway_runs_its_agents_from_their_own_files_alone(
     assert (tmp_path / "gateway" / "agents" / "1-7.state").exists()
     printed = capfd.readouterr()
     assert json.loads(printed.out) == {
-        "agents": 7, "rounds": 6, "failed": 0, "out": str(tmp_path / "answers.json"),
+        "agents": 7, "rounds": 6, "failed": 0, "confirmed": None,
+        "out": str(tmp_path / "answers.json"),
     }  # fmt: skip
     for (x,) in told["x"].values():
         assert x == 0.0 or f"{x:.4f}" not in printed.out + printed.err

@@ -393,7 +393,9 @@ def test_the_end_is_passed_on_with_its_answer(paper: Problem) -> None:
         tree.told(k)
     assert tree.told(3) == []
     answer = pack(np.linspace(0.0, 1.0, tree.setup.prices))
-    *sent, finish = tree.relay.above(Done(rounds=3, price=answer))
-    assert [a.message for a in sent if isinstance(a, Send)][-1] == Done(rounds=3, price=answer)
+    done = Done(rounds=3, price=answer, confirmed=True)
+    *sent, finish = tree.relay.above(done)
+    assert [a.message for a in sent if isinstance(a, Send)][-1] == done
     assert isinstance(finish, Finish)
+    assert finish.confirmed is True
     assert tree.relay.phase is Phase.DONE

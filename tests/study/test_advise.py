@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithm.answer_noise import answer_noise
 from sottovoce.certify.certificate import certify
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.errors import InputError
+from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.hide import Offset, Trajectory
 from sottovoce.privacy.limit import limit
 from sottovoce.privacy.plan import plan
@@ -59,7 +59,7 @@ def test_a_row_is_a_plan_and_its_limit(paper: Advice) -> None:
     hide = Offset(radius=0.01, rounds=row.rounds)
     made = plan(certify(problem), epsilon=2.0, delta=0.05, hide=hide)
     least, saddle = limit(problem, made, row.rounds), saddle_point(problem)
-    more = answer_noise(row.rounds) * math.sqrt(row.rounds)
+    more = weights_norm(row.rounds) * math.sqrt(row.rounds)
     assert row.sigma == pytest.approx((made.sigma.min(), made.sigma.max()))
     width = problem.cloud.upper() - problem.cloud.lower()
     held = np.delete(np.arange(7), least.flat)
@@ -67,12 +67,12 @@ def test_a_row_is_a_plan_and_its_limit(paper: Advice) -> None:
     assert told(row).x == pytest.approx(share)
     # Active rows that are sums as stated have the averaged noise itself; none holds the second.
     at = [0, 2, 3]
-    expected = made.sigma[at] * answer_noise(row.rounds) / np.array([3.0, 1.0, 5.0])
+    expected = made.sigma[at] * weights_norm(row.rounds) / np.array([3.0, 1.0, 5.0])
     np.testing.assert_allclose(told(row).noise[at], expected)
     # Three rows at 50%, the fourth far from its bound.
     assert told(row).violation == pytest.approx(1 - 0.5**3, abs=0.02)
     z = 2.2340  # Phi(z)^4 = 0.95, from a table
-    sd = made.sigma * answer_noise(row.rounds)
+    sd = made.sigma * weights_norm(row.rounds)
     cost = z * float(saddle.mu[at] @ sd[at]) / saddle.objective
     assert told(row).feasibility_cost == pytest.approx(cost, rel=1e-3)
     np.testing.assert_allclose(predict_publicly(made, row.rounds).noise[at], expected)

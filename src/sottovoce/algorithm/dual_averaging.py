@@ -26,7 +26,7 @@ More than ``DENSE`` sums are learnt row by row: V is the identity, C, E and B ar
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from math import floor, isfinite, sqrt
+from math import isfinite, sqrt
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -35,6 +35,7 @@ from sottovoce.algorithm.eigen import eigen
 from sottovoce.algorithm.prices import argmax_price, price_work
 from sottovoce.algorithm.projection import Phi, PublicSet, project
 from sottovoce.arguments import real
+from sottovoce.privacy.answer import answer_shares
 from sottovoce.problem.agents import Array
 
 DENSE = 24
@@ -47,9 +48,6 @@ _STILL = 1e-10  # in units of the sums: a move this small is rounding and teache
 _ALIKE = 1e-9
 _TINY = 1e-300
 _RUN_AWAY = 1e20  # no objective is worth so much: contributions do not answer to prices
-_BURN_IN = 0.1
-_UNIT_ROUNDS = 10.0
-_WEIGHT_POWER = 0.25
 
 
 class Constants(NamedTuple):
@@ -120,9 +118,8 @@ class DualAveraging:
         return memory_size(sums)
 
     def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:
-        """The weights of rounds k in the answer."""
-        at = np.atleast_1d(np.asarray(k, dtype=np.float64))
-        return np.array([answer_share(int(one), rounds, noisy) for one in at])
+        """The weights of rounds k in the answer; without noise there is nothing to average."""
+        return answer_shares(k, rounds) if noisy else np.ones(np.size(k))
 
 
 def entries(sums: int) -> int:
@@ -353,20 +350,6 @@ def damping(k: int, force: float, width: float, theta: float) -> float:
     return theta * abs(force) / (sqrt(k) * width)
 
 
-def answer_share(k: int, rounds: int, noisy: bool) -> float:
-    """Return the weight of round k in the answer: ``answer += share (value - answer)``.
-
-    Weights grow as ``k^0.25`` after the first tenth of all rounds and the ten rounds (at most
-    another tenth) in which prices find their unit. Without noise there is nothing to average: the
-    answer is the last iterate.
-    """
-    if not noisy:
-        return 1.0
-    skipped = floor(_BURN_IN * rounds + min(_BURN_IN * rounds, _UNIT_ROUNDS))
-    counted = max(1.0, float(k - skipped))
-    return (1.0 + _WEIGHT_POWER) / (counted + _WEIGHT_POWER)
-
-
 COMPILED = (
     entries,
     kept_size,
@@ -379,5 +362,4 @@ COMPILED = (
     _trust,
     _build,
     damping,
-    answer_share,
 )

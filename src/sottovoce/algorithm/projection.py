@@ -39,7 +39,8 @@ class PublicSet(NamedTuple):
         starts: region r holds ``members[starts[r]:starts[r + 1]]``.
         members: the sums of all regions, region by region.
         centers: the centre of a ball, laid out as members; unused for other regions.
-        radii: the radius of a ball, or a negative number for a region ``{phi_r(u) <= 0}``.
+        radii: the radius of a ball, or a negative number for a region ``{phi_r(u) <= -level}``.
+        levels: that level, 0 for C as it was stated; unused for balls.
     """
 
     lower: Array
@@ -48,6 +49,7 @@ class PublicSet(NamedTuple):
     members: NDArray[np.int64]
     centers: Array
     radii: Array
+    levels: Array
 
 
 def intervals(lower: ArrayLike, upper: ArrayLike) -> PublicSet:
@@ -58,6 +60,7 @@ def intervals(lower: ArrayLike, upper: ArrayLike) -> PublicSet:
         np.array(upper, dtype=np.float64),
         np.zeros(1, dtype=np.int64),
         np.zeros(0, dtype=np.int64),
+        none,
         none,
         none,
     )
@@ -104,7 +107,7 @@ def _project_regions(
             center = public.centers[first:last]
             nu = project_ball(point, metric, center, public.radii[r], found)
         else:
-            nu = project_region(r, point, metric, phi, found, work[3 * size :])
+            nu = project_region(r, point, metric, phi, public.levels[r], found, work[3 * size :])
         for i in range(size):
             u[public.members[first + i]] = found[i]
         largest = max(largest, nu)
@@ -146,18 +149,21 @@ def project_ball(v: Array, weight: Array, center: Array, radius: float, u: Array
     return nu
 
 
-def project_region(region: int, v: Array, weight: Array, phi: Phi, u: Array, work: Array) -> float:
-    """Fill u with the nearest point of ``phi(u) <= 0`` and return its multiplier nu.
+def project_region(
+    region: int, v: Array, weight: Array, phi: Phi, level: float, u: Array, work: Array
+) -> float:
+    """Fill u with the nearest point of ``phi(u) + level <= 0`` and return its multiplier nu.
 
     ``u(nu) = argmin sum_o d_o (u_o - v_o)^2 / 2 + nu phi(u)``, and nu is the root of the decreasing
-    ``phi(u(nu))``: Newton's method kept inside a bracket, which bisection shrinks where a step
-    leaves it.
+    ``phi(u(nu)) + level``: Newton's method kept inside a bracket, which bisection shrinks where a
+    step leaves it.
 
     Args:
         region: r, passed on to phi.
         v: the point to project.
         weight: d.
         phi: value, gradient and Hessian of phi_r.
+        level: how far below 0 phi must be.
         u: where the projection goes.
         work: scratch of ``3 m + 2 m^2``.
     """
@@ -167,7 +173,7 @@ def project_region(region: int, v: Array, weight: Array, phi: Phi, u: Array, wor
     factor = work[3 * size + size * size : 3 * size + 2 * size * size].reshape((size, size))
     for i in range(size):
         u[i] = v[i]
-    value = phi(region, u, gradient, hessian)
+    value = phi(region, u, gradient, hessian) + level
     if value <= 0.0:
         return 0.0
     low, high, nu, last = 0.0, inf, 0.0, inf
@@ -195,7 +201,7 @@ def project_region(region: int, v: Array, weight: Array, phi: Phi, u: Array, wor
         elif not low < nu < high:
             nu = 0.5 * (low + high)
         last = value
-        value = _damped(region, nu, v, weight, phi, u, work)
+        value = _damped(region, nu, v, weight, phi, u, work) + level
     return nu
 
 

@@ -35,6 +35,7 @@ class Certificate:
         domain: the agents with the boxes in which their states are kept; S holds there.
         sensitivity: ``S[o, l]`` of every sum o to every agent l.
         contributions: the range of every agent's contribution to every sum.
+        problem: the whole problem if objectives are known; None to a cloud.
     """
 
     cloud: CloudView
@@ -42,6 +43,7 @@ class Certificate:
     domain: tuple[Group, ...]
     sensitivity: Sensitivity
     contributions: Contributions
+    problem: Problem | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -146,4 +148,5 @@ def _certified(
         domain=tuple(domain),
         sensitivity=bound,
         contributions=contribution_ranges(cloud.sums, domain),
+        problem=problem if isinstance(problem, Problem) else None,
     )

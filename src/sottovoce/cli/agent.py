@@ -36,4 +36,5 @@ def agent(
     result = attend(Household.of_file(file), cloud=cloud, keys=keys, saved=saved)
     if out is not None:
         answer = {"x": result.x.tolist(), "price": result.price.tolist()}
-        write_answer(out, {"rounds": result.rounds, **answer})
+        applied = {"confirmed": result.confirmed, "setpoint": result.setpoint.tolist()}
+        write_answer(out, {"rounds": result.rounds, **answer, **applied})

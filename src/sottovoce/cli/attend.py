@@ -24,7 +24,8 @@ def attend(household: Household, *, cloud: str, keys: Path, saved: Path) -> Agen
             "there (docs/explanation/privacy.md), so check the objective"
         )
     # Not a number of a state: this goes to the journal, which others read.
-    errors.print(f"done after {result.rounds:,} rounds")
+    verdict = "" if result.confirmed is not False else "; not confirmed: the fallback is applied"
+    errors.print(f"done after {result.rounds:,} rounds{verdict}")
     return result
 
 

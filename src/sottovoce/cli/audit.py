@@ -89,7 +89,9 @@ def audit(
         covered = _covered(problem, hide, length)
         certificate = certify(problem, progress=tell)
         split = view is not None
-        made = make_plan(problem, certificate, **asked, rounds=covered, split=split, progress=tell)
+        made = make_plan(
+            problem, certificate, **asked, rounds=covered, split=split, margins=False, progress=tell
+        )
         whom = agent if agent is not None else int(made.gdp_mu.argmax()) + 1
         found = study(
             problem,

@@ -12,7 +12,9 @@ from sottovoce.cli.console import errors
 from sottovoce.cli.options import (
     AlgorithmName,
     Delta,
+    EachRow,
     Epsilon,
+    Feasible,
     HideOption,
     Radius,
     Strict,
@@ -40,6 +42,8 @@ def cloud(
     delta: Delta = None,
     radius: Radius = None,
     hide: HideOption = None,
+    feasible: Feasible = None,
+    each_row: EachRow = False,
     algorithm: AlgorithmName = None,
     straggler: Annotated[str, typer.Option(help="wait for lost agents, or hold them")] = "wait",
     deadline: Annotated[
@@ -97,6 +101,8 @@ def cloud(
             delta=delta,
             radius=radius,
             hide=hide,
+            feasible=feasible,
+            each_row=each_row,
             rounds=count,
             method=method_for(chosen),
             split=helper is not None,
@@ -122,7 +128,17 @@ def cloud(
             linger=linger,
         )
     )
-    errors.print(f"done: {result.rounds:,} rounds in {result.seconds:.1f} s")
+    errors.print(f"done: {result.rounds:,} rounds in {result.seconds:.1f} s{_verdict(result)}")
+
+
+def _verdict(result: CloudResult) -> str:
+    if result.confirmed is None:
+        return ""
+    return (
+        "; the answer is confirmed"
+        if result.confirmed
+        else ("; the answer is NOT confirmed: agents apply their fallbacks")
+    )
 
 
 def _noted(doing: str, share: float | None = None) -> None:

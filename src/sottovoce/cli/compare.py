@@ -57,7 +57,7 @@ def compare(
         certificate = certify(problem, progress=tell)
         planner = partial(
             make_plan, problem, certificate, epsilon=epsilon, delta=delta, radius=radius,
-            hide=hide, progress=tell,
+            hide=hide, margins=False, progress=tell,
         )  # fmt: skip
         found = study(
             problem,

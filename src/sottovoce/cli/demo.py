@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sottovoce.cli.options import Feasible
 from sottovoce.errors import InputError
 
 
@@ -24,6 +25,7 @@ def demo(
     split: Annotated[
         bool, typer.Option("--split", help="a cloud in two halves: start a helper too")
     ] = False,
+    feasible: Feasible = None,
     page: Annotated[
         bool, typer.Option("--page", help="show the run in a browser: a link is printed")
     ] = False,
@@ -42,8 +44,8 @@ def demo(
             raise InputError("--split must be left out with --fleet, got both: run one of them")
         from sottovoce.cli.demo_fleet import demonstrate_fleet
 
-        demonstrate_fleet(fleet, rounds, out, page=page)
+        demonstrate_fleet(fleet, rounds, out, feasible=feasible, page=page)
         return
     from sottovoce.cli.demonstrate import demonstrate
 
-    demonstrate(folder, rounds, out, split=split, page=page)
+    demonstrate(folder, rounds, out, split=split, feasible=feasible, page=page)

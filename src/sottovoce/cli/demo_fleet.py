@@ -25,6 +25,7 @@ from sottovoce.problem.gallery.chargers import FIRST_HOUR, chargers
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.save import save_problem
+from sottovoce.problem.text import parse_number
 
 GATEWAYS = 4
 ROUNDS = 100
@@ -33,7 +34,12 @@ EPSILON, DELTA = 1.0, 1e-5
 
 
 def demonstrate_fleet(
-    agents: int, rounds: int | None, out: Path | None, *, page: bool = False
+    agents: int,
+    rounds: int | None,
+    out: Path | None,
+    *,
+    feasible: str | None = None,
+    page: bool = False,
 ) -> None:
     """Run a cloud and four gateways as processes, each with the files of its own chargers alone."""
     count = ROUNDS if rounds is None else rounds
@@ -48,10 +54,11 @@ def demonstrate_fleet(
     identity.create(keys, agents=agents, gateways=parts)
     cloud = ("cloud", run / "cloud", "--keys", keys, "--store", run / "run.db",
              "--rounds", count, "--hide", Everything.kind, "--epsilon", EPSILON,
-             "--delta", DELTA)  # fmt: skip
+             "--delta", DELTA, *(() if feasible is None else ("--feasible", feasible)))  # fmt: skip
     says = f"one cloud and {len(parts)} gateways"
     run_crew(cloud, [_gateway(run, part) for part in parts], keys, says, page=page)
-    _report(problem, count, run, parts)
+    wish = None if feasible is None else parse_number(feasible, where="--feasible")
+    _report(problem, count, run, parts, wish)
 
 
 def _parts(agents: int) -> list[range]:
@@ -70,7 +77,9 @@ def _gateway(run: Path, part: range) -> Words:
     return ("gateway", run / name, "--agents", name, "--keys", keys, *files)
 
 
-def _report(problem: Problem, rounds: int, run: Path, parts: list[range]) -> None:
+def _report(
+    problem: Problem, rounds: int, run: Path, parts: list[range], feasible: float | None
+) -> None:
     x = np.concatenate([_states(run / f"{_name(part)}.json") for part in parts])
     best = saddle_point(problem)
     prices, reached = saddle_prices(problem, best), answers(run / "run.db")[-1]
@@ -87,7 +96,8 @@ def _report(problem: Problem, rounds: int, run: Path, parts: list[range]) -> Non
     console.print(table)
     console.print(_cost(problem, x, best.x))
     hide = Everything(rounds=rounds)
-    made = plan(certify(problem.cloud), epsilon=EPSILON, delta=DELTA, hide=hide)
+    known = certify(problem.cloud)
+    made = plan(known, epsilon=EPSILON, delta=DELTA, hide=hide, feasible=feasible)
     console.print(str(made), markup=False, soft_wrap=True)
     errors.print(f"keys, store, files of cloud and gateways: {run}", soft_wrap=True)
 

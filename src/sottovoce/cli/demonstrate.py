@@ -36,6 +36,7 @@ def demonstrate(
     out: Path | None,
     *,
     split: bool = False,
+    feasible: str | None = None,
     page: bool = False,
 ) -> None:
     """Run a cloud and its agents as processes on this machine, and hold their answer up."""
@@ -49,8 +50,9 @@ def demonstrate(
     keys = run / "keys"
     identity.create(keys, agents=problem.agents, helper=() if split else None)
     own = keys / "cloud" if split else keys
-    cloud = ("cloud", where, "--keys", own, "--store", run / "run.db", "--rounds", count)
-    files = ("--keys", keys / "helper", "--store", run / "helper.db", "--rounds", count)
+    asked = ("--rounds", count, *(() if feasible is None else ("--feasible", feasible)))
+    cloud = ("cloud", where, "--keys", own, "--store", run / "run.db", *asked)
+    files = ("--keys", keys / "helper", "--store", run / "helper.db", *asked)
     helper = ("helper", where, *files) if split else None
     agents = [
         ("agent", where / "agents" / f"{i}.toml", "--keys", keys / "agents" / str(i),
@@ -61,7 +63,7 @@ def demonstrate(
     halves = "one cloud, one helper" if split else "one cloud"
     says = f"{halves} and {problem.agents} agents"
     run_crew(cloud, agents, keys, says, helper=helper, page=page)
-    _report(problem, count, run, split=split)
+    _report(problem, count, run, split=split, feasible=feasible)
 
 
 def demo_folder(out: Path | None) -> Path:
@@ -71,7 +73,7 @@ def demo_folder(out: Path | None) -> Path:
     return root
 
 
-def _report(problem: Problem, rounds: int, run: Path, *, split: bool) -> None:
+def _report(problem: Problem, rounds: int, run: Path, *, split: bool, feasible: str | None) -> None:
     x = np.concatenate([_own_state(problem, i, run) for i in range(1, problem.agents + 1)])
     history = answers(run / "run.db")
     best = saddle_point(problem)
@@ -86,7 +88,9 @@ def _report(problem: Problem, rounds: int, run: Path, *, split: bool) -> None:
         table.add_row(name, f"{got:.4f}", f"{true:.4f}")
     console.print(table)
     certificate = certify(problem.cloud)
-    plan = make_plan(problem, certificate, rounds=rounds, method=method, split=split)
+    plan = make_plan(
+        problem, certificate, rounds=rounds, method=method, split=split, feasible=feasible
+    )
     console.print(str(plan), markup=False, soft_wrap=True)
     figure = run.parent / "demo.png"
     _draw(history, prices, x, best.x, names, labels, figure)

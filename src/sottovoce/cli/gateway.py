@@ -53,14 +53,26 @@ def gateway(
     if out is not None:
         write_answer(out, _answers(household, result))
     if json:
-        ended = {"agents": len(numbers), "rounds": result.rounds, "failed": result.failed}
+        ended: dict[str, Any] = {
+            "agents": len(numbers),
+            "rounds": result.rounds,
+            "failed": result.failed,
+        }
+        ended["confirmed"] = result.confirmed
         print_json(ended | {"out": None if out is None else str(out)})
 
 
 def _answers(household: Household, result: AgentResult) -> dict[str, Any]:
     """The answer of every agent by its number, and the prices that all of them saw."""
-    states, at = {}, 0
+    states, setpoints, at = {}, {}, 0
     for agent, size in zip(household.agents, household.sizes, strict=True):
         states[str(agent)] = result.x[at : at + size].tolist()
+        setpoints[str(agent)] = result.setpoint[at : at + size].tolist()
         at += size
-    return {"rounds": result.rounds, "price": result.price.tolist(), "x": states}
+    return {
+        "rounds": result.rounds,
+        "price": result.price.tolist(),
+        "x": states,
+        "confirmed": result.confirmed,
+        "setpoint": setpoints,
+    }

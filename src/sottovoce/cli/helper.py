@@ -9,7 +9,7 @@ import typer
 
 from sottovoce.cli.cloud import address, run_rounds
 from sottovoce.cli.console import errors
-from sottovoce.cli.options import Delta, Epsilon, HideOption, Radius
+from sottovoce.cli.options import Delta, EachRow, Epsilon, Feasible, HideOption, Radius
 from sottovoce.network import logs
 from sottovoce.progress import watched
 
@@ -27,6 +27,8 @@ def helper(
     delta: Delta = None,
     radius: Radius = None,
     hide: HideOption = None,
+    feasible: Feasible = None,
+    each_row: EachRow = False,
     ledger: Annotated[
         Path | None, typer.Option(help="the helper's own accounts: no run that they do not cover")
     ] = None,
@@ -56,6 +58,8 @@ def helper(
             delta=delta,
             radius=radius,
             hide=hide,
+            feasible=feasible,
+            each_row=each_row,
             rounds=run_rounds(problem, rounds),
             split=True,
             progress=tell,

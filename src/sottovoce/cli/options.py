@@ -25,6 +25,18 @@ HideOption = Annotated[
         "public set)",
     ),
 ]
+Feasible = Annotated[
+    str | None,
+    typer.Option(
+        "--feasible",
+        help="keep all constraints: confirmed answers violate one with probability 1 - p at most, "
+        "e.g. 0.95",
+    ),
+]
+EachRow = Annotated[
+    bool,
+    typer.Option("--each-row", help="with --feasible: for every constraint by itself"),
+]
 Rounds = Annotated[int | None, typer.Option(help="rounds the plan covers")]
 Method = Annotated[str, typer.Option(help="joint, or paper for Theorems 2 and 3")]
 AlgorithmName = Annotated[

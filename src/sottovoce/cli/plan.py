@@ -10,7 +10,9 @@ import typer
 from sottovoce.cli.console import console, print_json
 from sottovoce.cli.options import (
     Delta,
+    EachRow,
     Epsilon,
+    Feasible,
     HideOption,
     Json,
     Method,
@@ -28,6 +30,8 @@ def plan(
     delta: Delta = None,
     radius: Radius = None,
     hide: HideOption = None,
+    feasible: Feasible = None,
+    each_row: EachRow = False,
     rounds: Rounds = None,
     method: Method = "joint",
     allow_undernoised: Annotated[
@@ -58,6 +62,8 @@ def plan(
             delta=delta,
             radius=radius,
             hide=hide,
+            feasible=feasible,
+            each_row=each_row,
             rounds=rounds,
             method=method,
             allow_undernoised=allow_undernoised,

@@ -5,6 +5,7 @@ Command modules import this, and whatever else is heavy, when they run: ``--help
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
@@ -12,6 +13,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate
 from sottovoce.errors import InputError
+from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Everything, hide_of
 from sottovoce.privacy.plan import NoisePlan, plan
 from sottovoce.privacy.trust import SplitCloud
@@ -45,9 +47,15 @@ def make_plan(
     method: str = "joint",
     allow_undernoised: bool = False,
     split: bool = False,
+    feasible: str | None = None,
+    each_row: bool = False,
+    margins: bool = True,
     progress: Progress = silent,
 ) -> NoisePlan:
-    """Plan with the options given, and those of the file's [privacy] table otherwise."""
+    """Plan with the options given, and those of the file's [privacy] table otherwise.
+
+    Without ``margins`` constraints are aimed at as they stand, for studies of the noise alone.
+    """
     kind = hide or str(problem.privacy.get("hide", "trajectory"))
     chosen = {"epsilon": epsilon, "delta": delta, "radius": radius}
     values = {name: _value(problem, name, text) for name, text in chosen.items()}
@@ -59,7 +67,7 @@ def make_plan(
     if kind == Everything.kind and radius is None:
         values["radius"] = None  # the file's is for what the file hides
     covered = rounds if rounds is not None else problem.privacy.get("rounds")
-    return plan(
+    made = plan(
         certificate,
         epsilon=values["epsilon"],
         delta=values["delta"],
@@ -67,8 +75,24 @@ def make_plan(
         method=method,
         allow_undernoised=allow_undernoised,
         trust=SplitCloud() if split else None,
+        feasible=_feasible(problem, method, feasible, each_row=each_row),
         progress=progress,
     )
+    return made if margins else replace(made, feasible=None)
+
+
+def _feasible(
+    problem: Problem, method: str, asked: str | None, *, each_row: bool
+) -> Feasible | None:
+    """What the options, or the file for a release of sums, ask for."""
+    given = problem.privacy.get("feasible") if asked is None and method == "joint" else asked
+    if given is None:
+        if each_row:
+            raise InputError("--each-row must go with --feasible, got it alone")
+        return None
+    text = parse_number(given, where="--feasible") if isinstance(given, str) else given
+    each = each_row or bool(problem.privacy.get("each_row", False))
+    return Feasible(probability=float(str(text)), each_row=each)
 
 
 def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:

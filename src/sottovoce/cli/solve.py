@@ -14,7 +14,9 @@ from sottovoce.cli.options import (
     AlgorithmName,
     Cluster,
     Delta,
+    EachRow,
     Epsilon,
+    Feasible,
     HideOption,
     Json,
     Radius,
@@ -54,6 +56,8 @@ def solve(
     delta: Delta = None,
     radius: Radius = None,
     hide: HideOption = None,
+    feasible: Feasible = None,
+    each_row: EachRow = False,
     algorithm: AlgorithmName = None,
     strict: Strict = False,
     cluster: Cluster = None,
@@ -67,7 +71,8 @@ def solve(
     Example: sottovoce solve examples/paper --rounds 20000 --runs 64 --out out
     """
     make_folder(out)
-    asked = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
+    asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
+    asked |= {"feasible": feasible, "each_row": each_row}
     doing = f"certifying, planning and compiling {folder}"
     with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
         from sottovoce.cli.foresight import foresee, warn_if_useless
@@ -105,7 +110,8 @@ def _plan(problem: Problem, rounds: int, asked: dict[str, Any], tell: Progress) 
 
     if not problem.privacy and not any(asked.values()):
         return None
-    covered = problem.privacy.get("rounds", max(rounds, 1))
+    kept = asked["feasible"] or problem.privacy.get("feasible")
+    covered = max(rounds, 1) if kept else problem.privacy.get("rounds", max(rounds, 1))
     certificate = certify(problem, progress=tell)
     return make_plan(problem, certificate, **asked, rounds=covered, progress=tell)
 
@@ -143,6 +149,7 @@ def _summary(result: Result) -> dict[str, Any]:
         "requested": result.requested,
         "seed": result.seed,
         "interrupted": result.interrupted,
+        "confirmed": None if result.confirmed is None else result.confirmed.tolist(),
         "failed": {str(r + 1): int(k) for r, k in enumerate(result.failed) if k > 0},
         "seconds": result.seconds,
         "algorithm": result.algorithm,
@@ -177,6 +184,8 @@ def _table(result: Result) -> Table:
     title = f"{result.rounds:,} rounds, {result.runs} run{'s' if result.runs > 1 else ''}, "
     title += f"{result.seconds:.2f} s"
     title += f", {failed} failed" if failed else ""
+    if result.confirmed is not None:
+        title += f", {int(result.confirmed.sum())} confirmed"
     title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
     table = Table(title=title)
     table.add_column("after the last round")

@@ -34,16 +34,24 @@ def lay_source(text: FleetText) -> list[str]:
 
 
 def block_round(text: FleetText) -> list[str]:
-    """Block b's round: search, keep the answers, average them and add them up."""
+    """Block b's round: average what was released, search, keep what is found and add it up.
+
+    Without a plan nothing is released, and the answer is what is found last.
+    """
     i, d, found = text.index, text.dim, text.layout()["home"] + FREE * text.dim
     page = _page(text)
+    averaged = [
+        f"for c in range({d}):",
+        f"    mean = load_row(mean_{i}, b * {d} + c)",
+        f"    y = load_row(x_{i}, b * {d} + c)",
+        f"    store_row(mean_{i}, b * {d} + c, mean + share * (y - mean))",
+    ]
     page.lines += [
+        *(averaged if text.gridded else []),
         *_searched(text, f"x_{i}", "number, theta, 0.0"),
         f"for c in range({d}):",
-        f"    y = load_row(work, {found} + c)",
-        f"    store_row(x_{i}, b * {d} + c, y)",
-        f"    mean = load_row(mean_{i}, b * {d} + c)",
-        f"    store_row(mean_{i}, b * {d} + c, mean + share * (y - mean))",
+        f"    store_row(x_{i}, b * {d} + c, load_row(work, {found} + c))",
+        *([] if text.gridded else averaged),
         *(f"x{c} = load_row(work, {found + c})" for c in range(d)),
     ]
     _add_up(text, page)

@@ -53,7 +53,7 @@ class CodeRuns:
             begin = here.stop
         turn = load_turn(algorithm, s.regions)
         constants = np.array(algorithm.constants, dtype=np.float64)
-        self._turn = turn.turn
+        self._compiled, self._turn = turn, turn.turn
         self._public = (constants, *s.rows[:2], *s.rows.public, *turn.phi)
         self._seeds = stream_seeds(s.seed, s.numbers)
         flat = [part.begin(x).ravel() for x, (_, _, part) in zip(s.start, self._parts, strict=True)]
@@ -61,6 +61,7 @@ class CodeRuns:
         self._answer = self._x.copy()
         self._price = np.zeros((s.runs, sums))
         self._price_answer = np.zeros((s.runs, sums))
+        self._averaged = np.zeros((s.runs, sums))
         self._memory = np.zeros((s.runs, algorithm.memory_size(sums)))
         self._failed = np.zeros(s.runs, dtype=np.int64)
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
@@ -74,12 +75,14 @@ class CodeRuns:
             added = self._added(self._x[run])
             for k in range(done + 1, until + 1):
                 if not self._failed[run]:
-                    added = self._round(run, k, float(steps[k - done - 1]), added)
+                    share, steer = steps[2 * (k - done - 1) :][:2].tolist()
+                    added = self._round(run, k, (share, steer), added)
                 self._measured(run, k)
         return []
 
-    def _round(self, run: int, k: int, share: float, added: Array) -> Array:
+    def _round(self, run: int, k: int, numbers: tuple[float, float], added: Array) -> Array:
         """Take round k, whose contributions are ``added``, and return those of the next."""
+        share, steer = numbers
         s = self._setting
         y = added * self._grid
         pairs = s.noise.pairs
@@ -90,6 +93,9 @@ class CodeRuns:
         if s.transcript:
             self._transcript[run, k - 1] = y
         price = self._price[run]
+        if s.gridded:
+            self._average(run, share)
+            y = self._steered(run, y, share, steer)
         if not self._turn(k, y, price, self._memory[run], *self._public):
             self._failed[run] = k
             return added
@@ -98,9 +104,23 @@ class CodeRuns:
             after, own = part(k, self._x[run, here].reshape(shape), price)
             self._x[run, here] = after.ravel()
             total += own
-        self._answer[run] += share * (self._x[run] - self._answer[run])
-        self._price_answer[run] += share * (price - self._price_answer[run])
+        if not s.gridded:
+            self._average(run, share)
         return total
+
+    def _average(self, run: int, share: float) -> None:
+        """Take states and prices into the answer: what is released, or without a plan the last."""
+        self._answer[run] += share * (self._x[run] - self._answer[run])
+        self._price_answer[run] += share * (self._price[run] - self._price_answer[run])
+
+    def _steered(self, run: int, y: Array, share: float, steer: float) -> Array:
+        """Average the releases, and take off what that average has too much of."""
+        released = self._averaged[run]
+        released += share * (y - released)
+        if steer == 0.0:
+            return y
+        inside = self._compiled.point(released, self._setting.rows.public)
+        return np.asarray(y + steer * (released - inside))
 
     def _added(self, x: Array) -> Array:
         """What states x add to the sums, in grid steps."""
@@ -115,8 +135,8 @@ class CodeRuns:
         at = int(np.searchsorted(s.marks, k))
         if at == s.marks.size or s.marks[at] != k:
             return
-        g, bounds = self._added(self._answer[run]) * self._grid, s.rows.public
-        over = np.maximum(g - bounds.upper, bounds.lower - g)
+        g, (least, most) = self._added(self._answer[run]) * self._grid, s.limits
+        over = np.maximum(g - most, least - g)
         found = dict.fromkeys(QUANTITIES, np.nan)
         found["violation"] = float(np.max(over, initial=0.0))
         found["objective"] = self._objective(self._answer[run])
@@ -139,6 +159,7 @@ class CodeRuns:
             "answer": self._answer,
             "price": self._price,
             "price_answer": self._price_answer,
+            "averaged": self._averaged,
             "memory": self._memory,
             "failed": self._failed,
             "trace": self._trace,
@@ -152,6 +173,7 @@ class CodeRuns:
             price=self._price_answer.copy(),
             last_x=self._x.copy(),
             last_price=self._price.copy(),
+            released=self._averaged.copy() if self._setting.gridded else None,
             failed=self._failed.copy(),
         )
 

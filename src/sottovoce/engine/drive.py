@@ -22,7 +22,8 @@ _FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in
 class Final:
     """Where runs ended, one row per run: the answer, the last iterate, the round of failure or 0.
 
-    The answer is the average of the iterates if the algorithm makes one.
+    The answer is the average of the released iterates if the algorithm makes one; ``released`` is
+    that of the releases then, None without a plan.
     """
 
     x: Array
@@ -30,6 +31,7 @@ class Final:
     last_x: Array
     last_price: Array
     failed: Any
+    released: Array | None = None
 
 
 class Engine(Protocol):

@@ -341,12 +341,14 @@ class FleetText:
         """
         if what == "settle":
             return self._interior("project", "x", f"x_{self.index}")
+        averaged = [self._mean(c) for c in range(self.dim)]
         before = self._minimising() if what == "minimise" else []
+        if what == "minimise":
+            # What was released is averaged; without a plan the answer is what is found last.
+            before = averaged + before if self.gridded else before + averaged
         if what == "measure" and isinstance(self.shape, HomeForm):
             before = self._interior("near", "mean", "work")
         page = self._page("mean" if what == "measure" and self.minimises else "x")
-        if what == "minimise":
-            page.lines += [self._mean(c) for c in range(self.dim)]
         self._sums(page, rounded=self.gridded and what in ("minimise", "look"))
         if what == "step":
             self._stepping(page)
@@ -466,8 +468,9 @@ class FleetText:
         return [f"\n\n@njit({INNER})", f"def {name}{i}(context, x):", block(page.lines, 1)]
 
     def _mean(self, c: int) -> str:
-        to = f"mean_{self.index}, at + {c * WIDTH} + lane"
-        return f"store({to}, load({to}) + share * (x{c} - load({to})))"
+        at = f"at + {c * WIDTH} + lane"
+        to, x = f"mean_{self.index}, {at}", f"load(x_{self.index}, {at})"
+        return f"store({to}, load({to}) + share * ({x} - load({to})))"
 
     def _sums(self, page: Emitter, *, rounded: bool) -> None:
         at = self.layout()

@@ -49,6 +49,7 @@ _ARGUMENTS = {
 }
 _ADDRESSES = {"turn": "int64", "nearest": "int64", "searches": "int64[::1]"}
 _CLOUD = {"constants": "float64[::1]", "unit": "float64[::1]", "noisy": "float64[::1]"}
+_LIMITS = {"least": "float64[::1]", "most": "float64[::1]"}  # of C as stated, not as aimed at
 
 
 @final
@@ -89,8 +90,9 @@ class KernelText:
             numbers, before, one_round = steps.scalars, [], self._gradient_round(steps)
             functions = [*self._named(steps), *self._cloud_rows(steps)]
         else:
-            arguments |= {**_ADDRESSES, **_CLOUD, **self.public}
-            numbers, before, one_round = ("share",), self._first(steps), self._price_round()
+            arguments |= {**_ADDRESSES, **_LIMITS, **_CLOUD, **self.public}
+            numbers, before = ("share", "steer"), self._first(steps)
+            one_round = self._price_round()
             functions = self._contributed()
             functions += [self.home.source()] if self.text.size else []
         every = [*arguments.items(), *(a for fleet in self.fleets for a in fleet.arguments())]
@@ -127,16 +129,22 @@ class KernelText:
     def _first(self, algorithm: PriceRounds) -> list[str]:
         """What prices need before the first round."""
         at, p = self.text.layout(), self.text.rows
+        scratch = nearest_work(p, regions="phi" in self.public)
         return [
             f"theta = constants[{algorithm.constants._fields.index('theta')}]",
             f"price = state[{at['price']}:{at['price'] + p}]",
             f"memory = state[{at['memory']}:{at['failed']}]",
+            *([f"inside, scratch = np.empty({p}), np.empty({scratch})"] if self.gridded else []),
         ]
 
     def _price_round(self) -> list[str]:
         at, n, p = self.text.layout(), self.text.size, self.text.rows
-        mean, failed = at["mean"], f"state[{at['failed']}]"
+        failed = f"state[{at['failed']}]"
         public = ", ".join([*_CLOUD, *self.public])
+        averaged = [
+            f"for i in range({n + p}):",
+            f"    state[{at['mean']} + i] += share * (state[i] - state[{at['mean']} + i])",
+        ]
         return [
             self._sums("(k % 2)"),
             *self._noise(),
@@ -147,15 +155,28 @@ class KernelText:
             "    if order[j] >= 0:",
             "        g[j] += sigma[order[j]] * z[order[j]]",
             *(["    out[j] = g[j]"] if self.transcript else []),
+            *(averaged + self._steered() if self.gridded else []),
             "number = k + 1",
             f"fine = invoke(turn, (number, g, price, memory, {public}))",
             f"if not fine and {failed} == 0.0:",
             f"    {failed} = np.float64(number)",
             *(["at_home(state, bounds, number, theta, work, searches)"] if n else []),
-            f"for i in range({n + p}):",
-            f"    state[{mean} + i] += share * (state[i] - state[{mean} + i])",
+            *([] if self.gridded else averaged),
             self._sums("((k + 1) % 2)"),
             *self._chunk_loop("pass", "grid, number, theta, share, "),
+        ]
+
+    def _steered(self) -> list[str]:
+        """Average the releases, and take off what that average has too much of."""
+        at, p = self.text.layout()["released"], self.text.rows
+        return [
+            f"released = state[{at}:{at + p}]",
+            f"for j in range({p}):",
+            "    released[j] += share * (g[j] - released[j])",
+            "if steer > 0.0:",
+            f"    invoke(nearest, (released, inside, scratch, {', '.join(self.public)}))",
+            f"    for j in range({p}):",
+            "        g[j] += steer * (released[j] - inside[j])",
         ]
 
     def _gradient_round(self, steps: GradientSteps) -> list[str]:
@@ -299,7 +320,7 @@ class KernelText:
 
     def _measure(self) -> list[str]:
         prices = not isinstance(self.text.algorithm, GradientSteps)
-        public = ", ".join(["", "nearest", *self.public]) if prices else ""
+        public = ", ".join(["", "nearest", *_LIMITS, *self.public]) if prices else ""
         public += ", work, searches" if prices else ""
         return [
             self._sums("2"),
@@ -323,7 +344,7 @@ class KernelText:
         own_residual = page.fold("+", own) if own else "0.0"
         own_objective = self.text.objective(page)
         rows = _PRICE_ROWS if prices else _GRADIENT_ROWS
-        public = ["nearest", *self.public, "work", "searches"] if prices else []
+        public = ["nearest", *_LIMITS, *self.public, "work", "searches"] if prices else []
         return [
             f"\n\n@njit({INNER})",
             f"def measured(state, bounds, saddle, g, part{', '.join(['', *public])}, out):",
@@ -376,4 +397,4 @@ for j in range({m}):
     error_price += (state[{answer} + {n} + j] - saddle[{n} + j]) ** 2
     last_price += (state[{n} + j] - saddle[{n} + j]) ** 2
     residual += (g[j] - inside[j]) ** 2
-    violation = max(violation, max(g[j] - upper[j], lower[j] - g[j]))"""
+    violation = max(violation, max(g[j] - most[j], least[j] - g[j]))"""

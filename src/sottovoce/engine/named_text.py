@@ -48,7 +48,7 @@ class NamedText:
         """Where each part of a run's state begins: x, prices, averages, memory, failure.
 
         The answer begins at ``mean``: averaged x and, right behind, averaged prices; where nothing
-        is averaged it is x and the multipliers themselves.
+        is averaged it is x and the multipliers themselves. Averaged releases are at ``released``.
         """
         small = self.size + self.rows
         if isinstance(self.algorithm, GradientSteps):
@@ -58,8 +58,9 @@ class NamedText:
             "x": 0,
             "price": self.size,
             "mean": small,
-            "memory": 2 * small,
-            "failed": 2 * small + memory,
+            "released": 2 * small,
+            "memory": 2 * small + self.rows,
+            "failed": 2 * small + self.rows + memory,
         }
 
     def emitter(self) -> Emitter:

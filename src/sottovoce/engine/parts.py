@@ -35,7 +35,8 @@ def joined(results: Sequence[Result], *, interrupted: bool, seconds: float) -> R
     first = whole[0]
     runs: dict[str, Any] = {
         name: np.concatenate([getattr(result, name) for result in whole])
-        for name in ("x", "price", "last_x", "last_price", "failed")
+        for name in ("x", "price", "last_x", "last_price", "failed", "released", "confirmed")
+        if getattr(first, name) is not None
     }
     measured: dict[str, Any] = {
         field.name: np.concatenate([getattr(result.trace, field.name) for result in whole])

@@ -13,31 +13,38 @@ from sottovoce.algorithm.projection import PublicSet, no_phi
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.source import OPTIONS, block
 from sottovoce.errors import ProblemError
+from sottovoce.privacy.target import Target
+from sottovoce.problem.ball import ball_of
 from sottovoce.problem.sums import Region, Sums
 
 
-def public_set(sums: Sums) -> PublicSet:
-    """Return C as the arrays that the cloud's round takes; balls are recognised."""
+def public_set(sums: Sums, target: Target | None = None) -> PublicSet:
+    """Return C, or what of it is aimed at, as the arrays that the cloud's round takes.
+
+    Balls are recognised.
+    """
+    aimed = Target.whole(sums) if target is None else target
     starts, radii = [0], list[float]()
     members, centers = list[int](), list[float]()
-    for region in sums.regions:
+    for region, moved in zip(sums.regions, aimed.moved, strict=True):
         if len(region.rows) > LARGEST_REGION:
             raise ProblemError(
                 f"constraint {region.name} must mix at most {LARGEST_REGION} sums, got "
                 f"{len(region.rows)}: state it as several constraints"
             )
-        ball = _ball(region)
+        ball = ball_of(region)
         members += region.rows
         starts.append(len(members))
         centers += [0.0] * len(region.rows) if ball is None else ball[0]
-        radii.append(-1.0 if ball is None else ball[1])
+        radii.append(-1.0 if ball is None else ball[1] - moved)
     return PublicSet(
-        np.array(sums.lower),
-        np.array(sums.upper),
+        np.array(aimed.lower),
+        np.array(aimed.upper),
         np.array(starts, dtype=np.int64),
         np.array(members, dtype=np.int64),
         np.array(centers, dtype=np.float64),
         np.array(radii, dtype=np.float64),
+        np.array(aimed.moved, dtype=np.float64),
     )
 
 
@@ -77,25 +84,3 @@ def _phi(regions: Sequence[Region]) -> list[str]:
         page.lines.append(f"return {page.value(region.phi)}")
         lines += [f"    if region == {r}:", block(page.lines, 2)]
     return [*lines, "    return -1.0"]
-
-
-def _ball(region: Region) -> tuple[list[float], float] | None:
-    """The centre and radius if the region is a ball."""
-    try:
-        form = sp.Poly(region.phi, *region.symbols)
-    except sp.PolynomialError:
-        return None
-    if form.total_degree() != 2:
-        return None
-    units = [form.coeff_monomial(s**2) for s in region.symbols]
-    if any(w != units[0] for w in units) or not units[0].is_positive:
-        return None
-    centers = [
-        -form.coeff_monomial(s) / (2 * w) for s, w in zip(region.symbols, units, strict=True)
-    ]
-    square = sp.Add(*(w * (s - c) ** 2 for s, c, w in
-                      zip(region.symbols, centers, units, strict=True)))  # fmt: skip
-    left = sp.expand(region.phi - square)
-    if left.free_symbols or not (-left).is_nonnegative:
-        return None
-    return [float(c) for c in centers], float(sp.sqrt(-left / units[0]))

@@ -91,6 +91,10 @@ class Result:
         algorithm: the algorithm and its settings, as text.
         noise: what noise there was, in words.
         fingerprint: the problem's.
+        released: the average of the releases with the answer's weights, ``Ybar``, shape (runs, p):
+            public, and about the sums at the answer; None without noise.
+        confirmed: with ``feasible``, per run whether the answer passed the test at the end, so
+            that it may be applied; None if it was not asked for.
         failed: per run the round in which prices ran away or a number was not finite, 0 if none.
         interrupted: whether it was stopped early.
         seconds: how long the rounds took.
@@ -121,6 +125,8 @@ class Result:
     transcript: Transcript | None = None
     origin: Origin | None = field(default=None, repr=False)
     assessed: Assessment | None = field(default=None, repr=False)
+    released: Array | None = None
+    confirmed: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         for value in _arrays(self).values():
@@ -199,6 +205,8 @@ class Result:
         state = ", interrupted" if self.interrupted else ""
         failed = int(np.count_nonzero(self.failed))
         state += f", failed={failed}" if failed else ""
+        if self.confirmed is not None:
+            state += f", confirmed={int(np.count_nonzero(self.confirmed))}"
         return f"Result(runs={self.runs}, rounds={self.rounds}, noise={self.noise!r}{state})"
 
     def _repr_html_(self) -> str:

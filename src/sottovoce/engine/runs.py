@@ -69,7 +69,7 @@ class Runs:
         self._means = not isinstance(algorithm, GradientSteps)
         if not isinstance(algorithm, GradientSteps):
             turn = load_turn(algorithm, s.regions)
-            self._public = (*turn.addresses, _addresses(home))
+            self._public = (*turn.addresses, _addresses(home), *s.limits)
             self._public += (np.array(algorithm.constants), *s.rows[:2])
             self._public += (*s.rows.public, *turn.phi)
         self._grid = s.grid
@@ -214,8 +214,16 @@ class Runs:
             price=self._state[:, answer + n :][:, :m].copy(),
             last_x=last_x,
             last_price=self._state[:, n : n + m].copy(),
+            released=self._released(),
             failed=self._state[:, -1].astype(np.int64),
         )
+
+    def _released(self) -> Array | None:
+        """The releases of every run, averaged."""
+        if not self._setting.gridded:
+            return None
+        at = self._at["released"]
+        return self._state[:, at : at + self._setting.price0.size].copy()
 
     def _states(self, fleets: list[list[Array]], first: int) -> Array:
         """All agents' states in the problem's order: named from ``first`` on, and fleets."""

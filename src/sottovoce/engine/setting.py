@@ -16,6 +16,7 @@ from sottovoce.engine.own_set import own_domain
 from sottovoce.engine.source import Noise
 from sottovoce.engine.turn import public_rows
 from sottovoce.errors import InputError
+from sottovoce.privacy.answer import answer_shares
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _FINEST = 2.0**-60
 _RECORDS = 1000
 _TRANSCRIPT_LIMIT = 100_000_000
+_COMPARED = 100_000  # rounds of an algorithm whose weights are looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,7 +45,8 @@ class Setting:
         noise: which released numbers are noisy.
         sigma: their standard deviations.
         grid: the public grid of each sum; empty if nothing is rounded to one.
-        rows: what is public of the sums: units, noise and C.
+        rows: what is public of the sums: units, noise and what of C is aimed at.
+        limits: the least and the largest value that C, as it was stated, allows every sum.
         regions: the regions of C.
         stated: constraints over named agents whose sums do not show how much they are violated.
         saddle: x_hat and the prices there, if known.
@@ -62,6 +65,7 @@ class Setting:
     sigma: Array
     grid: Array
     rows: Rows
+    limits: tuple[Array, Array]
     regions: tuple[Region, ...]
     stated: tuple[sp.Expr, ...]
     saddle: tuple[Array, Array] | None
@@ -119,6 +123,9 @@ def setting(
         )
     gradient = isinstance(algorithm, GradientSteps)
     _check_release(problem, plan, gradient=gradient)
+    kept = None if plan is None else plan.feasible
+    if plan is not None and kept is not None:
+        _check_answer(plan, algorithm, rounds)
     noise, sigma = _noise(plan)
     domain = problem.groups if plan is None else plan.domain
     request = Setting(
@@ -132,7 +139,13 @@ def setting(
         noise=noise,
         sigma=sigma,
         grid=np.zeros(0) if gradient or plan is None else _grids(plan),
-        rows=public_rows(problem.cloud.sums, domain, None if plan is None else plan.released_sigma),
+        rows=public_rows(
+            problem.cloud.sums,
+            domain,
+            None if plan is None else plan.released_sigma,
+            None if kept is None else kept.target,
+        ),
+        limits=(np.array(problem.cloud.sums.lower), np.array(problem.cloud.sums.upper)),
         regions=() if gradient else problem.cloud.sums.regions,
         stated=() if gradient else _stated(problem),
         saddle=saddle,
@@ -164,6 +177,26 @@ def _check_release(problem: Problem, plan: NoisePlan | None, *, gradient: bool) 
         raise InputError(
             "the default algorithm works with sums, got a plan of the paper's values and "
             "gradients: plan with method='joint', or use sv.Tikhonov()"
+        )
+
+
+def _check_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
+    """Refuse answers that are other averages than the plan's margins are for."""
+    if rounds != plan.rounds:
+        raise InputError(
+            f"rounds must be what the plan covers ({plan.rounds:,}) with feasible, whose margins "
+            f"are for an average of so many, got {rounds:,}: plan again with rounds="
+        )
+    if isinstance(algorithm, GradientSteps):
+        raise InputError(
+            "feasible needs an algorithm with prices, whose answer is an average of what was "
+            "released, got gradient steps: use the default algorithm"
+        )
+    first = np.arange(1, min(rounds, _COMPARED) + 1)
+    if not np.array_equal(algorithm.share(first, rounds, noisy=True), answer_shares(first, rounds)):
+        raise InputError(
+            "feasible needs the weights that sottovoce.privacy.answer gives to rounds, got an "
+            f"algorithm with others: let share of {type(algorithm).__name__} return answer_shares"
         )
 
 

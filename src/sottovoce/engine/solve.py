@@ -10,16 +10,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.steering import steering
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.alike import alike, by_form
 from sottovoce.engine.assessment import Origin
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.code_runs import CodeRuns
-from sottovoce.engine.drive import Drive, Engine, drive
+from sottovoce.engine.drive import Drive, Engine, Final, drive
 from sottovoce.engine.formulas import formulas
 from sottovoce.engine.lanes import WIDE, Lanes
 from sottovoce.engine.own_set import require_no_rows
@@ -135,7 +136,8 @@ def _execute(
     asked: _Asked, threads: int, tell: Progress, checkpoint: str | os.PathLike[str] | None = None
 ) -> Result:
     """Run all rounds here."""
-    problem, steps, request = asked.problem, asked.algorithm, asked.setting
+    problem, plan = asked.problem, asked.plan
+    steps, request = asked.algorithm, asked.setting
     tell("compiling the round")
     engine = _engine(problem, steps, request, threads)
     keeper = None
@@ -147,7 +149,7 @@ def _execute(
         )
     ended = drive(
         engine,
-        _schedule(steps, request),
+        _schedule(steps, request, steered=plan is not None and plan.feasible is not None),
         done=0 if keeper is None else keeper.resume(),
         rounds=request.rounds,
         threads=threads,
@@ -200,11 +202,17 @@ def _engine(problem: Problem, steps: Algorithm, request: Setting, threads: int) 
     return Runs(written, steps, request, threads)
 
 
-def _schedule(algorithm: Algorithm, s: Setting) -> Callable[[Any], Array]:
-    """The numbers of each round: an algorithm's steps, or the weights of the answer."""
+def _schedule(algorithm: Algorithm, s: Setting, *, steered: bool) -> Callable[[Any], Array]:
+    """The numbers of each round: an algorithm's steps, or the answer's weights and the steering."""
     if isinstance(algorithm, GradientSteps):
         return lambda k: algorithm.schedule(k, s.rounds)
-    return lambda k: algorithm.share(k, s.rounds, noisy=s.sigma.size > 0)
+
+    def numbers(k: Any) -> Array:
+        share = algorithm.share(k, s.rounds, noisy=s.gridded)
+        steer = steering(k, s.rounds) if steered else np.zeros(share.shape)
+        return np.stack([share, steer], axis=1)
+
+    return numbers
 
 
 def _saddle(
@@ -255,6 +263,7 @@ def _identity(problem: Problem, algorithm: Algorithm, s: Setting) -> str:
         (s.rounds, s.runs, s.first, s.seed, s.transcript, s.noise.rows),
         np.array(list(s.noise.entries), dtype=np.int64),
         (s.start, s.price0, s.domain, s.sigma, s.saddle, s.marks),
+        tuple(s.rows.public),
     )
 
 
@@ -282,6 +291,8 @@ def _result(
         noise="none: nothing is private" if plan is None else _noise_words(s),
         fingerprint=name,
         failed=final.failed,
+        released=final.released,
+        confirmed=_confirmed(plan, final, ended),
         interrupted=ended.interrupted,
         seconds=ended.seconds,
         saddle_x=hat_x,
@@ -289,6 +300,14 @@ def _result(
         trace=Trace(k=s.marks[:reached].copy(), **engine.trace(reached)),
         transcript=_transcript(s, engine, ended.done) if s.transcript else None,
     )
+
+
+def _confirmed(plan: NoisePlan | None, final: Final, ended: Drive) -> NDArray[np.bool_] | None:
+    """Which answers may be applied; a run that failed or was cut short has none."""
+    if plan is None or plan.feasible is None or final.released is None:
+        return None
+    fine = plan.feasible.confirmed(final.released) & (final.failed == 0)
+    return np.asarray(fine & (not ended.interrupted))
 
 
 def _noise_words(s: Setting) -> str:

@@ -15,12 +15,13 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.dual_averaging import Rows
-from sottovoce.algorithm.projection import project_work
+from sottovoce.algorithm.projection import PublicSet, project_work
 from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.intrinsics import address_of
 from sottovoce.engine.region_text import phi_source, public_set
 from sottovoce.engine.source import OPTIONS
+from sottovoce.privacy.target import Target
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.sums import Region, Sums
 
@@ -31,6 +32,7 @@ PUBLIC = {
     "members": "int64[::1]",
     "centers": "float64[::1]",
     "radii": "float64[::1]",
+    "levels": "float64[::1]",
 }
 """C as a kernel takes it, array by array, with Numba's types."""
 
@@ -73,6 +75,12 @@ class Turn:
         """Where kernels find ``turn`` and ``nearest``."""
         return _address(self.turn), _address(self.nearest)
 
+    def point(self, v: Array, public: PublicSet) -> Array:
+        """Return the point of C nearest to v."""
+        u, work = np.empty(v.size), np.empty(nearest_work(v.size, regions=bool(self.phi)))
+        self.nearest(np.array(v), u, work, *public, *self.phi)
+        return u
+
 
 @cache
 def _address(function: Any) -> int:
@@ -96,15 +104,24 @@ def load_turn(algorithm: PriceRounds, regions: Sequence[Region]) -> Turn:
     return Turn(module.turn, module.nearest, phi)
 
 
-def public_rows(sums: Sums, domain: Sequence[Group], sigma: Array | None) -> Rows:
-    """Return what is public of the sums; a sum without noise counts in units of its range."""
+def public_rows(
+    sums: Sums, domain: Sequence[Group], sigma: Array | None, target: Target | None = None
+) -> Rows:
+    """Return what is public of the sums; a sum without noise counts in units of its range.
+
+    Args:
+        sums: the sums and C.
+        domain: the boxes of the agents that make them.
+        sigma: the noise of every sum, if there is any.
+        target: how much of C is aimed at; all of it by default.
+    """
     known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
     unit = np.array(known)
     if not np.all(known > 0.0):
         widths = np.array([high - low for low, high in sum_ranges(sums, domain)])
         fine = np.isfinite(widths) & (widths > 0.0)
         unit = np.where(known > 0.0, known, np.where(fine, widths, 1.0))
-    return Rows(unit, np.where(known > 0.0, 1.0, 0.0), public_set(sums))
+    return Rows(unit, np.where(known > 0.0, 1.0, 0.0), public_set(sums, target))
 
 
 def _source(algorithm: PriceRounds, regions: Sequence[Region]) -> str:

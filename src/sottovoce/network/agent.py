@@ -21,7 +21,7 @@ from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import RefusedError
 from sottovoce.network.household import Household
 from sottovoce.network.identity import is_cloud
-from sottovoce.network.local_round import LocalRound, Stepped
+from sottovoce.network.local_round import LocalRound, Stepped, Which
 from sottovoce.network.logs import note
 from sottovoce.network.objection import objection
 from sottovoce.network.protocol.agent import (
@@ -50,11 +50,14 @@ from sottovoce.problem.agents import Array
 
 _HEAD: Final = 1 << 16
 
-OnState = Callable[[int, Array], Awaitable[None] | None]
-"""Called with k and the setpoint after every step: drive the device here.
+OnState = Callable[[int, Array, Which], Awaitable[None] | None]
+"""Called with k, the setpoint and what it is: drive the device here.
 
-The setpoint is the averaged state if the algorithm averages: what an agent sends while it searches
-is several times farther from the optimum. The run goes on whatever it raises; the log tells of it.
+In a run that keeps constraints (``feasible``) it is the "fallback" when the agent joins, after
+every step and at the end, unless the answer is confirmed: then the "answer", once. In other runs it
+is the "average" after every step: averaged states if the algorithm averages, because what an agent
+sends while it searches is several times farther from the optimum. The run goes on whatever it
+raises; the log tells of it.
 """
 
 
@@ -69,8 +72,10 @@ class AgentResult:
         last_x: its last state.
         price: the answer's prices of all sums; of the stated constraints with the paper's release.
         rounds: the last round it saw.
+        confirmed: whether the answer passed the test at the end; None where the run has none.
+        setpoint: what is to be applied: the answer, or where it was not confirmed the fallback.
         failed: agent-rounds of this process in which an agent's own code failed, so that something
-            else was sent and the answer stayed as it was; see ``network.fallback``.
+            else was sent; see ``network.substitute``.
         deviation: the standard deviation of every component of x that the noise leaves, as far as
             public figures and the agent's own curvature tell; it assumes that all agents of a sum
             answer to its price alike (``network.deviation``), and speaks of noise, not of rounds
@@ -83,6 +88,8 @@ class AgentResult:
     rounds: int
     failed: int
     deviation: Array
+    confirmed: bool | None
+    setpoint: Array
 
 
 @final
@@ -94,7 +101,7 @@ class Agent:
         cloud: the cloud's address, ``wss://host:port``.
         keys: folder with ca.pem, cert.pem and key.pem.
         saved: file for its own state, from which it goes on after a restart.
-        on_state: called after every step.
+        on_state: called with what is to be applied.
         allow_simulated: take part in a run whose noise is simulated, hence not private.
         longest_pause: seconds between attempts to reconnect, at most.
     """
@@ -125,6 +132,7 @@ class Agent:
         self._round: LocalRound | None = None
         self._welcome: Welcome | None = None
         self._price: Array | None = None
+        self._confirmed: bool | None = None
 
     async def run(self) -> AgentResult:
         """Take part until the run is done.
@@ -167,13 +175,16 @@ class Agent:
             saved.close()
         price = unpack(b"") if self._price is None else self._price
         memory = machine.memory
+        x = unpack(memory.answer)
         return AgentResult(
-            x=unpack(memory.answer),
+            x=x,
             last_x=unpack(memory.x),
             price=price,
             rounds=memory.round,
             failed=self._failed,
-            deviation=self._deviation(unpack(memory.answer), price),
+            deviation=self._deviation(x, price),
+            confirmed=self._confirmed,
+            setpoint=x if self._round is None else self._round.applied(x, self._confirmed)[0],
         )
 
     def _deviation(self, x: Array, price: Array) -> Array:
@@ -204,18 +215,21 @@ class Agent:
                 case Join():
                     values, x = self._join(action)
                     note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
+                    if self._taking_part.keeps:
+                        await self._drive(machine.memory.round, x)
                     queue.extend(machine.joined(values, x))
                 case Think():
                     stepped = self._take_round(action)
-                    if self._on_state is not None:
-                        await self._drive(self._on_state, action.k, stepped.answer)
+                    await self._drive(action.k, stepped.answer)
                     queue.extend(machine.stepped(stepped.x, stepped.answer, stepped.values))
                 case Save():
                     saved.write(action.memory)
                 case Send():
                     await socket.send_bytes(encode(action.message))
                 case Finish():
-                    self._price = action.price
+                    self._price, self._confirmed = action.price, action.confirmed
+                    if action.confirmed is not None:
+                        await self._drive(machine.memory.round, unpack(machine.memory.answer))
                     return False
                 case Stop():
                     raise RefusedError(action.code, f"{action.detail} ({action.code})")
@@ -224,9 +238,14 @@ class Agent:
                     return False
         return True
 
+    @property
+    def _taking_part(self) -> LocalRound:
+        assert self._round is not None  # noqa: S101  there is one from the first welcome on
+        return self._round
+
     def _take_round(self, action: Think) -> Stepped:
-        assert self._round is not None  # noqa: S101  a round only follows a welcome
-        stepped = self._round(action.k, action.x, action.answer, action.price, action.y)
+        given = (action.k, action.x, action.answer, action.price, action.y)
+        stepped = self._taking_part(*given, since=action.since)
         if stepped.failed.size:
             level = logging.DEBUG if self._failed else logging.ERROR
             failed = [self._household.agents[place] for place in stepped.failed[:16]]
@@ -234,9 +253,12 @@ class Agent:
             self._failed += stepped.failed.size
         return stepped
 
-    async def _drive(self, on_state: OnState, k: int, answer: Array) -> None:
+    async def _drive(self, k: int, answer: Array) -> None:
+        """Tell whoever drives the device what is to be applied after round k."""
+        if self._on_state is None:
+            return
         try:
-            pending = on_state(k, answer)
+            pending = self._on_state(k, *self._taking_part.applied(answer, self._confirmed))
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:

@@ -74,6 +74,7 @@ class CloudResult:
         seconds: how long this process took.
         held: agent-rounds of this process in which an agent's last words counted again.
         refused: refusals by code in this process, and contributions clipped.
+        confirmed: whether the answer passed the test at the end; None where the plan has none.
     """
 
     price: Array
@@ -81,6 +82,7 @@ class CloudResult:
     seconds: float
     held: int
     refused: dict[str, int]
+    confirmed: bool | None = None
 
 
 @final
@@ -234,6 +236,7 @@ class Cloud:
             seconds=time.perf_counter() - self._began,
             held=self._metrics.held,
             refused={str(code): count for code, count in self._metrics.refused.items()},
+            confirmed=self._machine.confirmed,
         )
 
     async def stop(self) -> None:

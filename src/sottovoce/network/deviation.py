@@ -10,12 +10,12 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import GradientSteps
-from sottovoce.algorithm.answer_noise import answer_noise
 from sottovoce.engine.formulas import Fleet
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.household import Household, LocalGroup
 from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.protocol.messages import Welcome
+from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.grid import STEPS
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block
@@ -54,7 +54,7 @@ def own_deviation(household: Household, welcome: Welcome, x: Array, price: Array
     halves = 2.0 if config.split else 1.0
     noise[welcome.sums] = unpack(welcome.grid) * STEPS * np.sqrt(halves)
     cloud = household.cloud
-    each = noise * answer_noise(config.rounds) / np.maximum(agents_of(cloud.sums, cloud.groups), 1)
+    each = noise * weights_norm(config.rounds) / np.maximum(agents_of(cloud.sums, cloud.groups), 1)
     lower, upper = unpack(welcome.lower), unpack(welcome.upper)
     found, begin = np.full(x.size, np.nan), 0
     for own in household.groups:

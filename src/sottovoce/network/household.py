@@ -20,7 +20,8 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.folder import read_agent, read_part
-from sottovoce.problem.local import LocalSet, local_rows, local_set
+from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set
+from sottovoce.problem.own_point import read_fallback
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]
@@ -54,6 +55,8 @@ class Household:
         cloud: the public problem.
         agents: their numbers, from 1, increasing.
         start: x(1) of all of them, one after the other.
+        fallback: what they apply while there is no answer, likewise; not a number where it is what
+            they start from.
         groups: what each group of them knows.
     """
 
@@ -61,6 +64,7 @@ class Household:
     agents: tuple[int, ...]
     start: Array
     groups: tuple[LocalGroup, ...]
+    fallback: Array
 
     @property
     def sizes(self) -> list[int]:
@@ -74,7 +78,7 @@ class Household:
         instance("problem", problem, Problem, "sv.Problem(...)")
         numbers = _increasing(agents)
         families = problem.cloud.sums.families
-        groups, starts = [], []
+        groups, starts, fallbacks = [], [], []
         for index, places in _by_group(problem.cloud, numbers):
             code, dim = problem.code[index], problem.groups[index].dim
             formula = problem.objectives[index] if code is None else sp.S.Zero
@@ -83,18 +87,23 @@ class Household:
             gradient = None if code is None else _watched(code.gradient, dim)
             groups.append(LocalGroup(fleet=part_of(everyone, places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
+            safe = problem.fallback[index]
+            unsaid = np.full(starts[-1].shape, np.nan)
+            fallbacks.append(unsaid if safe is None else safe[places].ravel())
         return Household(
             cloud=problem.cloud,
             agents=numbers,
             start=read_only(np.concatenate(starts)),
             groups=tuple(groups),
+            fallback=read_only(np.concatenate(fallbacks)),
         )
 
     @staticmethod
     def of_file(path: str | Path) -> Household:
         """Return the agent in ``FOLDER/agents/3.toml``; its public problem is FOLDER's."""
         cloud, agent, view = read_agent(path)
-        return _alone(cloud, agent, view.start, objective=view.objective, local=view.local)
+        points = (view.start, view.fallback)
+        return _alone(cloud, agent, points, objective=view.objective, local=view.local)
 
     @staticmethod
     def of_folder(folder: str | Path, agents: Sequence[int]) -> Household:
@@ -103,7 +112,13 @@ class Household:
 
     @staticmethod
     def of_gradient(
-        cloud: CloudView, agent: int, gradient: Gradient, *, start: Any = None, local: Any = None
+        cloud: CloudView,
+        agent: int,
+        gradient: Gradient,
+        *,
+        start: Any = None,
+        fallback: Any = None,
+        local: Any = None,
     ) -> Household:
         """Return an agent whose objective is any code that can tell its gradient.
 
@@ -111,8 +126,9 @@ class Household:
             cloud: the public problem, ``problem.cloud`` or ``read_public(folder).cloud``.
             agent: its number, from 1.
             gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
-                finite numbers, the agent goes on with what ``network.fallback`` says, and logs it.
+                finite numbers, the agent logs it and goes on with what ``network.substitute`` says.
             start: x_i(1); by default the point of X_i nearest 0.
+            fallback: what it applies while there is no answer; by default where it starts.
             local: rows that the agent keeps and nobody else knows, as in ``sv.Problem``.
 
         A gradient that is not monotone, so that no convex function has it, is noted once in the
@@ -125,7 +141,8 @@ class Household:
         kept = own.of_agent(group, place)
         alone = replace(group, name=group.label(place), count=1, parameters={})
         require_nonempty(alone, kept)
-        return _alone(cloud, agent, start, gradient=_watched(gradient, group.dim), local=kept)
+        watched = _watched(gradient, group.dim)
+        return _alone(cloud, agent, (start, fallback), gradient=watched, local=kept)
 
 
 def _watched(gradient: Gradient, dim: int) -> Watched:
@@ -137,7 +154,7 @@ def _watched(gradient: Gradient, dim: int) -> Watched:
 def _alone(
     cloud: CloudView,
     agent: int,
-    start: Any,
+    points: tuple[Any, Any],
     *,
     objective: sp.Expr = sp.S.Zero,
     gradient: Watched | None = None,
@@ -146,6 +163,7 @@ def _alone(
     instance("cloud", cloud, CloudView, "problem.cloud")
     index, place = cloud.locate(agent)
     group = cloud.groups[index]
+    start, fallback = points
     wanted = f"{group.dim} numbers"
     first = np.zeros(group.dim) if start is None else array("start", start, wanted)
     if first.shape != (group.dim,):
@@ -154,11 +172,14 @@ def _alone(
         raise InputError("start must be finite")
     everyone = local_fleet(cloud.groups, cloud.sums.families, index, objective)
     fleet = replace(part_of(everyone, np.array([place])), local=local)
+    own = box_of(fleet.group) if local is None else local
+    safe = read_fallback(fallback, fleet.group, own)
     return Household(
         cloud=cloud,
         agents=(agent,),
         start=read_only(np.clip(first, group.lower[place], group.upper[place])),
         groups=(LocalGroup(fleet=fleet, gradient=gradient),),
+        fallback=read_only(np.full(group.dim, np.nan) if safe is None else safe[0]),
     )
 
 

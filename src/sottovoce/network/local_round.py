@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import traceback
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,17 @@ from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import by_form, in_form
 from sottovoce.engine.own_set import own_bounds
 from sottovoce.network.config import algorithm_of, read_config
-from sottovoce.network.fallback import Fallback
 from sottovoce.network.gradient_step import GradientStep, own_terms
 from sottovoce.network.household import Household, LocalGroup
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.network.schedule import Shares
+from sottovoce.network.substitute import Substitute
 from sottovoce.problem.agents import Array
+
+Which = Literal["fallback", "average", "answer"]
+"""What a setpoint is: see ``agent.OnState``."""
 
 _NOBODY: Final = np.zeros(0, dtype=np.int64)
 
@@ -64,9 +67,12 @@ class LocalRound:
         self._sums = np.array(welcome.sums, dtype=np.int64)
         self._least, self._most = unpack_whole(welcome.least), unpack_whole(welcome.most)
         lower, upper = unpack(welcome.lower), unpack(welcome.upper)
-        self._fallback = Fallback(household.sizes, lower, upper, config.promise)
+        self._substitute = Substitute(household.sizes, lower, upper, config.promise)
         self._parts: list[tuple[slice, tuple[int, int], Any]] = []
         self._raised = False
+        self._stood_in: NDArray[np.bool_] | None = None
+        self.keeps = config.promise.get("feasible") is not None
+        """Whether the run keeps constraints: then nothing is applied before it is confirmed."""
         begin = 0
         for own in household.groups:
             here = slice(begin, begin + own.size)
@@ -74,6 +80,14 @@ class LocalRound:
             part = self._part(own, lower[here].reshape(shape), upper[here].reshape(shape), begin)
             self._parts.append((here, shape, part))
             begin = here.stop
+        start = self.begin(np.clip(household.start, lower, upper))
+        self._fallback = np.where(np.isnan(household.fallback), start, household.fallback)
+
+    def applied(self, answer: Array, confirmed: bool | None) -> tuple[Array, Which]:
+        """Return what is to be applied, given the answer so far and whether it was confirmed."""
+        if confirmed:
+            return answer, "answer"
+        return (self._fallback, "fallback") if self.keeps else (answer, "average")
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, which lies in the public bounds."""
@@ -91,27 +105,50 @@ class LocalRound:
             total += part.contributions(x[here].reshape(shape))
         return self._asked(total)
 
-    def __call__(self, k: int, x: Array, answer: Array, price: Array, y: Array) -> Stepped:
-        """Take round k from x(k), with what the cloud released in it."""
+    def __call__(
+        self, k: int, x: Array, answer: Array, price: Array, y: Array, *, since: int | None = None
+    ) -> Stepped:
+        """Take round k from x(k), with what the cloud released in it.
+
+        Args:
+            k: the round.
+            x: x(k), what was last contributed.
+            answer: the answer so far.
+            price: what the round says.
+            y: likewise, of the paper's release.
+            since: the first round in which x may have counted; k unless rounds were missed.
+        """
         after, total = np.empty(x.size), np.zeros(self._welcome.prices)
         for here, shape, part in self._parts:
             own, added = self._tried(part, k, x[here].reshape(shape), price, y)
             after[here] = own.ravel()
             total += added
-        averaged = self._averaged(k, answer, after)
         if np.isfinite(after).all():
             values = None if self._welcome.states else self._asked(total)
+            averaged = self._averaged((since or k, k), answer, x, after)
+            self._stood_in = None
             return Stepped(x=after, answer=averaged, values=values, failed=_NOBODY)
         # Stopping would stop the run, which tells something of the state. The device stays put.
-        failed = self._fallback.failed(after)
-        kept = self._fallback.kept(after, averaged, answer)
-        state = self._fallback.state(after, x)
-        return Stepped(x=state, answer=kept, values=self.contributions(state), failed=failed)
+        failed = self._substitute.failed(after)
+        last = self._substitute.kept(after, after, answer)
+        averaged = self._averaged((since or k, k), answer, x, last)
+        self._stood_in = self._substitute.of(after)
+        state = self._substitute.state(after, x)
+        return Stepped(x=state, answer=averaged, values=self.contributions(state), failed=failed)
 
-    def _averaged(self, k: int, answer: Array, x: Array) -> Array:
+    def _averaged(self, rounds: tuple[int, int], answer: Array, x: Array, after: Array) -> Array:
+        """The answer with x(k), whose contribution was released; of gradient steps the last.
+
+        In rounds that were missed the cloud counted last words again, which x is nearly: what it
+        may be off by is in the cloud's margin.
+        """
         if self._shares is None:
-            return x
-        averaged: Array = answer + self._shares[k] * (x - answer)
+            return after
+        averaged = answer
+        for k in range(rounds[0], rounds[1] + 1):
+            averaged = averaged + self._shares[k] * (x - averaged)
+        if self._stood_in is not None and not self.keeps:
+            return np.where(self._stood_in, answer, averaged)  # no device follows a substitute
         return averaged
 
     def _asked(self, total: Array) -> Integers:

@@ -26,6 +26,8 @@ def objection(welcome: Welcome, cloud: CloudView, *, allow_simulated: bool) -> s
         return "the cloud runs another problem than this agent's problem.toml"
     if config.noise != "secure" and not allow_simulated:
         return "the cloud's noise is simulated, so nothing would be private"
+    if config.promise.get("feasible") is None and any(c.hard for c in cloud.constraints):
+        return "a constraint is hard, and the run has no margin that keeps it"
     states = isinstance(algorithm, GradientSteps)
     expected = (config.rounds, states, cloud.rows if states else cloud.sums.count)
     if (welcome.rounds, welcome.states, welcome.prices) != expected:

@@ -18,6 +18,7 @@ from sottovoce.network.protocol.codec import Integers, MalformedError, pack, unp
 from sottovoce.network.protocol.masked import HEAD
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.turns import turns_of
+from sottovoce.network.verdict import Verdict
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.sampler import (
     Released,
@@ -72,6 +73,7 @@ class Rounds:
             self._release = _MaskedSums(plan)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
+        self._verdict = None if plan.feasible is None else Verdict(plan, rounds)
         self.prepare()
 
     def prepare(self) -> None:
@@ -86,6 +88,8 @@ class Rounds:
     def restart(self) -> None:
         """Begin another run, from round 1."""
         self._turns.restart()
+        if self._verdict is not None:
+            self._verdict.restart()
 
     def play(
         self,
@@ -112,10 +116,18 @@ class Rounds:
         released = self._release.release(parts, self._sampler, answer)
         if isinstance(self._release, _MaskedSums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
-        record = self._stepped(k, released.values, release_bytes(released), previous)
-        return replace(record, parts=parts, held=held), released
+        record = self._stepped(k, released.values, release_bytes(released), previous, held)
+        return replace(record, parts=parts), released
 
-    def replay(self, k: int, release: bytes, *, secure: bool, previous: bytes) -> Record:
+    def replay(
+        self,
+        k: int,
+        release: bytes,
+        *,
+        secure: bool,
+        previous: bytes,
+        held: frozenset[int] = frozenset(),
+    ) -> Record:
         """Take the step of a round that was released before, and return it without its parts.
 
         Args:
@@ -123,11 +135,14 @@ class Rounds:
             release: as it was stored.
             secure: whether it is whole numbers, or the floats of a simulation.
             previous: digest(k-1).
+            held: agents whose last words counted again, from 1.
         """
         values = np.frombuffer(release, "<i8") * self._grid if secure else unpack(release)
-        return self._stepped(k, values, release, previous)
+        return self._stepped(k, values, release, previous, held)
 
-    def _stepped(self, k: int, values: Array, release: bytes, previous: bytes) -> Record:
+    def _stepped(
+        self, k: int, values: Array, release: bytes, previous: bytes, held: frozenset[int]
+    ) -> Record:
         y, entries = self._release.outputs(values)
         told = self._turns.take(k, y)
         price = self._turns.price
@@ -140,7 +155,12 @@ class Rounds:
             released=y,
             y=entries,
             digest=next_digest(previous, k, pack(price), release),
+            held=held,
+            confirmed=self._confirmed(k, held),
         )
+
+    def _confirmed(self, k: int, held: frozenset[int]) -> bool | None:
+        return None if self._verdict is None else self._verdict(k, self._turns.averaged, held)
 
 
 @final

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,7 +18,7 @@ from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Record, Setup
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.rounds import Rounds
-from sottovoce.network.store import Store
+from sottovoce.network.store import Store, held_in
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.trust import SplitCloud
@@ -32,7 +34,7 @@ def make_config(
     return RunConfig(
         run_id=run_id,
         problem=plan.fingerprint,
-        plan=fingerprint(outputs, plan.gdp_mu, plan.domain),
+        plan=fingerprint(outputs, plan.gdp_mu, plan.domain, *_margins(plan)),
         algorithm=describe(algorithm),
         rounds=rounds,
         noise=noise,
@@ -45,8 +47,15 @@ def make_config(
             "epsilon": worst.epsilon,
             "delta": float(plan.delta[worst.agent - 1]),
             "trust": plan.trust.kind,
+            "feasible": None if plan.feasible is None else asdict(plan.feasible.asked),
         },
     )
+
+
+def _margins(plan: NoisePlan) -> tuple[Any, ...]:
+    """What a plan aims at and tests, for its fingerprint; not what that costs, which is private."""
+    kept = plan.feasible
+    return () if kept is None else (kept.margin, kept.band, kept.target.lower, kept.target.upper)
 
 
 def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:
@@ -77,7 +86,8 @@ def resumed(store: Store, rounds: Rounds, setup: Setup, *, secure: bool) -> Reco
     """
     previous, last = setup.config_hash, None
     for row in store.rounds():
-        last = rounds.replay(row.k, row.release, secure=secure, previous=previous)
+        held = frozenset(held_in(row))
+        last = rounds.replay(row.k, row.release, secure=secure, previous=previous, held=held)
         if pack(last.price) != row.price:
             raise StoreError(
                 f"{store.path} must hold the prices that follow from its releases, got others in "
@@ -122,6 +132,11 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
         raise InputError(
             f"rounds must lie in 1..{plan.rounds}, which the plan covers, got rounds={rounds}: "
             "plan for more rounds"
+        )
+    if plan.feasible is not None and rounds != plan.rounds:
+        raise InputError(
+            f"rounds must be what the plan covers ({plan.rounds:,}) with feasible, whose margins "
+            f"are for an average of so many, got rounds={rounds}: plan for these rounds"
         )
     if straggler not in ("wait", "hold"):
         raise InputError(f"straggler must be 'wait' or 'hold', got {straggler!r}")

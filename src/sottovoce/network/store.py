@@ -208,7 +208,7 @@ class Store:
             agents = {number: who for who, number in self._numbers.items()}
             said = read_said(row, agents, self.path)
             parts = tuple(Part(party=party(who), data=data) for who, data in said)
-            return {"parts": parts, "held": frozenset(_held(row))}
+            return {"parts": parts, "held": frozenset(held_in(row))}
         raise damaged(self.path, "it holds no round")
 
     def has_held(self) -> bool:
@@ -328,7 +328,8 @@ def _numbers(values: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(values)}q", *values)
 
 
-def _held(row: Row) -> tuple[int, ...]:
+def held_in(row: Row) -> tuple[int, ...]:
+    """Return the agents, from 1, whose last words counted again in a round."""
     return struct.unpack(f"<{len(row.held) // 8}q", row.held)
 
 

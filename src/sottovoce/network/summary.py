@@ -147,8 +147,12 @@ def _answers(config: RunConfig | None, rows: Iterable[Row]) -> Iterator[tuple[Ro
     shares = None
     if config is not None and isinstance(algorithm, PriceRounds):
         shares = Shares(algorithm, config.rounds)
-    answer: Floats | float = 0.0
+    answer: Floats | None = None
     for row in rows:
         price = unpack(row.price)
-        answer = price if shares is None else answer + shares[row.k] * (price - answer)
+        if answer is None:
+            answer = before = np.zeros(price.size)
+        # What is averaged are the prices that led to what was released in the round.
+        answer = price if shares is None else answer + shares[row.k] * (before - answer)
+        before = price
         yield row, answer

@@ -7,6 +7,7 @@ from typing import Protocol, final
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, PriceRounds, by_name
+from sottovoce.algorithm.steering import steering
 from sottovoce.engine.turn import load_turn, public_rows
 from sottovoce.errors import InputError
 from sottovoce.network.errors import DivergedError
@@ -21,10 +22,12 @@ class Turns(Protocol):
     Attributes:
         price: lambda(k+1) after round k; zeros before round 1.
         answer: the prices to report: averaged, or the last.
+        averaged: the releases so far, averaged with the answer's weights.
     """
 
     price: Array
     answer: Array
+    averaged: Array
 
     def take(self, k: int, y: Array) -> Array:
         """Turn the release of round k into prices, and return those that agents are told.
@@ -65,17 +68,15 @@ class PriceTurns:
     def __init__(self, plan: NoisePlan, algorithm: PriceRounds, rounds: int) -> None:
         sums = plan.cloud.sums
         compiled = load_turn(algorithm, sums.regions)
-        rows = public_rows(sums, plan.domain, plan.released_sigma)
+        kept = plan.feasible
+        target = None if kept is None else kept.target
+        rows = public_rows(sums, plan.domain, plan.released_sigma, target)
         self._sizes = (sums.count, algorithm.memory_size(sums.count))
-        self._turn = compiled.turn
-        self._public = (
-            np.array(algorithm.constants, dtype=np.float64),
-            rows.unit,
-            rows.noise,
-            *rows.public,
-            *compiled.phi,
-        )
+        self._compiled, self._turn, self._C = compiled, compiled.turn, rows.public
+        constants = np.array(algorithm.constants, dtype=np.float64)
+        self._public = (constants, rows.unit, rows.noise, *rows.public, *compiled.phi)
         self._shares = Shares(algorithm, rounds)
+        self._steered, self._rounds = kept is not None, rounds
         self.restart()
 
     def restart(self) -> None:
@@ -83,16 +84,26 @@ class PriceTurns:
         sums, memory = self._sizes
         self.price = np.zeros(sums)
         self.answer = np.zeros(sums)
+        self.averaged = np.zeros(sums)
         self._memory = np.zeros(memory)
 
     def take(self, k: int, y: Array) -> Array:
         """Turn the noisy sums of round k into lambda(k+1)."""
         price = self.price.copy()  # records keep the one before
-        if not self._turn(k, y, price, self._memory, *self._public):
+        share = self._shares[k]
+        answer = self.answer + share * (price - self.answer)
+        averaged = self.averaged + share * (y - self.averaged)
+        seen = self._aimed(k, y, averaged) if self._steered else y
+        if not self._turn(k, seen, price, self._memory, *self._public):
             raise DivergedError(k)
-        self.price = price
-        self.answer = self.answer + self._shares[k] * (price - self.answer)
+        self.price, self.answer, self.averaged = price, answer, averaged
         return price
+
+    def _aimed(self, k: int, y: Array, averaged: Array) -> Array:
+        """The sums of round k, less what the average of all has too much of."""
+        inside = self._compiled.point(averaged, self._C)
+        steer = float(steering(k, self._rounds)[0])
+        return np.asarray(y + steer * (averaged - inside))
 
 
 @final
@@ -107,7 +118,7 @@ class GradientTurns:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self.price = self.answer = np.zeros(self._rows)
+        self.price = self.answer = self.averaged = np.zeros(self._rows)
 
     def take(self, k: int, y: Array) -> Array:
         """Turn the noisy values of round k into mu(k+1), and return mu(k)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,10 +17,14 @@ from sottovoce.certify.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spare, spent
 from sottovoce.privacy.charge import Charge, Protected
+from sottovoce.privacy.cost import margin_cost
+from sottovoce.privacy.feasibility import Feasibility, Feasible
 from sottovoce.privacy.figures import down, up
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
-from sottovoce.privacy.hide import Everything, Hide, Trajectory, per_agent, radii
+from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory, per_agent, radii
+from sottovoce.privacy.margins import aimed_at, feasibility, noise_of
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
+from sottovoce.privacy.room import advice, require_room
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
 from sottovoce.privacy.statement import hidden, statement
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, SplitCloud, Trust, ViewName
@@ -131,6 +135,7 @@ class NoisePlan:
         certified: whether every promise asked for is kept; False only if an undernoised plan was
             explicitly allowed.
         trust: who adds the noise: one cloud, or each half of a split one.
+        feasible: the margins that keep answers within the constraints, if that was asked for.
     """
 
     cloud: CloudView
@@ -144,6 +149,7 @@ class NoisePlan:
     gdp_rounding: float
     certified: bool
     trust: Trust = ONE_CLOUD
+    feasible: Feasibility | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -255,6 +261,7 @@ def plan(
     constants: Constants | None = None,
     allow_undernoised: bool = False,
     trust: Trust | None = None,
+    feasible: Feasible | float | None = None,
     progress: bool | Progress | None = None,
 ) -> NoisePlan:
     """Choose the noise of every output so that every agent gets (epsilon, delta) for everything.
@@ -280,13 +287,17 @@ def plan(
         allow_undernoised: for "paper", return a plan even where the formula breaks its promise.
         trust: ``OneCloud()`` by default; with ``SplitCloud()`` a cloud and a helper each add this
             noise, for "joint" only.
+        feasible: the probability with which a confirmed answer keeps all constraints together,
+            such as 0.95, or ``Feasible(...)``; for "joint" only. Constraints are then aimed at
+            with a margin, and a run ends with a test (see ``Feasibility``). By default neither.
         progress: whether to show what is being done once it has taken two seconds, by default on a
             terminal; or somebody to tell.
 
     Raises:
         PrivacyError: where the paper's formula gives less than (epsilon, delta), where rounding
             alone would reveal too much, or where an output exceeds what the secure sampler
-            releases: a run would have to stop there, and that would tell something.
+            releases: a run would have to stop there, and that would tell something. Where margins
+            leave no room, or a hard constraint has none.
     """
     if not isinstance(hide, Hide):
         raise InputError(
@@ -296,6 +307,7 @@ def plan(
     cloud = certificate.cloud
     how = _method(method, weights, constants, allow_undernoised)
     trusted = _trust(trust, how)
+    wish = _wish(feasible, how, cloud)
     eps = per_agent("epsilon", epsilon, cloud.agents)
     dlt = per_agent("delta", delta, cloud.agents)
     target = _targets(eps, dlt)
@@ -328,7 +340,7 @@ def plan(
     certified = how == "joint" or each_mechanism_keeps(
         cloud, entries, sigma, spends, target, allow_undernoised=allow_undernoised
     )
-    return _checked(
+    made = _checked(
         sizes,
         NoisePlan(
             cloud=cloud,
@@ -344,6 +356,55 @@ def plan(
             trust=trusted,
         ),
     )
+    return made if wish is None else replace(made, feasible=_feasible(certificate, made, wish))
+
+
+def _wish(given: Feasible | float | None, method: Method, cloud: CloudView) -> Feasible | None:
+    """What is asked for; required of constraints behind which a physical limit stands."""
+    wish = Feasible.of(given)
+    if wish is not None and method == "paper":
+        raise InputError(
+            "feasible needs method='joint', got method='paper', whose answer is the last iterate "
+            "and not an average of what was released: plan with method='joint'"
+        )
+    limits = [family.name for family in cloud.constraints if family.hard]
+    if limits and wish is None:
+        raise PrivacyError(
+            f"constraint {limits[0]} is hard, so that feasible must be given, got none: without a "
+            "margin about every second answer is over an active limit; say feasible=0.95"
+        )
+    return wish
+
+
+def _feasible(certificate: Certificate, made: NoisePlan, wish: Feasible) -> Feasibility:
+    """The margins of a plan.
+
+    Raises:
+        PrivacyError: they leave no room.
+    """
+    cloud, hide = made.cloud, made.hide
+    noise = noise_of(certificate, made.released_sigma, made.rounds)
+
+    def smaller(share: float) -> str | None:
+        if isinstance(hide, Offset) and share * np.sqrt(hide.rounds) >= 1.0:
+            return "to hide a trajectory of that radius instead of an offset"
+        if isinstance(hide, Everything):
+            epsilon, delta = made.epsilon, made.delta
+            less = Offset(radius=1.0, rounds=hide.rounds)
+            other = plan(certificate, epsilon=epsilon, delta=delta, hide=less, trust=made.trust)
+            noisy = made.sigma > 0
+            radius = share * float(np.min(made.sigma[noisy] / other.sigma[noisy]))
+            return f"to hide an offset of {down(radius, 3)} in every round instead of everything"
+        return None
+
+    require_room(
+        cloud,
+        certificate.domain,
+        lambda share: feasibility(cloud.sums, noise.times(share), wish).target,
+        advice(hide, made.epsilon, made.delta, cloud.agents, smaller),
+    )
+    found = feasibility(cloud.sums, noise, wish)
+    return replace(found, cost=margin_cost(certificate.problem, aimed_at(found, noise)))
 
 
 def _reach(hide: Hide, agents: int) -> Array:

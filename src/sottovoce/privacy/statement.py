@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sottovoce.privacy.feasibility_words import kept
 from sottovoce.privacy.figures import down, percent_down, up
 from sottovoce.privacy.gaussian import attacker
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
@@ -45,7 +46,7 @@ def _not_covered_of(plan: NoisePlan, seen: str) -> tuple[str, ...]:
 
 def statement(plan: NoisePlan) -> str:
     """Return the plan as text: every sigma, what is hidden, from whom, and what is not covered."""
-    return "\n".join([*_noise(plan), "", promise(plan)])
+    return "\n".join([*_noise(plan), "", *_kept(plan), promise(plan)])
 
 
 def promise(plan: NoisePlan) -> str:
@@ -67,6 +68,10 @@ def hidden(hide: Hide) -> str:
         f"any behaviour at all within the public set, in all of {hide.rounds:,} rounds, so that "
         "state, start, objective and data are hidden"
     )
+
+
+def _kept(plan: NoisePlan) -> list[str]:
+    return [] if plan.method == "paper" else [*kept(plan), ""]
 
 
 def _noise(plan: NoisePlan) -> list[str]:

@@ -54,6 +54,7 @@ class Constraint:
         offset: a constant per row.
         equality: whether the rows must be 0 instead of at most 0.
         linear: what rows add that is linear in states of agents stated one by one.
+        hard: whether a physical limit stands behind it, see ``hard``.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Constraint:
     offset: Array
     equality: bool = False
     linear: Linear | None = None
+    hard: bool = False
 
     @property
     def rows(self) -> int:
@@ -211,6 +213,30 @@ def equal(left: Any, right: Any) -> Any:
         if isinstance(side, Total):
             return replace(side <= other, equality=True)
     return sp.Eq(sympified(left), sympified(right), evaluate=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hard:
+    """A constraint, or several, behind which a physical limit stands."""
+
+    row: Any
+
+
+def hard(constraint: Any) -> Any:
+    """Mark a constraint behind which a physical limit stands.
+
+    A plan for it is refused without ``feasible``: an answer that noise pushes over the limit must
+    not be applied.
+
+    Args:
+        constraint: as it would be stated without the mark; text, or several in a list, too.
+
+    Example:
+        ``hard(total(ev, ev.state) <= capacity)`` for a fuse that blows above the capacity.
+    """
+    if isinstance(constraint, Constraint):
+        return replace(constraint, hard=True)
+    return Hard(constraint)
 
 
 def _numbers(given: Any) -> Array:

@@ -48,6 +48,8 @@ def _feed(digest: Any, part: Any) -> None:
         _feed(digest, (part.group.name, part.terms, part.weights))
     elif isinstance(part, Constraint):
         _feed(digest, (part.sums, part.rest, part.offset, part.equality))
+        if part.hard:
+            _feed(digest, "hard")
         if part.linear is not None:
             # By name and not by place: the same row has one hash, however it was written.
             linear = part.linear.of(part.linear.used())

@@ -95,6 +95,7 @@ def _read(
         **public.arguments(groups),
         objectives=[own.objective for own in known],
         start=[own.start for own in known],
+        fallback=[own.fallback for own in known],
         local=[row for own in known for row in own.local],
         source=_source(public, files) if keep else None,
     )
@@ -111,7 +112,7 @@ def _groups(public: PublicFile, files: list[PrivateFile | None]) -> list[Group]:
 
 
 def _nothing() -> Own:
-    return Own(objective=sp.S.Zero, start=None, local=[])
+    return Own(objective=sp.S.Zero, start=None, fallback=None, local=[])
 
 
 def _source(public: PublicFile, files: list[PrivateFile | None]) -> dict[str, str] | None:

@@ -1,8 +1,9 @@
 """``agents/3.toml`` and ``agents/fleet-ev.toml``: what agents alone know.
 
-An agent's file has its objective, its start and its local set. A fleet's has the formulas that its
-agents share, and names tables beside it with what tells them apart: private parameters, and starts
-in the columns ``start``. A gateway's copy of a table has the lines of its own agents and no others.
+An agent's file has its objective, its start, its fallback and its local set. A fleet's has the
+formulas that its agents share, and names tables beside it with what tells them apart: private
+parameters, starts in the columns ``start`` and fallbacks in ``fallback``. A gateway's copy of a
+table has the lines of its own agents and no others.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sottovoce.problem.table import Table, read_table
 from sottovoce.problem.text import parse_expression
 
 FOLDER = "agents"
+_POINTS = ("start", "fallback")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,23 +37,24 @@ class PrivateFile:
         stated: whose it is.
         parameters: private parameters of all agents of the fleet; of those that are not here, the
             numbers of one that is.
-        starts: starts likewise, shape (count, d), if its tables have them.
+        points: starts and fallbacks likewise, shape (count, d), if its tables have them.
         texts: every file that was read, by its path in the problem's folder; None for Parquet.
     """
 
     document: Document
     stated: Stated
     parameters: Mapping[str, Array]
-    starts: Array | None
+    points: Mapping[str, Array]
     texts: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Own:
-    """What a private file says: objective, start or starts, and local rows."""
+    """What a private file says: objective, start or starts, fallback or several, local rows."""
 
     objective: sp.Expr
     start: Any
+    fallback: Any
     local: list[Row]
 
 
@@ -70,14 +73,14 @@ def read_private_file(root: Path, stated: Stated, agents: Collection[int]) -> Pr
     document = read_document(root / FOLDER / name)
     texts: dict[str, str | None] = {f"{FOLDER}/{name}": document.text}
     parameters: dict[str, Array] = {}
-    starts = None
+    points: dict[str, Array] = {}
     if not stated.alone:
         tables = _tables(document, root, whole=len(agents) == len(stated.numbers))
         texts |= {f"{FOLDER}/{Path(table.path).name}": table.text for table in tables}
         if tables:
-            parameters, starts = _gathered(document, tables, stated, agents)
+            parameters, points = _gathered(document, tables, stated, agents)
     return PrivateFile(
-        document=document, stated=stated, parameters=parameters, starts=starts, texts=texts
+        document=document, stated=stated, parameters=parameters, points=points, texts=texts
     )
 
 
@@ -92,7 +95,8 @@ def read_own(file: PrivateFile, group: Group, symbols: Mapping[str, sp.Symbol]) 
     document = file.document
     what = f"the file of {group.name}"
     who = "agent" if file.stated.alone else "fleet"
-    known = (who, "objective", "start", "local") + (() if file.stated.alone else ("parameters",))
+    known: tuple[str, ...] = (who, "objective", *_POINTS, "local")
+    known += () if file.stated.alone else ("parameters",)
     document.check_keys(document.tables, known, what)
     name = document.text_of({who: group.name, **document.tables}, who, what)
     if name != group.name:
@@ -106,7 +110,8 @@ def read_own(file: PrivateFile, group: Group, symbols: Mapping[str, sp.Symbol]) 
     _require_own(objective, group, f"{where}: the objective of {group.name}")
     return Own(
         objective=objective,
-        start=_start(document, group, what) if file.starts is None else file.starts,
+        start=file.points.get("start", _point(document, "start", group, what)),
+        fallback=file.points.get("fallback", _point(document, "fallback", group, what)),
         local=_local(document, group, symbols),
     )
 
@@ -126,7 +131,7 @@ def _tables(document: Document, root: Path, *, whole: bool) -> list[Table]:
 
 def _gathered(
     document: Document, tables: list[Table], stated: Stated, agents: Collection[int]
-) -> tuple[dict[str, Array], Array | None]:
+) -> tuple[dict[str, Array], dict[str, Array]]:
     numbers = [table.numbers(stated.numbers) for table in tables]
     places = np.concatenate(numbers) - stated.numbers.start
     here = np.bincount(places, minlength=len(stated.numbers))
@@ -138,16 +143,19 @@ def _gathered(
             f"{wrong + stated.numbers.start}, got {here[wrong]}"
         )
     dim = stated.arguments["dim"]
-    starts = [table.block("start", dim) for table in tables]
-    columns = [table.parameters(("start",)) for table in tables]
+    columns = [table.parameters(_POINTS) for table in tables]
     if any(c.keys() != columns[0].keys() for c in columns):
         raise ProblemError(
             f"{document.at('parameters')}: the tables must all have the same columns, got others"
         )
     spread = _Spread(places, here, int(wanted[0]))
     found = {name: spread(np.concatenate([c[name] for c in columns])) for name in columns[0]}
-    some = [block for block in starts if block is not None]
-    return found, spread(np.concatenate(some)) if len(some) == len(tables) else None
+    points = {}
+    for key in _POINTS:
+        some = [b for b in (table.block(key, dim) for table in tables) if b is not None]
+        if some and len(some) == len(tables):
+            points[key] = spread(np.concatenate(some))
+    return found, points
 
 
 class _Spread:
@@ -188,16 +196,16 @@ def _require_own(formula: sp.Expr, group: Group, what: str) -> None:
         )
 
 
-def _start(document: Document, group: Group, what: str) -> Any:
+def _point(document: Document, key: str, group: Group, what: str) -> Any:
     lower, upper = group.lower, group.upper
-    if "start" not in document.tables:
+    if key not in document.tables:
         return None
-    start = np.atleast_1d(np.array(document.numbers(document.tables, "start", what), dtype=float))
+    point = np.atleast_1d(np.array(document.numbers(document.tables, key, what), dtype=float))
     # The values stay unsaid: a start is private, and messages end up in logs.
-    fits = start.shape == (group.dim,) or (group.count > 1 and start.shape == (1,))
-    if not fits or not np.all((lower <= start) & (start <= upper)):
+    fits = point.shape == (group.dim,) or (group.count > 1 and point.shape == (1,))
+    if not fits or not np.all((lower <= point) & (point <= upper)):
         raise ProblemError(
-            f"{document.at('start')}: start of {group.name} must be {group.dim} "
+            f"{document.at(key)}: {key} of {group.name} must be {group.dim} "
             f"number{'s' if group.dim > 1 else ''} inside its box: move it inside the bounds"
         )
-    return start
+    return point

@@ -17,7 +17,7 @@ import numpy as np
 import sympy as sp
 from numpy.typing import ArrayLike
 
-from sottovoce.arguments import array, whole, without_deep_recursion
+from sottovoce.arguments import array, entries, whole, without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import (
     Array,
@@ -32,6 +32,7 @@ from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.linear import read_linear
 from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
+from sottovoce.problem.own_point import read_fallback
 from sottovoce.problem.own_rows import Absorbed, absorbed
 from sottovoce.problem.relations import Row
 from sottovoce.problem.settings import check_settings
@@ -121,6 +122,7 @@ class AgentView:
         objective: f_i in these symbols, parameters filled in; not a number if it is code.
         code: f_i if it is no formula but code.
         start: x_i(0), shape (d,).
+        fallback: what it applies while there is no answer, shape (d,); None: where it starts.
         local: what else it keeps to at home, parameters filled in.
     """
 
@@ -132,6 +134,7 @@ class AgentView:
     start: Array
     local: LocalSet
     code: Objective | None = None
+    fallback: Array | None = None
 
 
 @final
@@ -151,6 +154,8 @@ class Problem:
             convex inequalities such as ``sum(ev.state) >= ev.parameter("need")`` and affine
             equalities.
         start: x_i(0) per agent or fleet in the same order; by default the point of X_i nearest 0.
+        fallback: what agents apply while there is no answer, per agent or fleet in the same order,
+            in their own sets; None, and by default, where they start.
         privacy: settings from a problem file's ``[privacy]`` table.
         schedule: settings from a problem file's ``[schedule]`` table.
         source: the files it was read from, by relative path.
@@ -162,6 +167,7 @@ class Problem:
     cloud: CloudView
     local: tuple[LocalSet, ...]
     start: tuple[Array, ...]
+    fallback: tuple[Array | None, ...]
     privacy: Mapping[str, Any]
     schedule: Mapping[str, Any]
     source: Mapping[str, str] | None
@@ -175,6 +181,7 @@ class Problem:
         constraints: Any,
         local: Any = None,
         start: Any = None,
+        fallback: Any = None,
         privacy: Mapping[str, Any] | None = None,
         schedule: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
@@ -198,6 +205,7 @@ class Problem:
             cloud=_cloud(found),
             local=sets,
             start=read_start(start, groups),
+            fallback=_fallbacks(fallback, groups, sets),
             privacy=MappingProxyType(check_settings("privacy", privacy)),
             schedule=MappingProxyType(check_settings("schedule", schedule)),
             source=None if source is None else MappingProxyType(dict(source)),
@@ -248,11 +256,19 @@ class Problem:
         parts = (self.groups, self.constraints, *self.objectives, *self.start)
         return fingerprint(*parts, *((own,) if own else ()))
 
+    def under(self, cloud: CloudView) -> Problem:
+        """Return the same agents with the constraints of another public part, for a study."""
+        other = object.__new__(Problem)
+        vars(other).update({name: v for name, v in vars(self).items() if name != "fingerprint"})
+        vars(other)["cloud"] = cloud
+        return other
+
     def agent(self, agent: int) -> AgentView:
         """What agent number ``agent``, counted from 1, knows."""
         index, place = self.cloud.locate(agent)
         group = self.groups[index]
         values = {s: sp.Float(float(a[place])) for s, a in group.parameters.items()}
+        own = self.fallback[index]
         return AgentView(
             name=group.label(place),
             symbols=group.symbols,
@@ -260,6 +276,7 @@ class Problem:
             upper=group.upper[place],
             objective=self.objectives[index].subs(values),
             start=self.start[index][place],
+            fallback=None if own is None else own[place],
             local=self.local[index].of_agent(group, place),
             code=self.code[index],
         )
@@ -291,6 +308,19 @@ class Problem:
             privacy=dict(self.privacy) or "not asked for",
             fingerprint=self.cloud.fingerprint[:16],
         )
+
+
+def _fallbacks(
+    given: Any, groups: tuple[Group, ...], sets: tuple[LocalSet, ...]
+) -> tuple[Array | None, ...]:
+    listed = [None] * len(groups)
+    if given is not None:
+        listed = entries("fallback", given, "a list with one entry per agent or fleet")
+    if len(listed) != len(groups):
+        raise ProblemError(
+            f"fallback must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
+        )
+    return tuple(read_fallback(v, g, own) for v, g, own in zip(listed, groups, sets, strict=True))
 
 
 def _cloud(found: Absorbed) -> CloudView:

@@ -16,7 +16,7 @@ import sympy as sp
 
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, fleet, states
-from sottovoce.problem.constraints import Weights
+from sottovoce.problem.constraints import Weights, hard
 from sottovoce.problem.document import Document, read_document
 from sottovoce.problem.matrix_rows import MATRIX, matrix_constraint
 from sottovoce.problem.settings import Setting, check_setting
@@ -238,7 +238,8 @@ def _constraints(public: PublicFile, groups: Sequence[Group]) -> dict[str, Any]:
     for j, entry in enumerate(document.listed("constraints")):
         what = f"constraint {j + 1}"
         table: dict[str, Any] = {"expression": entry} if isinstance(entry, str) else entry
-        document.check_keys(table, ("name", "expression", "bound", "weights", "matrix"), what)
+        keys = ("name", "expression", "bound", "weights", "matrix", "hard")
+        document.check_keys(table, keys, what)
         name = document.text_of({"name": f"g{j + 1}", **table}, "name", what)
         text = document.text_of(table, "expression", what)
         where = document.at(text.split("\n")[0], after="constraints")
@@ -249,24 +250,30 @@ def _constraints(public: PublicFile, groups: Sequence[Group]) -> dict[str, Any]:
         known |= {"matrix": MATRIX} if "matrix" in table else {}
         g, equality = parse_constraint(text, known, where=where, totals=totals)
         bound = document.numbers(table, "bound", what) if "bound" in table else None
+        stated: Any
         if "matrix" in table:
             read = public.tables[table["matrix"]]
-            constraints[name] = matrix_constraint(
-                g, read, groups, equality=equality, bound=bound, where=where
-            )
-            continue
-        if totals is None or not totals.symbols:
+            stated = matrix_constraint(g, read, groups, equality=equality, bound=bound, where=where)
+        elif totals is None or not totals.symbols:
             _require_plain(table, what, where)
-            constraints[name] = (sp.Eq if equality else sp.Le)(g, 0, evaluate=False)
-            continue
-        constraints[name] = totals.family(
-            g,
-            equality=equality,
-            bound=bound,
-            weights=_weights(public, table.get("weights", {}), where),
-            where=where,
-        )
+            stated = (sp.Eq if equality else sp.Le)(g, 0, evaluate=False)
+        else:
+            stated = totals.family(
+                g,
+                equality=equality,
+                bound=bound,
+                weights=_weights(public, table.get("weights", {}), where),
+                where=where,
+            )
+        constraints[name] = hard(stated) if _is_hard(table, where) else stated
     return constraints
+
+
+def _is_hard(table: Mapping[str, Any], where: str) -> bool:
+    given = table.get("hard", False)
+    if not isinstance(given, bool):
+        raise ProblemError(f"{where}: hard must be true or false, got {given!r:.60}")
+    return given
 
 
 def _totals(public: PublicFile, groups: Sequence[Group]) -> Totals | None:

@@ -12,6 +12,7 @@ from sympy.core.relational import Equality, GreaterThan, LessThan, Relational
 from sympy.logic.boolalg import BooleanAtom
 
 from sottovoce.errors import ProblemError
+from sottovoce.problem.constraints import Hard, hard
 from sottovoce.problem.expressions import check_expression, sympified
 from sottovoce.problem.printer import readable
 from sottovoce.problem.text import parse_constraint
@@ -45,7 +46,9 @@ def named_rows(given: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         listed = list(given) if isinstance(given, (list, tuple)) else [given]
         pairs = [(f"{prefix}{j + 1}", row) for j, row in enumerate(listed)]
     for name, row in pairs:
-        if isinstance(row, (np.ndarray, list, tuple)):
+        if isinstance(row, Hard):
+            yield from ((label, hard(entry)) for label, entry in named_rows({name: row.row}, ""))
+        elif isinstance(row, (np.ndarray, list, tuple)):
             flat = np.ravel(np.asarray(row, dtype=object))
             for k, entry in enumerate(flat):
                 yield (name if flat.size == 1 else f"{name}[{k + 1}]"), entry
@@ -74,6 +77,8 @@ def read_formula(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> tu
     """Return g of a row ``g <= 0`` or ``g = 0``, and whether it must be 0; see ``read_row``."""
     if isinstance(given, Row):
         return given.g, given.equality
+    if isinstance(given, Hard):
+        return read_formula(given.row, symbols, where)
     equality = isinstance(given, Equality)
     if isinstance(given, str):
         g, equality = parse_constraint(given, symbols, where=where)
@@ -98,6 +103,8 @@ def read_formula(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> tu
 
 def _label(given: Any) -> str:
     """A row that was checked as people read it."""
+    if isinstance(given, Hard):
+        return _label(given.row)
     if isinstance(given, str):
         return given
     left, right = (readable(sympified(side)) for side in (given.lhs, given.rhs))

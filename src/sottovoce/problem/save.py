@@ -147,7 +147,7 @@ def _constraint_table(
         for row, g in enumerate(constraint.formulas):
             text = write_constraint(g, equality=constraint.equality)
             lines += ["", "[[constraints]]", f"name = {_quoted(constraint.label(row))}"]
-            lines += [f"expression = {_quoted(text)}"]
+            lines += [f"expression = {_quoted(text)}", *_marked(constraint)]
         return lines, {}
     lines = _compared(constraint, _left(constraint))
     weighted = [part for part in constraint.sums if part.weights is not None]
@@ -170,7 +170,11 @@ def _compared(constraint: Constraint, left: str) -> list[str]:
     alike = bool(np.all(bound == bound[0]))
     right = repr(float(bound[0])) if alike else "bound"
     lines += [f"expression = {_quoted(f'{left} {sign} {right}')}"]
-    return lines + ([] if alike else [f"bound = {_bounds(bound)}"])
+    return lines + ([] if alike else [f"bound = {_bounds(bound)}"]) + _marked(constraint)
+
+
+def _marked(constraint: Constraint) -> list[str]:
+    return ["hard = true"] if constraint.hard else []
 
 
 def _left(constraint: Constraint) -> str:
@@ -200,6 +204,7 @@ def _private_files(
     problem: Problem, index: int, first: int, places: NDArray[np.int64]
 ) -> dict[str, str]:
     group, start = problem.groups[index], problem.start[index]
+    fallback = problem.fallback[index]
     rows = [write_constraint(r.g, equality=r.equality) for r in problem.local[index].stated]
     local = ["local = [", *(f"  {_quoted(text)}," for text in rows), "]"] if rows else []
     if problem.code[index] is not None:
@@ -209,15 +214,18 @@ def _private_files(
         )
     objective = f"objective = {_quoted(write_expression(problem.objectives[index]))}"
     if _alone(group):
-        lines = [f"agent = {_quoted(group.name)}", objective, f"start = {_bounds(start)}", *local]
+        points = [f"start = {_bounds(start)}"]
+        points += [] if fallback is None else [f"fallback = {_bounds(fallback)}"]
+        lines = [f"agent = {_quoted(group.name)}", objective, *points, *local]
         return {f"agents/{first}.toml": "\n".join(lines) + "\n"}
     known = problem.cloud.groups[index].parameters
     columns = {s.name: values[places] for s, values in group.parameters.items() if s not in known}
     lines = [f"fleet = {_quoted(group.name)}", objective]
-    if np.all(start == start[:1]):
-        lines += [f"start = {_bounds(start[0])}"]
-    else:
-        columns |= columns_of("start", (start if group.dim > 1 else start[:, 0])[places])
+    for key, states in (("start", start), ("fallback", fallback)):
+        if states is not None and np.all(states == states[:1]):
+            lines += [f"{key} = {_bounds(states[0])}"]
+        elif states is not None:
+            columns |= columns_of(key, (states if group.dim > 1 else states[:, 0])[places])
     files = {}
     if columns:
         lines += [f"parameters = {_quoted(f'fleet-{group.name}.csv')}"]
@@ -233,6 +241,8 @@ def _bounds(values: Any) -> str:
 def _setting(value: Any) -> str:
     if isinstance(value, str):
         return _quoted(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, list):
         return f"[{', '.join(map(_setting, value))}]"
     return repr(value)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from sottovoce.errors import ProblemError
 from sottovoce.problem.text import parse_number
 
-Setting: TypeAlias = "int | float | str | list[float | str]"
+Setting: TypeAlias = "bool | int | float | str | list[float | str]"
 
 
 def check_settings(name: str, given: Any) -> dict[str, Setting]:
@@ -54,6 +54,12 @@ def _count(what: str, value: Any) -> int:
     return int(value)
 
 
+def _switch(what: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ProblemError(f"{what} must be true or false, got {value!r:.60}")
+    return value
+
+
 def _one_of(*words: str) -> Callable[[str, Any], str]:
     def check(what: str, value: Any) -> str:
         if value not in words:
@@ -70,6 +76,8 @@ _TABLES: Mapping[str, Mapping[str, Callable[[str, Any], Setting]]] = {
         "radius": _numbers,
         "hide": _one_of("trajectory", "offset", "everything"),
         "rounds": _count,
+        "feasible": _number,
+        "each_row": _switch,
     },
     "schedule": {
         "algorithm": _one_of("dual-averaging", "tikhonov"),

@@ -14,7 +14,7 @@ from sottovoce.arguments import entries
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, States, read_only, require_distinct_labels
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.constraints import Constraint, Hard
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.kinks import bent
 from sottovoce.problem.pieces import pieces
@@ -117,6 +117,8 @@ def _require_one_fleet(g: sp.Expr, owner: Mapping[sp.Symbol, Group], where: str)
 
 def _constraint(name: str, given: Any, known: _Known) -> list[Constraint]:
     where = f"constraint {name}"
+    if isinstance(given, Hard):
+        return [replace(one, hard=True) for one in _constraint(name, given.row, known)]
     if isinstance(given, Constraint):
         named = {s.name: s for s, group in known.owner.items() if group.count == 1}
         return [_fleet_constraint(name, given, named, known.groups)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sottovoce.privacy.feasibility_words import feasibility_data
 from sottovoce.privacy.gaussian import attacker
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.privacy.statement import not_covered
@@ -31,6 +32,7 @@ def plan_data(plan: NoisePlan) -> dict[str, Any]:
         },
         "rounds": plan.rounds,
         "certified": plan.certified,
+        "feasible": None if plan.feasible is None else feasibility_data(plan.feasible),
         "outputs": [
             asdict(output) | {"released_sigma": float(released)}
             for output, released in zip(plan.outputs, plan.released_sigma, strict=True)

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sottovoce.algorithm.answer_noise import answer_noise
 from sottovoce.certify.saddle import SaddlePoint
 from sottovoce.certify.scales import row_scales
+from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
@@ -148,7 +148,7 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
         rounds: T.
         feasible: the probability p with which all constraints shall be kept together.
     """
-    sigma = plan.released_sigma * answer_noise(rounds)
+    sigma = plan.released_sigma * weights_norm(rounds)
     scale, equality = row_scales(known.cloud), equalities(known.cloud)
     moved = known.rows * sigma
     deviation = np.linalg.norm(moved, axis=1)
@@ -171,7 +171,7 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
     """Return what public figures tell: the noise of rows that are sums as stated."""
     cloud = plan.cloud
     noise = np.full(cloud.rows, np.nan)
-    sigma, row = plan.released_sigma * answer_noise(rounds), 0
+    sigma, row = plan.released_sigma * weights_norm(rounds), 0
     for family, origin in zip(cloud.constraints, cloud.sums.origins, strict=True):
         if origin.as_stated:
             first = origin.first if plan.method == "joint" else row

@@ -70,6 +70,8 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
         y: the released gradient entries, in the plan's order.
         digest: names the history up to here.
         held: agents for whom their last words counted again, from 1.
+        confirmed: of the last round, whether its answer passed the test at the end; None before,
+            and where there is none.
     """
 
     k: int
@@ -81,6 +83,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
     y: Floats
     digest: bytes
     held: frozenset[int] = frozenset()
+    confirmed: bool | None = None
 
 
 class Setup(Struct, frozen=True, kw_only=True, eq=False):

@@ -107,9 +107,19 @@ class Join(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Think(Struct, frozen=True, kw_only=True, eq=False):
-    """Take the step of round k at home and answer with ``stepped``."""
+    """Take the step of round k at home and answer with ``stepped``.
+
+    Attributes:
+        k: the round.
+        since: the first round in which x may have counted: k unless rounds were missed.
+        x: x(k), or what it was last.
+        answer: the answer so far.
+        price: what the round says.
+        y: likewise, of the paper's release.
+    """
 
     k: int
+    since: int
     x: Floats
     answer: Floats
     price: Floats
@@ -123,9 +133,10 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Finish(Struct, frozen=True, kw_only=True, eq=False):
-    """The run is over; price is its answer."""
+    """The run is over; price is its answer's, and ``confirmed`` whether that may be applied."""
 
     price: Floats
+    confirmed: bool | None
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -294,12 +305,13 @@ class AgentMachine:
             raise MalformedError("a round must hold finite numbers, as many as were announced")
         self.phase, self._thinking = Phase.THINKING, message
         x, price, y = unpack(memory.x), unpack(message.price), unpack(message.y)
-        return [Think(k=message.round, x=x, answer=unpack(memory.answer), price=price, y=y)]
+        answer, since = unpack(memory.answer), memory.round + 1
+        return [Think(k=message.round, since=since, x=x, answer=answer, price=price, y=y)]
 
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)
         self.phase = Phase.DONE
-        return [Finish(price=price)]
+        return [Finish(price=price, confirmed=done.confirmed)]
 
     def _error(self, error: Error) -> list[Action]:
         if error.code in LASTING:

@@ -118,6 +118,11 @@ class CloudMachine:
         return np.zeros(self.setup.prices) if self.last is None else self.last.answer
 
     @property
+    def confirmed(self) -> bool | None:
+        """Whether the answer passed the test at the end; None before, and where there is none."""
+        return None if self.last is None else self.last.confirmed
+
+    @property
     def connected(self) -> int:
         """How many agents are connected."""
         return self._sessions.connected
@@ -344,7 +349,7 @@ class CloudMachine:
         )
 
     def _done(self) -> Done:
-        return Done(rounds=self.setup.rounds, price=pack(self.answer))
+        return Done(rounds=self.setup.rounds, price=pack(self.answer), confirmed=self.confirmed)
 
     def _object(self, peer: int, session: Session, code: Code) -> list[Action]:
         """Refuse a message and go on with the connection."""

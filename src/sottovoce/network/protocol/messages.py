@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-VERSION: Final = 3
+VERSION: Final = 4
 """The version of the protocol; both sides refuse another."""
 
 DIGEST: Final = 32
@@ -190,10 +190,18 @@ class Round(Message, tag="round", frozen=True, kw_only=True):
 
 
 class Done(Message, tag="done", frozen=True, kw_only=True):
-    """The run is over after ``rounds`` rounds; price is its answer, averaged or the last."""
+    """The run is over after ``rounds`` rounds.
+
+    Attributes:
+        rounds: T.
+        price: the prices of its answer, averaged or the last.
+        confirmed: whether the answer passed the test at the end, so that it may be applied; None
+            where the run has none.
+    """
 
     rounds: Number
     price: bytes
+    confirmed: bool | None
 
 
 class Error(Message, tag="error", frozen=True, kw_only=True):

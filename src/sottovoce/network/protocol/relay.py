@@ -223,18 +223,18 @@ class RelayMachine:
         if message.round >= setup.rounds:
             self._last = message  # its answer comes with the goodbye
             return []
-        return self._passed_on(message, np.zeros(setup.prices))
+        return self._passed_on(message, np.zeros(setup.prices), None)
 
     def _done(self, done: Done) -> list[Action]:
         actions: list[Action] = []
         if self._last is not None:
-            actions = self._passed_on(self._last, unpack(done.price))
+            actions = self._passed_on(self._last, unpack(done.price), done.confirmed)
         elif self.below.round <= self.below.setup.rounds:
             raise MalformedError("a run ends with its last round")
         self.phase = Phase.DONE
-        return [*actions, Finish(price=unpack(done.price))]
+        return [*actions, Finish(price=unpack(done.price), confirmed=done.confirmed)]
 
-    def _passed_on(self, message: Round, answer: Floats) -> list[Action]:
+    def _passed_on(self, message: Round, answer: Floats, confirmed: bool | None) -> list[Action]:
         """Send a round on, also one that was completed without those below: held, or again."""
         full, price = self._full, unpack(message.price)
         self._full = None
@@ -248,6 +248,7 @@ class RelayMachine:
             released=np.zeros(0),
             y=np.zeros(0),
             digest=message.receipt[:DIGEST],
+            confirmed=confirmed,
         )
         return self._answered(self.below.committed(record))
 

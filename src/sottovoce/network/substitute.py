@@ -27,7 +27,7 @@ REPEATING: Final = frozenset({Offset.kind, Everything.kind})
 
 
 @final
-class Fallback:
+class Substitute:
     """Replaces the state of every agent whose step gave no numbers, and of no other.
 
     Args:
@@ -60,4 +60,8 @@ class Fallback:
 
     def kept(self, x: Array, values: Array, instead: Array) -> Array:
         """``values``, and ``instead`` where they belong to an agent whose step x is not finite."""
-        return np.where(np.isin(self._owner, self.failed(x)), instead, values)
+        return np.where(self.of(x), instead, values)
+
+    def of(self, x: Array) -> NDArray[np.bool_]:
+        """Which numbers of a state belong to an agent whose step x is not finite."""
+        return np.isin(self._owner, self.failed(x))

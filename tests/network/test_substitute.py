@@ -19,9 +19,9 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.config import read_config
-from sottovoce.network.fallback import Fallback
 from sottovoce.network.household import Household
 from sottovoce.network.local_round import LocalRound, Stepped
+from sottovoce.network.substitute import Substitute
 from sottovoce.privacy.hide import Hide, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array, fleet
@@ -47,10 +47,10 @@ def test_a_failed_step_is_repeated_where_rounds_count_by_themselves_and_else_pub
     promise: dict[str, str], sent: list[float]
 ) -> None:
     lower, upper = np.array([-1.0, -2.0, 1.0]), np.array([3.0, 2.0, 9.0])
-    fallback = Fallback([1, 2], lower, upper, promise)
+    substitute = Substitute([1, 2], lower, upper, promise)
     x = np.array([1.0, 0.5, np.inf])
-    assert fallback.failed(x).tolist() == [1]
-    assert fallback.state(x, np.array([6.0, 7.0, 8.0])).tolist() == sent
+    assert substitute.failed(x).tolist() == [1]
+    assert substitute.state(x, np.array([6.0, 7.0, 8.0])).tolist() == sent
 
 
 def failing(k: int, how: str) -> Any:
@@ -116,7 +116,10 @@ def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     driven: list[float] = []
-    agent7 = {"gradient": failing(1, how), "on_state": lambda k, x: driven.append(float(x[0]))}
+    agent7 = {
+        "gradient": failing(1, how),
+        "on_state": lambda k, x, which: driven.append(float(x[0])),
+    }
     ended = run(with_a_failing_agent(paper, keys, tmp_path, hide, agent7))
     assert (ended.rounds, ended.failed) == (ROUNDS, ROUNDS)
     instead = 0.0 if hide.kind == "trajectory" else START  # x7 lives in [-10, 10]
@@ -132,7 +135,7 @@ def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
 def test_a_device_that_refuses_a_setpoint_does_not_stop_the_run(
     paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(k: int, x: Array) -> None:
+    def refuse(k: int, x: Array, which: str) -> None:
         raise OSError(f"{QUOTE} {x}")
 
     agent7 = {"gradient": failing(10**9, ""), "on_state": refuse}
@@ -159,6 +162,7 @@ def test_an_agent_behind_a_gateway_fails_alone(paper: Problem) -> None:
             agents=(1, 2, 3),
             start=np.full(3, 0.5),
             groups=tuple(group for one in alone for group in one.groups),
+            fallback=np.full(3, np.nan),
         )
         assert house.sizes == [1, 1, 1]
         return stepped(house, np.full(4, 0.1))

@@ -1,0 +1,224 @@
+"""Answers that keep the constraints: what is promised, and the test that a run ends with.
+
+``Ybar = sum_k w_k y(k)``, the average of what was released, is a public number. Whatever the
+algorithm did, ``s_o(xbar) <= Ybar_o - N_o`` with ``N_o ~ N(0, sigma_o^2 |w|^2)`` independent over
+o, with equality where contributions are affine (Jensen's inequality where they are convex). So the
+sums at the answer lie within a margin around Ybar with probability p, and an answer whose whole
+margin lies in C is *confirmed*:
+
+    P(confirmed and s(xbar) not in C) <= 1 - p.
+
+The proof is in docs/feasible.md. It does not ask whether the run converged: one that did not is not
+confirmed, and agents apply their fallbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, final
+
+import numpy as np
+import sympy as sp
+from numpy.typing import NDArray
+
+from sottovoce.arguments import real
+from sottovoce.certify.interval import Interval, enclose
+from sottovoce.errors import CertificateError, InputError
+from sottovoce.privacy.cost import Cost
+from sottovoce.privacy.target import Target
+from sottovoce.problem.agents import Array
+from sottovoce.problem.ball import ball_of
+from sottovoce.problem.kinks import NUMPY
+from sottovoce.problem.sums import Region, Sums
+
+_CORNERS = 12  # sums of a region up to which all corners of the margin are looked at
+_ROUNDING = 2.0**-45  # of the few operations of a test, relative
+_TRIED = np.exp(np.linspace(-9.0, 2.0, 221))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasible:
+    """The wish that answers keep the constraints, whatever the noise.
+
+    Attributes:
+        probability: p; an answer is confirmed and violates a constraint with probability at most
+            1 - p.
+        each_row: whether that holds for every constraint by itself, which needs smaller margins,
+            instead of for all of them together.
+    """
+
+    probability: float
+    each_row: bool = False
+
+    def __post_init__(self) -> None:
+        real("probability", self.probability, "in [0.5, 1)", lambda p: 0.5 <= p < 1.0)
+        if not isinstance(self.each_row, bool):
+            raise InputError(f"each_row must be True or False, got {self.each_row!r:.60}")
+
+    @staticmethod
+    def of(given: Feasible | float | None) -> Feasible | None:
+        """Return what ``feasible=`` was given: a probability, all of it, or nothing."""
+        if given is None or isinstance(given, Feasible):
+            return given
+        return Feasible(probability=real("feasible", given, "in [0.5, 1)", lambda p: 0.5 <= p < 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """How far from its edge one constraint is kept.
+
+    Attributes:
+        name: the constraint, or its sum.
+        kind: "bound", "equality", or "region" for a constraint of several sums.
+        tested: what the test leaves between Ybar and the edge: the noise at probability p.
+        moved: by how much the edge is moved in for the algorithm, so that the test is passed; of
+            an equality the half-width of the band within which it is kept.
+        scale: the size of the constraint, in the same unit, of which percentages are.
+    """
+
+    name: str
+    kind: str
+    tested: float
+    moved: float
+    scale: float
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Feasibility:
+    """The margins of a plan, and the test at the end.
+
+    Attributes:
+        asked: what was asked for.
+        sums: the sums and C.
+        margin: per sum how far Ybar may be from the sums at the answer, shape (p,); 0 where no
+            constraint can be violated.
+        checked: per sum whether the test looks at it.
+        band: per sum the half-width of an equality's band; 0 for others.
+        target: what the algorithm aims at.
+        margins: the same per constraint, for people.
+        cost: what the margins are expected to cost in the objective; None where objectives are
+            not known.
+    """
+
+    asked: Feasible
+    sums: Sums
+    margin: Array
+    checked: NDArray[np.bool_]
+    band: Array
+    target: Target
+    margins: tuple[Margin, ...]
+    cost: Cost | None = None
+
+    def confirmed(self, averaged: Array, off: Array | float = 0.0) -> NDArray[np.bool_]:
+        """Return which averaged releases, shape (runs, p), confirm the answers beside them.
+
+        Everything within the margin must lie in C, or of an equality in its band.
+
+        Args:
+            averaged: Ybar.
+            off: how far it may be off besides, per sum: what was released was not all averaged.
+        """
+        given = np.atleast_2d(np.asarray(averaged, dtype=np.float64))
+        numbers = np.all(np.isfinite(given), axis=1)
+        y = np.where(numbers[:, np.newaxis], given, 0.0)
+        margin = self.margin + off
+        away = margin + _ROUNDING * (np.abs(y) + margin)
+        equal = self.sums.lower == self.sums.upper
+        high = np.where(equal, self.sums.upper + self.band, self.sums.upper)
+        low = np.where(equal, self.sums.lower - self.band, self.sums.lower)
+        inside = (y + away <= high) & (y - away >= low)
+        fine = np.all(inside | ~self.checked, axis=1) & numbers
+        for region in self.sums.regions:
+            at = list(region.rows)
+            if self.checked[at].any():
+                fine &= within(region, y[:, at], away[:, at], self.sums)
+        return np.asarray(fine)
+
+    def __repr__(self) -> str:
+        cost = "" if self.cost is None else f", predicted cost {self.cost.more:.3g}"
+        return f"Feasibility({self.asked}, {len(self.margins)} margins{cost})"
+
+
+def within(region: Region, y: Array, away: Array, sums: Sums) -> NDArray[np.bool_]:
+    """Whether the region holds all that is no farther than ``away`` from y, run by run.
+
+    Of a ball it is an ellipsoid with these half-axes, of others a box; sums that may fall are
+    looked at from above only.
+    """
+    ball = ball_of(region)
+    if ball is not None:
+        center, radius = np.array(ball[0]), ball[1]
+        return np.asarray(_farthest(y - center, away) <= radius)
+    falls = may_fall(region, sums)
+    if len(region.rows) > _CORNERS:
+        return np.array([_enclosed(region, a, m) for a, m in zip(y, away, strict=True)], dtype=bool)
+    return np.asarray(highest(region, y, away, falls) <= 0.0)
+
+
+def highest(region: Region, y: Array, away: Array, falls: Sequence[bool]) -> Array:
+    """The largest phi over the box around y: at a corner, as phi is convex."""
+    signs = [(1.0,) if fall else (1.0, -1.0) for fall in falls]
+    phi = sp.lambdify(region.symbols, region.phi, modules=[NUMPY, "numpy"])
+    most = np.full(y.shape[0], -np.inf)
+    with np.errstate(all="ignore"):
+        for corner in product(*signs):
+            value = np.broadcast_to(phi(*(y + np.array(corner) * away).T), most.shape)
+            size = _ROUNDING * (1.0 + np.abs(value))
+            most = np.maximum(most, np.where(np.isnan(value), np.inf, value + size))
+    return most
+
+
+def may_fall(region: Region, sums: Sums) -> list[bool]:
+    """Which sums of a region are of terms that are not affine: it lets these fall."""
+    return [not is_affine(sums, row) for row in region.rows]
+
+
+def is_affine(sums: Sums, row: int) -> bool:
+    """Whether every contribution to a sum is affine in the agent's state."""
+    for family in sums.families:
+        if row < family.rows:
+            terms = [p.terms[row % len(p.terms)] for p in family.sums] + list(
+                family.rest[row : row + 1]
+            )
+            states = {s for p in family.sums for s in p.group.symbols}
+            return all(_straight(h, states) for h in terms)
+        row -= family.rows
+    raise InputError(f"row must be one of the sums, got {row} too many")
+
+
+def _straight(h: sp.Expr, states: set[sp.Symbol]) -> bool:
+    own = h.free_symbols & states or h.free_symbols
+    return all(sp.expand(sp.diff(h, a, b)) == 0 for a in own for b in own)
+
+
+def _farthest(c: Array, axes: Array) -> Array:
+    """Upper bounds of ``|c + u|`` over ellipsoids ``sum_o (u_o / axes_o)^2 <= 1``, run by run.
+
+    For every nu above the largest squared axis, ``|c + u|^2 <= |c|^2 + nu + sum_o c_o^2 axes_o^2 /
+    (nu - axes_o^2)``; the least of them is sharp, and of many tried the least is nearly so.
+    """
+    square = np.square(axes)
+    most = np.maximum(square.max(axis=1), 1e-300)
+    size = np.square(c).sum(axis=1)
+    plain = np.sqrt(size / most) + 1e-12  # the best of a ball
+    best = np.full(size.shape, np.inf)
+    for factor in _TRIED:
+        nu = most * (1.0 + factor * plain)
+        rest = np.square(c) * square / (nu[:, np.newaxis] - square)
+        best = np.minimum(best, size + nu + rest.sum(axis=1))
+    return np.asarray(np.sqrt(best) * (1.0 + _ROUNDING))
+
+
+def _enclosed(region: Region, y: Array, away: Array) -> bool:
+    box: dict[Any, Interval] = {
+        s: Interval(lower=np.array([a - m]), upper=np.array([a + m]))
+        for s, a, m in zip(region.symbols, y, away, strict=True)
+    }
+    try:
+        return bool(enclose(region.phi, box).upper[0] <= 0.0)
+    except CertificateError:
+        return False

@@ -1,0 +1,254 @@
+"""Runs that keep constraints: what devices apply, and who says that they may."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from network_harness import member, plan_for, run, serving
+from welcomes import welcome_to
+
+import sottovoce as sv
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.certify.contributions import sum_ranges
+from sottovoce.network.agent import AgentResult
+from sottovoce.network.cloud import Cloud, CloudResult
+from sottovoce.network.household import Household
+from sottovoce.network.local_round import LocalRound
+from sottovoce.network.objection import objection
+from sottovoce.network.parties import Ranges
+from sottovoce.network.setup import check_request
+from sottovoce.network.verdict import Verdict
+from sottovoce.privacy.answer import answer_weights, weights_norm
+from sottovoce.privacy.feasibility import Feasible
+from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.margins import Noise, feasibility
+from sottovoce.privacy.plan import NoisePlan
+from sottovoce.problem.agents import Array
+from sottovoce.problem.problem import Problem
+
+ROUNDS, SEED = 60, 5
+
+
+def with_margins(problem: Problem, rounds: int = ROUNDS, *, sigma: float = 0.05) -> NoisePlan:
+    """A plan with sigmas of our choosing, and the margins that belong to them."""
+    made = plan_for(problem, sigma=sigma, hide=Trajectory(radius=1.0, rounds=rounds))
+    sums = problem.cloud.sums
+    noise = Noise(
+        sigma=made.released_sigma * weights_norm(rounds),
+        rounding=np.zeros(sums.count),
+        ranges=np.array(sum_ranges(sums, made.domain)),
+        rounds=rounds,
+    )
+    return replace(made, feasible=feasibility(sums, noise, Feasible(probability=0.95)))
+
+
+def unconfirmable(made: NoisePlan) -> NoisePlan:
+    """The same plan with a test that nobody passes."""
+    assert made.feasible is not None
+    return replace(made, feasible=replace(made.feasible, margin=made.feasible.margin + 1e6))
+
+
+class Device:
+    """Whoever is driven: remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, float, str]] = []
+
+    def __call__(self, k: int, x: Array, which: str) -> None:
+        self.told.append((k, float(x[0]), which))
+
+
+async def take_part(
+    problem: Problem, cloud: Cloud, keys: Path, folder: Path, device: Device
+) -> list[AgentResult]:
+    others: list[Any] = [
+        member(problem, [i], cloud, keys, folder, allow_simulated=True) for i in range(2, 8)
+    ]
+    first = member(problem, [1], cloud, keys, folder, allow_simulated=True, on_state=device)
+    return list(await asyncio.gather(*(one.run() for one in (first, *others))))
+
+
+async def whole(
+    problem: Problem, made: NoisePlan, keys: Path, folder: Path, device: Device
+) -> tuple[CloudResult, list[AgentResult]]:
+    settings: dict[str, Any] = {"rounds": made.rounds, "seed": SEED}
+    async with serving(made, keys, folder / "run.db", **settings) as cloud:
+        ended, result = await asyncio.gather(
+            take_part(problem, cloud, keys, folder, device), cloud.finished(linger=10)
+        )
+        return result, ended
+
+
+@pytest.fixture
+def safe(paper: Problem) -> Problem:
+    """The paper's problem, whose agents know what to do without an answer."""
+    return Problem(
+        states=list(paper.groups),
+        objectives=list(paper.objectives),
+        constraints=dict(zip(paper.cloud.row_labels(), _stated(paper), strict=True)),
+        fallback=[[0.25], None, None, None, None, None, None],
+    )
+
+
+def _stated(problem: Problem) -> list[Any]:
+    import sympy as sp
+
+    rows = [g for family in problem.constraints for g in family.formulas]
+    return [sp.Le(g, 0, evaluate=False) for g in rows]
+
+
+def test_a_confirmed_answer_is_applied_at_the_end_and_not_before(
+    safe: Problem, keys: Path, tmp_path: Path
+) -> None:
+    made, device = with_margins(safe), Device()
+    result, ended = run(whole(safe, made, keys, tmp_path, device))
+    simulated = sv.solve(safe, made, rounds=ROUNDS, seed=SEED, record=[ROUNDS])
+    assert simulated.confirmed is not None
+    assert result.confirmed is True
+    assert simulated.confirmed.tolist() == [True]
+    x = np.concatenate([one.x for one in ended])
+    assert np.array_equal(x, simulated.x[0])
+    assert all(one.confirmed for one in ended)
+    assert np.array_equal(np.concatenate([one.setpoint for one in ended]), x)
+    *before, last = device.told
+    assert before == [(k, 0.25, "fallback") for k in range(ROUNDS + 1)]
+    assert last == (ROUNDS, float(x[0]), "answer")
+
+
+def test_without_a_confirmation_fallbacks_are_applied(
+    safe: Problem, keys: Path, tmp_path: Path
+) -> None:
+    made, device = unconfirmable(with_margins(safe, 12)), Device()
+    result, ended = run(whole(safe, made, keys, tmp_path, device))
+    assert result.confirmed is False
+    assert {which for _, _, which in device.told} == {"fallback"}
+    assert ended[0].setpoint.tolist() == [0.25]
+    assert ended[1].setpoint.tolist() == safe.start[1].ravel().tolist()
+    assert [one.confirmed for one in ended] == [False] * 7
+
+
+def test_a_run_that_is_cut_short_leaves_fallbacks(
+    safe: Problem, keys: Path, tmp_path: Path
+) -> None:
+    made, device = with_margins(safe), Device()
+
+    async def main() -> None:
+        settings: dict[str, Any] = {"rounds": ROUNDS, "seed": SEED}
+        async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
+            task = asyncio.create_task(take_part(safe, cloud, keys, tmp_path, device))
+            while cloud.round < 8:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    run(main())
+    assert len(device.told) > 4
+    assert {(x, which) for _, x, which in device.told} == {(0.25, "fallback")}
+
+
+def test_a_run_that_crashed_ends_with_the_verdict_and_the_bits_of_one_that_did_not(
+    safe: Problem, keys: Path, tmp_path: Path
+) -> None:
+    made = with_margins(safe, 30)
+
+    async def interrupted() -> None:
+        async with serving(made, keys, tmp_path / "run.db", rounds=30, seed=SEED) as cloud:
+            task = asyncio.create_task(take_part(safe, cloud, keys, tmp_path, Device()))
+            while cloud.round < 17:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    run(interrupted())
+    device = Device()
+    result, ended = run(whole(safe, made, keys, tmp_path, device))
+    simulated = sv.solve(safe, made, rounds=30, seed=SEED, record=[30])
+    assert simulated.confirmed is not None
+    assert [result.confirmed] == simulated.confirmed.tolist()
+    assert np.array_equal(np.concatenate([one.x for one in ended]), simulated.x[0])
+    assert device.told[0][0] >= 16
+
+
+def test_runs_without_margins_drive_devices_with_averages(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    made, device = plan_for(paper, hide=Trajectory(radius=1.0, rounds=4)), Device()
+    result, ended = run(whole(paper, made, keys, tmp_path, device))
+    assert result.confirmed is None
+    assert [(k, which) for k, _, which in device.told] == [(k, "average") for k in (1, 2, 3, 4)]
+    assert ended[0].setpoint.tolist() == ended[0].x.tolist()
+    assert ended[0].confirmed is None
+
+
+def test_words_that_counted_again_widen_the_margin_by_what_they_can_be_off(
+    paper: Problem,
+) -> None:
+    made = with_margins(paper, 20)
+    kept = made.feasible
+    assert kept is not None
+    edge = np.array(kept.sums.upper - kept.margin)  # passed with next to nothing to spare
+    y = edge - 1e-6
+    honest, held = Verdict(made, 20), Verdict(made, 20)
+    agents = frozenset({2, 5})
+    for k in range(1, 20):
+        assert honest(k, y, frozenset()) is None
+        assert held(k, y, agents if k in (10, 15) else frozenset()) is None
+    assert honest(20, y, frozenset()) is True
+    assert held(20, y, frozenset()) is False
+    sums, grid, least, most = Ranges(made).of(np.array([1, 4]))
+    off = np.zeros(kept.sums.count)
+    off[sums] = (most - least) * grid * answer_weights(20)[[9, 14]].sum()
+    again = Verdict(made, 20)
+    for k in range(1, 20):
+        again(k, y, agents if k in (10, 15) else frozenset())
+    assert again(20, edge - off * 1.001 - 1e-6, frozenset()) is True
+    again.restart()
+    assert again(20, y, frozenset()) is True
+
+
+def test_words_that_counted_again_while_prices_found_their_unit_do_not_matter(
+    paper: Problem,
+) -> None:
+    made = with_margins(paper, 20)
+    kept = made.feasible
+    assert kept is not None
+    verdict = Verdict(made, 20)
+    verdict(1, np.zeros(kept.sums.count), frozenset({1}))
+    for k in range(2, 20):
+        verdict(k, np.zeros(kept.sums.count), frozenset())
+    assert verdict(20, np.array(kept.sums.upper - kept.margin) - 1e-6, frozenset()) is True
+
+
+def test_an_agent_that_missed_rounds_averages_what_it_last_said_in_them(paper: Problem) -> None:
+    house = Household.of_problem(paper, [1])
+    welcome = welcome_to(paper.cloud, [1], DualAveraging(), rounds=50)
+    x, answer, price = np.array([0.5]), np.array([0.125]), np.zeros(4)
+    once = LocalRound(house, welcome)(31, x, answer, price, np.zeros(0), since=29).answer
+    stepwise = answer
+    for k in (29, 30, 31):
+        stepwise = LocalRound(house, welcome)(k, x, stepwise, price, np.zeros(0)).answer
+    assert np.array_equal(once, stepwise)
+
+
+def test_an_agent_takes_no_part_in_a_run_without_margins_over_a_hard_constraint() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    for mark, words in ((sv.hard, "a constraint is hard"), (lambda g: g, None)):
+        problem = Problem(
+            states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[mark(x[0] + x[1] <= 1)]
+        )
+        welcome = welcome_to(problem.cloud, [1], DualAveraging())
+        wrong = objection(welcome, problem.cloud, allow_simulated=True)
+        assert wrong == words if words is None else words in str(wrong)
+
+
+def test_a_run_must_have_the_rounds_that_its_margins_are_for(paper: Problem) -> None:
+    with pytest.raises(sv.InputError, match=r"rounds must be what the plan covers \(60\)"):
+        check_request(with_margins(paper), 59, "wait", None)
+    check_request(with_margins(paper), 60, "wait", None)

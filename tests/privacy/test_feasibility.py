@@ -1,0 +1,271 @@
+"""The test at the end of a run: what is confirmed keeps the constraints, whatever was done."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sottovoce as sv
+from sottovoce.certify.contributions import sum_ranges
+from sottovoce.privacy.answer import answer_shares, answer_weights, weights_norm
+from sottovoce.privacy.feasibility import Feasibility, Feasible, highest, within
+from sottovoce.privacy.margins import Noise, feasibility
+from sottovoce.problem.agents import Array
+from sottovoce.problem.ball import ball_of
+
+RUNS, ROUNDS = 20_000, 30
+
+
+@cache
+def two_rows() -> sv.Problem:
+    x = sv.states(2, lower=0, upper=5)
+    return sv.Problem(
+        states=x,
+        objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
+        constraints={"sum": x[0] + x[1] <= 3, "squares": x[0] ** 2 + x[1] ** 2 <= 6},
+    )
+
+
+def kept(problem: sv.Problem, sigma: Any, rounds: int, asked: Feasible) -> Feasibility:
+    """The margins for any noise on the sums, without a plan."""
+    cloud = problem.cloud
+    spread = np.broadcast_to(np.asarray(sigma, dtype=float), (cloud.sums.count,))
+    noise = Noise(
+        sigma=spread * weights_norm(rounds),
+        rounding=np.zeros(cloud.sums.count),
+        ranges=np.array(sum_ranges(cloud.sums, cloud.groups)),
+        rounds=rounds,
+    )
+    return feasibility(cloud.sums, noise, asked)
+
+
+class Adversary:
+    """An algorithm that knows the test and the noise so far, and aims at answers that just pass.
+
+    Its states move both sums of ``two_rows`` as it likes: it steers the averaged release to where
+    it is confirmed with nothing to spare, and lets the last rounds' noise decide.
+    """
+
+    def __init__(self, found: Feasibility, sigma: float, seed: int) -> None:
+        self.found, self.sigma = found, sigma
+        self.rng = np.random.default_rng(seed)
+        self.edge = found.sums.upper - found.margin
+
+    def runs(self) -> tuple[Array, Array]:
+        """Averaged releases, and the sums at the answers, of all runs."""
+        shares = answer_shares(np.arange(1, ROUNDS + 1), ROUNDS)
+        averaged, x = np.zeros((RUNS, 2)), np.zeros((RUNS, 2))
+        for share in shares:
+            aim = np.clip(averaged + (self.edge - averaged) / share, [0.0, 0.0], [10.0, 20.0])
+            state = np.stack([aim[:, 0] / 2.0, aim[:, 0] / 2.0], axis=1)
+            s = np.stack([state.sum(axis=1), np.square(state).sum(axis=1)], axis=1)
+            y = s + self.sigma * self.rng.normal(size=s.shape)
+            averaged += share * (y - averaged)
+            x += share * (state - x)
+        return averaged, np.stack([x.sum(axis=1), np.square(x).sum(axis=1)], axis=1)
+
+
+@pytest.mark.parametrize("each_row", [False, True])
+def test_confirmed_answers_violate_with_the_stated_probability_at_most(each_row: bool) -> None:
+    # One-sided, five standard deviations of RUNS coin tosses: false alarms once in 3 million.
+    asked = Feasible(probability=0.95, each_row=each_row)
+    found = kept(two_rows(), 0.5, ROUNDS, asked)
+    averaged, s = Adversary(found, 0.5, seed=1).runs()
+    over = (s > found.sums.upper) & found.confirmed(averaged)[:, np.newaxis]
+    rates = over.mean(axis=0) if each_row else over.any(axis=1).mean(keepdims=True)
+    assert np.all(rates <= 0.05 + 5 * np.sqrt(0.05 * 0.95 / RUNS))
+    assert found.confirmed(averaged).mean() > 0.5
+    half = replace(found, margin=found.margin / 2)
+    averaged, s = Adversary(half, 0.5, seed=1).runs()
+    over = (s > found.sums.upper) & half.confirmed(averaged)[:, np.newaxis]
+    assert over.any(axis=1).mean() > 0.05 + 5 * np.sqrt(0.05 * 0.95 / RUNS)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**32), rounds=st.integers(1, 60))
+def test_sums_at_the_answer_are_the_averaged_release_less_its_noise(seed: int, rounds: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = answer_weights(rounds)
+    noise, x = rng.normal(size=(rounds, 2)), np.cumsum(rng.normal(size=(rounds, 3)), axis=0)
+    # Whatever the states are: here they even follow the noise.
+    x[1:, 0] += np.cumsum(noise[:-1, 0]) ** 2
+    affine, convex = x @ np.array([1.0, -2.0, 3.0]), np.square(x).sum(axis=1)
+    averaged = weights @ (np.stack([affine, convex], axis=1) + noise)
+    answer = weights @ x
+    left = averaged - weights @ noise
+    assert answer @ np.array([1.0, -2.0, 3.0]) == pytest.approx(left[0], rel=1e-9, abs=1e-9)
+    assert np.square(answer).sum() <= left[1] * (1 + 1e-9) + 1e-9
+
+
+def coupled_regions() -> sv.Problem:
+    a, b, c, d = x = sv.states(4, lower=-2, upper=2)
+    return sv.Problem(
+        states=x,
+        objectives=[a**2, b**2, c**2, d**2],
+        constraints={
+            "disc": (a - c) ** 2 + (b - d) ** 2 <= 4,
+            "load": sv.exp(a + b) + c**2 <= 5,
+            "balance": sv.equal(a + b + c, 1),
+        },
+    )
+
+
+def test_a_region_is_confirmed_only_if_it_holds_everything_within_the_margin() -> None:
+    problem = coupled_regions()
+    sums, rng = problem.cloud.sums, np.random.default_rng(4)
+    disc, load = sums.regions
+    ball = ball_of(disc)
+    assert ball is not None
+    assert ball_of(load) is None
+    y, away = rng.uniform(-2, 2, (300, 2)), rng.uniform(0.01, 0.8, (300, 2))
+    held = within(disc, y, away, sums)
+    angle = np.linspace(0, 2 * np.pi, 400)
+    round_ = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    for point, axes, inside in zip(y, away, held, strict=True):
+        far = np.linalg.norm(point - ball[0] + axes * round_, axis=1).max()
+        assert inside == (far <= ball[1]) or abs(far - ball[1]) < 1e-3
+    held = within(load, y, away, sums)
+    for point, axes, inside in zip(y, away, held, strict=True):
+        # exp(a + b) is affine inside, so looked at from both sides; c^2 may fall.
+        top = np.exp(point[0] + axes[0]) + point[1] + axes[1] - 5.0
+        assert inside == (top <= 0.0)
+
+
+def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
+    problem = coupled_regions()
+    found = kept(problem, 0.2, 1000, Feasible(probability=0.95))
+    sums = found.sums
+    equal = sums.lower == sums.upper
+    assert np.array_equal(found.target.lower[equal], sums.lower[equal])
+    assert np.all(found.band[equal] > found.margin[equal])
+    disc, load = found.target.moved
+    ball = ball_of(sums.regions[0])
+    assert ball is not None
+    on_edge = np.array([[ball[1] - disc, 0.0]]) + np.array(ball[0])
+    y = np.zeros((1, sums.count))
+    y[:, list(sums.regions[0].rows)] = on_edge
+    y[:, list(sums.regions[1].rows)] = [[-1.0, 0.5]]
+    y[:, equal] = sums.lower[equal]
+    assert found.confirmed(y).all()
+    y[:, list(sums.regions[0].rows)] += 0.99 * disc
+    assert not found.confirmed(y).any()
+    region = sums.regions[1]
+    edge = np.array([[np.log(4.0), 1.0]])
+    at = list(region.rows)
+    assert highest(region, edge, found.margin[at][np.newaxis], [False, True])[0] <= load
+
+
+def test_a_constraint_that_nobody_can_violate_needs_no_margin() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(
+        states=x,
+        objectives=[x[0] ** 2, x[1] ** 2],
+        constraints={"idle": x[0] + x[1] <= 3, "busy": x[0] - x[1] <= 0.5},
+    )
+    found = kept(problem, 0.1, 100, Feasible(probability=0.9))
+    assert [margin.name for margin in found.margins] == ["busy"]
+    assert found.target.upper[0] == 3.0
+
+
+def test_an_answer_that_is_no_number_is_not_confirmed() -> None:
+    found = kept(two_rows(), 0.1, 100, Feasible(probability=0.9))
+    assert not found.confirmed(np.full((1, 2), np.nan)).any()
+    assert not found.confirmed(np.full((1, 2), -np.inf)).any()
+    assert found.confirmed(np.zeros((1, 2))).all()
+
+
+@cache
+def certificate_of(problem: sv.Problem) -> sv.Certificate:
+    return sv.certify(problem)
+
+
+def plan_of(problem: sv.Problem, **more: Any) -> sv.NoisePlan:
+    settings: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-3}
+    settings["hide"] = sv.Trajectory(radius=0.1, rounds=400)
+    return sv.plan(certificate_of(problem), **(settings | more))
+
+
+def test_the_plan_says_margins_the_promise_and_the_cost() -> None:
+    made = plan_of(two_rows(), feasible=0.95)
+    text = str(made)
+    assert "P(the answer is confirmed and violates one) <= 0.05, for all constraints" in text
+    assert "sum: aimed at with a margin of" in text
+    assert "% of its size" in text
+    assert "Predicted cost: " in text
+    assert made.feasible is not None
+    assert made.feasible.cost is not None
+    public = sv.plan(
+        sv.certify(two_rows().cloud), epsilon=1.0, delta=1e-3, feasible=0.95,
+        hide=sv.Trajectory(radius=0.1, rounds=400),
+    )  # fmt: skip
+    assert "each unit of margin its price" in str(public)
+    assert np.array_equal(public.feasible.margin, made.feasible.margin)  # type: ignore[union-attr]
+    assert "no margin was asked for" in str(plan_of(two_rows()))
+
+
+def test_the_predicted_cost_is_about_price_times_margin() -> None:
+    problem = two_rows()
+    made = plan_of(problem, feasible=sv.Feasible(probability=0.95, each_row=True),
+                   hide=sv.Trajectory(radius=1e-3, rounds=400))  # fmt: skip
+    found = made.feasible
+    assert found is not None
+    assert found.cost is not None
+    mu = sv.saddle_point(problem).mu
+    first = sum(m * margin.moved for m, margin in zip(mu, found.margins, strict=True))
+    assert first < found.cost.more < 1.5 * first
+
+
+def test_margins_for_each_row_are_smaller_and_a_split_cloud_has_larger_ones() -> None:
+    joint = plan_of(two_rows(), feasible=0.95).feasible
+    alone = plan_of(two_rows(), feasible=sv.Feasible(probability=0.95, each_row=True)).feasible
+    split = plan_of(two_rows(), feasible=0.95, trust=sv.SplitCloud()).feasible
+    assert joint is not None
+    assert alone is not None
+    assert split is not None
+    assert np.all(alone.margin < joint.margin)
+    np.testing.assert_allclose(split.margin / joint.margin, np.sqrt(2), rtol=1e-3)
+
+
+def test_the_papers_release_cannot_keep_it_and_says_why() -> None:
+    with pytest.raises(sv.InputError, match="feasible needs method='joint', got method='paper'"):
+        plan_of(two_rows(), feasible=0.95, method="paper")
+
+
+def test_a_hard_constraint_is_not_planned_without() -> None:
+    x = sv.states(2, lower=0, upper=5)
+    problem = sv.Problem(
+        states=x,
+        objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
+        constraints={"fuse": sv.hard(x[0] + x[1] <= 3), "soft": x[0] - x[1] <= 2},
+    )
+    assert [family.hard for family in problem.constraints] == [True, False]
+    with pytest.raises(sv.PrivacyError, match=r"constraint fuse is hard, .*say feasible=0.95"):
+        plan_of(problem)
+    assert plan_of(problem, feasible=0.9).feasible is not None
+
+
+def test_a_plan_without_room_is_refused_with_what_would_do() -> None:
+    problem = two_rows()
+    narrow = sv.Trajectory(radius=20.0, rounds=400)
+    with pytest.raises(sv.PrivacyError, match="feasible must leave room") as refusal:
+        plan_of(problem, feasible=0.95, hide=narrow)
+    words = str(refusal.value)
+    radius = float(words.split("a radius of ")[1].split(";")[0])
+    epsilon = float(words.split("epsilon = ")[1].split(";")[0])
+    rounds = int(words.split("; ")[-2].removesuffix(" rounds").replace(",", ""))
+    for change in (
+        {"hide": sv.Trajectory(radius=radius, rounds=400)},
+        {"hide": narrow, "epsilon": epsilon},
+        {"hide": sv.Trajectory(radius=20.0, rounds=rounds)},
+    ):
+        assert plan_of(problem, feasible=0.95, **change).feasible is not None
+    with pytest.raises(sv.PrivacyError, match=r"an offset of .* instead of everything") as refusal:
+        plan_of(problem, feasible=0.95, hide=sv.Everything(rounds=400))
+    offset = float(str(refusal.value).split("an offset of ")[1].split(" in every")[0])
+    assert plan_of(problem, feasible=0.95, hide=sv.Offset(radius=offset, rounds=400)).feasible
+    with pytest.raises(sv.PrivacyError, match="to hide a trajectory of that radius instead"):
+        plan_of(problem, feasible=0.95, hide=sv.Offset(radius=1.0, rounds=400))

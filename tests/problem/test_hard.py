@@ -1,0 +1,65 @@
+"""Constraints behind which a physical limit stands, in Python and in files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sottovoce as sv
+from sottovoce.problem.folder import load_problem
+from sottovoce.problem.save import save_problem
+
+
+def stated(*, marked: bool) -> sv.Problem:
+    def mark(constraint: object) -> object:
+        return sv.hard(constraint) if marked else constraint
+
+    x = sv.states(2, lower=0, upper=5, names=["a", "b"])
+    ev = sv.fleet(3, lower=0, upper=1, name="ev")
+    return sv.Problem(
+        states=[x, ev],
+        objectives=[x[0] ** 2, x[1] ** 2, (ev.state - 1) ** 2],
+        constraints={
+            "fuse": mark(x[0] + x[1] <= 3),
+            "line": mark(sv.total(ev, ev.state) + x[0] <= 4),
+            "both": mark(["a - b <= 1", x[1] - x[0] <= 1]),
+            "soft": x[0] + 2 * x[1] <= 9,
+        },
+        privacy={"epsilon": 1.0, "delta": 0.05, "radius": 0.1, "feasible": 0.95, "each_row": True},
+    )
+
+
+def test_every_row_of_what_is_marked_is_hard_and_nothing_else() -> None:
+    marks = [family.hard for family in stated(marked=True).constraints]
+    assert marks == [True, True, True, True, False]
+    assert not any(family.hard for family in stated(marked=False).constraints)
+
+
+def test_a_mark_is_part_of_what_everybody_agrees_on() -> None:
+    assert stated(marked=True).cloud.fingerprint != stated(marked=False).cloud.fingerprint
+
+
+def test_a_folder_keeps_marks_and_the_wish(tmp_path: Path) -> None:
+    problem = stated(marked=True)
+    save_problem(problem, tmp_path)
+    read = load_problem(tmp_path)
+    assert read.cloud.fingerprint == problem.cloud.fingerprint
+    assert dict(read.privacy) == dict(problem.privacy)
+    assert np.array_equal(read.cloud.sums.upper, problem.cloud.sums.upper)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("hard = true", 'hard = "yes"', "hard must be true or false, got 'yes'"),
+        ("each_row = true", "each_row = 1", "each_row of .privacy. must be true or false, got 1"),
+    ],
+)
+def test_a_file_that_says_neither_true_nor_false_is_refused(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
+    save_problem(stated(marked=True), tmp_path)
+    file = tmp_path / "problem.toml"
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    with pytest.raises(sv.ProblemError, match=words):
+        load_problem(tmp_path)
