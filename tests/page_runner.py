@@ -160,7 +160,7 @@ class _Shell:
             self._process = subprocess.Popen(
                 ["bash"],
                 cwd=self._folder,
-                env=os.environ | {"PATH": path, "COLUMNS": "80"},
+                env=os.environ | {"PATH": path, "COLUMNS": "110"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
