@@ -123,6 +123,22 @@ def test_a_multiplier_that_is_not_unique_is_a_note_with_its_rows() -> None:
     assert certificate.holds
 
 
+def test_a_point_inside_local_sets_is_found_where_rows_are_thousands() -> None:
+    n, asked = 300, np.array([9.0, 12.0, 12.0, 7.0])
+    energy = np.random.default_rng(0).uniform(30.0, 100.0, n)
+    room = sv.fleet(n, dim=4, lower=0, upper=40, name="room", parameters={"energy": energy})
+    stated = sv.Problem(
+        states=room,
+        objectives=sum(s**2 for s in room.state),
+        constraints=[sv.total(room, room.state) >= asked * n],
+        local=[sum(room.state) <= room.parameter("energy")],
+    )
+    found = local_slater_point(stated)
+    # What is left of all energy, spread over the hours in equal parts.
+    assert found.slack == pytest.approx(-(energy.sum() - asked.sum() * n) / 4, rel=1e-3)
+    assert found.status == "numerical"
+
+
 def test_the_limit_moves_along_local_rows_only() -> None:
     # Along (1, -1) alone, by which n agents answer to an error w of the sum with w/n each.
     n, rounds = 4, 100

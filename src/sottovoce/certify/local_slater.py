@@ -33,9 +33,10 @@ def local_slater_point(problem: Problem) -> SlaterPoint:
     Raises:
         ProblemError: if the rows have no common point in the local sets.
     """
-    numeric = numeric_of(_relaxed(problem))
+    reach = _reach(problem)
+    numeric = numeric_of(_relaxed(problem, reach))
     *_, found = InteriorPoint(numeric).approach((1e-6,))
-    x, t = found.x[:-1], float(found.x[-1])
+    x, t = found.x[:-1], float(found.x[-1]) * reach
     stated = numeric_of(problem)
     g, m = stated.constraints(x), problem.rows
     jacobian = stated.jacobian(x)
@@ -58,21 +59,25 @@ def local_slater_point(problem: Problem) -> SlaterPoint:
     return SlaterPoint(point=point, slack=slack, status="numerical", how=how)
 
 
-def _relaxed(problem: Problem) -> Problem:
-    """The problem of the largest slack: the same agents, and one more whose state is t."""
+def _reach(problem: Problem) -> float:
+    """A slack that the rows have at the start, and more: the unit of t."""
     start = np.concatenate([np.ravel(part) for part in problem.start])
     largest = np.max(np.abs(numeric_of(problem).constraints(start)), initial=1.0)
-    reach = 2.0 * (float(largest) if np.isfinite(largest) else 1e6)
+    return 2.0 * (float(largest) if np.isfinite(largest) else 1e6)
+
+
+def _relaxed(problem: Problem, reach: float) -> Problem:
+    """The problem of the largest slack: the same agents, and one more whose state is t / reach."""
     slack = Group(
         name=_SLACK.name,
         count=1,
         symbols=(_SLACK,),
-        lower=read_only([[-reach]]),
-        upper=read_only([[reach]]),
+        lower=read_only([[-1.0]]),
+        upper=read_only([[1.0]]),
         parameters={},
     )
     groups = (*problem.groups, slack)
-    families = tuple(_loosened(family) for family in problem.constraints)
+    families = tuple(_loosened(family, reach) for family in problem.constraints)
     made: Problem = object.__new__(Problem)
     vars(made).update(
         vars(problem)
@@ -81,14 +86,14 @@ def _relaxed(problem: Problem) -> Problem:
             "objectives": (*(sp.Integer(0) for _ in problem.groups), _SLACK),
             "cloud": replace(problem.cloud, groups=groups, constraints=families),
             "local": (*problem.local, box_of(slack)),
-            "start": (*problem.start, read_only([[reach / 2.0]])),
+            "start": (*problem.start, read_only([[0.5]])),
         }
     )
     return made
 
 
-def _loosened(family: Constraint) -> Constraint:
+def _loosened(family: Constraint, reach: float) -> Constraint:
     if family.equality:
         return family
     rest = family.rest or (sp.Integer(0),) * family.rows
-    return replace(family, rest=tuple(g - _SLACK for g in rest))
+    return replace(family, rest=tuple(g - reach * _SLACK for g in rest))
