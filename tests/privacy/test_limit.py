@@ -395,3 +395,20 @@ def test_bad_input_is_refused() -> None:
         limit(problem, made, 0)
     with pytest.raises(InputError, match="the plan must be made for this problem"):
         limit(sv.gallery.paper(), made, 10)
+
+
+def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
+    x = sv.states(3, lower=-5, upper=5, dim=[1, 1, 2])
+    stated = sv.Problem(
+        states=x,
+        objectives=[10 * abs(x[0] - 1), (x[1] - 3) ** 2, (x[2][0] - 1) ** 2 + x[2][1] ** 2],
+        constraints=[x[0] + x[1] <= 2],
+        local=[abs(x[2][0]) + x[2][1] <= 0.5],  # in no sum: noise does not reach it
+    )
+    hide = sv.Trajectory(radius=0.1, rounds=100)
+    plan = sv.plan(sv.certify(stated), epsilon=1.0, delta=1e-3, hide=hide)
+    found = sv.limit(stated, plan, 100)
+    w = plan.released_sigma[0] / 10  # the second agent alone answers to the sum's error
+    np.testing.assert_allclose(found.x_each, [0, w, 0, 0], rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(found.price_each, [2 * w], rtol=1e-6)
+    assert found.flat == ()

@@ -31,11 +31,13 @@ class SmoothForm:
         problem: the smooth one; the first rows of its constraints are the stated ones.
         columns: where the stated states are in its vector of states.
         rows: how many rows were stated.
+        sums: the sums of the stated one, in the smooth one's states.
     """
 
     problem: Problem
     columns: NDArray[np.int64]
     rows: int
+    sums: tuple[Constraint, ...]
 
 
 def has_kinks(problem: Problem) -> bool:
@@ -63,16 +65,17 @@ def smooth_form(problem: Problem) -> SmoothForm:
             return shared.of(expr)
         return expr.func(*(written(a) for a in expr.args))
 
-    families = [
-        replace(
+    def of_family(family: Constraint) -> Constraint:
+        return replace(
             family,
             sums=tuple(
                 replace(part, terms=tuple(written(h) for h in part.terms)) for part in family.sums
             ),
             rest=tuple(written(g) for g in family.rest),
         )
-        for family in problem.constraints
-    ]
+
+    families = [of_family(family) for family in problem.constraints]
+    sums = [of_family(family) for family in problem.cloud.sums.families]
     objectives = [written(f) for f in problem.objectives]
     local = [
         replace(own, inequalities=tuple(written(c) for c in own.inequalities))
@@ -97,6 +100,11 @@ def smooth_form(problem: Problem) -> SmoothForm:
         for k, row in enumerate(shared.rows)
     ]
     renamed = {group.name: group for group in groups}
+
+    def over_wider(family: Constraint) -> Constraint:
+        parts = (replace(part, group=renamed[part.group.name]) for part in family.sums)
+        return replace(family, sums=tuple(parts))
+
     made: Problem = object.__new__(Problem)
     vars(made).update(
         vars(problem)
@@ -106,16 +114,18 @@ def smooth_form(problem: Problem) -> SmoothForm:
             "cloud": replace(
                 problem.cloud,
                 groups=tuple(groups),
-                constraints=tuple(
-                    replace(f, sums=tuple(replace(p, group=renamed[p.group.name]) for p in f.sums))
-                    for f in families
-                ),
+                constraints=tuple(over_wider(family) for family in families),
             ),
             "local": tuple(sets),
             "start": tuple(starts),
         }
     )
-    return SmoothForm(problem=made, columns=columns, rows=problem.rows)
+    return SmoothForm(
+        problem=made,
+        columns=columns,
+        rows=problem.rows,
+        sums=tuple(over_wider(family) for family in sums),
+    )
 
 
 def _widened(

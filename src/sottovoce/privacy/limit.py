@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sottovoce.arguments import instance, whole
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.certify.saddle_prices import saddle_prices
+from sottovoce.certify.smooth_form import has_kinks, smooth_form
 from sottovoce.errors import InputError
 from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.privacy.plan import NoisePlan
@@ -106,6 +107,7 @@ class Linearised:
         answer: ``dlambda / dw``, shape (p, p).
         flat: components of x, from 0, that nothing holds.
         slope: the gradient of the objective, shape (N,).
+        columns: where the N states are among those of the Jacobian, which has more for kinks.
     """
 
     jacobian: Jacobian
@@ -113,6 +115,7 @@ class Linearised:
     answer: Array
     flat: tuple[int, ...]
     slope: Array
+    columns: NDArray[np.int64]
 
     def moves(self) -> Iterator[tuple[int, Array]]:
         """``dx / dw_o = -H^-1 S' answer_o`` for every sum o whose noise moves anything."""
@@ -123,30 +126,35 @@ class Linearised:
             dx = np.zeros(pulled.size)
             for block, inverse in zip(self.jacobian.blocks, self.inverses, strict=True):
                 dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.of(pulled)).ravel()
-            yield o, dx
+            yield o, dx[self.columns]
 
 
 def linearised(problem: Problem, at: SaddlePoint) -> Linearised:
     """Return the system whose solution is how the answer errs where the sums do."""
-    sums = problem.cloud.sums
-    numeric = numeric_of(problem, sums.families)
-    price = saddle_prices(problem, at)
-    jacobian = replace(numeric.jacobian(at.x), local=None)
+    sums, price = problem.cloud.sums, saddle_prices(problem, at)
+    numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
     slope = numeric.objective_gradient(at.x)
     least = _HELD * float(np.max(np.abs(slope)))
+    if has_kinks(problem):
+        # With a variable and rows for every kink, a state in its corner is held by these.
+        smooth = smooth_form(problem)
+        numeric, at = numeric_of(smooth.problem, smooth.sums), saddle_point(smooth.problem)
+        columns = smooth.columns
+    jacobian = replace(numeric.jacobian(at.x), local=None)
     free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
     hessian = numeric.lagrangian_hessian(at.x, np.concatenate([price, at.local]))
     moves = _moves(numeric, at, jacobian, free, least)
     inverses, flat = _inverses(numeric, at.x, hessian, moves)
     gram, values = jacobian.gram(inverses), numeric.constraints(at.x)[: sums.count]
     answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
-    loose = np.flatnonzero(_loose(jacobian, inverses, answer, flat & free))
+    loose = np.flatnonzero(_loose(jacobian, inverses, answer, flat & free)[columns])
     return Linearised(
         jacobian=jacobian,
         inverses=inverses,
         answer=answer,
         flat=tuple(int(c) for c in loose),
         slope=slope,
+        columns=columns,
     )
 
 

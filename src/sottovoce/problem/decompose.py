@@ -27,6 +27,7 @@ Separated: TypeAlias = tuple[dict[str, sp.Expr], sp.Expr, list[sp.Expr]]
 
 AS_STATED = "one sum as stated"
 _REST = sp.Symbol("v")
+_MANY = 12  # states beyond which slower ways are tried only if the fast ones find nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,7 +144,10 @@ def _candidates(g: sp.Expr, owners: Owners) -> Iterator[Decomposed]:
     if not coupled:
         yield _one(sp.Add(*parts.values()), -sp.oo, -constant, "one sum, multiplied out")
         return
-    yield from (d for d in (_unwrapped(g, owners), _quadratic(g, owners)) if d is not None)
+    fast = [d for d in (_unwrapped(g, owners), _quadratic(g, owners)) if d is not None]
+    yield from fast
+    if fast and len(g.free_symbols) > _MANY:
+        return
     found = named(g, owners)
     sums, symbols, phi = tuple(found.names), tuple(found.names.values()), found.phi
     if found.rest != 0:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from fractions import Fraction
+from functools import lru_cache, reduce
 from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 import sympy as sp
 from scipy.sparse.csgraph import connected_components
 
 from sottovoce.problem.agents import Array
+
+Monomial: TypeAlias = tuple[int, ...]
+"""Which states are multiplied, in order; x^2 names one twice."""
 
 _MOST = 200  # states of one constraint beyond which its form is left alone
 _DIGITS = 2**40  # factors are rounded to multiples of one over this, and what is lost is paid for
@@ -52,23 +57,62 @@ def quadratic_form(g: sp.Expr) -> Form | None:
     states = tuple(sorted(g.free_symbols, key=str))
     if not 0 < len(states) <= _MOST:
         return None
-    rational = g.xreplace({f: sp.Rational(f) for f in g.atoms(sp.Float)})
-    try:
-        form = sp.Poly(sp.expand(rational), *states)
-    except sp.PolynomialError:
-        return None
-    if form.total_degree() > 2 or not all(c.is_Rational for c in form.coeffs()):
+    place = {s: i for i, s in enumerate(states)}
+    found = _monomials(g, place)
+    if found is None or max(map(len, found), default=0) > 2:
         return None
     Q = sp.zeros(len(states))
     q = sp.zeros(len(states), 1)
-    for powers, c in form.terms():
-        at = [i for i, p in enumerate(powers) for _ in range(p)]
+    for at, c in found.items():
         if len(at) == 2:
-            Q[at[0], at[1]] += c / 2
-            Q[at[1], at[0]] += c / 2
+            Q[at[0], at[1]] += _rational(c / 2)
+            Q[at[1], at[0]] += _rational(c / 2)
         elif len(at) == 1:
-            q[at[0]] += c
-    return Form(states=states, quadratic=Q, linear=q, constant=form.coeff_monomial(1))
+            q[at[0]] += _rational(c)
+    constant = _rational(found.get((), Fraction(0)))
+    return Form(states=states, quadratic=Q, linear=q, constant=constant)
+
+
+def _monomials(g: sp.Expr, place: Mapping[sp.Symbol, int]) -> dict[Monomial, Fraction] | None:
+    """Multiply a formula out; None if it is no polynomial with rational coefficients."""
+    if g.is_Symbol:
+        return {(place[g],): Fraction(1)}
+    if g.is_Rational or g.is_Float:
+        value = sp.Rational(g)
+        return {(): Fraction(int(value.p), int(value.q))}
+    if g.is_Pow and g.exp.is_Integer and g.exp > 0:
+        factors = [g.base] * int(g.exp)
+    elif g.is_Add or g.is_Mul:
+        factors = list(g.args)
+    else:
+        return None
+    parts: list[dict[Monomial, Fraction]] = []
+    for factor in factors:
+        part = parts[-1] if g.is_Pow and parts else _monomials(factor, place)
+        if part is None:
+            return None
+        parts.append(part)
+    return _added(parts) if g.is_Add else reduce(_multiplied, parts)
+
+
+def _added(parts: Sequence[Mapping[Monomial, Fraction]]) -> dict[Monomial, Fraction]:
+    total: dict[Monomial, Fraction] = {}
+    for part in parts:
+        for at, c in part.items():
+            total[at] = total.get(at, Fraction(0)) + c
+    return {at: c for at, c in total.items() if c}
+
+
+def _multiplied(
+    left: dict[Monomial, Fraction], right: dict[Monomial, Fraction]
+) -> dict[Monomial, Fraction]:
+    return _added(
+        [{tuple(sorted((*a, *b))): c * d} for a, c in left.items() for b, d in right.items()]
+    )
+
+
+def _rational(value: Fraction) -> sp.Rational:
+    return sp.Rational(value.numerator, value.denominator)
 
 
 def squares(g: sp.Expr, owners: Mapping[sp.Symbol, str]) -> Squares | None:
@@ -128,20 +172,22 @@ def _completed(
 
 def ldl(Q: sp.Matrix) -> tuple[list[sp.Matrix], list[sp.Expr]] | None:
     """``Q = sum_k w_k a_k a_k'`` with w_k > 0, each a_k zero before its pivot; None if not >= 0."""
-    n, left = Q.shape[0], Q.copy()
+    n = Q.shape[0]
+    left = [[Fraction(int(Q[i, j].p), int(Q[i, j].q)) for j in range(n)] for i in range(n)]
     vectors, weights = [], []
     for i in range(n):
-        pivot = left[i, i]
-        if pivot < 0:
+        pivot = left[i][i]
+        if pivot < 0 or (pivot == 0 and any(left[i])):
             return None
         if pivot == 0:
-            if any(left[i, j] != 0 for j in range(n)):
-                return None
             continue
-        v = left[:, i] / pivot
-        vectors.append(v)
-        weights.append(pivot)
-        left = left - pivot * v * v.T
+        v = [own / pivot for own in left[i]]
+        vectors.append(sp.Matrix([_rational(own) for own in v]))
+        weights.append(_rational(pivot))
+        row = list(left[i])
+        for j in range(i, n):
+            if row[j]:
+                left[j] = [own - row[j] * share for own, share in zip(left[j], v, strict=True)]
     return vectors, weights
 
 
