@@ -94,6 +94,7 @@ def test_a_run_that_fails_or_is_cut_short_is_not_confirmed() -> None:
         sv.solve(problem, made, rounds=299)
     assert result.confirmed is not None
     assert "confirmed=" in repr(result)
+    assert f"{result.confirmed.sum()} confirmed" in str(result.summary())
 
 
 @pytest.mark.slow

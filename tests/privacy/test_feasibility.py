@@ -246,6 +246,9 @@ def test_a_hard_constraint_is_not_planned_without() -> None:
     with pytest.raises(sv.PrivacyError, match=r"constraint fuse is hard, .*say feasible=0.95"):
         plan_of(problem)
     assert plan_of(problem, feasible=0.9).feasible is not None
+    study = certificate_of(problem).for_study()  # of the noise, whose answers nobody applies
+    hide = sv.Trajectory(radius=0.1, rounds=400)
+    assert sv.plan(study, epsilon=1.0, delta=1e-3, hide=hide).feasible is None
 
 
 def test_a_plan_without_room_is_refused_with_what_would_do() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sottovoce.arguments import instance, real, without_deep_recursion
 from sottovoce.certify.assumptions import (
@@ -54,6 +54,14 @@ class Certificate:
     def holds(self) -> bool:
         """Whether no assumption fails."""
         return not any(a.status == "fails" for a in self.assumptions)
+
+    def for_study(self) -> Certificate:
+        """Return the same without marks of hard constraints.
+
+        For studies of the noise alone, whose answers nobody applies.
+        """
+        plain = tuple(replace(family, hard=False) for family in self.cloud.constraints)
+        return replace(self, cloud=replace(self.cloud, constraints=plain))
 
     def require(self) -> None:
         """Raise the first assumption that fails as an error.

@@ -5,7 +5,6 @@ Command modules import this, and whatever else is heavy, when they run: ``--help
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
@@ -67,18 +66,17 @@ def make_plan(
     if kind == Everything.kind and radius is None:
         values["radius"] = None  # the file's is for what the file hides
     covered = rounds if rounds is not None else problem.privacy.get("rounds")
-    made = plan(
-        certificate,
+    return plan(
+        certificate if margins else certificate.for_study(),
         epsilon=values["epsilon"],
         delta=values["delta"],
         hide=hide_of(kind, radius=values["radius"], rounds=covered),
         method=method,
         allow_undernoised=allow_undernoised,
         trust=SplitCloud() if split else None,
-        feasible=_feasible(problem, method, feasible, each_row=each_row),
+        feasible=_feasible(problem, method, feasible, each_row=each_row) if margins else None,
         progress=progress,
     )
-    return made if margins else replace(made, feasible=None)
 
 
 def _feasible(

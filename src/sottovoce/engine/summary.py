@@ -65,6 +65,8 @@ def _objective(result: Result, found: Assessment, good: NDArray[np.bool_]) -> Pl
     failed = result.runs - int(good.sum())
     title = f"{result.rounds:,} rounds, {runs}" + (f", {failed:,} failed" if failed else "")
     title += ", interrupted" if result.interrupted else ""
+    if result.confirmed is not None:
+        title += f", {int(result.confirmed.sum()):,} confirmed"
     values = found.objective[good]
     rows: list[tuple[str, ...]] = [("objective", *_quantiles(values))]
     if np.isfinite(found.best):

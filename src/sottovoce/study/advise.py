@@ -196,7 +196,7 @@ def _promise(shared: _Shared, task: tuple[Kind, float], rounds: int | None) -> A
 
 def _planned(shared: _Shared, row: AdviceRow) -> NoisePlan:
     return plan(
-        shared.certificate,
+        shared.certificate.for_study(),
         epsilon=row.epsilon,
         delta=row.delta,
         hide=hide_of(row.hide, radius=row.radius, rounds=row.rounds),
