@@ -38,6 +38,8 @@ try:
 except ImportError:  # Windows: two processes may build the same kernel, which costs time alone
     fcntl = None
 
+# Where no array is reserved, kernels need not count references to arrays; a step may be anybody's.
+_RESERVING = ("np.empty(", "np.full(", ".copy()", "vector_round(", "dampings(", " as _agent")
 _TEXT, _MANIFEST = "kernel.py", "manifest.json"
 _loaded: dict[str, ModuleType] = {}
 _lock = Lock()
@@ -61,7 +63,8 @@ def load_kernel(source: str, *steps: Any) -> Any:
     """Return the module written in ``source``, compiled, from memory, from disk or anew.
 
     Args:
-        source: the module's text; ``CACHE`` in it says whether Numba may keep the code.
+        source: the module's text; ``CACHE`` in it says whether Numba may keep the code, ``COUNTED``
+            whether references to arrays are counted.
         steps: functions of other modules that the text compiles in.
     """
     key = _key(source, *steps)
@@ -172,6 +175,7 @@ def _execute(source: str, key: str, path: Path, *, cache: bool) -> ModuleType:
     module = ModuleType(f"sottovoce_kernel_{key}")
     module.__file__ = str(path)
     module.__dict__["CACHE"] = cache
+    module.__dict__["COUNTED"] = any(word in source for word in _RESERVING)
     sys.modules[module.__name__] = module
     with whole_kernels(), remembered_lookups():
         exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  text of our own

@@ -13,7 +13,7 @@ import sympy as sp
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.slopes import Prices, names_in, slopes_of
-from sottovoce.engine.source import OPTIONS, block
+from sottovoce.engine.source import ADDRESSED, block
 from sottovoce.problem.epigraph import HomeForm
 
 _DERIVE = {
@@ -100,7 +100,7 @@ def derive_source(bodies: Mapping[int, Sequence[str]] | Sequence[str]) -> str:
             "import numpy as np",
             "from numba import njit",
             "from sottovoce.engine.intrinsics import load",
-            f'\n\n@njit("boolean({kinds})", nogil=True, cache=CACHE, {OPTIONS})',
+            f'\n\n@njit("boolean({kinds})", {ADDRESSED})',
             f"def derive({', '.join(_DERIVE)}):",
             block([*lines, "return True"], 1),
             "",
@@ -138,7 +138,7 @@ def interior_source() -> str:
             "from numba import njit",
             "import sottovoce.engine.intrinsics",
             "from sottovoce.algorithm.interior import interior_minimum",
-            f'\n\n@njit("boolean({", ".join(kinds)})", nogil=True, cache=CACHE, {OPTIONS})',
+            f'\n\n@njit("boolean({", ".join(kinds)})", {ADDRESSED})',
             f"def interior(derive, {', '.join(given)}, x, weight, lower, upper, m, q, out):",
             f"    context = ({', '.join(given)})",
             "    out[:] = interior_minimum(derive, context, x, weight, lower, upper, (m, q))",

@@ -228,7 +228,7 @@ def _let_others_run(typing: Any) -> Any:
     return types.void(), emit
 
 
-@njit
+@njit(_nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 def meet(counter: Any, everybody: Any) -> None:
     """Wait until ``counter[0]``, which every thread that comes here raises by 1, is ``everybody``.
 

@@ -20,8 +20,7 @@ from sottovoce.engine.emit import Emitter
 from sottovoce.engine.fleet_text import MEASURES, FleetText
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import INNER, OPTIONS, QUANTITIES, block, call, head
-from sottovoce.engine.turn import nearest_work
+from sottovoce.engine.source import ENTRY, INNER, QUANTITIES, block, call, head
 from sottovoce.engine.vectors import WIDTH
 
 _ARGUMENTS = {
@@ -109,8 +108,7 @@ class KernelText:
                 *self._add_up(),
                 *functions,
                 *self._measured(),
-                f'\n\n@njit("void({", ".join(k for _, k in every)})", nogil=True, cache=CACHE, '
-                f"{OPTIONS})",
+                f'\n\n@njit("void({", ".join(k for _, k in every)})", {ENTRY})',
                 f"def advance({', '.join(name for name, _ in every)}):",
                 "    met, mark = 0, 0",
                 block(before, 1),
@@ -224,7 +222,7 @@ class KernelText:
         turn = f"(k % 2) * {2 * pairs}"
         lines = [f"z = normal[{turn}:{turn} + {2 * pairs}]"]
         if pairs:
-            lines += [f"normals.fill_pairs(seed, k, {pairs}, 0, {pairs}, z)"]
+            lines += [f"normals.fill_round(seed, k, {pairs}, 0, {pairs}, z)"]
         return [*lines, f"out = transcript[(k - done) * {self.text.rows}:]"]
 
     def _look(self) -> list[str]:
@@ -241,7 +239,7 @@ class KernelText:
                 names, kinds = (", ".join(p[q] for p in every) for q in (0, 1))
                 blocks = -(-fleet.fleet.group.count // WIDTH)
                 lines += [
-                    f'\n\n@njit("void({kinds})", nogil=True, cache=CACHE, {OPTIONS})',
+                    f'\n\n@njit("void({kinds})", {ENTRY})',
                     f"def settle{fleet.index}_all({names}):",
                     f"    settle{fleet.index}(0, {blocks}, {names})",
                 ]
@@ -364,12 +362,7 @@ class KernelText:
             block(violated, 1),
             block(
                 rows.format(
-                    n=n,
-                    m=m,
-                    answer=answer,
-                    last=n + m,
-                    public=", ".join(self.public),
-                    scratch=nearest_work(m, regions="phi" in self.public),
+                    n=n, m=m, answer=answer, last=n + m, public=", ".join(self.public)
                 ).splitlines(),
                 1,
             ),
@@ -389,7 +382,7 @@ for j in range({n}, {last}):
 
 # The residual of s in C and of lambda in its normal cone there: s = P_C(s + lambda).
 _PRICE_ROWS = """\
-beyond, inside, scratch = np.empty({m}), np.empty({m}), np.empty({scratch})
+beyond, inside, scratch = work[:{m}], work[{m}:2 * {m}], work[2 * {m}:]
 for j in range({m}):
     beyond[j] = g[j] + state[{answer} + {n} + j]
 invoke(nearest, (beyond, inside, scratch, {public}))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import INNER, OPTIONS, QUANTITIES, block, call, head
+from sottovoce.engine.source import ENTRY, INNER, QUANTITIES, block, call, head
 
 _SIGNATURE = (
     "void(int64, int64, int64, float64[::1], uint64[::1], float64[::1], float64[::1], "
@@ -60,7 +60,7 @@ def named_source(
             block([f"hat{i} = saddle[{i}]" for i in range(text.size + text.rows)], 1),
             "    for lane in range(width):",
             block(_measured(text, offset, lanes), 2),
-            f'\n\n@njit("{_SIGNATURE}", nogil=True, cache=CACHE, {OPTIONS})',
+            f'\n\n@njit("{_SIGNATURE}", {ENTRY})',
             f"def advance({_ARGUMENTS}):",
             block(text.bounds(), 1),
             block([f"sigma{j} = sigma[{j}]" for j in range(text.noise.count)], 1),

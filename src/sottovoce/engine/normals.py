@@ -24,7 +24,11 @@ from numpy.typing import NDArray
 from sottovoce.engine.intrinsics import as_bits, as_float, fma, store
 from sottovoce.problem.agents import Array
 
-_inline = njit(forceinline=True, error_model="numpy")
+# Only compiled code calls these, which saves what would make them functions for Python.
+_INSIDE: Any = {
+    "error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
+}  # fmt: skip
+_inline = njit(forceinline=True, **_INSIDE)
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -120,7 +124,7 @@ def pair(state: Any) -> Any:
     return first, second
 
 
-@njit(error_model="numpy")
+@njit(**_INSIDE)
 def fill_lanes(seeds: Any, done: Any, rounds: Any, pairs: Any, lanes: Any, out: Any) -> None:
     """Rounds ``done + 1, ...`` of several runs, ``out[(round, normal, run)]``, one run per lane."""
     for b in range(rounds):
@@ -133,7 +137,7 @@ def fill_lanes(seeds: Any, done: Any, rounds: Any, pairs: Any, lanes: Any, out: 
                 store(out, at + lanes + lane, second)
 
 
-@njit(error_model="numpy")
+@njit(**_INSIDE)
 def fill_rounds(seed: Any, done: Any, rounds: Any, pairs: Any, stride: Any, out: Any) -> None:
     """Rounds ``done + 1, ...`` of one run, ``out[normal * stride + round]``."""
     for p in range(pairs):
@@ -146,14 +150,20 @@ def fill_rounds(seed: Any, done: Any, rounds: Any, pairs: Any, stride: Any, out:
             store(out, at + stride + b, second)
 
 
-@njit(error_model="numpy", nogil=True)
-def fill_pairs(seed: Any, done: Any, pairs: Any, begin: Any, end: Any, out: Any) -> None:
+@njit(**_INSIDE)
+def fill_round(seed: Any, done: Any, pairs: Any, begin: Any, end: Any, out: Any) -> None:
     """Pairs ``begin..end-1`` of round ``done + 1`` of one run, ``out[normal]``."""
     start = seed + np.uint64(2 * done * pairs + 1) * GAMMA
     for p in range(begin, end):
         first, second = pair(start + np.uint64(2 * p) * GAMMA)
         store(out, 2 * p, first)
         store(out, 2 * p + 1, second)
+
+
+@njit(error_model="numpy", nogil=True)
+def fill_pairs(seed: Any, done: Any, pairs: Any, begin: Any, end: Any, out: Any) -> None:
+    """The same, for Python to call."""
+    fill_round(seed, done, pairs, begin, end, out)
 
 
 def stream_seeds(seed: int, runs: range) -> NDArray[np.uint64]:

@@ -23,7 +23,7 @@ from sottovoce.engine.normals import stream_seeds
 from sottovoce.engine.search import interior_addresses, search_addresses
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES, steps_of
-from sottovoce.engine.turn import load_turn, public_arguments
+from sottovoce.engine.turn import load_turn, nearest_work, public_arguments
 from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 
@@ -78,7 +78,8 @@ class Runs:
         self._bounds = np.concatenate([lower_bounds(named), upper_bounds(named)])
         self._saddle = self._own_saddle()
         scratch = [m.text.layout()["end"] for m in self._members]
-        self._scratch = WIDTH * max([1, home.space, *scratch])
+        measuring = 2 * rows + nearest_work(rows, regions=bool(s.regions))
+        self._scratch = max(measuring, WIDTH * max([1, home.space, *scratch]))
         first = first_state(text, self._first_named(formulas, home), s.price0)
         self._state = np.tile(first, (s.runs, 1))
         start = [self._first_fleet(m, kernel) for m in self._members]

@@ -11,7 +11,7 @@ from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.interior_text import interior_source
 from sottovoce.engine.intrinsics import address_of
 from sottovoce.engine.separable_text import SEARCHES
-from sottovoce.engine.source import OPTIONS
+from sottovoce.engine.source import ADDRESSED
 
 _KIND = "boolean(int64, int64, float64[::1])"
 
@@ -42,7 +42,7 @@ def _source(rows: int) -> str:
             "import sottovoce.engine.intrinsics",
             "import sottovoce.engine.vectors",
             f"from sottovoce.algorithm.{module} import {SEARCHES[rows]}",
-            f'\n\n@njit("{_KIND}", nogil=True, cache=CACHE, {OPTIONS})',
+            f'\n\n@njit("{_KIND}", {ADDRESSED})',
             "def search(size, at, work):",
             f"    {SEARCHES[rows]}(size, at, work)",
             "    return True",

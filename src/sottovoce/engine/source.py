@@ -18,8 +18,14 @@ QUANTITIES = (
 OPTIONS = 'error_model="numpy"'
 """How kernels are compiled."""
 
-INNER = OPTIONS + ", no_cpython_wrapper=True, no_cfunc_wrapper=True"
+INNER = OPTIONS + ", _nrt=COUNTED, no_cpython_wrapper=True, no_cfunc_wrapper=True"
 """How a function is that only kernels call."""
+
+ENTRY = OPTIONS + ", _nrt=COUNTED, nogil=True, cache=CACHE"
+"""How a function is that Python calls."""
+
+ADDRESSED = OPTIONS + ", nogil=True, cache=CACHE, no_cpython_wrapper=True"
+"""How a function is that kernels call by its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,7 +20,7 @@ from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.intrinsics import address_of
 from sottovoce.engine.region_text import phi_source, public_set
-from sottovoce.engine.source import OPTIONS
+from sottovoce.engine.source import ADDRESSED, OPTIONS
 from sottovoce.privacy.target import Target
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.sums import Region, Sums
@@ -133,7 +133,7 @@ def _source(algorithm: PriceRounds, regions: Sequence[Region]) -> str:
     simple = ", ".join([*["float64[::1]"] * 3, *every.values()])
     phi = "phi" if regions else "None"
     # Our own rounds reserve nothing, so that references to arrays need not be counted.
-    options = f"_nrt={not turn.__module__.startswith(_OURS)}, {OPTIONS}"
+    counted = not turn.__module__.startswith(_OURS)
     return "\n".join(
         [
             "from numba import njit",
@@ -142,11 +142,11 @@ def _source(algorithm: PriceRounds, regions: Sequence[Region]) -> str:
             "from sottovoce.algorithm.projection import PublicSet, project",
             f"from {constants.__module__} import {constants.__name__} as Constants",
             f"from {turn.__module__} import {turn.__name__} as cloud_round",
-            f'\n\n@njit("boolean({kinds})", nogil=True, cache=CACHE, {options})',
+            f'\n\n@njit("boolean({kinds})", nogil=True, cache=CACHE, {OPTIONS}, _nrt={counted})',
             f"def turn({', '.join(_TURN)}, {arguments}):",
             f"    rows = Rows(unit, noisy, PublicSet({public}))",
             f"    return cloud_round(k, y, price, memory, rows, Constants({given}), {phi})",
-            f'\n\n@njit("boolean({simple})", nogil=True, cache=CACHE, {options})',
+            f'\n\n@njit("boolean({simple})", {ADDRESSED}, _nrt={counted})',
             f"def nearest(v, u, work, {arguments}):",
             "    for o in range(v.size):",
             "        work[o] = 1.0",
