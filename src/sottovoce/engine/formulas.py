@@ -17,7 +17,7 @@ from sottovoce.problem.problem import Problem
 from sottovoce.problem.terms import column_of, filled, named_rows_of, written_out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Named:
     """All agents stated one by one, as one long vector.
 

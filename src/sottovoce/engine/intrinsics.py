@@ -37,6 +37,12 @@ from sottovoce.algorithm.steps import positive, project
 # Numba's types know neither the argument that it supplies itself nor its code builder.
 cgutils: Any = _cgutils
 intrinsic: Callable[[Callable[..., Any]], Any] = _intrinsic
+# Only compiled code calls what these make, so nothing is made for Python to call it; and no array
+# is reserved there, so no references are counted. Numba's types do not know these options.
+_njit: Any = njit
+_LEAN = {"_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inside: Callable[[Callable[..., Any]], Any] = _njit(error_model="numpy", **_LEAN)
+inline: Callable[[Callable[..., Any]], Any] = _njit(error_model="numpy", forceinline=True, **_LEAN)
 
 
 @intrinsic
@@ -228,7 +234,7 @@ def _let_others_run(typing: Any) -> Any:
     return types.void(), emit
 
 
-@njit(_nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+@inside
 def meet(counter: Any, everybody: Any) -> None:
     """Wait until ``counter[0]``, which every thread that comes here raises by 1, is ``everybody``.
 

@@ -9,15 +9,17 @@ With gradient steps agents and cloud move at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
+from weakref import WeakKeyDictionary
 
 import sympy as sp
 
 from sottovoce.algorithm.algorithm import GradientSteps, PriceRounds
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.fleet_text import MEASURES, FleetText
+from sottovoce.engine.formulas import Named
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.source import ENTRY, INNER, QUANTITIES, block, call, head
@@ -49,6 +51,7 @@ _ARGUMENTS = {
 _ADDRESSES = {"turn": "int64", "nearest": "int64", "searches": "int64[::1]"}
 _CLOUD = {"constants": "float64[::1]", "unit": "float64[::1]", "noisy": "float64[::1]"}
 _LIMITS = {"least": "float64[::1]", "most": "float64[::1]"}  # of C as stated, not as aimed at
+_written: WeakKeyDictionary[Named, dict[Hashable, str]] = WeakKeyDictionary()
 
 
 @final
@@ -82,7 +85,18 @@ class KernelText:
         return self.text.rows + MEASURES
 
     def source(self) -> str:
-        """The text of the module."""
+        """The text of the module; that of named agents is remembered with their formulas."""
+        steps = self.text.algorithm
+        if self.fleets or not isinstance(steps, Hashable):
+            return self._write()
+        noise, known = self.text.noise, _written.setdefault(self.text.named, {})
+        key = (steps, noise.rows, *noise.entries.items(), self.chunks, self.transcript,
+               *self.public.items(), *self.stated, self.gridded)  # fmt: skip
+        if key not in known:
+            known[key] = self._write()
+        return known[key]
+
+    def _write(self) -> str:
         steps = self.text.algorithm
         arguments = dict(_ARGUMENTS)
         if isinstance(steps, GradientSteps):

@@ -21,14 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from sottovoce.engine.intrinsics import as_bits, as_float, fma, store
+from sottovoce.engine.intrinsics import as_bits, as_float, fma, inline, inside, store
 from sottovoce.problem.agents import Array
-
-# Only compiled code calls these, which saves what would make them functions for Python.
-_INSIDE: Any = {
-    "error_model": "numpy", "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True,
-}  # fmt: skip
-_inline = njit(forceinline=True, **_INSIDE)
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -74,7 +68,7 @@ _COS = (
 )
 
 
-@_inline
+@inline
 def mix(z: Any) -> Any:
     """Scramble 64 bits one to one: SplitMix64's output function."""
     z = (z ^ (z >> _U30)) * _MIX_1
@@ -82,7 +76,7 @@ def mix(z: Any) -> Any:
     return z ^ (z >> _U31)
 
 
-@_inline
+@inline
 def _polynomial7(c: Any, z: Any) -> Any:
     p = fma(c[0], z, c[1])
     p = fma(p, z, c[2])
@@ -92,7 +86,7 @@ def _polynomial7(c: Any, z: Any) -> Any:
     return fma(p, z, c[6])
 
 
-@_inline
+@inline
 def log(u: Any) -> Any:
     """The natural logarithm of a positive normal float: ``u = 2^e m``, m near 1, and a series."""
     bits = as_bits(u) + _TO_SQRT_HALF
@@ -103,7 +97,7 @@ def log(u: Any) -> Any:
     return fma(e, _LN_2, 2.0 * fma(s * z, _polynomial7(_LOG, z), s))
 
 
-@_inline
+@inline
 def pair(state: Any) -> Any:
     """Two independent standard normals from the generator's outputs at ``state`` and after it."""
     u = 2.0 - as_float(_ONE | (mix(state) >> _U12))
@@ -124,7 +118,7 @@ def pair(state: Any) -> Any:
     return first, second
 
 
-@njit(**_INSIDE)
+@inside
 def fill_lanes(seeds: Any, done: Any, rounds: Any, pairs: Any, lanes: Any, out: Any) -> None:
     """Rounds ``done + 1, ...`` of several runs, ``out[(round, normal, run)]``, one run per lane."""
     for b in range(rounds):
@@ -137,7 +131,7 @@ def fill_lanes(seeds: Any, done: Any, rounds: Any, pairs: Any, lanes: Any, out: 
                 store(out, at + lanes + lane, second)
 
 
-@njit(**_INSIDE)
+@inside
 def fill_rounds(seed: Any, done: Any, rounds: Any, pairs: Any, stride: Any, out: Any) -> None:
     """Rounds ``done + 1, ...`` of one run, ``out[normal * stride + round]``."""
     for p in range(pairs):
@@ -150,7 +144,7 @@ def fill_rounds(seed: Any, done: Any, rounds: Any, pairs: Any, stride: Any, out:
             store(out, at + stride + b, second)
 
 
-@njit(**_INSIDE)
+@inside
 def fill_round(seed: Any, done: Any, pairs: Any, begin: Any, end: Any, out: Any) -> None:
     """Pairs ``begin..end-1`` of round ``done + 1`` of one run, ``out[normal]``."""
     start = seed + np.uint64(2 * done * pairs + 1) * GAMMA

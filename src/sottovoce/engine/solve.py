@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,7 +22,7 @@ from sottovoce.engine.assessment import Origin
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.code_runs import CodeRuns
 from sottovoce.engine.drive import Drive, Engine, Final, drive
-from sottovoce.engine.formulas import formulas
+from sottovoce.engine.formulas import Formulas, formulas
 from sottovoce.engine.lanes import WIDE, Lanes
 from sottovoce.engine.own_set import require_no_rows
 from sottovoce.engine.parts import joined, parts
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.plan import NoisePlan
 
 _SADDLE_STATES = 3000
+_written: WeakKeyDictionary[Problem, dict[bool, Formulas]] = WeakKeyDictionary()
 
 
 def solve(
@@ -195,8 +197,11 @@ def _engine(problem: Problem, steps: Algorithm, request: Setting, threads: int) 
             )
         return CodeRuns(problem, steps, request)
     families = problem.constraints if gradient else problem.cloud.sums.families
-    together = None if gradient or not by_form(problem.cloud) else alike
-    written = formulas(problem, families, together)
+    known = _written.setdefault(problem, {})
+    if gradient not in known:
+        together = None if gradient or not by_form(problem.cloud) else alike
+        known[gradient] = formulas(problem, families, together)
+    written = known[gradient]
     if isinstance(steps, GradientSteps) and not written.fleets:
         return Lanes(written, steps, request)
     return Runs(written, steps, request, threads)
