@@ -141,12 +141,11 @@ class KernelText:
     def _first(self, algorithm: PriceRounds) -> list[str]:
         """What prices need before the first round."""
         at, p = self.text.layout(), self.text.rows
-        scratch = nearest_work(p, regions="phi" in self.public)
         return [
             f"theta = constants[{algorithm.constants._fields.index('theta')}]",
             f"price = state[{at['price']}:{at['price'] + p}]",
             f"memory = state[{at['memory']}:{at['failed']}]",
-            *([f"inside, scratch = np.empty({p}), np.empty({scratch})"] if self.gridded else []),
+            *([f"inside, scratch = work[:{p}], work[{p}:]"] if self.gridded else []),
         ]
 
     def _price_round(self) -> list[str]:
