@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from textwrap import fill
 
@@ -52,11 +53,12 @@ def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float], titl
     for kind, colour in _COLOURS.items():
         rows = [r for r in advice.rows if r.hide == kind and r.predicted is not None]
         if rows:
-            shares = [max(value(row), _FLOOR) for row in rows]
-            losses = [row.epsilon for row in rows]
+            drawn = [row for row in rows if math.isfinite(value(row))]
+            shares = [max(value(row), _FLOOR) for row in drawn]
+            losses = [row.epsilon for row in drawn]
             axes.plot(losses, shares, marker="o", color=colour, label=_label(rows[0]))
     best = advice.recommended
-    if best is not None:
+    if best is not None and math.isfinite(value(best)):
         axes.plot(
             [best.epsilon], [max(value(best), _FLOOR)], marker="*", markersize=20,
             color=_COLOURS[best.hide], markeredgecolor="black", linestyle="none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -37,6 +38,8 @@ class AdviceRow:
         fleet: the number of agents from which on keeping the constraints costs less than 1% of the
             objective: more agents of the same kind, under bounds that grow with them.
         refused: why there is no such plan; empty if there is one.
+        feasible: the probability with which constraints shall be kept.
+        unkept: why there is no room for margins that keep them so; empty if there is.
     """
 
     hide: Kind
@@ -50,6 +53,8 @@ class AdviceRow:
     measured: Prediction | None = None
     fleet: int = 0
     refused: str = ""
+    feasible: float = 0.95
+    unkept: str = ""
 
     @property
     def cost(self) -> float:
@@ -60,9 +65,10 @@ class AdviceRow:
     def privacy(self) -> str:
         """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
         radius = "" if self.radius is None else f"radius = {self.radius!r}, "
+        kept = "" if self.unkept else f"feasible = {self.feasible!r}, "
         return (
             f'privacy = {{ hide = "{self.hide}", {radius}epsilon = {self.epsilon!r}, '
-            f"delta = {self.delta!r}, rounds = {self.rounds} }}"
+            f"delta = {self.delta!r}, {kept}rounds = {self.rounds} }}"
         )
 
 
@@ -101,8 +107,10 @@ class Advice:
                 "a larger epsilon, or bring more agents under the same promise."
             )
         best = self.recommended
-        text = f"Hide {IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: it costs "
-        text += pc(best.cost)
+        text = f"Hide {IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: "
+        if best.unkept:
+            return f"{text}worth something, but without room for margins that keep constraints."
+        text += f"keeping all constraints costs {pc(best.cost)}"
         if best.cost <= self.accuracy:
             text += f", within the {pc(self.accuracy)} that you allow."
         else:
@@ -166,8 +174,10 @@ _NOTES = (
 
 
 def pc(share: float | None) -> str:
-    """Write a share in percent, rounded up."""
-    return "-" if share is None else f"{up(100 * share, 2 if share < 10 else 3)}%"
+    """Write a share in percent, rounded up; infinite is what there is no room for."""
+    if share is None or share == math.inf:
+        return "-" if share is None else "no room"
+    return f"{up(100 * share, 2 if share < 10 else 3)}%"
 
 
 def _noise(row: AdviceRow, j: int) -> float:
@@ -218,6 +228,7 @@ def _data(row: AdviceRow) -> dict[str, Any]:
         "hidden_offset": row.hidden_offset,
         "fleet": row.fleet,
         "refused": row.refused or None,
+        "unkept": row.unkept or None,
         "privacy": row.privacy,
         "predicted": _prediction(row.predicted),
         "measured": _prediction(row.measured),

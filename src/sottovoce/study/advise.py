@@ -168,7 +168,12 @@ def _promise(shared: _Shared, task: tuple[Kind, float], rounds: int | None) -> A
     (kind, epsilon), asked = task, shared.asked
     radius = None if kind == Everything.kind else asked.radius
     row = AdviceRow(
-        hide=kind, radius=radius, epsilon=epsilon, delta=asked.delta, rounds=rounds or FEWEST
+        hide=kind,
+        radius=radius,
+        epsilon=epsilon,
+        delta=asked.delta,
+        rounds=rounds or FEWEST,
+        feasible=asked.feasible,
     )
     try:
         made = _planned(shared, row)
@@ -185,21 +190,40 @@ def _promise(shared: _Shared, task: tuple[Kind, float], rounds: int | None) -> A
     except PrivacyError as refusal:
         return replace(row, refused=str(refusal))
     noisy = made.released_sigma[made.sigma > 0]
-    return replace(
+    row = replace(
         row,
         predicted=told,
         sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
         hidden_offset=_hidden_offset(made),
         fleet=max(1, math.ceil(shared.problem.agents * told.cost / 0.01)),
     )
+    return row if told.useless else _with_margins(shared, row, told)
 
 
-def _planned(shared: _Shared, row: AdviceRow) -> NoisePlan:
+def _with_margins(shared: _Shared, row: AdviceRow, told: Prediction) -> AdviceRow:
+    """The promise with what its margins really cost, or why there is no room for them."""
+    try:
+        kept = _planned(shared, row, feasible=shared.asked.feasible).feasible
+    except PrivacyError as refusal:
+        lost = replace(told, feasibility_cost=math.inf)
+        return replace(row, predicted=lost, unkept=str(refusal))
+    if shared.known is None or kept is None or kept.cost is None:
+        return row
+    share = kept.cost.more / (abs(shared.known.best) or 1.0)
+    fleet = max(1, math.ceil(shared.problem.agents * share / 0.01))
+    return replace(row, predicted=replace(told, feasibility_cost=share), fleet=fleet)
+
+
+def _planned(shared: _Shared, row: AdviceRow, feasible: float | None = None) -> NoisePlan:
+    """The plan of a promise; constraints that are hard have none without margins."""
+    if any(family.hard for family in shared.problem.constraints):
+        feasible = shared.asked.feasible
     return plan(
         shared.certificate.for_study(),
         epsilon=row.epsilon,
         delta=row.delta,
         hide=hide_of(row.hide, radius=row.radius, rounds=row.rounds),
+        feasible=feasible,
         progress=False,
     )
 
@@ -217,7 +241,8 @@ def _simulated(shared: _Shared, row: AdviceRow) -> AdviceRow:
     if at is None or shared.known is None or row.predicted is None or work > _WORK:
         return row
     made, flat = _planned(shared, row), shared.known.flat
-    return replace(row, measured=_measured(problem, made, at, flat, asked))
+    bare = replace(made, feasible=None)  # what happens if nothing is done about violations
+    return replace(row, measured=_measured(problem, bare, at, flat, asked))
 
 
 def _measured(
@@ -266,7 +291,12 @@ def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None
         cheap = [row for row in worth if row.hide == kind and row.cost <= accuracy]
         if cheap:
             return min(cheap, key=lambda row: row.epsilon)
-    return min(worth, key=lambda row: row.cost, default=None)
+    return min(worth, key=_dear, default=None)
+
+
+def _dear(row: AdviceRow) -> tuple[float, float]:
+    """How dear a promise is; by its noise where there is no room to keep the constraints."""
+    return row.cost, math.inf if row.predicted is None else row.predicted.worst[1]
 
 
 def _hidden_offset(made: NoisePlan) -> float | None:

@@ -13,6 +13,7 @@ from sottovoce.certify.saddle import SaddlePoint
 from sottovoce.certify.scales import row_scales
 from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.limit import linearised
+from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.numeric import Rows
@@ -35,8 +36,9 @@ class Prediction:
             where public figures alone do not tell.
         violation: the probability that the answer violates some inequality; None if there is none,
             or if the optimum is not known.
-        feasibility_cost: what keeping all of them with the wanted probability costs, as a share of
-            the objective; None if the optimum is not known.
+        feasibility_cost: what margins cost that keep all of them with the wanted probability, as a
+            share of the objective; infinite if there is no room for them, None if the optimum is
+            not known.
         x: the root-mean-square error of the states, each as a share of the width of its box, over
             those that curvature holds; None if the optimum is not known.
         objective: the root-mean-square error of the objective, as a share of it; likewise.
@@ -139,8 +141,9 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
     At the statistical limit (``privacy.limit``) the answer is ``x-hat + M w`` with w the averaged
     noise, ``w_o ~ N(0, sigma_o^2 |w|^2)``, and constraints follow to first order. It is about the
     optimum of the problem whose sums are off by w, so that the objective is off by
-    ``lambda'w + w' (dlambda/dw) w / 2``. A margin of z standard deviations,
-    ``(1 - Phi(-z))^m = p`` over m rows with noise, costs ``sum_j mu_j z sd_j``.
+    ``lambda'w + w' (dlambda/dw) w / 2``. Margins of z standard deviations,
+    ``(1 - Phi(-z))^m = p`` over m rows with noise, and of the lag (``privacy.margins``) cost mu_j
+    each; a plan with ``feasible`` says what they cost exactly.
 
     Args:
         known: how the answer answers to noise.
@@ -152,16 +155,17 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
     scale, equality = row_scales(known.cloud), equalities(known.cloud)
     moved = known.rows * sigma
     deviation = np.linalg.norm(moved, axis=1)
-    tested = int(np.count_nonzero(~equality & (deviation > 0)))
-    z = float(ndtri(feasible ** (1.0 / max(tested, 1))))
     size = abs(known.best) or 1.0
+    tested = int(np.count_nonzero(~equality & (deviation > 0)))
+    margin = ndtri(feasible ** (1.0 / max(tested, 1))) + 1.5 * LAG * rounds**-0.25
+    cost = float(margin * np.abs(known.mu) @ np.where(equality, 0.0, deviation))
     violated, objective = _drawn(known, sigma, equality)
     return Prediction(
         rounds=rounds,
         rows=tuple(known.cloud.row_labels()),
         noise=read_only(deviation / scale),
         violation=None if equality.all() else violated,
-        feasibility_cost=float(z * np.abs(known.mu) @ np.where(equality, 0.0, deviation)) / size,
+        feasibility_cost=cost / size,
         x=float(np.sqrt(known.x_sq @ np.square(sigma))),
         objective=objective / size,
     )
