@@ -80,6 +80,8 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
     told = json.loads((tmp_path / "7.json").read_text())
     (x,) = told["x"]
     assert len(told["price"]) == 4
+    (deviation,) = told["deviation"]
+    assert deviation is None or deviation >= 0
     assert stat.S_IMODE((tmp_path / "7.json").stat().st_mode) == 0o600
     printed = "".join(capfd.readouterr())
     assert "done after 6 rounds" in printed

@@ -27,7 +27,7 @@ def agent(
 
     Example: sottovoce agent examples/paper/agents/3.toml --keys k/agents/3 --cloud wss://h:8443
     """
-    from sottovoce.cli.attend import attend, write_answer
+    from sottovoce.cli.attend import attend, known, write_answer
     from sottovoce.network import logs
     from sottovoce.network.household import Household
 
@@ -37,4 +37,5 @@ def agent(
     if out is not None:
         answer = {"x": result.x.tolist(), "price": result.price.tolist()}
         applied = {"confirmed": result.confirmed, "setpoint": result.setpoint.tolist()}
-        write_answer(out, {"rounds": result.rounds, **answer, **applied})
+        sure = {"deviation": known(result.deviation)}
+        write_answer(out, {"rounds": result.rounds, **answer, **applied, **sure})

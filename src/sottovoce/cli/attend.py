@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from sottovoce.network import loop
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.errors import DiskError
 from sottovoce.network.household import Household
+from sottovoce.problem.agents import Array
 
 
 def attend(household: Household, *, cloud: str, keys: Path, saved: Path) -> AgentResult:
@@ -27,6 +29,11 @@ def attend(household: Household, *, cloud: str, keys: Path, saved: Path) -> Agen
     verdict = "" if result.confirmed is not False else "; not confirmed: the fallback is applied"
     errors.print(f"done after {result.rounds:,} rounds{verdict}")
     return result
+
+
+def known(values: Array) -> list[float | None]:
+    """Numbers as JSON has them: what is not known is null."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def write_answer(path: Path, values: dict[str, Any]) -> None:

@@ -64,10 +64,13 @@ def gateway(
 
 def _answers(household: Household, result: AgentResult) -> dict[str, Any]:
     """The answer of every agent by its number, and the prices that all of them saw."""
-    states, setpoints, at = {}, {}, 0
+    from sottovoce.cli.attend import known
+
+    states, setpoints, sure, at = {}, {}, {}, 0
     for agent, size in zip(household.agents, household.sizes, strict=True):
         states[str(agent)] = result.x[at : at + size].tolist()
         setpoints[str(agent)] = result.setpoint[at : at + size].tolist()
+        sure[str(agent)] = known(result.deviation[at : at + size])
         at += size
     return {
         "rounds": result.rounds,
@@ -75,4 +78,5 @@ def _answers(household: Household, result: AgentResult) -> dict[str, Any]:
         "x": states,
         "confirmed": result.confirmed,
         "setpoint": setpoints,
+        "deviation": sure,
     }

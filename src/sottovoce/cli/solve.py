@@ -110,10 +110,8 @@ def _plan(problem: Problem, rounds: int, asked: dict[str, Any], tell: Progress) 
 
     if not problem.privacy and not any(asked.values()):
         return None
-    kept = asked["feasible"] or problem.privacy.get("feasible")
-    covered = max(rounds, 1) if kept else problem.privacy.get("rounds", max(rounds, 1))
     certificate = certify(problem, progress=tell)
-    return make_plan(problem, certificate, **asked, rounds=covered, progress=tell)
+    return make_plan(problem, certificate, **asked, rounds=max(rounds, 1), progress=tell)
 
 
 def _write(result: Result, out: Path | None) -> list[str]:

@@ -64,6 +64,8 @@ def _objective(result: Result, found: Assessment, good: NDArray[np.bool_]) -> Pl
     runs = f"{result.runs:,} runs" if result.runs > 1 else "1 run"
     failed = result.runs - int(good.sum())
     title = f"{result.rounds:,} rounds, {runs}" + (f", {failed:,} failed" if failed else "")
+    if result.confirmed is not None:
+        title += f", {int(result.confirmed.sum()):,} confirmed to keep the constraints"
     title += ", interrupted" if result.interrupted else ""
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum()):,} confirmed"

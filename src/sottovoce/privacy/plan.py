@@ -26,7 +26,7 @@ from sottovoce.privacy.margins import aimed_at, feasibility, noise_of
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
 from sottovoce.privacy.room import advice, require_room
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
-from sottovoce.privacy.statement import hidden, statement
+from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, SplitCloud, Trust, ViewName
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
@@ -107,14 +107,7 @@ class Guarantee:
         )
 
     def _repr_html_(self) -> str:
-        return facts_html(
-            f"Guarantee of {cut(self.name)}",
-            promise=f"({up(self.epsilon)}, {up(self.asked[1])})-differentially private",
-            Gaussian_DP_mu=up(self.gdp_mu),
-            rounds=f"{self.hide.rounds:,}, all together",
-            hidden=self.hidden,
-            trust=WORDS[self.trust.kind],
-        )
+        return facts_html(f"Guarantee of {cut(self.name)}", **guarantee_facts(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -227,27 +220,10 @@ class NoisePlan:
         return statement(self)
 
     def __repr__(self) -> str:
-        return f"NoisePlan({', '.join(f'{k}={v}' for k, v in self._facts().items())})"
+        return f"NoisePlan({', '.join(f'{k}={v}' for k, v in plan_facts(self).items())})"
 
     def _repr_html_(self) -> str:
-        return facts_html("NoisePlan", **self._facts())
-
-    def _facts(self) -> dict[str, str]:
-        noisy = self.sigma[self.sigma > 0]
-        return {
-            "method": self.method,
-            "hide": self.hide.kind,
-            "rounds": f"{self.rounds:,}",
-            "agents": f"{self.cloud.agents:,}",
-            "outputs": f"{len(self.outputs):,}",
-            "sigma": f"{down(noisy.min())} to {down(noisy.max())}" if noisy.size else "0",
-            "epsilon": up(float(self.epsilon.max())),
-            "delta": up(float(self.delta.max())),
-            "gdp_mu": up(float(self.gdp_mu.max())),
-            "certified": str(self.certified),
-            "trust": self.trust.kind,
-            "fingerprint": self.fingerprint[:16],
-        }
+        return facts_html("NoisePlan", **plan_facts(self))
 
 
 def plan(

@@ -13,7 +13,7 @@ from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.trust import WORDS
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.plan import Guarantee, NoisePlan
 
 _SHOWN = 12
 
@@ -72,6 +72,38 @@ def hidden(hide: Hide) -> str:
 
 def _kept(plan: NoisePlan) -> list[str]:
     return [] if plan.method == "paper" else [*kept(plan), ""]
+
+
+def plan_facts(plan: NoisePlan) -> dict[str, str]:
+    """Return a plan in a few words and figures, whatever its size."""
+    noisy = plan.sigma[plan.sigma > 0]
+    return {
+        "method": plan.method,
+        "hide": plan.hide.kind,
+        "rounds": f"{plan.rounds:,}",
+        "agents": f"{plan.cloud.agents:,}",
+        "outputs": f"{len(plan.outputs):,}",
+        "sigma": f"{down(noisy.min())} to {down(noisy.max())}" if noisy.size else "0",
+        "epsilon": up(float(plan.epsilon.max())),
+        "delta": up(float(plan.delta.max())),
+        "gdp_mu": up(float(plan.gdp_mu.max())),
+        "feasible": "-" if plan.feasible is None else f"{plan.feasible.asked.probability:g}",
+        "certified": str(plan.certified),
+        "trust": plan.trust.kind,
+        "fingerprint": plan.fingerprint[:16],
+    }
+
+
+def guarantee_facts(promised: Guarantee) -> dict[str, str]:
+    """Return what one agent is promised, likewise."""
+    pair = f"({up(promised.epsilon)}, {up(promised.asked[1])})"
+    return {
+        "promise": f"{pair}-differentially private",
+        "Gaussian_DP_mu": up(promised.gdp_mu),
+        "rounds": f"{promised.hide.rounds:,}, all together",
+        "hidden": promised.hidden,
+        "trust": WORDS[promised.trust.kind],
+    }
 
 
 def _noise(plan: NoisePlan) -> list[str]:
