@@ -256,13 +256,14 @@ def test_an_agent_from_its_file_steps_as_it_does_in_the_problem(tmp_path: Path) 
         assert one.values.tolist() == other.values.tolist()
 
 
-def test_the_answer_is_an_average_where_the_algorithm_says_so() -> None:
+def test_the_answer_averages_the_states_that_were_released() -> None:
     house = Household.of_problem(gallery.paper(), [4])
     x, answer = np.array([2.0]), np.array([1.0])
     after = alone(house, DualAveraging())(5, x, answer, np.zeros(4), np.zeros(0))
     share = DualAveraging().share(5, 10, noisy=True)[0]
     assert 0 < share < 1
-    assert after.answer == answer + share * (after.x - answer)
+    assert after.x != x
+    assert after.answer == answer + share * (x - answer)
 
 
 def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range() -> None:
