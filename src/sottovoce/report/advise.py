@@ -26,7 +26,7 @@ def advice_figure(advice: Advice) -> Figure:
     """Return two panels over epsilon: what keeping the limits costs, and how sure they are."""
     figure = Figure(figsize=(11.0, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharex=True)
-    _panel(left, advice, lambda row: row.cost, "What keeping every limit costs")
+    _panel(left, advice, _cost, "What keeping every limit costs")
     left.set_ylabel("extra cost, % of the objective")
     left.axhspan(_FLOOR / 10, 0.01, color="#2e7d32", alpha=0.08)
     left.text(
@@ -81,6 +81,11 @@ def _label(row: AdviceRow) -> str:
     if row.hide == "offset":
         return f"hide an offset of {row.radius:g} in every round"
     return f"hide a change of {row.radius:g} in total"
+
+
+def _cost(row: AdviceRow) -> float:
+    """What it costs; nothing that could be drawn where the answer is useless anyway."""
+    return math.inf if row.predicted is None or row.predicted.useless else row.cost
 
 
 def _noise(row: AdviceRow) -> float:
