@@ -13,6 +13,7 @@ from scipy import stats
 import sottovoce as sv
 from sottovoce.engine.result import Result
 from sottovoce.privacy.feasibility import Feasibility
+from sottovoce.privacy.margins import feasibility, noise_of
 from sottovoce.problem.numeric import Numeric, Rows
 
 CASES = [
@@ -128,7 +129,8 @@ def test_half_the_margin_breaks_the_promise() -> None:
     problem, made = planned("dispatch", "2%", 1000)
     found = made.feasible
     assert found is not None
-    half = replace(found, margin=found.margin / 2, band=found.band - found.margin / 2)
+    noise = noise_of(certified("dispatch"), made.released_sigma / 2, 1000)
+    half = feasibility(problem.cloud.sums, noise, found.asked)
     less = replace(made, feasible=half)
     result = sv.solve(problem, less, rounds=1000, runs=4000, record=[1000])
     fine = np.asarray(result.confirmed)
