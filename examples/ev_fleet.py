@@ -9,6 +9,7 @@ import numpy as np
 import sottovoce as sv
 
 ROUNDS = 60
+PER_CAR = 1.55  # kW that the network carries
 HOURS = 8  # of the night, from 22:00
 
 
@@ -28,19 +29,23 @@ def charging(cars: int) -> sv.Problem:
     return sv.Problem(
         states=ev,
         objectives=sum(p * x + 0.002 * x**2 for p, x in zip(price, ev.state, strict=True)),
-        constraints=[sv.total(ev, ev.state) <= np.full(HOURS, 1.55 * cars)],
+        constraints=[sv.total(ev, ev.state) <= np.full(HOURS, PER_CAR * cars)],
         local=[sv.equal(sum(ev.state), ev.parameter("need")), ev.state <= ev.parameter("window")],
     )
 
 
 for cars in (200, 2_000, 20_000):
     problem = charging(cars)
-    certificate = sv.certify(problem.cloud)
     hide = sv.Everything(rounds=ROUNDS)
-    plan = sv.plan(certificate, epsilon=1.0, delta=1e-6, hide=hide)
-    result = sv.solve(problem, plan, rounds=ROUNDS, saddle=None)
-    power = result.x[0].reshape(cars, HOURS)
-    capacity = 1.55 * cars
-    noise = max(plan.sigma) / np.sqrt(ROUNDS) / capacity
-    print(f"{cars:6,} cars: noise {noise:6.1%} of the network, busiest hour "
-          f"{power.sum(axis=0).max() / capacity:5.1%}")  # fmt: skip
+    try:
+        plan = sv.plan(sv.certify(problem.cloud), epsilon=1.0, delta=1e-6, hide=hide, feasible=0.95)
+    except sv.PrivacyError as refused:
+        print(f"{cars:6,} cars: refused, {str(refused).partition(':')[0]}")
+        continue
+    result = sv.solve(problem, plan, rounds=ROUNDS)
+    assert plan.feasible is not None
+    assert result.confirmed is not None
+    power = result.x[0].reshape(cars, HOURS).sum(axis=0) / (PER_CAR * cars)
+    print(f"{cars:6,} cars: margin {plan.feasible.margin.max() / (PER_CAR * cars):.1%}, "
+          f"confirmed: {result.confirmed[0]}, "
+          f"busiest hour {power.max():.1%} of the network")  # fmt: skip

@@ -10,6 +10,7 @@ import sottovoce as sv
 
 ASKED = np.array([9.0, 12.0, 12.0, 7.0])  # kW per building and hour
 ROUNDS = 60
+RUNS = 16
 
 
 def shedding(buildings: int) -> sv.Problem:
@@ -35,9 +36,15 @@ for buildings in (30, 300, 3_000):
     problem = shedding(buildings)
     best = sv.saddle_point(problem)
     hide = sv.Everything(rounds=ROUNDS)
-    plan = sv.plan(sv.certify(problem.cloud), epsilon=1.0, delta=1e-5, hide=hide)
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=16, saddle=(best.x, best.mu))
-    total = result.x.reshape(16, buildings, 4).sum(axis=1) / (ASKED * buildings)
-    noise = max(plan.sigma / (ASKED * buildings)) / np.sqrt(ROUNDS)
-    print(f"{buildings:5,} buildings: noise {noise:6.1%}, least shed of what was asked "
-          f"{np.median(total.min(axis=1)):.1%}")  # fmt: skip
+    try:
+        plan = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
+    except sv.PrivacyError as refused:
+        print(f"{buildings:5,} buildings: refused, {str(refused).partition(':')[0]}")
+        continue
+    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
+    assert result.confirmed is not None
+    shed = result.x.reshape(RUNS, buildings, 4).sum(axis=1) / (ASKED * buildings)
+    more = np.median(result.trace.objective[:, -1]) / best.objective - 1
+    print(f"{buildings:5,} buildings: {np.sum(result.confirmed)} of {RUNS} answers confirmed, "
+          f"{np.sum(shed.min(axis=1) < 1)} below what was asked; "
+          f"least shed {np.median(shed.min(axis=1)):.1%}, discomfort {more:+.1%}")  # fmt: skip

@@ -11,6 +11,7 @@ import sottovoce as sv
 
 PATIENTS = 40
 ROUNDS = 60
+RUNS = 32
 
 
 def clinics(n: int) -> sv.Problem:
@@ -33,10 +34,15 @@ for n in (50, 500, 5_000):
     problem = clinics(n)
     best = sv.saddle_point(problem)
     hide = sv.Everything(rounds=ROUNDS)
-    plan = sv.plan(sv.certify(problem.cloud), epsilon=1.0, delta=1e-5, hide=hide)
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=32, saddle=(best.x, best.mu))
+    try:
+        plan = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
+    except sv.PrivacyError as refused:
+        print(f"{n:5,} clinics: refused, {str(refused).partition(':')[0]}")
+        continue
+    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
+    assert result.confirmed is not None
     used = np.abs(result.x).sum(axis=1) / (0.25 * n)
-    print(f"{n:5,} clinics: best penalty {best.mu[0]:.3f}, found within "
-          f"{np.abs(result.price - best.mu).mean():.3f}; effects off by "
-          f"{np.abs(result.x - best.x).mean():.3f}, budget used {np.quantile(used, 0.05):.0%} to "
-          f"{np.quantile(used, 0.95):.0%}")  # fmt: skip
+    print(f"{n:5,} clinics: {np.sum(result.confirmed)} of {RUNS} answers confirmed, "
+          f"{np.sum(used > 1)} over the budget, of which {np.median(used):.0%} is used; "
+          f"penalty {np.median(result.price):.2f} instead of {best.mu[0]:.2f}, "
+          f"effects off by {np.abs(result.x - best.x).mean():.3f}")  # fmt: skip

@@ -13,6 +13,7 @@ import sottovoce as sv
 RANGE = 40.0  # metres
 WISHES = np.array([[-90.0, 20.0], [-30.0, -35.0], [10.0, 40.0], [55.0, -20.0], [95.0, 30.0]])
 ROUNDS = 2_000
+RUNS = 64
 
 robots = sv.states(5, dim=2, lower=-100, upper=100, names=["ant", "bee", "cat", "dog", "elk"])
 problem = sv.Problem(
@@ -32,10 +33,16 @@ choices: dict[str, sv.Trajectory | sv.Offset | sv.Everything] = {
     "an offset of 10 m": sv.Offset(radius=10.0, rounds=ROUNDS),
 }
 for name, hide in choices.items():
-    plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide)
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=64)
+    try:
+        plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide, feasible=0.95)
+    except sv.PrivacyError as refused:
+        print(f"{name}: refused, {str(refused).partition(':')[0]}")
+        continue
+    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS)
+    assert result.confirmed is not None
     place = result.x.reshape(-1, 5, 2)
-    apart = np.linalg.norm(np.diff(place, axis=1), axis=2)
+    apart = np.linalg.norm(np.diff(place, axis=1), axis=2).max(axis=1)
     off = np.linalg.norm(place - best.x.reshape(5, 2), axis=2)
-    print(f"{name}: robots {off.mean():.2f} m from the optimum, "
-          f"largest distance {np.median(apart.max(axis=1)):.2f} m")  # fmt: skip
+    print(f"{name}: {np.sum(result.confirmed)} of {RUNS} answers confirmed, "
+          f"{np.sum(apart > RANGE)} out of range; largest distance {np.median(apart):.1f} m, "
+          f"robots {off.mean():.1f} m from the optimum")  # fmt: skip
