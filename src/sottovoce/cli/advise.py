@@ -66,6 +66,7 @@ def advise(
         print_json(advice_data(found))
     else:
         for table in (found.table(), found.constraints()):
+            console.print(table.title, markup=False, soft_wrap=True)
             console.print(rich_table(table))
             for note in table.notes:
                 console.print(note, markup=False, soft_wrap=True)

@@ -126,14 +126,14 @@ class Advice:
     def table(self) -> PlainTable:
         """All promises, one per line; measured figures in brackets."""
         head = (
-            "hidden", "epsilon", "rounds", "noise, worst", "of constraint", "violated",
-            "kept: costs", "error of x", "of objective", "1% from agents",
+            "hidden", "epsilon", "rounds", "worst noise", "over limit", "margin costs",
+            "error of x", "error of f", "1% from",
         )  # fmt: skip
         return PlainTable(
             title=f"What promises cost; feasibility at {pc(self.feasible)}",
             columns=head,
             rows=tuple(_line(row, chosen=row is self.recommended) for row in self.rows),
-            notes=_NOTES,
+            notes=(*_hidden(self.rows), *_NOTES, *_refusals(self.rows)),
         )
 
     def constraints(self) -> PlainTable:
@@ -165,11 +165,12 @@ class Advice:
 
 
 _NOTES = (
-    "noise: standard deviation of the constraint at the answer, in percent of its scale.",
-    "violated: probability that some inequality is violated without a margin.",
-    "kept: what a margin costs, in percent of the objective, that keeps all of them as often as",
-    "  stated; error of x: in percent of the boxes; 1% from agents: a fleet of so many of the same",
-    "  kind pays less than 1% for it. In brackets: measured in simulated runs.",
+    "worst noise: standard deviation of the noisiest constraint at the answer, of its scale",
+    "over limit: probability that some inequality is violated if nothing is done about it",
+    "margin costs: what keeping all of them as often as stated costs, of the objective",
+    "error of x, of f: of the boxes, of the objective",
+    "1% from: so many agents of the same kind pay less than 1% for their margin",
+    "In brackets: measured in simulated runs.",
 )
 
 
@@ -185,11 +186,25 @@ def _noise(row: AdviceRow, j: int) -> float:
     return float(row.predicted.noise[j])
 
 
+def _hidden(rows: tuple[AdviceRow, ...]) -> tuple[str, ...]:
+    """How much of what is hidden the rows speak of."""
+    over = {"trajectory": "in all rounds together", "offset": "in every round"}
+    radii = {row.hide: row.radius for row in rows if row.radius is not None}
+    return tuple(f"{kind}: a change of {down(r, 3)} {over[kind]}" for kind, r in radii.items())
+
+
+def _refusals(rows: tuple[AdviceRow, ...]) -> tuple[str, ...]:
+    return tuple(
+        f"refused ({row.hide}, epsilon {up(row.epsilon, 3)}): {cut(row.refused)}"
+        for row in rows
+        if row.refused
+    )
+
+
 def _line(row: AdviceRow, *, chosen: bool) -> tuple[str, ...]:
-    kept = "" if row.radius is None else f" of {down(row.radius, 3)}"
-    head = (("* " if chosen else "  ") + row.hide + kept, up(row.epsilon, 3), f"{row.rounds:,}")
+    head = (("* " if chosen else "  ") + row.hide, up(row.epsilon, 3), f"{row.rounds:,}")
     if row.predicted is None:
-        return (*head, "refused", cut(row.refused, 48))
+        return (*head, "refused")
     told, seen = row.predicted, row.measured
     name, noise = told.worst
     pairs = [
@@ -201,7 +216,7 @@ def _line(row: AdviceRow, *, chosen: bool) -> tuple[str, ...]:
     ]
     cells = [pc(one) + ("" if other is None else f" ({pc(other)})") for one, other in pairs]
     end = "useless" if told.useless else f"{row.fleet:,}"
-    return (*head, cells[0], cut(name, 16), *cells[1:], end)
+    return (*head, *cells, end)
 
 
 def advice_data(advice: Advice) -> dict[str, Any]:
