@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
+from sottovoce.certify.certificate import certify
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DiskError
@@ -37,8 +38,9 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.network.revocation import revoke
 from sottovoce.network.store import Store
 from sottovoce.network.tls import client_context
-from sottovoce.privacy.hide import Offset
+from sottovoce.privacy.hide import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.plan import plan as make
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 
@@ -419,6 +421,16 @@ def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Pro
         assert (row.upper, row.sigma) == (0.0, None)
     values = Limits(plan_for(coupled, method="paper"))
     assert [row.upper for row in values.shown] == [0.0] * coupled.cloud.rows
+
+
+def test_constraints_are_shown_with_what_is_aimed_at(paper: Problem) -> None:
+    hide = Trajectory(radius=0.01, rounds=1000)
+    plan = make(certify(paper.cloud), epsilon=1.0, delta=0.01, hide=hide, feasible=0.95)
+    assert plan.feasible is not None
+    rows = Limits(plan).shown
+    assert [row.aims for row in rows] == [(aim,) for aim in plan.feasible.target.upper.tolist()]
+    assert all(row.upper is not None and row.aims[0] < row.upper for row in rows)
+    assert all(row.aims == () for row in Limits(plan_for(paper)).shown)
 
 
 def test_the_budget_lists_what_the_ledger_knows_least_left_first(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -36,6 +36,16 @@ def status(
         raise typer.Exit(1)
 
 
+def _kept(feasible: dict[str, Any] | None) -> str:
+    from sottovoce.privacy.figures import up
+
+    if feasible is None:
+        return "no margin: an active limit is exceeded by about every second answer"
+    each = "a certain one" if feasible["each_row"] else "one"
+    rest = up(1.0 - feasible["probability"], 3)
+    return f"P(the answer is confirmed and violates {each}) <= {rest}"
+
+
 def _table(summary: Summary) -> Table:
     from sottovoce.privacy.figures import up
     from sottovoce.privacy.hide import hide_of
@@ -60,6 +70,7 @@ def _table(summary: Summary) -> Table:
         hide = hide_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
         table.add_row(f"hidden ({hide.kind})", hidden(hide))
         table.add_row("trust", WORDS[trust_of(promise.get("trust", "one")).kind])
+        table.add_row("constraints", _kept(promise.get("feasible")))
     table.add_row("prices", ", ".join(f"{p:.4g}" for p in summary.price[:16]))
     table.add_row("held", f"{summary.held:,} agent-rounds")
     refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))

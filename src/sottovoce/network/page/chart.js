@@ -68,16 +68,16 @@ export function written(value) {
 
 /** A line with its band and limits; elements are made once, and changed ever after. */
 export class Chart {
-  constructor(svg, limits) {
+  constructor(svg, limits, aims) {
     this.svg = svg;
-    this.limits = limits;
+    this.limits = [...limits, ...aims];
     svg.classList.add("chart");
     svg.setAttribute("role", "img");
     this.grid = [0, 1, 2, 3, 4].map(() => [this.#make("line", "grid"), this.#make("text", "")]);
     this.grid.forEach(([, label]) => label.setAttribute("text-anchor", "end"));
     this.band = this.#make("path", "band");
     this.line = this.#make("path", "line");
-    this.marks = limits.map(() => this.#make("line", "limit"));
+    this.marks = this.limits.map((_, i) => this.#make("line", i < limits.length ? "limit" : "aim"));
     this.first = this.#make("text", "");
     this.final = this.#make("text", "");
     this.final.setAttribute("text-anchor", "end");

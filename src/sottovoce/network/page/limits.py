@@ -26,12 +26,15 @@ class Row:
         upper: the largest, likewise.
         sigma: the standard deviation of the noise in one release; None where the number is a
             function of several noisy sums.
+        aims: where prices keep it, the limits moved in by the margin of ``feasible``; empty
+            without one, and where no limit is moved.
     """
 
     name: str
     lower: float | None
     upper: float | None
     sigma: float | None
+    aims: tuple[float, ...] = ()
 
 
 @final
@@ -108,11 +111,20 @@ def _sums(plan: NoisePlan) -> _Stated:
             lower=_finite(sums.lower[o]),
             upper=_finite(sums.upper[o]),
             sigma=float(plan.released_sigma[o]),
+            aims=_aims(plan, o),
         )
         for o in free
     ]
     rows += [Row(name=r.name, lower=None, upper=0.0, sigma=None) for r in sums.regions]
     return _Stated(prices=names, rows=tuple(rows), direct=free, regions=sums.regions)
+
+
+def _aims(plan: NoisePlan, o: int) -> tuple[float, ...]:
+    if plan.feasible is None:
+        return ()
+    sums, target = plan.cloud.sums, plan.feasible.target
+    pairs = ((sums.lower[o], target.lower[o]), (sums.upper[o], target.upper[o]))
+    return tuple(float(aim) for bound, aim in pairs if np.isfinite(aim) and aim != bound)
 
 
 def _finite(bound: float) -> float | None:

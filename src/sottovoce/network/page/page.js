@@ -96,9 +96,9 @@ function begin(about) {
   $("simulated").hidden = about.private;
   $("progress").max = about.rounds;
   words($("promise"), about.promise);
-  const prices = about.prices.map((name) => ({ name, limits: [] }));
+  const prices = about.prices.map((name) => ({ name, limits: [], aims: [] }));
   const limits = (c) => [...new Set([c.lower, c.upper].filter((bound) => bound !== null))];
-  const constraints = about.constraints.map((c) => ({ name: c.name, limits: limits(c) }));
+  const constraints = about.constraints.map((c) => ({ name: c.name, limits: limits(c), aims: c.aims }));
   state.charts = [...figures($("prices"), prices), ...figures($("constraints"), constraints)];
   drawnAt = -Infinity;
 }
@@ -109,7 +109,7 @@ function more(shown, all, what) {
 
 function figures(home, series) {
   home.replaceChildren();
-  return series.map(({ name, limits }) => {
+  return series.map(({ name, limits, aims }) => {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const value = make("span", "", "value");
     const caption = make("figcaption");
@@ -118,7 +118,7 @@ function figures(home, series) {
     const figure = make("figure");
     figure.append(caption, svg, ...(limits.length ? [below] : []));
     home.append(figure);
-    return { name, value, below, svg, chart: new Chart(svg, limits) };
+    return { name, value, below, svg, chart: new Chart(svg, limits, aims) };
   });
 }
 
@@ -233,7 +233,8 @@ function standing(constraint, now) {
   const { lower, upper } = constraint, noise = noiseOfMean(constraint);
   const over = upper !== null && now > upper ? now - upper : lower !== null && now < lower ? lower - now : 0;
   const must = lower === null ? `at most ${written(upper)}` : upper === null ? `at least ${written(lower)}` : lower === upper ? `exactly ${written(upper)}` : `${written(lower)} to ${written(upper)}`;
-  const limit = `${must}, ${over ? `off by ${written(over)}` : "kept"}`;
+  const aimed = constraint.aims.length ? `, aimed at ${constraint.aims.map(written).join(" to ")}` : "";
+  const limit = `${must}${aimed}, ${over ? `off by ${written(over)}` : "kept"}`;
   return { limit, words: noise === null ? limit : `${limit}; noise of the mean ${written(noise)}`, beyond: noise !== null && over > 2 * noise };
 }
 
