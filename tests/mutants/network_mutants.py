@@ -28,18 +28,18 @@ SENT = (
     Mutant(
         name="sums without noise in the cloud's step",
         file="network/rounds.py",
-        old="        record = self._stepped(k, released.values, release_bytes(released), previous)",
+        old="        record = self._stepped(k, released.values, release_bytes(released), previous, held)",
         new="        said = b''.join(part.data for part in parts)\n"
         "        bare = np.frombuffer(said, '<i8')[: released.values.size] * self._grid\n"
-        "        record = self._stepped(k, bare, release_bytes(released), previous)",
+        "        record = self._stepped(k, bare, release_bytes(released), previous, held)",
         killed_by=DEPENDS + "[paper-joint]",
     ),
     Mutant(
         name="raw contributions hashed into receipts",
         file="network/rounds.py",
-        old="        return replace(record, parts=parts, held=held), released",
+        old="        return replace(record, parts=parts), released",
         new="        told = next_digest(record.digest, k, b'', parts[0].data)\n"
-        "        return replace(record, parts=parts, held=held, digest=told), released",
+        "        return replace(record, parts=parts, digest=told), released",
         killed_by=DEPENDS,
     ),
     Mutant(
@@ -135,9 +135,9 @@ SENT = (
     Mutant(
         name="a round sent whose prices ran away",
         file="network/turns.py",
-        old="        if not self._turn(k, y, price, self._memory, *self._public):\n"
+        old="        if not self._turn(k, seen, price, self._memory, *self._public):\n"
         "            raise DivergedError(k)\n",
-        new="        self._turn(k, y, price, self._memory, *self._public)\n",
+        new="        self._turn(k, seen, price, self._memory, *self._public)\n",
         killed_by="tests/network/test_rounds.py::"
         "test_prices_that_run_away_end_the_round_with_its_number",
     ),
@@ -272,10 +272,10 @@ SENT = (
     Mutant(
         name="a contribution without noise in the answer",
         file="network/rounds.py",
-        old="return replace(record, parts=parts, held=held), released",
+        old="return replace(record, parts=parts), released",
         new='said = np.frombuffer(parts[0].data, "<i8")[0] * 2.0**-40\n'
         "        record = replace(record, answer=record.answer + said)\n"
-        "        return replace(record, parts=parts, held=held), released",
+        "        return replace(record, parts=parts), released",
         killed_by=DEPENDS + "[paper-joint]",
     ),
     Mutant(

@@ -20,7 +20,7 @@ from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.intrinsics import address_of
 from sottovoce.engine.region_text import phi_source, public_set
-from sottovoce.engine.source import ADDRESSED, OPTIONS
+from sottovoce.engine.source import OPTIONS
 from sottovoce.privacy.target import Target
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.sums import Region, Sums
@@ -146,7 +146,7 @@ def _source(algorithm: PriceRounds, regions: Sequence[Region]) -> str:
             f"def turn({', '.join(_TURN)}, {arguments}):",
             f"    rows = Rows(unit, noisy, PublicSet({public}))",
             f"    return cloud_round(k, y, price, memory, rows, Constants({given}), {phi})",
-            f'\n\n@njit("boolean({simple})", {ADDRESSED}, _nrt={counted})',
+            f'\n\n@njit("boolean({simple})", nogil=True, cache=CACHE, {OPTIONS}, _nrt={counted})',
             f"def nearest(v, u, work, {arguments}):",
             "    for o in range(v.size):",
             "        work[o] = 1.0",
