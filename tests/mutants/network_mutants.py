@@ -28,7 +28,8 @@ SENT = (
     Mutant(
         name="sums without noise in the cloud's step",
         file="network/rounds.py",
-        old="        record = self._stepped(k, released.values, release_bytes(released), previous, held)",
+        old="        record = self._stepped("
+        "k, released.values, release_bytes(released), previous, held)",
         new="        said = b''.join(part.data for part in parts)\n"
         "        bare = np.frombuffer(said, '<i8')[: released.values.size] * self._grid\n"
         "        record = self._stepped(k, bare, release_bytes(released), previous, held)",
