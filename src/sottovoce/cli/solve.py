@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from sottovoce.cli.cloud import run_rounds
 from sottovoce.cli.cluster import cluster as on_cluster
 from sottovoce.cli.console import console, print_json
 from sottovoce.cli.options import (
@@ -46,7 +47,9 @@ _IN_SUMMARY = ("violation", "objective")
 
 def solve(
     folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
-    rounds: Annotated[int, typer.Option("--rounds", help="how many rounds")],
+    rounds: Annotated[
+        int | None, typer.Option(help="how many rounds; as the file says, or 2000 if nobody does")
+    ] = None,
     runs: Annotated[int, typer.Option("--runs", help="how many independent runs")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="run r depends on (seed, r) alone")] = 0,
     out: Annotated[
@@ -77,17 +80,18 @@ def solve(
     with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
         from sottovoce.cli.foresight import foresee, warn_if_useless
         from sottovoce.cli.request import algorithm_for
-        from sottovoce.engine.solve import solve as run_rounds
+        from sottovoce.engine.solve import solve as simulate
         from sottovoce.problem.folder import load_problem
 
         problem = load_problem(folder)
-        made = _plan(problem, rounds, asked, tell)
+        count = run_rounds(problem, rounds)
+        made = _plan(problem, count, asked, tell)
         if made is not None:
-            warn_if_useless(foresee(problem, made, rounds), strict=strict)
-        result = run_rounds(
+            warn_if_useless(foresee(problem, made, count), strict=strict)
+        result = simulate(
             problem,
             made,
-            rounds=rounds,
+            rounds=count,
             runs=runs,
             seed=seed,
             algorithm=algorithm_for(problem, algorithm),
