@@ -22,7 +22,7 @@ CASES = [
     ("coupled", "1", 1000),
     ("hs22", "2%", 10_000),
     ("hs43", "2%", 1000),
-    ("chargers", "2%", 1000),
+    ("chargers", "2%", 10_000),
 ]
 
 
@@ -99,6 +99,7 @@ def test_a_run_that_fails_or_is_cut_short_is_not_confirmed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "radius", "rounds"), CASES)
 def test_the_stated_probability_is_kept_and_the_cost_is_the_predicted_one(
     name: str, radius: str, rounds: int
