@@ -67,8 +67,6 @@ def _objective(result: Result, found: Assessment, good: NDArray[np.bool_]) -> Pl
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum()):,} confirmed to keep the constraints"
     title += ", interrupted" if result.interrupted else ""
-    if result.confirmed is not None:
-        title += f", {int(result.confirmed.sum()):,} confirmed"
     values = found.objective[good]
     rows: list[tuple[str, ...]] = [("objective", *_quantiles(values))]
     if np.isfinite(found.best):
