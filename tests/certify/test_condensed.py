@@ -10,7 +10,7 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.certify.condensed import CondensedSystem, kkt_system
-from sottovoce.certify.kkt import KktSystem
+from sottovoce.certify.kkt import KktMatrix, KktSystem
 from sottovoce.problem.local_numeric import numeric_of
 
 cp: Any = import_module("cvxpy")  # its type hints do not name what it exports
@@ -81,18 +81,18 @@ def test_rows_or_states_may_be_eliminated() -> None:
     x = rng.uniform(10, 90, GENERATORS * HOURS)
     m = numeric.equality.size
     stiff = 10.0 ** rng.uniform(-9, 3, m)
-    given = (
-        numeric.jacobian(x),
-        numeric.lagrangian_hessian(x, np.zeros(m)),
-        rng.uniform(0, 1, x.size),
-        rng.random(x.size) < 0.2,
-        np.where(numeric.equality, 0.0, stiff),
-        rng.random(m) < 0.9,
+    given = KktMatrix(
+        jacobian=numeric.jacobian(x),
+        hessian=numeric.lagrangian_hessian(x, np.zeros(m)),
+        diagonal=rng.uniform(0, 1, x.size),
+        held=rng.random(x.size) < 0.2,
+        shift=np.where(numeric.equality, 0.0, stiff),
+        rows=rng.random(m) < 0.9,
     )
-    condensed = kkt_system(*given)
+    condensed = kkt_system(given)
     assert isinstance(condensed, CondensedSystem)
     assert condensed.out.size > 20
     assert condensed.kept.size > 20
     r, q = rng.normal(size=x.size), rng.normal(size=m)
-    for mine, other in zip(condensed.solve(r, q), KktSystem(*given).solve(r, q), strict=True):
+    for mine, other in zip(condensed.solve(r, q), KktSystem(given).solve(r, q), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7 * np.max(np.abs(other)))

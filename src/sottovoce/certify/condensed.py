@@ -6,14 +6,12 @@ bounds; eliminating the others leaves one of the size of the states.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sparse
-from numpy.typing import NDArray
 
-from sottovoce.certify.kkt import FEW, KktSystem, Symmetric
+from sottovoce.certify.kkt import FEW, KktMatrix, KktSystem, Symmetric
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Jacobian
 
@@ -24,22 +22,11 @@ eliminating it would drown them in rounding."""
 System: TypeAlias = "KktSystem | CondensedSystem"
 
 
-def kkt_system(
-    jacobian: Jacobian,
-    hessian: Sequence[Array],
-    diagonal: Array,
-    held: NDArray[np.bool_],
-    shift: Array,
-    rows: NDArray[np.bool_],
-) -> System:
-    """Return the system ``[K J'; J -S] [dx; dmu] = -[r; q]``, eliminated from the longer side.
-
-    The arguments are those of ``KktSystem``.
-    """
-    m, n = jacobian.shape
-    many = m > max(FEW, n) and all(block.named for block in jacobian.blocks)
-    kind = CondensedSystem if many else KktSystem
-    return kind(jacobian, hessian, diagonal, held, shift, rows)
+def kkt_system(matrix: KktMatrix) -> System:
+    """Return the system ``[K J'; J -S] [dx; dmu] = -[r; q]``, eliminated from the longer side."""
+    m, n = matrix.jacobian.shape
+    many = m > max(FEW, n) and all(block.named for block in matrix.jacobian.blocks)
+    return CondensedSystem(matrix) if many else KktSystem(matrix)
 
 
 @final
@@ -48,27 +35,14 @@ class CondensedSystem:
 
         [K + J_E' S_E^-1 J_E, J_R'; J_R, -S_R] [dx; dmu_R] = -[r + J_E' (q_E / S_E); q_R]
 
-    Args:
-        jacobian: J, of named agents alone; its local rows take part.
-        hessian: one array (count, dim, dim) per block.
-        diagonal: shape (N,).
-        held: which states do not move, shape (N,).
-        shift: S, one number per row.
-        rows: which multipliers move.
+    All agents must be named.
     """
 
-    def __init__(
-        self,
-        jacobian: Jacobian,
-        hessian: Sequence[Array],
-        diagonal: Array,
-        held: NDArray[np.bool_],
-        shift: Array,
-        rows: NDArray[np.bool_],
-    ) -> None:
-        self.free = ~held
-        K = np.diag(diagonal)
-        for block, h in zip(jacobian.blocks, hessian, strict=True):
+    def __init__(self, matrix: KktMatrix) -> None:
+        jacobian, shift, rows = matrix.jacobian, matrix.shift, matrix.rows
+        self.free = ~matrix.held
+        K = np.diag(matrix.diagonal)
+        for block, h in zip(jacobian.blocks, matrix.hessian, strict=True):
             at = np.reshape(block.index, (block.count, block.dim))
             K[at[:, :, np.newaxis], at[:, np.newaxis, :]] += h
         K = K[np.ix_(self.free, self.free)]

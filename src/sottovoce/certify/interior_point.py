@@ -20,6 +20,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from sottovoce.certify.condensed import kkt_system
+from sottovoce.certify.kkt import KktMatrix
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric
@@ -210,12 +211,14 @@ class _Direction:
         self.below, self.above = method.gaps(now.x)
         self.jacobian = method.numeric.jacobian(now.x)
         self.system = kkt_system(
-            self.jacobian,
-            method.numeric.lagrangian_hessian(now.x, now.mu),
-            now.low / self.below + now.high / self.above,
-            method.held,
-            self._per_row(now.slack),
-            np.ones(now.mu.size, dtype=np.bool_),
+            KktMatrix(
+                jacobian=self.jacobian,
+                hessian=method.numeric.lagrangian_hessian(now.x, now.mu),
+                diagonal=now.low / self.below + now.high / self.above,
+                held=method.held,
+                shift=self._per_row(now.slack),
+                rows=np.ones(now.mu.size, dtype=np.bool_),
+            )
         )
 
     def towards(self, slack: Array | float, low: Array | float, high: Array | float) -> Iterate:

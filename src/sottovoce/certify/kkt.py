@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -26,15 +26,12 @@ PIECE = 256
 
 
 @final
-class KktSystem:
-    """The linear system ``[K J'; J -S] [dx; dmu] = -[r; q]``, solved block by block.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KktMatrix:
+    """``[K J'; J -S]`` with ``K = hessian + diag(diagonal)`` and ``S = diag(shift)``.
 
-    ``K = hessian + diag(diagonal)`` and ``S = diag(shift)``. Agents are eliminated one by one,
-    together with their local rows, by which their matrix becomes ``[K_i C_i'; C_i -S_i]``; what
-    remains, the rows and named agents that nothing curves, is one dense system.
-
-    Args:
-        jacobian: J.
+    Attributes:
+        jacobian: J; its local rows take part.
         hessian: one array (count, dim, dim) per block.
         diagonal: shape (N,).
         held: which states do not move, shape (N,).
@@ -42,15 +39,26 @@ class KktSystem:
         rows: which multipliers move.
     """
 
-    def __init__(
-        self,
-        jacobian: Jacobian,
-        hessian: Sequence[Array],
-        diagonal: Array,
-        held: NDArray[np.bool_],
-        shift: Array,
-        rows: NDArray[np.bool_],
-    ) -> None:
+    jacobian: Jacobian
+    hessian: Sequence[Array]
+    diagonal: Array
+    held: NDArray[np.bool_]
+    shift: Array
+    rows: NDArray[np.bool_]
+
+
+@final
+class KktSystem:
+    """The linear system ``[K J'; J -S] [dx; dmu] = -[r; q]``, solved block by block.
+
+    Agents are eliminated one by one, together with their local rows, by which their matrix becomes
+    ``[K_i C_i'; C_i -S_i]``; what remains, the rows and named agents that nothing curves, is one
+    dense system.
+    """
+
+    def __init__(self, matrix: KktMatrix) -> None:
+        jacobian, hessian, diagonal = matrix.jacobian, matrix.hessian, matrix.diagonal
+        held, shift, rows = matrix.held, matrix.shift, matrix.rows
         m = jacobian.shape[0]
         self.jacobian, self.rows = replace(jacobian, local=None), rows[:m]
         self.inverses: list[Array] = []

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sottovoce.arguments import instance, without_deep_recursion
 from sottovoce.certify.condensed import kkt_system
 from sottovoce.certify.interior_point import InteriorPoint, Solution, require_convex
+from sottovoce.certify.kkt import KktMatrix
 from sottovoce.certify.smooth_form import SmoothForm, has_kinks, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.problem.agents import Array, read_only
@@ -115,6 +116,21 @@ def saddle_point(problem: Problem) -> SaddlePoint:
     return known
 
 
+def known_saddle(problem: Problem, *, most: int | None = None) -> SaddlePoint | None:
+    """Return the saddle point, None where there is none to be had.
+
+    Args:
+        problem: as for ``saddle_point``.
+        most: states beyond which nobody looks for it.
+    """
+    if most is not None and problem.size > most:
+        return None
+    try:
+        return saddle_point(problem)
+    except CertificateError:
+        return None
+
+
 def _as_stated(smooth: SmoothForm) -> SaddlePoint:
     """The saddle point of a problem with kinks, from that of its smooth form."""
     found = _smooth_saddle(smooth.problem)
@@ -185,7 +201,16 @@ def _newton(numeric: Numeric, at: Solution) -> Solution:
     for block in (b for b in numeric.blocks if not b.named):
         diagonal[block.index] = 1e-12 * curvature
     jacobian = numeric.jacobian(x)
-    system = kkt_system(jacobian, hessian, diagonal, held, np.zeros_like(mu), rows)
+    system = kkt_system(
+        KktMatrix(
+            jacobian=jacobian,
+            hessian=hessian,
+            diagonal=diagonal,
+            held=held,
+            shift=np.zeros_like(mu),
+            rows=rows,
+        )
+    )
     dx, dmu = system.solve(numeric.lagrangian_gradient(x, mu), numeric.constraints(x))
     moved = np.clip(x + dx, numeric.lower, numeric.upper)
     after = np.where(numeric.equality, mu + dmu, np.maximum(mu + dmu, 0.0))

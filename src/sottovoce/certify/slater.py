@@ -101,7 +101,7 @@ class _Constraints:
     def __init__(self, cloud: CloudView) -> None:
         self._rows = Rows(cloud, cloud.constraints)
         self.blocks = self._rows.blocks
-        self.equal = np.concatenate([np.full(f.rows, f.equality) for f in cloud.constraints])
+        self.equal = self._rows.equality
 
     def values(self, x: Array) -> Array:
         """``g(x)`` in floating point, shape (m,)."""

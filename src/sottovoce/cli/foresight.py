@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sottovoce.certify.assumptions import SADDLE_LIMIT
-from sottovoce.certify.saddle import saddle_point
+from sottovoce.certify.saddle import known_saddle
 from sottovoce.cli.console import errors
-from sottovoce.errors import CertificateError, PrivacyError
+from sottovoce.errors import PrivacyError
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.problem import Problem
 from sottovoce.study.prediction import Prediction, predict, predict_publicly, response
@@ -21,11 +21,8 @@ _REMEDY = (
 
 def foresee(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
     """Return what to expect; of problems too large for a saddle point what is public tells."""
-    if problem.size > SADDLE_LIMIT or plan.method == "paper":
-        return predict_publicly(plan, rounds)
-    try:
-        saddle = saddle_point(problem)
-    except CertificateError:
+    saddle = None if plan.method == "paper" else known_saddle(problem, most=SADDLE_LIMIT)
+    if saddle is None:
         return predict_publicly(plan, rounds)
     return predict(response(problem, saddle), plan, rounds, feasible=_FEASIBLE)
 

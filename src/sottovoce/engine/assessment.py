@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.constraints import equalities
 from sottovoce.problem.problem import Problem
 
 if TYPE_CHECKING:
     from sottovoce.privacy.plan import NoisePlan
 
-_SADDLE_STATES = 3000
+SADDLE_STATES = 3000
+"""States of a problem up to which its saddle point is worked out for nothing but comparison."""
 
 
 @final
@@ -111,7 +113,7 @@ def assess(origin: Origin, x: Array, rounds: int) -> Assessment:
     return Assessment(
         groups=tuple((g.name, g.count, g.dim) for g in problem.groups),
         row_labels=tuple(problem.cloud.row_labels()),
-        equality=np.concatenate([np.full(f.rows, f.equality) for f in problem.constraints]),
+        equality=equalities(problem.constraints),
         scale=row_scales(problem.cloud),
         rows=read_only([at.rows(one) for one in x]),
         objective=read_only([at.objective(one) for one in x]),
@@ -126,15 +128,11 @@ def assess(origin: Origin, x: Array, rounds: int) -> Assessment:
 
 def _accuracy(problem: Problem, plan: NoisePlan | None, rounds: int) -> tuple[float, Array]:
     """The best objective, and the standard deviation of the answer, where they are known."""
-    from sottovoce.certify.saddle import saddle_point
-    from sottovoce.errors import CertificateError
+    from sottovoce.certify.saddle import known_saddle
     from sottovoce.privacy.limit import limit
 
-    if problem.size > _SADDLE_STATES:
-        return np.nan, np.zeros(0)
-    try:
-        saddle = saddle_point(problem)
-    except CertificateError:
+    saddle = known_saddle(problem, most=SADDLE_STATES)
+    if saddle is None:
         return np.nan, np.zeros(0)
     if plan is None or not np.any(plan.sigma):
         return saddle.objective, np.zeros(0)

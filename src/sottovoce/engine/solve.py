@@ -18,7 +18,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.steering import steering
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.alike import alike, by_form
-from sottovoce.engine.assessment import Origin
+from sottovoce.engine.assessment import SADDLE_STATES, Origin
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.engine.code_runs import CodeRuns
 from sottovoce.engine.drive import Drive, Engine, Final, drive
@@ -30,7 +30,7 @@ from sottovoce.engine.result import Result, Trace, Transcript
 from sottovoce.engine.runs import Runs
 from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.engine.setting import Setting, setting
-from sottovoce.errors import CertificateError, InputError
+from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import Problem
@@ -39,7 +39,6 @@ from sottovoce.progress import Progress, silent, watched
 if TYPE_CHECKING:
     from sottovoce.privacy.plan import NoisePlan
 
-_SADDLE_STATES = 3000
 _written: WeakKeyDictionary[Problem, dict[bool, Formulas]] = WeakKeyDictionary()
 
 
@@ -223,15 +222,12 @@ def _schedule(algorithm: Algorithm, s: Setting, *, steered: bool) -> Callable[[A
 def _saddle(
     problem: Problem, given: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
 ) -> tuple[Array, Array] | None:
-    if given is None and problem.size > _SADDLE_STATES:
-        return None
     if given is None:
-        from sottovoce.certify.saddle import saddle_point
+        from sottovoce.certify.saddle import known_saddle
         from sottovoce.certify.saddle_prices import saddle_prices
 
-        try:
-            found = saddle_point(problem)
-        except CertificateError:
+        found = known_saddle(problem, most=SADDLE_STATES)
+        if found is None:
             return None
         prices = found.mu if gradient else saddle_prices(problem, found)
         return np.array(found.x), np.array(prices)

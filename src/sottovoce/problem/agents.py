@@ -174,6 +174,22 @@ def upper_bounds(groups: Sequence[Group]) -> Array:
     return np.concatenate([np.zeros(0), *(group.upper.ravel() for group in groups)])
 
 
+def read_states(what: str, given: Any, group: Group) -> Array:
+    """Return a state for every agent of a group, shape (count, d), from one for all or one each.
+
+    Raises:
+        ProblemError: if it is none; the values stay unsaid, they are private.
+    """
+    shape = (group.count, group.dim)
+    try:
+        return np.broadcast_to(read_only(given), shape)
+    except (TypeError, ValueError, OverflowError):
+        raise ProblemError(
+            f"{what} of {group.name} must be numbers of the shape {shape}, got "
+            f"{type(given).__name__}"
+        ) from None
+
+
 def require_distinct_labels(groups: Sequence[Group]) -> None:
     """Refuse agents that people would call the same, such as a fleet's x1 beside a state x1.
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sparse
 import sympy as sp
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import array, instance, without_deep_recursion
 from sottovoce.errors import ProblemError
@@ -237,6 +237,11 @@ def hard(constraint: Any) -> Any:
     if isinstance(constraint, Constraint):
         return replace(constraint, hard=True)
     return Hard(constraint)
+
+
+def equalities(families: Sequence[Constraint]) -> NDArray[np.bool_]:
+    """Return which rows of stated constraints must be 0, and not just at most 0."""
+    return np.concatenate([np.full(family.rows, family.equality) for family in families])
 
 
 def _numbers(given: Any) -> Array:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block, layout_of
-from sottovoce.problem.constraints import Constraint, FleetSum, Weights
+from sottovoce.problem.constraints import Constraint, FleetSum, Weights, equalities
 from sottovoce.problem.named import NamedFormulas
 from sottovoce.problem.terms import filled, grouped, named_rows_of
 
@@ -243,9 +243,7 @@ class Rows:
         self.named = named_rows_of(problem.groups, families)
         self.formulas = NamedFormulas(self.named.terms)
         self.layout = layout_of(problem.groups, self.named.units, local or {})
-        self.equality: NDArray[np.bool_] = np.concatenate(
-            [np.full(family.rows, family.equality) for family in families]
-        )
+        self.equality = equalities(families)
         self.blocks = self.layout.blocks
         self.parts = tuple(_fleet_parts(families, self.layout.fleets))
         self.offset = self.named.constants

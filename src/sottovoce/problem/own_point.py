@@ -8,7 +8,7 @@ import numpy as np
 import sympy as sp
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.agents import Array, Group, read_states
 from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.local import LocalSet
 
@@ -28,14 +28,7 @@ def read_fallback(given: Any, group: Group, own: LocalSet) -> Array | None:
     """
     if given is None:
         return None
-    shape = (group.count, group.dim)
-    try:
-        points = np.broadcast_to(read_only(given), shape)
-    except (TypeError, ValueError, OverflowError):
-        raise ProblemError(
-            f"fallback of {group.name} must be numbers of the shape {shape}, got "
-            f"{type(given).__name__}"
-        ) from None
+    points = read_states("fallback", given, group)
     inside = np.all((points >= own.lower) & (points <= own.upper), axis=1)
     inside &= np.all(_off(group, own, points) <= 0.0, axis=1)
     if not inside.all():

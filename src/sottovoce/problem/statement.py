@@ -12,7 +12,14 @@ import sympy as sp
 
 from sottovoce.arguments import entries
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array, Group, States, read_only, require_distinct_labels
+from sottovoce.problem.agents import (
+    Array,
+    Group,
+    States,
+    read_only,
+    read_states,
+    require_distinct_labels,
+)
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, Hard
 from sottovoce.problem.expressions import check_expression
@@ -182,21 +189,13 @@ def read_start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
         )
     starts: list[Array] = []
     for group, values in zip(groups, listed, strict=True):
-        shape = (group.count, group.dim)
         if values is None:
             point = np.clip(0.0, group.lower[:1], group.upper[:1])
             if not _constant_rows(group):
                 point = np.clip(0.0, group.lower, group.upper)
-            starts.append(np.broadcast_to(read_only(point), shape))
+            starts.append(read_states("start", point, group))
             continue
-        try:
-            array = np.broadcast_to(read_only(values), shape)
-        except (TypeError, ValueError, OverflowError):
-            # The values stay unsaid: a start is private.
-            raise ProblemError(
-                f"start of {group.name} must be numbers of the shape {shape}, got "
-                f"{type(values).__name__}"
-            ) from None
+        array = read_states("start", values, group)
         if not np.all((array >= group.lower) & (array <= group.upper)):
             raise ProblemError(
                 f"start of {group.name} must lie in its box: move it inside the bounds"

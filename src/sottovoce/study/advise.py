@@ -12,13 +12,14 @@ import numpy as np
 
 from sottovoce.arguments import entries, instance, real, whole
 from sottovoce.certify.certificate import Certificate, certify
-from sottovoce.certify.saddle import SaddlePoint, saddle_point
+from sottovoce.certify.saddle import SaddlePoint, known_saddle
 from sottovoce.certify.scales import row_scales
 from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.engine.solve import solve
-from sottovoce.errors import CertificateError, InputError, PrivacyError
+from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.hide import Everything, Kind, Trajectory, hide_of, kind_of, radii
 from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.problem.constraints import equalities
 from sottovoce.problem.evaluate import Evaluator
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
@@ -26,7 +27,6 @@ from sottovoce.study.advice import Advice, AdviceRow
 from sottovoce.study.prediction import (
     Prediction,
     Response,
-    equalities,
     predict,
     predict_publicly,
     response,
@@ -104,7 +104,7 @@ def advise(
     with watched(progress) as tell:
         certificate = certify(problem, progress=tell)
         certificate.require()
-        saddle = _saddle(problem)
+        saddle = known_saddle(problem)
         shared = _Shared(
             problem=problem,
             certificate=certificate,
@@ -256,7 +256,7 @@ def _measured(
     x = result.x[result.failed == 0]
     if not x.size:
         return None
-    here, equality = Evaluator(problem), equalities(problem.cloud)
+    here, equality = Evaluator(problem), equalities(problem.constraints)
     g, f = np.array([here.rows(one) for one in x]), np.array([here.objective(one) for one in x])
     best = here.rows(at.x)
     width = problem.cloud.upper() - problem.cloud.lower()
@@ -305,13 +305,6 @@ def _hidden_offset(made: NoisePlan) -> float | None:
         return None
     least = float(radii(made.hide, made.cloud.agents).min())
     return least / math.sqrt(made.rounds) if isinstance(made.hide, Trajectory) else least
-
-
-def _saddle(problem: Problem) -> SaddlePoint | None:
-    try:
-        return saddle_point(problem)
-    except CertificateError:
-        return None
 
 
 def _kinds(hide: str | Sequence[str] | None) -> list[Kind]:

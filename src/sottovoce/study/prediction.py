@@ -16,6 +16,7 @@ from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.constraints import equalities
 from sottovoce.problem.numeric import Rows
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -152,7 +153,7 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
         feasible: the probability p with which all constraints shall be kept together.
     """
     sigma = plan.released_sigma * weights_norm(rounds)
-    scale, equality = row_scales(known.cloud), equalities(known.cloud)
+    scale, equality = row_scales(known.cloud), equalities(known.cloud.constraints)
     moved = known.rows * sigma
     deviation = np.linalg.norm(moved, axis=1)
     size = abs(known.best) or 1.0
@@ -183,11 +184,6 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
         row += family.rows
     labels = tuple(cloud.row_labels())
     return Prediction(rounds=rounds, rows=labels, noise=read_only(noise / row_scales(cloud)))
-
-
-def equalities(cloud: CloudView) -> NDArray[np.bool_]:
-    """Return which stated constraints are equalities."""
-    return np.concatenate([np.full(f.rows, f.equality) for f in cloud.constraints])
 
 
 def _drawn(known: Response, sigma: Array, equality: NDArray[np.bool_]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ import numpy as np
 from sottovoce.network.scalars import Scalars
 from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array
+from sottovoce.problem.constraints import equalities
 from sottovoce.problem.sums import Region
 
 SHOWN: Final = 32
@@ -90,7 +91,7 @@ class _Stated:
 
 
 def _values(plan: NoisePlan) -> _Stated:
-    equal = [c.equality for c in plan.cloud.constraints for _ in range(c.rows)]
+    equal = equalities(plan.cloud.constraints).tolist()
     names = plan.cloud.row_labels()
     sigma = plan.released_sigma[: len(names)].tolist()
     rows = tuple(
