@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from sottovoce.privacy.hide import Everything, Offset, Trajectory
     from sottovoce.privacy.ledger import Ledger
     from sottovoce.privacy.limit import Limit, limit
+    from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
     from sottovoce.privacy.paper_method import Constants
-    from sottovoce.privacy.plan import Guarantee, NoisePlan, plan
+    from sottovoce.privacy.plan import plan
     from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
     from sottovoce.privacy.trust import OneCloud, SplitCloud
     from sottovoce.problem import gallery
@@ -79,14 +80,14 @@ _HOME = {
     "Everything": "sottovoce.privacy.hide",
     "Feasibility": "sottovoce.privacy.feasibility",
     "Feasible": "sottovoce.privacy.feasibility",
-    "Guarantee": "sottovoce.privacy.plan",
+    "Guarantee": "sottovoce.privacy.noise_plan",
     "Helper": "sottovoce.network.helper",
     "Household": "sottovoce.network.household",
     "InputError": "sottovoce.errors",
     "Ledger": "sottovoce.privacy.ledger",
     "Limit": "sottovoce.privacy.limit",
     "NetworkError": "sottovoce.network.errors",
-    "NoisePlan": "sottovoce.privacy.plan",
+    "NoisePlan": "sottovoce.privacy.noise_plan",
     "Objective": "sottovoce.problem.code",
     "Offset": "sottovoce.privacy.hide",
     "OneCloud": "sottovoce.privacy.trust",

@@ -32,7 +32,7 @@ from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.margins import Noise, feasibility
-from sottovoce.privacy.plan import NoisePlan, Output
+from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.terms import column_of
 

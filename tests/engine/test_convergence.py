@@ -14,7 +14,7 @@ from scipy import optimize
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.engine.solve import solve
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.gallery.chargers import chargers
 from sottovoce.problem.gallery.coupled import coupled
 from sottovoce.problem.gallery.hock_schittkowski import hock_schittkowski

@@ -25,7 +25,8 @@ from sottovoce.engine.scatter import scatter
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import silent

@@ -143,7 +143,7 @@ ACCOUNTING = (
     ),
     Mutant(
         name="every agent told the guarantee of the best protected one",
-        file="privacy/plan.py",
+        file="privacy/noise_plan.py",
         old="mu = float(self.gdp_mu[agent - 1])",
         new="mu = float(self.gdp_mu.min())",
         killed_by=PLAN + "test_a_guarantee_is_that_agents_own",

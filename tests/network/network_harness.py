@@ -25,7 +25,7 @@ from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION
 from sottovoce.network.tls import client_context
 from sottovoce.privacy.hide import Hide, Trajectory
-from sottovoce.privacy.plan import Kind, Method, NoisePlan, Output
+from sottovoce.privacy.noise_plan import Kind, Method, NoisePlan, Output
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem.problem import Problem

@@ -27,7 +27,7 @@ from sottovoce.privacy.answer import answer_weights, weights_norm
 from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.margins import Noise, feasibility
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
 

@@ -28,7 +28,8 @@ from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.store import Store
 from sottovoce.network.summary import summarise
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem

@@ -16,8 +16,8 @@ from sottovoce.certify.saddle import SaddlePoint
 from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.errors import InputError
 from sottovoce.privacy.limit import Limit, limit
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_limit import _pseudo_inverse
-from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric, Rows
 

@@ -14,8 +14,9 @@ from sottovoce.certify.paper_constants import paper_constants
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_method import Constants
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, states
 from sottovoce.problem.constraints import equal, total

@@ -22,7 +22,8 @@ from sottovoce.certify.sensitivity import Block, Sensitivity
 from sottovoce.errors import ConvexityError, InputError, PrivacyError, ProblemError
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler, grid_of, reach_of
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, states

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.privacy.figures import down, percent_down, up
 from sottovoce.privacy.hide import Everything, Offset, Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.privacy.statement import hidden, not_covered, statement
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states

@@ -20,7 +20,8 @@ from sottovoce.privacy.gaussian import delta_of
 from sottovoce.privacy.grid import STEPS
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import limit
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.privacy.statement import not_covered
 from sottovoce.privacy.trust import WORDS, OneCloud, SplitCloud, trust_of
 from sottovoce.problem import gallery

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.privacy.grid import STEPS
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Integers, Released, Sampler, grid_of
 
 Array = NDArray[np.float64]

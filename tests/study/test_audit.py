@@ -35,7 +35,8 @@ from sottovoce.network.rounds import Rounds, deployed_sampler
 from sottovoce.privacy import sampler as samplers
 from sottovoce.privacy.gaussian import mu_of
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, read_only, states
 from sottovoce.problem.constraints import total

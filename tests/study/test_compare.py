@@ -23,7 +23,8 @@ from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError
 from sottovoce.privacy.hide import hide_of
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total

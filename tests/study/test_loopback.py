@@ -13,7 +13,8 @@ from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done, Round
 from sottovoce.network.simulated import EngineSampler
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.study.loopback import Loopback
 from sottovoce.study.replay import Replayed

@@ -10,7 +10,8 @@ import scipy.sparse as sparse
 
 from sottovoce.certify.certificate import certify
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, states
 from sottovoce.problem.constraints import total

@@ -23,7 +23,8 @@ from sottovoce.network.rounds import Rounds
 from sottovoce.network.setup import make_config
 from sottovoce.network.store import Store
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.save import save_problem
 from sottovoce.study.store_audit import audit_store

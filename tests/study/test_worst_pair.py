@@ -11,7 +11,8 @@ import pytest
 
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.privacy.hide import Everything, Hide, Trajectory
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem

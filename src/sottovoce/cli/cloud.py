@@ -26,7 +26,7 @@ from sottovoce.progress import watched
 
 if TYPE_CHECKING:
     from sottovoce.network.cloud import CloudResult, Straggler
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.problem import Problem
 
 ROUNDS = 2_000

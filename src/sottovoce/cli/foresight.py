@@ -8,7 +8,7 @@ from sottovoce.certify.assumptions import SADDLE_LIMIT
 from sottovoce.certify.saddle import known_saddle
 from sottovoce.cli.console import errors
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.problem import Problem
 from sottovoce.study.prediction import Prediction, predict, predict_publicly, response
 

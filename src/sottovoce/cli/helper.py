@@ -14,7 +14,7 @@ from sottovoce.network import logs
 from sottovoce.progress import watched
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
 
 
 def helper(

@@ -14,7 +14,8 @@ from sottovoce.certify.certificate import Certificate
 from sottovoce.errors import InputError
 from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Everything, hide_of
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem import gallery
 from sottovoce.problem.folder import load_problem

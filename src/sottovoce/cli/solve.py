@@ -28,7 +28,7 @@ from sottovoce.progress import Progress, shown
 
 if TYPE_CHECKING:
     from sottovoce.engine.result import Result
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.problem import Problem
 
 _QUANTILES = (5, 50, 95)

@@ -14,7 +14,7 @@ from sottovoce.problem.constraints import equalities
 from sottovoce.problem.problem import Problem
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
 
 SADDLE_STATES = 3000
 """States of a problem up to which its saddle point is worked out for nothing but comparison."""

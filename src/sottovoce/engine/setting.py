@@ -22,7 +22,7 @@ from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
 
 _FINEST = 2.0**-60
 _RECORDS = 1000

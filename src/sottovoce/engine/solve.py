@@ -37,7 +37,7 @@ from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
 
 _written: WeakKeyDictionary[Problem, dict[bool, Formulas]] = WeakKeyDictionary()
 
@@ -246,7 +246,7 @@ def _saddle(
 
 
 def _require_plan(given: Any) -> None:
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
 
     instance("plan", given, NoisePlan, "sv.plan(certificate, ...)")
 

@@ -16,7 +16,7 @@ from sottovoce.network.protocol.codec import Integers, pack_whole
 from sottovoce.network.protocol.helper import Answered, AnswerOnce, HelperSetup, Masker
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 
 _SESSIONS = 1 << 14
 

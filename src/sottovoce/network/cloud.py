@@ -53,7 +53,7 @@ from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.tls import server_context
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 

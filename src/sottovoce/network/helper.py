@@ -57,7 +57,7 @@ from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.tls import server_context
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.privacy.trust import SplitCloud
 

@@ -12,7 +12,7 @@ import sympy as sp
 from sottovoce.certify.gradients import gradient_entries
 from sottovoce.errors import InputError
 from sottovoce.network.scalars import Scalars
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block
 from sottovoce.problem.constraints import FleetSum

@@ -19,7 +19,7 @@ from sottovoce.network.protocol.masked import HEAD
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.turns import turns_of
 from sottovoce.network.verdict import Verdict
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import (
     Released,
     ResidueSampler,

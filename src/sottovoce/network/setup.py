@@ -20,7 +20,7 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.rounds import Rounds
 from sottovoce.network.store import Store, held_in
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.fingerprint import fingerprint
 

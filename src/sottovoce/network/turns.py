@@ -12,7 +12,7 @@ from sottovoce.engine.turn import load_turn, public_rows
 from sottovoce.errors import InputError
 from sottovoce.network.errors import DivergedError
 from sottovoce.network.schedule import Schedule, Shares
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 
 

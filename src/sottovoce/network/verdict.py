@@ -8,7 +8,7 @@ import numpy as np
 
 from sottovoce.network.parties import Ranges
 from sottovoce.privacy.answer import answer_shares
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 
 

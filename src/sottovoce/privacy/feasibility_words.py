@@ -9,7 +9,7 @@ from sottovoce.privacy.feasibility import Feasibility, Margin
 from sottovoce.privacy.figures import down, up
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import NoisePlan
+    from sottovoce.privacy.noise_plan import NoisePlan
 
 _SHOWN = 12
 

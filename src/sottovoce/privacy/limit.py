@@ -14,8 +14,8 @@ from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.certify.smooth_form import has_kinks, smooth_form
 from sottovoce.errors import InputError
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_limit import paper_limit
-from sottovoce.privacy.plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.local_numeric import numeric_of, tangents
 from sottovoce.problem.numeric import Jacobian, Numeric

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sottovoce.certify.saddle import SaddlePoint
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem

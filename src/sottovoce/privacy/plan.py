@@ -1,10 +1,10 @@
-"""The noise plan: one sigma per output, and what it promises every agent."""
+"""Planning: noise for every output, by which every agent gets what was asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -16,214 +16,22 @@ from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spare, spent
-from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.cost import margin_cost
 from sottovoce.privacy.feasibility import Feasibility, Feasible
-from sottovoce.privacy.figures import down, up
-from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
+from sottovoce.privacy.figures import down
+from sottovoce.privacy.gaussian import delta_of, mu_of
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory, per_agent, radii
 from sottovoce.privacy.margins import aimed_at, feasibility, noise_of
+from sottovoce.privacy.noise_plan import Kind, Method, NoisePlan, Output
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
 from sottovoce.privacy.room import advice, require_room
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
-from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement
-from sottovoce.privacy.trust import ONE_CLOUD, WORDS, SplitCloud, Trust, ViewName
+from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
 from sottovoce.progress import Progress, watched
-from sottovoce.tables import cut, facts_html
-
-Method = Literal["joint", "paper"]
-Kind = Literal["sum", "value", "gradient"]
 
 _MODERATE = 1e60  # products of two squares of numbers up to this, or down to its inverse, are exact
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Output:
-    """One number that every round releases.
-
-    Attributes:
-        name: what people call it.
-        kind: "sum" by default; the paper's release has each "value" of a constraint and each entry
-            of its "gradient".
-        sigma: the standard deviation of the noise that the cloud adds, and of that which the helper
-            of a split cloud adds; 0 where no agent can move it.
-        grid: the public grid it is released on, ``sigma / 2^26``.
-        row: the sum or the constraint, from 0.
-        column: for a gradient entry, the component of the state vector, from 0.
-    """
-
-    name: str
-    kind: Kind
-    sigma: float
-    grid: float
-    row: int
-    column: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guarantee:
-    """What one agent is promised for the whole transcript: all rounds, all outputs, together.
-
-    Attributes:
-        agent: the agent's number, from 1.
-        name: what people call it.
-        hide: what is hidden, with this agent's radius.
-        gdp_mu: ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
-        epsilon: at the delta that was asked for.
-        delta: at the epsilon that was asked for.
-        asked: the epsilon and the delta that were asked for.
-        trust: who must be trusted for it.
-    """
-
-    agent: int
-    name: str
-    hide: Hide
-    gdp_mu: float
-    epsilon: float
-    delta: float
-    asked: tuple[float, float]
-    trust: Trust = ONE_CLOUD
-
-    @property
-    def hidden(self) -> str:
-        """What is hidden of the agent, in its own terms."""
-        return hidden(self.hide)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.name}: ({up(self.epsilon)}, {up(self.asked[1])})-differentially private "
-            f"(Gaussian-DP mu = {up(self.gdp_mu)}) for all {self.hide.rounds:,} rounds together.\n"
-            f"Hidden: {self.hidden}.\n"
-            f"Trust: {WORDS[self.trust.kind]}."
-        )
-
-    def __repr__(self) -> str:
-        return (
-            f"Guarantee(agent={self.agent}, name={cut(self.name)!r}, hide={self.hide.kind!r}, "
-            f"rounds={self.hide.rounds}, epsilon={up(self.epsilon)}, delta={up(self.asked[1])}, "
-            f"gdp_mu={up(self.gdp_mu)}, trust={self.trust.kind!r})"
-        )
-
-    def _repr_html_(self) -> str:
-        return facts_html(f"Guarantee of {cut(self.name)}", **guarantee_facts(self))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoisePlan:
-    """Standard deviations for every released number, and the promise they keep.
-
-    Attributes:
-        cloud: the public problem it was made for.
-        method: "joint" or "paper".
-        hide: which behaviours look alike, and for how many rounds.
-        epsilon: asked for, per agent.
-        delta: asked for, per agent.
-        outputs: what every round releases, in order.
-        domain: the agents with the boxes their states are kept in.
-        gdp_mu: the Gaussian-DP parameter of each agent for the whole transcript.
-        gdp_rounding: the part of every ``gdp_mu`` that pays for the rounding of numbers, whatever
-            the radius.
-        certified: whether every promise asked for is kept; False only if an undernoised plan was
-            explicitly allowed.
-        trust: who adds the noise: one cloud, or each half of a split one.
-        feasible: the margins that keep answers within the constraints, if that was asked for.
-    """
-
-    cloud: CloudView
-    method: Method
-    hide: Hide
-    epsilon: Array
-    delta: Array
-    outputs: tuple[Output, ...]
-    domain: tuple[Group, ...]
-    gdp_mu: Array
-    gdp_rounding: float
-    certified: bool
-    trust: Trust = ONE_CLOUD
-    feasible: Feasibility | None = None
-
-    @property
-    def fingerprint(self) -> str:
-        """The fingerprint of the public problem it was made for."""
-        return self.cloud.fingerprint
-
-    @property
-    def rounds(self) -> int:
-        """The rounds T that the promise covers."""
-        return int(self.hide.rounds)
-
-    @property
-    def sigma(self) -> Array:
-        """The standard deviations of the noise that each half adds, of all outputs in order."""
-        return np.array([output.sigma for output in self.outputs])
-
-    @property
-    def released_sigma(self) -> Array:
-        """The standard deviations of what is released: ``sqrt(2) sigma`` of a split cloud."""
-        return self.sigma * float(np.sqrt(self.trust.halves))
-
-    def mu_seen_by(self, view: ViewName) -> Array:
-        """The Gaussian-DP parameter of each agent against one of the parties, rounded up.
-
-        Args:
-            view: "outside", and of a split cloud "cloud" or "helper": together with all other
-                agents and all listeners, but not with the other half.
-        """
-        for known in self.trust.views:
-            if known.name == view:
-                return self.gdp_mu * known.share
-        names = ", ".join(known.name for known in self.trust.views)
-        raise InputError(f"view must be one of {names} under this plan, got {view!r:.60}")
-
-    def radius(self, agent: int) -> float | None:
-        """The radius b_l of agent number ``agent``, from 1; None if everything is hidden."""
-        self.cloud.locate(agent)
-        if isinstance(self.hide, Everything):
-            return None
-        return float(radii(self.hide, self.cloud.agents)[agent - 1])
-
-    def guarantee(self, agent: int) -> Guarantee:
-        """Return what agent number ``agent``, counted from 1, is promised."""
-        index, place = self.cloud.locate(agent)
-        mu = float(self.gdp_mu[agent - 1])
-        hide = self.hide
-        if not isinstance(hide, Everything):
-            hide = type(hide)(radius=self.radius(agent), rounds=hide.rounds)
-        return Guarantee(
-            agent=agent,
-            name=self.cloud.groups[index].label(place),
-            hide=hide,
-            gdp_mu=mu,
-            epsilon=epsilon_of(mu, float(self.delta[agent - 1])),
-            delta=delta_of(mu, float(self.epsilon[agent - 1])),
-            asked=(float(self.epsilon[agent - 1]), float(self.delta[agent - 1])),
-            trust=self.trust,
-        )
-
-    def charges(self) -> tuple[Charge, ...]:
-        """Return what a run of all covered rounds costs each agent, for a ledger."""
-        return tuple(
-            Charge(
-                agent=label,
-                protected=Protected(self.hide.kind, self.radius(agent)),
-                mu=mu,
-                allowance=min(self.gdp_rounding, mu),
-            )
-            for agent, (label, mu) in enumerate(
-                zip(self.cloud.agent_labels(), self.gdp_mu.tolist(), strict=True), start=1
-            )
-        )
-
-    def __str__(self) -> str:
-        return statement(self)
-
-    def __repr__(self) -> str:
-        return f"NoisePlan({', '.join(f'{k}={v}' for k, v in plan_facts(self).items())})"
-
-    def _repr_html_(self) -> str:
-        return facts_html("NoisePlan", **plan_facts(self))
 
 
 def plan(

@@ -13,7 +13,7 @@ from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.trust import WORDS
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.plan import Guarantee, NoisePlan
+    from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 
 _SHOWN = 12
 

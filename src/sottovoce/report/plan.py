@@ -9,7 +9,7 @@ import numpy as np
 
 from sottovoce.privacy.feasibility_words import feasibility_data
 from sottovoce.privacy.gaussian import attacker
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import not_covered
 from sottovoce.privacy.trust import WORDS
 

@@ -18,7 +18,8 @@ from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.hide import Everything, Kind, Trajectory, hide_of, kind_of, radii
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.plan import plan
 from sottovoce.problem.constraints import equalities
 from sottovoce.problem.evaluate import Evaluator
 from sottovoce.problem.problem import Problem

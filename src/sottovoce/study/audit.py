@@ -28,7 +28,7 @@ from sottovoce.errors import InputError
 from sottovoce.network.answers import Blinding
 from sottovoce.network.rounds import deployed_sampler
 from sottovoce.privacy.gaussian import epsilon_of
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Sampler
 from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array, read_only

@@ -22,7 +22,7 @@ from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import Limit, limit
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.paper import paper as paper_problem
 from sottovoce.problem.problem import Problem

@@ -39,7 +39,7 @@ from sottovoce.network.protocol.helper_messages import (
 )
 from sottovoce.network.protocol.masked import HEAD, mask_of
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import ViewName
 from sottovoce.study.noise import FALSE_ALARM
 

@@ -36,7 +36,7 @@ from sottovoce.network.protocol.messages import Code, FromAgent, Masked, State
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, noisy_sigma
 from sottovoce.network.setup import make_config, setup_of
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem

@@ -18,8 +18,9 @@ from sottovoce.engine.solve import solve
 from sottovoce.privacy.gaussian import exact_sigma, kappa
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import limit
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_method import Constants
-from sottovoce.privacy.plan import NoisePlan, plan
+from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.paper import paper as paper_problem

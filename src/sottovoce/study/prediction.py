@@ -14,7 +14,7 @@ from sottovoce.certify.scales import row_scales
 from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.margins import LAG
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
 from sottovoce.problem.numeric import Rows

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sparse
 import sympy as sp
 
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.problem import CloudView

@@ -14,7 +14,7 @@ from sottovoce.network.protocol.codec import unpack, unpack_whole
 from sottovoce.network.setup import make_config
 from sottovoce.network.summary import Said, transcript
 from sottovoce.privacy.grid import STEPS
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Integers, grid_of
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array

@@ -11,7 +11,7 @@ import numpy as np
 from sottovoce.errors import SottovoceError
 from sottovoce.privacy.figures import down, up
 from sottovoce.privacy.ledger import Account, Ledger
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 
 SECONDS: Final = 60.0
 """The ledger is read again after this time: another run may spend from it too."""

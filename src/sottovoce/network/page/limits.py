@@ -8,7 +8,7 @@ from typing import Final, final
 import numpy as np
 
 from sottovoce.network.scalars import Scalars
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
 from sottovoce.problem.sums import Region

@@ -11,7 +11,7 @@ from sottovoce.network.page.limits import SHOWN, Limits
 from sottovoce.network.page.samples import POINTS, TICK_SECONDS, WINDOW, Samples
 from sottovoce.privacy.figures import down
 from sottovoce.privacy.ledger import Ledger
-from sottovoce.privacy.plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import promise
 
 NAMED: Final = 200
