@@ -50,6 +50,20 @@ def test_lines_are_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "compiling\n"
 
 
+def test_what_is_told_too_early_is_printed_if_it_is_still_being_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.1)
+    with shown("certifying", patience=0.0) as tell:
+        tell("planning")
+        tell("compiling")
+        time.sleep(0.4)
+        assert capsys.readouterr().err == "certifying\ncompiling\n"
+        tell("round 1")
+    time.sleep(0.2)
+    assert capsys.readouterr().err == "round 1\n"
+
+
 def test_quick_work_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with shown("reading") as tell:
         tell("done")

@@ -107,20 +107,32 @@ class _Bar:
 
 @final
 class _Lines:
-    """Lines where nothing can be taken back, two seconds apart at least."""
+    """Lines where nothing can be taken back, two seconds apart at least.
+
+    What is told too early for a line of its own waits: if it is still being done when the two
+    seconds are over, it is printed then, so that no work goes on under the name of another.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lock = threading.Lock()
         self._line, self._said, self._last = "", "", 0.0
         self._started = False
+        self._waiting: threading.Timer | None = None
 
     def tell(self, doing: str, share: float | None = None) -> None:
-        """Print it, unless something was printed just now."""
+        """Print it, or let it wait if something was printed just now."""
         with self._lock:
             self._line = doing if share is None else f"{doing}: {share:.0%}"
-            if self._started and monotonic() - self._last >= PATIENCE_SECONDS:
+            if not self._started:
+                return
+            left = PATIENCE_SECONDS - (monotonic() - self._last)
+            if left <= 0:
                 self._print()
+            elif self._waiting is None:
+                self._waiting = threading.Timer(left, self._late)
+                self._waiting.daemon = True
+                self._waiting.start()
 
     def start(self) -> None:
         """Print from now on."""
@@ -132,8 +144,20 @@ class _Lines:
         """Print no more."""
         with self._lock:
             self._started = False
+            self._forget()
+
+    def _late(self) -> None:
+        with self._lock:
+            if self._started:
+                self._print()
+
+    def _forget(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._waiting = None
 
     def _print(self) -> None:
+        self._forget()
         self._last = monotonic()
         if self._line and self._line != self._said:
             self._said = self._line

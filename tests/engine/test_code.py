@@ -128,18 +128,59 @@ def test_a_gradient_that_falls_is_reported_to_its_agent_alone(
 
 def test_watching_changes_nothing_and_speaks_once() -> None:
     heard = []
-    watched = Watched(lambda x: -x, 2, lambda: heard.append(1))
+    watched = Watched("x1", lambda x: -x, 2, lambda: heard.append(1))
     for x in ([0.0, 1.0], [1.0, 1.0], [2.0, 0.0]):
         np.testing.assert_array_equal(watched(np.array(x)), -np.array(x))
     assert heard == [1]
-    given: list[Any] = [[1.0], [np.nan, 0.0]]
-    for bad in given:
+    given: list[Any] = [([1.0], "1 of them"), ([np.nan, 0.0], "NaN or infinity")]
+    for bad, got in given:
 
         def broken(x: Any, bad: Any = bad) -> Any:
             return bad
 
-        with pytest.raises(InputError, match="gradient must return 2 finite numbers"):
-            Watched(broken, 2, lambda: None)(np.zeros(2))
+        words = f"the gradient of x1 must return 2 finite numbers, got {got}"
+        with pytest.raises(InputError, match=words):
+            Watched("x1", broken, 2, lambda: None)(np.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("dim", "gradient"),
+    [
+        (1, lambda x: -x),  # stationary where it starts
+        (1, lambda x: x + 3 * np.sin(3 * x)),  # falls between its ends
+        (2, lambda x: np.array([x[0], -x[1]])),
+        (2, lambda x: x[::-1]),
+        (3, lambda x: np.array([x[0], x[1] ** 3 - 3 * x[1], x[2]])),
+    ],
+)
+def test_a_gradient_that_falls_anywhere_in_the_box_is_noticed(dim: int, gradient: Any) -> None:
+    x = sv.states(2, lower=-5, upper=5, dim=dim)
+    first = [s if dim == 1 else s[0] for s in x]
+    stated = sv.Problem(
+        states=x, objectives=[sv.Objective(gradient=gradient), 0], constraints=[sum(first) <= 9]
+    )
+    household = sv.Household.of_problem(stated, [1])
+    watched = household.groups[0].gradient
+    assert watched is not None
+    group = stated.groups[0]
+    watched.look(group.lower[0], group.upper[0])
+    assert not watched.monotone
+    with pytest.warns(UserWarning, match="the gradient of x1 is not monotone"):
+        sv.solve(stated, rounds=1)
+
+
+def test_a_look_around_asks_little_and_forgives_code_that_fails_there() -> None:
+    asked: list[Any] = []
+
+    def gradient(x: Any) -> Any:
+        asked.append(x)
+        return 1 / (x - 5.0) ** 2 if x[0] < 5 else 1 / 0  # grows without bound, and then fails
+
+    watched = Watched("x1", gradient, 1, lambda: None)
+    for _ in range(2):
+        watched.look(np.array([0.0]), np.array([10.0]))
+    assert watched.monotone
+    assert len(asked) == 17
 
 
 def test_what_needs_a_formula_says_so(tmp_path: Any) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sottovoce as sv
 from sottovoce.engine.agent_text import Lenient
 from sottovoce.engine.emit import Emitter
-from sottovoce.errors import ConvexityError, ProblemError
+from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.problem import kinks
 from sottovoce.problem.expressions import check_expression
 from sottovoce.problem.printer import write_expression
@@ -175,16 +175,31 @@ def test_a_use_that_is_not_convex_is_refused_with_the_rule(row: Any, rule: str |
         stated(lambda x: x[0] + x[1] <= 2, local=[row(states())])
 
 
-def test_an_objective_that_is_not_convex_fails_with_the_rule() -> None:
-    x = states()
-    bad = sv.Problem(
-        states=x,
-        objectives=[-abs(x[0]), x[1] ** 2, x[2][0] ** 2],
-        constraints=[x[0] + x[1] + x[2][0] <= 2],
-    )
-    (failing, *_) = [a for a in sv.certify(bad).assumptions if a.status == "fails"]
-    assert failing.name == "convexity of the objective of x1"
-    assert "concave" in failing.detail
+@pytest.mark.parametrize(
+    ("formula", "rule"),
+    [
+        (lambda x: -abs(x), r"-abs\(x1\).* is concave"),
+        (lambda x: -(x**2), r"-x1\*\*2.* is concave"),
+        (lambda x: x**4 - x**2, r"a sum must add convex terms only, got -x1\*\*2"),
+        (lambda x: x**3, r"a power must bend one way over the box, got x1\*\*3 with x1 in \["),
+        (lambda x: x * sv.exp(x), "a product must have one factor that names the state, got 2"),
+        (lambda x: sv.maximum(-(x**2), x), "max takes convex formulas, got -x1"),
+        (lambda x: abs(x**2 - 1), r"abs takes affine formulas, got x1\*\*2 - 1, which is convex"),
+        (lambda x: abs(x) ** 0.5, "a power must bend one way"),  # its slope has no bound either
+    ],
+)
+@pytest.mark.parametrize("place", ["objective", "constraint"])
+def test_a_formula_that_is_not_convex_fails_with_the_rule(
+    formula: Any, rule: str, place: str
+) -> None:
+    x = sv.states(2, lower=-3, upper=3)
+    bad, fine = formula(x[0]), x[0] ** 2
+    objective, row = (bad, fine) if place == "objective" else (fine, bad)
+    stated = sv.Problem(states=x, objectives=[objective, x[1] ** 2], constraints=[row + x[1] <= 2])
+    # A constraint whose slope has no bound is no certificate at all, and says both.
+    kinds = (ConvexityError, CertificateError)
+    with pytest.raises(kinds, match=f"must be convex, got .*{rule}.*; restate it"):
+        sv.certify(stated).require()
 
 
 def test_kinks_survive_a_folder(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def _curvature_assumption(name: str, found: Curvature, row: int | None = None) -
     detail = found.how
     if found.status == "fails":
         detail = (
-            f"must be convex, got {found.how}: restate it as a convex function or shrink the box "
+            f"must be convex, got {found.how}; restate it as a convex function or shrink the box "
             "to where it is one"
         )
     return Assumption(

@@ -16,7 +16,7 @@ from sottovoce.certify.assumptions import (
 from sottovoce.certify.contributions import Contributions, contribution_ranges
 from sottovoce.certify.domain import MARGIN, tightened_domain
 from sottovoce.certify.sensitivity import Sensitivity, sensitivity
-from sottovoce.errors import ConvexityError, ProblemError
+from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.progress import Progress, watched
@@ -148,7 +148,13 @@ def _certified(
         tell("certifying: objectives and the saddle point")
         assumptions += private_assumptions(problem, domain, sound=sound)
     tell(f"certifying: sensitivities of {cloud.sums.count:,} sums to {cloud.agents:,} agents")
-    bound = sensitivity(cloud.sums.families, domain, convex=convex, tolerance=tolerance)
+    try:
+        bound = sensitivity(cloud.sums.families, domain, convex=convex, tolerance=tolerance)
+    except CertificateError as error:
+        failing = next((a for a in assumptions if a.status == "fails"), None)
+        if failing is None:
+            raise
+        raise CertificateError(f"{error}; {failing.name}: {failing.detail}") from None
     tell("certifying: ranges of contributions")
     return Certificate(
         cloud=cloud,

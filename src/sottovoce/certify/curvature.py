@@ -24,6 +24,7 @@ from sottovoce.errors import InputError
 from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array
 from sottovoce.problem.rules import Rules as FormRules
+from sottovoce.problem.rules import brief
 
 Box = Mapping[sp.Symbol, tuple[ArrayLike, ArrayLike]]
 Status = Literal["proven", "numerical", "fails", "note"]
@@ -94,11 +95,12 @@ def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()
             strict |= Hessian(f, region).definite(budget=_BUDGET // 2) or NONE
         return _proven(strict, variables, "rules of convex calculus")
     if kinks.bent(f):
-        return Curvature(status="fails", strict=False, how=_broken_rule(expr, box, parameters))
+        why = "a formula that no rule proves convex"
+        return _failing(None, why, rule=_broken_rule(expr, box, parameters))
     hessian = Hessian(f, region)
     counterexample = hessian.negative_direction()
     if counterexample is not None:
-        return _failing(*counterexample)
+        return _failing(*counterexample, rule=_broken_rule(expr, box, parameters))
     strict = hessian.definite(budget=_BUDGET)
     if strict is not None:
         return _proven(strict, variables, "interval Hessian")
@@ -106,9 +108,8 @@ def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()
     inner = free.all(axis=1)
     if rules.degree(f) <= 2 and inner.any():
         why = "a constant Hessian that is not positive semidefinite (exact rational arithmetic)"
-        return _failing(
-            dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True)), why
-        )
+        point = dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True))
+        return _failing(point, why, rule=_broken_rule(expr, box, parameters))
     return Curvature(
         status="numerical",
         strict=False,
@@ -117,15 +118,14 @@ def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()
 
 
 def _broken_rule(expr: sp.Expr, box: Box, parameters: Collection[sp.Symbol]) -> str:
-    """Which rule a formula with kinks breaks."""
+    """Which rule of convex calculus a formula breaks, in words; nothing if it is hard to say."""
     ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
     states = [s for s in box if s not in parameters]
     values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
     found = FormRules(states, ends, values).of(expr)
-    bend = (
-        "a concave formula" if found.bend == "concave" else "a formula that no rule proves convex"
-    )
-    return f"{bend} ({found.why})" if found.why else bend
+    if found.bend == "concave":
+        return f"{brief(expr)} is concave"
+    return "" if found.convex else found.why
 
 
 def smoothness(
@@ -183,8 +183,9 @@ def _proven(strict: Variables, variables: Sequence[sp.Symbol], by: str) -> Curva
     return Curvature(status="proven", strict=all_of_them, how=how)
 
 
-def _failing(witness: Mapping[sp.Symbol, float], why: str) -> Curvature:
-    return Curvature(status="fails", strict=False, how=why, witness=witness)
+def _failing(witness: Mapping[sp.Symbol, float] | None, why: str, *, rule: str = "") -> Curvature:
+    how = f"{why}: {rule}" if rule else why
+    return Curvature(status="fails", strict=False, how=how, witness=witness)
 
 
 def _prepared(expr: sp.Expr, box: Box, parameters: Collection[sp.Symbol]) -> tuple[sp.Expr, Region]:

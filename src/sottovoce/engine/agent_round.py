@@ -51,6 +51,8 @@ class AgentRound:
         self._lower, self._upper = lower[0], upper[0]
         self._rows = fleet.local is not None and fleet.local.rows > 0
         self._home = self._at_home(fleet, gradient)
+        if gradient is not None and not self._rows:
+            gradient.look(self._lower, self._upper)  # rows: the method at home looks around itself
         reach = enumerate(reach_of(fleet))
         self._sums = grid.size
         self._adds = tuple(

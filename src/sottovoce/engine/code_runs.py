@@ -210,7 +210,8 @@ def _part(
         )
 
     fleet = _fleet(problem, index, sp.Integer(0))
-    return AgentRound(fleet, Watched(code.gradient, group.dim, report), algorithm, **settings)
+    gradient = Watched(group.name, code.gradient, group.dim, report)
+    return AgentRound(fleet, gradient, algorithm, **settings)
 
 
 def _fleet(problem: Problem, index: int, objective: sp.Expr) -> Fleet:

@@ -16,7 +16,7 @@ from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.errors import InputError
 from sottovoce.network.logs import note
-from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.folder import read_agent, read_part
@@ -80,11 +80,11 @@ class Household:
         families = problem.cloud.sums.families
         groups, starts, fallbacks = [], [], []
         for index, places in _by_group(problem.cloud, numbers):
-            code, dim = problem.code[index], problem.groups[index].dim
+            code = problem.code[index]
             formula = problem.objectives[index] if code is None else sp.S.Zero
             own = (formula, problem.local[index])
             everyone = local_fleet(problem.groups, families, index, *own)
-            gradient = None if code is None else _watched(code.gradient, dim)
+            gradient = None if code is None else _watched(problem.groups[index], code.gradient)
             groups.append(LocalGroup(fleet=part_of(everyone, places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
             safe = problem.fallback[index]
@@ -141,14 +141,14 @@ class Household:
         kept = own.of_agent(group, place)
         alone = replace(group, name=group.label(place), count=1, parameters={})
         require_nonempty(alone, kept)
-        watched = _watched(gradient, group.dim)
+        watched = _watched(alone, gradient)
         return _alone(cloud, agent, (start, fallback), gradient=watched, local=kept)
 
 
-def _watched(gradient: Gradient, dim: int) -> Watched:
+def _watched(group: Group, gradient: Gradient) -> Watched:
     """A gradient that tells its agent's log, and nobody else, if it is not monotone."""
     report = partial(note, "own gradient is not monotone", level=logging.WARNING)
-    return Watched(gradient, dim, report)
+    return Watched(group.name, gradient, group.dim, report)
 
 
 def _alone(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,6 +13,8 @@ from sottovoce.errors import InputError, ProblemError
 from sottovoce.problem.agents import Array
 
 _FALLS = 1e-9  # how far a gradient may fall, relative to its size, before it counts as falling
+# Where a gradient is looked at: along how many components, at how many points of each and of all.
+_AXES, _ALONG, _POINTS = 32, 17, 64
 
 
 @final
@@ -41,18 +44,23 @@ class Objective:
 class Watched:
     """A gradient that is looked at while it is used: what it gives, and whether it is monotone.
 
+    Every value is compared with the one before it and with those of a look around the box: a
+    minimiser that stands where the gradient vanishes would never ask for a second one.
+
     Args:
-        gradient: of one agent.
+        name: of the agent, for errors.
+        gradient: of that agent.
         dim: how many numbers it must give.
         report: called once, the first time that the gradient falls; with nothing, because what it
             was and where is private.
     """
 
     def __init__(
-        self, gradient: Callable[[Array], Any], dim: int, report: Callable[[], None]
+        self, name: str, gradient: Callable[[Array], Any], dim: int, report: Callable[[], None]
     ) -> None:
-        self._gradient, self._dim, self._report = gradient, dim, report
-        self._last: tuple[Array, Array] | None = None
+        self._name, self._gradient, self._dim, self._report = name, gradient, dim, report
+        self._points, self._values = np.zeros((0, dim)), np.zeros((0, dim))
+        self._around = 0  # how many of these are the look's; one more is the last
         self.monotone = True
 
     def __call__(self, x: Array) -> Array:
@@ -63,12 +71,47 @@ class Watched:
         """
         value = np.asarray(self._gradient(np.array(x)), dtype=np.float64).reshape(-1)
         if value.shape != (self._dim,) or not np.isfinite(value).all():
-            raise InputError(f"gradient must return {self._dim} finite numbers")
-        if self.monotone and self._last is not None:
-            step, change = x - self._last[0], value - self._last[1]
-            size = np.linalg.norm(value) + np.linalg.norm(self._last[1])
-            if float(change @ step) < -_FALLS * float(size * np.linalg.norm(step)):
-                self.monotone = False
-                self._report()
-        self._last = (np.array(x, dtype=np.float64), value)
+            numbers = "1 finite number" if self._dim == 1 else f"{self._dim} finite numbers"
+            got = f"{value.size} of them" if value.size != self._dim else "NaN or infinity"
+            raise InputError(f"the gradient of {self._name} must return {numbers}, got {got}")
+        if self.monotone:
+            self._compare(np.asarray(x, dtype=np.float64), value)
         return value
+
+    def look(self, lower: Array, upper: Array) -> None:
+        """Ask for the gradient around a box, once: along its components.
+
+        Code that fails somewhere it may never be asked for is no news: such points are left out.
+        """
+        if self._around or not self.monotone:
+            return
+        for x in _around(lower, upper):
+            with suppress(Exception):
+                self(x)
+            self._around = self._points.shape[0]
+
+    def _compare(self, x: Array, value: Array) -> None:
+        """``(f'(x) - f'(y))'(x - y) >= 0`` for every y that is remembered."""
+        steps, changes = x - self._points, value - self._values
+        sizes = np.linalg.norm(value) + np.linalg.norm(self._values, axis=1)
+        slack = _FALLS * sizes * np.linalg.norm(steps, axis=1)
+        if np.any(np.einsum("ij,ij->i", changes, steps) < -slack):
+            self.monotone = False
+            self._points = self._values = np.zeros((0, self._dim))
+            self._report()
+            return
+        kept = slice(0, self._around)
+        self._points = np.vstack([self._points[kept], x])
+        self._values = np.vstack([self._values[kept], value])
+
+
+def _around(lower: Array, upper: Array) -> Array:
+    """Points of a box, shape (count, d): its middle, two corners, and along components."""
+    middle = lower + (upper - lower) / 2
+    some = np.unique(np.linspace(0, lower.size - 1, min(lower.size, _AXES)).astype(int))
+    each = int(np.clip(_POINTS // some.size, 2, _ALONG))
+    points = [lower, middle, upper] if lower.size > 1 else []
+    for c in some:
+        for value in np.linspace(lower[c], upper[c], each):
+            points.append(np.where(np.arange(lower.size) == c, value, middle))
+    return np.array(points)

@@ -21,6 +21,7 @@ from sottovoce.problem.shape import shape, whole
 
 Bend: TypeAlias = Literal["affine", "convex", "concave"]
 Ends: TypeAlias = tuple[float, float]
+_BRIEF = 80  # characters of a formula that a message quotes
 _WEAK = 1e-12  # how far below 0 an eigenvalue may fall, relative to the largest
 
 
@@ -111,7 +112,7 @@ class Rules:
             if found.bend != "affine" and not rising and not falling:
                 name = {"absolute": "abs", "maximum": "max"}.get(expr.func.__name__)
                 wanted = "convex formulas" if largest else "affine formulas"
-                why = f"{name or expr.func.__name__} takes {wanted}, got {readable(inner)}"
+                why = f"{name or expr.func.__name__} takes {wanted}, got {brief(inner)}"
                 kind = found.bend or "neither convex nor concave"
                 return Ruling(bend=None, why=found.why or f"{why}, which is {kind}")
         return Ruling(bend="convex")
@@ -132,7 +133,7 @@ class Rules:
         bad = next(t for t, p in zip(expr.args, parts, strict=True) if p.bend == "concave")
         return Ruling(
             bend=None,
-            why=f"a sum must add convex terms only, got {readable(bad)}, which is concave",
+            why=f"a sum must add convex terms only, got {brief(bad)}, which is concave",
         )
 
     def _product(self, expr: sp.Expr) -> Ruling:
@@ -144,7 +145,7 @@ class Rules:
         together = self._quadratic(expr)
         if together is not None:
             return together
-        text = readable(expr)
+        text = brief(expr)
         why = f"a product must have one factor that names the state, got {len(moving)} in {text}"
         return Ruling(bend=None, why=why)
 
@@ -153,7 +154,7 @@ class Rules:
             return inner
         if high <= 0.0:
             return Ruling(bend="concave" if inner.bend == "convex" else "convex")
-        text = readable(expr)
+        text = brief(expr)
         why = f"a coefficient of a curved term must have one sign, got two for agents in {text}"
         return Ruling(bend=None, why=why)
 
@@ -174,8 +175,8 @@ class Rules:
             return Ruling(bend="convex")
         elif p.is_negative and p.is_integer and inner.convex and high <= 0.0:
             return Ruling(bend="convex" if p.is_even else "concave")
-        name = readable(base)
-        why = f"a power must bend one way over the box, got ({name})**{p} with {name} in "
+        name = brief(base)
+        why = f"a power must bend one way over the box, got {brief(expr)} with {name} in "
         return self._fails(base, f"{why}[{low:.6g}, {high:.6g}]", expr)
 
     @staticmethod
@@ -189,7 +190,7 @@ class Rules:
         kind = (
             ""
             if "got" in rule
-            else f", got {readable(inner)}, which is {found.bend}, in {readable(expr)}"
+            else f", got {brief(inner)}, which is {found.bend}, in {brief(expr)}"
         )
         return Ruling(bend=None, why=f"{rule}{kind}")
 
@@ -210,7 +211,7 @@ class Rules:
             return Ruling(bend="convex")
         if np.all(largest <= slack):
             return Ruling(bend="concave")
-        text = readable(expr)
+        text = brief(expr)
         why = f"a quadratic must have a positive semidefinite matrix, got {text} without one"
         return Ruling(bend=None, why=why)
 
@@ -240,6 +241,12 @@ class Rules:
     def _operands(self, expr: sp.Expr) -> Iterator[Ends]:
         for child in expr.args if not expr.is_Pow else (expr.base,):
             yield self.range(child)
+
+
+def brief(expr: sp.Expr) -> str:
+    """A formula as people read it, cut where it is longer than a line."""
+    text = readable(expr)
+    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}..."
 
 
 def rules_of(group: Group) -> Rules:
