@@ -20,6 +20,8 @@ import numpy as np
 import sottovoce as sv
 
 ROUNDS = 1000
+# One thread, and byte code kept as it is where people install packages.
+PLAIN = {"NUMBA_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 RAMP = 5.0  # per hour: a quarter of the largest change of demand, so that some ramps hold
 Row = dict[str, str]
 
@@ -49,7 +51,7 @@ def _row(work: str, bar: str, measured: str, detail: str) -> Row:
 
 
 def _measured(name: str, folder: str) -> dict[str, float]:
-    settings = os.environ | {"SOTTOVOCE_CACHE": folder, "NUMBA_NUM_THREADS": "1"}
+    settings = os.environ | PLAIN | {"SOTTOVOCE_CACHE": folder}
     done = subprocess.run(  # noqa: S603  our own text
         [sys.executable, "-m", "benchmarks.named", name],
         env=settings, check=True, capture_output=True, text=True,
@@ -110,7 +112,7 @@ def command(*words: str, **settings: str) -> subprocess.Popen[str]:
     """Start the command line tool, on one thread."""
     return subprocess.Popen(  # noqa: S603  our own text
         [sys.executable, "-c", "from sottovoce.cli import main; main()", *words],
-        env=os.environ | {"NUMBA_NUM_THREADS": "1"} | settings,
+        env=os.environ | PLAIN | settings,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

@@ -24,14 +24,24 @@ HEAVY = {
     "sympy",
 }
 
+RARE = {
+    "matplotlib",
+    "opendp",
+    "scipy.linalg",
+    "scipy.optimize",
+    "scipy.sparse.csgraph",
+    "scipy.stats",
+}
+"""What a cloud of many agents starts without."""
 
-def loaded(code: str) -> set[str]:
-    """The heavy modules that a process has after running ``code``."""
+
+def loaded(code: str, watched: set[str] = HEAVY) -> set[str]:
+    """The modules among those watched that a process has after running ``code``."""
     watch = f"{code}\nimport sys\nprint('loaded', *sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", watch], capture_output=True, text=True, timeout=60, check=True
     )
-    return HEAVY & set(done.stdout.rpartition("loaded")[2].split())
+    return watched & set(done.stdout.rpartition("loaded")[2].split())
 
 
 def helping(*words: str) -> str:
@@ -47,6 +57,11 @@ def test_the_package_loads_nothing_heavy() -> None:
 
 def test_a_name_of_the_package_loads_what_it_needs() -> None:
     assert {"numpy", "sympy"} <= loaded("import sottovoce; sottovoce.states")
+
+
+def test_what_a_cloud_is_made_of_loads_nothing_that_is_rarely_used() -> None:
+    names = "sv.load_problem, sv.certify, sv.plan, sv.Cloud"
+    assert loaded(f"import sottovoce as sv; {names}", RARE) == set()
 
 
 def test_the_list_of_commands_loads_nothing_heavy() -> None:

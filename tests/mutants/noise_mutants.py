@@ -33,10 +33,10 @@ NOISE = (
     Mutant(
         name="draws that saturate at 32 bits",
         file="privacy/sampler.py",
-        old='integers = opendp.vector_domain(opendp.atom_domain(T="i64"))\n'
-        '    return opendp.m.make_gaussian(integers, opendp.l2_distance(T="i64"), scale=STEPS)',
-        new='integers = opendp.vector_domain(opendp.atom_domain(T="i32"))\n'
-        '    return opendp.m.make_gaussian(integers, opendp.l2_distance(T="i32"), scale=STEPS)',
+        old='integers = vector_domain(atom_domain(T="i64"))\n'
+        '    return make_gaussian(integers, l2_distance(T="i64"), scale=STEPS)',
+        new='integers = vector_domain(atom_domain(T="i32"))\n'
+        '    return make_gaussian(integers, l2_distance(T="i32"), scale=STEPS)',
         killed_by=SAMPLER + "test_the_source_of_draws_does_not_saturate",
     ),
     Mutant(
@@ -52,8 +52,8 @@ NOISE = (
     Mutant(
         name="correlation at lag 997",
         file="privacy/sampler.py",
-        old='return opendp.m.make_gaussian(integers, opendp.l2_distance(T="i64"), scale=STEPS)',
-        new='draw = opendp.m.make_gaussian(integers, opendp.l2_distance(T="i64"), scale=STEPS)\n'
+        old='return make_gaussian(integers, l2_distance(T="i64"), scale=STEPS)',
+        new='draw = make_gaussian(integers, l2_distance(T="i64"), scale=STEPS)\n'
         "    past: list[int] = draw([0] * 997)\n"
         "    def echo(zeros: list[int]) -> list[int]:\n"
         "        for z in draw(zeros):\n"
@@ -74,8 +74,8 @@ NOISE = (
     Mutant(
         name="noise a tenth too small",
         file="privacy/sampler.py",
-        old='opendp.l2_distance(T="i64"), scale=STEPS)',
-        new='opendp.l2_distance(T="i64"), scale=0.9 * STEPS)',
+        old='l2_distance(T="i64"), scale=STEPS)',
+        new='l2_distance(T="i64"), scale=0.9 * STEPS)',
         killed_by=SAMPLER + "test_noise_is_gaussian_with_the_stated_sigma_and_no_smaller",
     ),
     Mutant(

@@ -12,10 +12,10 @@ from math import lcm
 import numpy as np
 import sympy as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.problem.agents import Array
+from sottovoce.problem.connected import connected
 
 Matrix = Sequence[Sequence[Fraction]]
 Judge = Callable[[Array, Array], NDArray[np.int8]]
@@ -125,8 +125,8 @@ def polynomial_nonnegative(poly: sp.Poly, low: float, high: float) -> bool:
 
 def independent_blocks(coupled: NDArray[np.bool_]) -> list[list[int]]:
     """Split indices into the sets that a symmetric boolean matrix connects."""
-    count, labels = connected_components(coupled, directed=False)
-    return [np.flatnonzero(labels == k).tolist() for k in range(count)]
+    labels = connected(len(coupled), *np.nonzero(coupled))
+    return [np.flatnonzero(labels == k).tolist() for k in range(labels.max(initial=-1) + 1)]
 
 
 def bounded_below(expr: sp.Expr, region: Region, *, strict: bool, budget: int = 512) -> bool:

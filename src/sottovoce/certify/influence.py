@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import scipy.sparse as sparse
 import sympy as sp
-from scipy.sparse.csgraph import connected_components
 
 from sottovoce.certify.forms import exact
 from sottovoce.certify.slopes import slope_bounds
@@ -17,7 +15,8 @@ from sottovoce.certify.supremum import Supremum
 from sottovoce.certify.symmetry import norm_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
-from sottovoce.problem.terms import Indices, NamedRows, Terms, Unit, linear_terms
+from sottovoce.problem.connected import Indices, connected
+from sottovoce.problem.terms import NamedRows, Terms, Unit, linear_terms
 
 Found = tuple[Indices, Indices, Indices, Array, Array]
 
@@ -159,9 +158,7 @@ def _labels(every: Sequence[Terms], named: NamedRows) -> Indices:
             right.append(terms.columns[:, b])
     ends = (np.concatenate(left), np.concatenate(right))
     same = owners[ends[0]] == owners[ends[1]]
-    ends = (ends[0][same], ends[1][same])
-    graph = sparse.coo_array((np.ones(ends[0].size), ends), shape=(size, size))
-    _, whole = connected_components(graph, directed=False)
+    whole = connected(size, ends[0][same], ends[1][same])
     label = np.zeros(size, dtype=np.int64)
     for unit in named.units:
         for agent in unit.agents:

@@ -9,7 +9,6 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block
@@ -252,6 +251,8 @@ class Symmetric:
     """A symmetric system, its rows and columns scaled to size 1, factored once."""
 
     def __init__(self, matrix: Array) -> None:
+        from scipy.linalg import LinAlgWarning, lu_factor  # slow to load; a cloud solves no system
+
         self._scale = np.ones(len(matrix))
         for _ in range(4):
             sizes = np.abs(matrix * self._scale) * self._scale[:, np.newaxis]
@@ -266,6 +267,8 @@ class Symmetric:
 
     def solve(self, right: Array) -> Array:
         """The solution, refined once; where there is none or many, the least that comes nearest."""
+        from scipy.linalg import lu_solve  # as above
+
         scaled = self._scale * right
         if not right.size:
             return scaled

@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse as sparse
 import sympy as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from sottovoce.certify.affine import Affine, affine_parts
 from sottovoce.certify.forms import exact
@@ -25,6 +24,7 @@ from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.influence import Influence, influences
 from sottovoce.certify.slopes import UP, slope_bounds
 from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.connected import connected
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.terms import NamedRows, named_rows_of
 
@@ -311,7 +311,7 @@ def _parts(families: Sequence[Constraint], group: Group) -> dict[sp.Symbol, int]
     for formula in (h for part in own for h in part.terms):
         mixed = [c for c, s in enumerate(group.symbols) if s in formula.free_symbols]
         links[np.ix_(mixed, mixed)] = 1.0
-    _, label = connected_components(links, directed=False)
+    label = connected(group.dim, *np.nonzero(links))
     return {s: int(label[c]) for c, s in enumerate(group.symbols)}
 
 

@@ -38,10 +38,9 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final, runtime_checkable
 
 import numpy as np
-import opendp.prelude as opendp
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import array as numbers
@@ -49,6 +48,9 @@ from sottovoce.arguments import whole
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import Floats, Real
 from sottovoce.privacy.grid import STEPS
+
+if TYPE_CHECKING:
+    from opendp.mod import Measurement
 
 Integers = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
@@ -345,11 +347,18 @@ def _drawn(count: int) -> list[int]:
 
 
 @cache
-def _discrete_gaussian() -> opendp.Measurement:
-    opendp.enable_features("contrib")
+def _discrete_gaussian() -> Measurement:
+    # Loaded where noise is drawn: simulations draw from a seed. Not OpenDP's prelude, which loads
+    # its bridges to data frames and learning as well.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
     # "i64" and never int, which OpenDP takes for i32: draws beyond 2^31 would saturate silently
-    integers = opendp.vector_domain(opendp.atom_domain(T="i64"))
-    return opendp.m.make_gaussian(integers, opendp.l2_distance(T="i64"), scale=STEPS)
+    integers = vector_domain(atom_domain(T="i64"))
+    return make_gaussian(integers, l2_distance(T="i64"), scale=STEPS)
 
 
 def _per_output(sigma: ArrayLike) -> Floats:

@@ -11,7 +11,8 @@ import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.terms import Indices, Terms, Unit
+from sottovoce.problem.connected import Indices
+from sottovoce.problem.terms import Terms, Unit
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

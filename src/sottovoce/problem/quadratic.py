@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 import sympy as sp
-from scipy.sparse.csgraph import connected_components
 
 from sottovoce.problem.agents import Array
+from sottovoce.problem.connected import connected
 
 Monomial: TypeAlias = tuple[int, ...]
 """Which states are multiplied, in order; x^2 names one twice."""
@@ -194,7 +194,7 @@ def ldl(Q: sp.Matrix) -> tuple[list[sp.Matrix], list[sp.Expr]] | None:
 def _shares(dense: Array, own: Array) -> Array:
     """How much of its own block each state gives to the rest: all that its partners allow."""
     shares = np.zeros(len(dense))
-    _, label = connected_components((dense != 0) | own, directed=False)
+    label = connected(len(dense), *np.nonzero((dense != 0) | own))
     for part in range(label.max() + 1):
         at = np.ix_(label == part, label == part)
         inverse = np.linalg.inv(np.linalg.cholesky(np.where(own, dense, 0.0)[at]))

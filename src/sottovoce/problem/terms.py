@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
 import sympy as sp
-from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.connected import Indices, connected
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights
 from sottovoce.problem.form import Form, Key, form_of, key_of
-
-Indices: TypeAlias = NDArray[np.int64]
 
 
 @final
@@ -264,8 +261,7 @@ def _units(
         first, *others = {number[places[s][1]] for s in symbols}
         links |= {(first, other) for other in others}
     ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
-    graph = sparse.coo_array((np.ones(len(ends)), ends.T), shape=(len(named),) * 2)
-    _, label = connected_components(graph, directed=False)
+    label = connected(len(named), *ends.T)
     members: defaultdict[int, list[sp.Symbol]] = defaultdict(list)
     for s, (_, agent) in places.items():
         members[label[number[agent]]].append(s)
