@@ -447,6 +447,14 @@ def test_without_a_plan_there_is_no_noise_and_the_result_says_so() -> None:
     np.testing.assert_array_equal(result.x[0], result.x[1])
 
 
+def test_a_solve_does_not_remember_the_plan_of_another() -> None:
+    plans = (SUMS, None, noise(PAPER, 20.0))
+    after = [solve(PAPER, plan, rounds=50, saddle=HAT).x for plan in plans]
+    for plan, x in zip(plans, after, strict=True):
+        assert np.array_equal(solve(paper(), plan, rounds=50, saddle=HAT).x, x)
+    assert len({x.tobytes() for x in after}) == len(plans)
+
+
 def test_recording_is_log_spaced_by_default_and_any_subset_on_request() -> None:
     default = solve(PAPER, SUMS, rounds=5000, saddle=HAT)
     assert default.trace.k[0] == 0

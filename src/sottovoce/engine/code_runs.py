@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +18,7 @@ import sympy as sp
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import by_form, in_form
-from sottovoce.engine.drive import Final
+from sottovoce.engine.drive import Final, Task
 from sottovoce.engine.fleet_round import FleetRound
 from sottovoce.engine.formulas import Fleet, local_fleet
 from sottovoce.engine.normals import fill_pairs, stream_seeds
@@ -67,8 +67,11 @@ class CodeRuns:
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
-    def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
-        """Take all runs through rounds ``done + 1 .. until``, here: code may mind threads."""
+    def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
+        """What takes all runs through rounds ``done + 1 .. until``; code may mind threads: one."""
+        return [partial(self._advance, done, until, steps)]
+
+    def _advance(self, done: int, until: int, steps: Array) -> None:
         for run in range(self._setting.runs):
             if done == 0:
                 self._measured(run, 0)
@@ -78,7 +81,6 @@ class CodeRuns:
                     share, steer = steps[2 * (k - done - 1) :][:2].tolist()
                     added = self._round(run, k, (share, steer), added)
                 self._measured(run, k)
-        return []
 
     def _round(self, run: int, k: int, numbers: tuple[float, float], added: Array) -> Array:
         """Take round k, whose contributions are ``added``, and return those of the next."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from sottovoce.engine.interrupt import interruptible
 from sottovoce.problem.agents import Array
 from sottovoce.progress import Progress
+
+Task: TypeAlias = Callable[[], None]
+"""Rounds of some runs, or a thread's part in those of one."""
 
 _SLICE_SECONDS = 0.25
 _FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in the cache
@@ -37,8 +40,8 @@ class Final:
 class Engine(Protocol):
     """Runs in the making, whatever the shape of the problem."""
 
-    def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
-        """Start all runs on rounds ``done + 1 .. until``."""
+    def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
+        """What takes all runs through rounds ``done + 1 .. until``, at the same time if several."""
         ...
 
     def arrays(self) -> dict[str, Any]:
@@ -90,8 +93,7 @@ def drive(
             until = min(rounds, done + size)
             began = perf_counter()
             steps = schedule(np.arange(done + 1, until + 1)).ravel()
-            for future in engine.advance(pool, done, until, steps):
-                future.result()
+            _perform(engine.tasks(done, until, steps), pool)
             done = until
             size = _next_size(size, perf_counter() - began)
             save(done)
@@ -99,6 +101,15 @@ def drive(
     return Drive(done=done, interrupted=done < rounds, seconds=perf_counter() - start)
 
 
+def _perform(tasks: Sequence[Task], pool: Executor) -> None:
+    if len(tasks) == 1:
+        # Here: a thread takes longer to wake than small problems take for all rounds of a slice.
+        tasks[0]()
+        return
+    for future in [pool.submit(task) for task in tasks]:
+        future.result()
+
+
 def _next_size(size: int, seconds: float) -> int:
     wanted = size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9))
-    return int(np.clip(wanted, 1, _LONGEST_SLICE))
+    return int(max(1.0, min(wanted, _LONGEST_SLICE)))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.engine.compile import load_kernel
-from sottovoce.engine.drive import Final
+from sottovoce.engine.drive import Final, Task
 from sottovoce.engine.formulas import Formulas
 from sottovoce.engine.named_kernel import named_source
 from sottovoce.engine.named_text import NamedText, first_state
@@ -55,12 +55,10 @@ class Lanes:
         unknown = np.full(x0.size + s.price0.size, np.nan)
         self._saddle = unknown if s.saddle is None else np.concatenate(s.saddle)
 
-    def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
-        """Start all blocks on rounds ``done + 1 .. until``."""
-        return [
-            pool.submit(self._run, block, done, until, steps)
-            for block in range(self._state.shape[0])
-        ]
+    def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
+        """What takes the blocks through rounds ``done + 1 .. until``, one each."""
+        blocks = range(self._state.shape[0])
+        return [partial(self._run, block, done, until, steps) for block in blocks]
 
     def _run(self, block: int, done: int, until: int, steps: Array) -> None:
         s = self._setting

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.compile import load_kernel
-from sottovoce.engine.drive import Final
+from sottovoce.engine.drive import Final, Task
 from sottovoce.engine.fleet_text import MEASURES
 from sottovoce.engine.formulas import Fleet, Formulas
 from sottovoce.engine.home_agent import HomeAgent
@@ -141,18 +141,19 @@ class Runs:
             return np.full(len(self._columns) + s.price0.size, np.nan)
         return np.concatenate([s.saddle[0][list(self._columns)], s.saddle[1]])
 
-    def advance(self, pool: Executor, done: int, until: int, steps: Array) -> list[Future[None]]:
-        """Start all runs on rounds ``done + 1 .. until``."""
+    def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
+        """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts."""
         team = min(self._threads, self._chunks) if self._setting.runs == 1 else 1
-        tasks = []
+        found: list[Task] = []
         for run in range(self._setting.runs):
             counter = np.zeros(1, dtype=np.int64)
             sums = np.empty(3 * self._chunks * (self._setting.price0.size + MEASURES))
             for me in range(team):
                 # The first thread keeps the run's state; the others work on copies of their own.
                 state = self._state[run] if me == 0 else self._state[run].copy()
-                tasks.append((run, (me, team, counter), (done, until, steps), state, sums))
-        return [pool.submit(self._run, *task) for task in tasks]
+                who, what = (me, team, counter), (done, until, steps)
+                found.append(partial(self._run, run, who, what, state, sums))
+        return found
 
     def _run(
         self,

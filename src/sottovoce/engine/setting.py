@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import sympy as sp
@@ -93,6 +95,19 @@ class Setting:
         return (0 if done == 0 else int(first)), int(last)
 
 
+class _Planned(NamedTuple):
+    """What is the same in all solves of a problem with one plan, or with none."""
+
+    domain: tuple[Group, ...]
+    noise: Noise
+    sigma: Array
+    rows: Rows
+
+
+_known: WeakKeyDictionary[Problem, WeakKeyDictionary[NoisePlan | Problem, _Planned]]
+_known = WeakKeyDictionary()
+
+
 def setting(
     problem: Problem,
     plan: NoisePlan | None,
@@ -123,11 +138,9 @@ def setting(
         )
     gradient = isinstance(algorithm, GradientSteps)
     _check_release(problem, plan, gradient=gradient)
-    kept = None if plan is None else plan.feasible
-    if plan is not None and kept is not None:
+    if plan is not None and plan.feasible is not None:
         _check_answer(plan, algorithm, rounds)
-    noise, sigma = _noise(plan)
-    domain = problem.groups if plan is None else plan.domain
+    public = _planned(problem, plan)
     request = Setting(
         rounds=rounds,
         runs=runs,
@@ -135,16 +148,11 @@ def setting(
         first=0,
         start=_start(problem, x0),
         price0=_multipliers(problem, mu0, gradient=gradient),
-        domain=own_domain(problem.groups, domain, problem.local),
-        noise=noise,
-        sigma=sigma,
+        domain=public.domain,
+        noise=public.noise,
+        sigma=public.sigma,
         grid=np.zeros(0) if gradient or plan is None else _grids(plan),
-        rows=public_rows(
-            problem.cloud.sums,
-            domain,
-            None if plan is None else plan.released_sigma,
-            None if kept is None else kept.target,
-        ),
+        rows=public.rows,
         limits=(np.array(problem.cloud.sums.lower), np.array(problem.cloud.sums.upper)),
         regions=() if gradient else problem.cloud.sums.regions,
         stated=() if gradient else _stated(problem),
@@ -214,6 +222,27 @@ def _stated(problem: Problem) -> tuple[sp.Expr, ...]:
     )
 
 
+def _planned(problem: Problem, plan: NoisePlan | None) -> _Planned:
+    """What a plan makes of a problem, worked out for the first of its solves."""
+    known = _known.setdefault(problem, WeakKeyDictionary())
+    key = problem if plan is None else plan
+    if key not in known:
+        domain = problem.groups if plan is None else plan.domain
+        noise, sigma = _noise(plan)
+        known[key] = _Planned(
+            domain=own_domain(problem.groups, domain, problem.local),
+            noise=noise,
+            sigma=sigma,
+            rows=public_rows(
+                problem.cloud.sums,
+                domain,
+                None if plan is None else plan.released_sigma,
+                None if plan is None or plan.feasible is None else plan.feasible.target,
+            ),
+        )
+    return known[key]
+
+
 def _noise(plan: NoisePlan | None) -> tuple[Noise, Array]:
     if plan is None:
         return Noise(rows=(), entries={}), np.zeros(0)
@@ -268,8 +297,7 @@ def _multipliers(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> 
 
 def _marks(record: Any, rounds: int) -> NDArray[np.int64]:
     if record is None:
-        spaced = np.geomspace(1, rounds, _RECORDS)
-        return np.unique(np.concatenate([[0], np.round(spaced)]).astype(np.int64))
+        return _spaced(rounds).copy()
     given = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))
     wrong = ~((given >= 0) & (given <= rounds) & (given == np.floor(given)))  # NaN is wrong too
     if np.any(wrong):
@@ -277,3 +305,9 @@ def _marks(record: Any, rounds: int) -> NDArray[np.int64]:
             f"record must list whole numbers of rounds in 0..{rounds}, got {given[wrong][0]:g}"
         )
     return given.astype(np.int64)
+
+
+@lru_cache(maxsize=32)
+def _spaced(rounds: int) -> NDArray[np.int64]:
+    spaced = np.geomspace(1, rounds, _RECORDS)
+    return np.unique(np.concatenate([[0], np.round(spaced)]).astype(np.int64))

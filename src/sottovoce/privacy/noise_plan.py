@@ -94,7 +94,7 @@ class Guarantee:
         return facts_html(f"Guarantee of {cut(self.name)}", **guarantee_facts(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class NoisePlan:
     """Standard deviations for every released number, and the promise they keep.
 
