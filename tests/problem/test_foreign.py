@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,72 @@ def test_functions_and_comparisons_of_arrays_go_entry_by_entry() -> None:
         (lambda: 1 <= X[0] <= 5, TypeError, "two rows 1 <= x and x <= 5"),
         (lambda: max(X[0], 0), TypeError, r"max\(x, y\) as sv.maximum\(x, y\)"),
         (lambda: bool(X[0] <= 1), TypeError, "cannot determine truth value of Relational"),
+        (lambda: np.eye(2).dot(X) <= 1, TypeError, r"A.dot\(x\) <= b as A @ x <= b"),
+        (lambda: 1 <= np.ones(2) @ X <= 5, ProblemError, "total >= 1 and total <= 5"),
+        (lambda: 1 <= sv.total(EV) <= 5, ProblemError, "total >= 1 and total <= 5"),
+        (lambda: math.log(X[0]), TypeError, r"write sv.log\(x\) instead of math.log"),
+        (lambda: abs(sv.total(EV)) <= 1, ProblemError, "two rows total <= b and total >= -b"),
+        (lambda: np.sqrt(sv.total(EV)) <= 1, ProblemError, "must be added, multiplied by numbers"),
+        (lambda: sv.total(EV) * np.ones(2), ProblemError, "multiplied by one number, got ndarray"),
+        (lambda: sum(EV) <= 1, ProblemError, r"write ev.state .* sv.total\(ev\) for their sum"),
+        (lambda: EV <= 1, ProblemError, "ev stands for 3 agents"),
+        (lambda: sv.states(2, lower=0, upper=1, dim=[1, 2]) + 1, ProblemError, "one dimension"),
     ],
 )
 def test_what_cannot_work_says_what_to_write(given: Any, kind: Any, message: str) -> None:
     with pytest.raises(kind, match=message):
         given()
+
+
+A = np.array([[1.0, -2.0], [0.5, 3.0], [0.0, 1.0]])
+ROWS = [X[0] - 2 * X[1], 0.5 * X[0] + 3 * X[1], X[1]]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    ("stated", "written"),
+    [
+        (
+            lambda a: abs(a @ X) <= [1, 2, 3],
+            [abs(r) <= b for r, b in zip(ROWS, (1, 2, 3), strict=True)],
+        ),
+        (lambda a: np.abs(a @ X) <= 2, [abs(r) <= 2 for r in ROWS]),
+        (lambda a: (a @ X + 1) ** 2 <= 4, [(r + 1) ** 2 <= 4 for r in ROWS]),
+        (lambda a: [sv.norm(a @ X) <= 2], [sv.norm(*ROWS) <= 2]),
+        (lambda a: [sv.maximum(a @ X) <= 2], [sv.maximum(*ROWS) <= 2]),
+        (lambda a: [(a @ X)[1] <= 2], [ROWS[1] <= 2]),
+        (lambda a: [X @ np.diag([1, 2]) @ X <= 3], [X[0] ** 2 + 2 * X[1] ** 2 <= 3]),
+        (lambda a: [sum(sv.pos(X - 1)) <= 3], [sum(sv.pos(x - 1) for x in X) <= 3]),
+        (lambda a: [sum(sv.maximum(X, 1)) <= 3], [sum(sv.maximum(x, 1) for x in X) <= 3]),
+        (lambda a: [np.sum(2 * X + 1) / 2 <= 3], [sum((2 * x + 1) / 2 for x in X) <= 3]),
+    ],
+)
+def test_rows_of_matrices_and_states_are_arrays_of_formulas(
+    kind: Any, stated: Any, written: Any
+) -> None:
+    def fingerprint(rows: Any) -> str:
+        couples = [X[0] + X[1] <= 4, *rows]
+        found = sv.Problem(states=X, objectives=[X[0], X[1]], constraints=couples)
+        return found.fingerprint
+
+    assert fingerprint(stated(kind(A))) == fingerprint(written)
+
+
+@pytest.mark.parametrize(
+    ("stated", "written"),
+    [
+        (lambda: 3 * (A @ X) - 1 <= 2, lambda: (3 * A) @ X <= 3),
+        (lambda: np.float64(3) * (A @ X) <= 3, lambda: (3 * A) @ X <= 3),
+        (lambda: sv.total(EV) / 2 + X[0] <= 1, lambda: sv.total(EV, 0.5 * EV.state) + X[0] <= 1),
+        (lambda: 1 - 2 * sv.total(EV) <= 0, lambda: sv.total(EV, -2 * EV.state) <= -1),
+    ],
+)
+def test_a_total_is_multiplied_by_numbers(stated: Any, written: Any) -> None:
+    problems = [
+        sv.Problem(states=[X, EV], objectives=[X[0], X[1], EV.state[0]], constraints=[row()])
+        for row in (stated, written)
+    ]
+    assert problems[0].fingerprint == problems[1].fingerprint
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.coo_array])

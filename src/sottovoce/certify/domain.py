@@ -129,7 +129,7 @@ def _sides(stated: Constraint) -> Iterator[Constraint]:
             sums=tuple(replace(p, terms=tuple(-h for h in p.terms)) for p in stated.sums),
             rest=tuple(-e for e in stated.rest),
             offset=-stated.offset,
-            linear=None if stated.linear is None else -stated.linear,
+            linear=None if stated.linear is None else stated.linear.times(-1.0),
         )
 
 

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 import sympy as sp
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
-from sottovoce.problem.arrays import SymbolArray, bundled
+from sottovoce.problem.arrays import Entrywise, SymbolArray, bundled
 from sottovoce.problem.text import check_name
 
 Array: TypeAlias = NDArray[np.float64]
@@ -102,16 +102,26 @@ class Group:
 
         return total(self, self.state, weights=weights)
 
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise ProblemError(
+            f"{self.name} stands for {self.count:,} agents, got it in place of a formula: write "
+            f"{self.name}.state for the state of each of them, sv.total({self.name}) for their sum"
+        )
+
+    # One answer to every operator: a fleet is no array.
+    __getitem__ = __iter__ = __le__ = __ge__ = __add__ = __sub__ = __mul__ = __rmul__ = _refuse
+
     def label(self, index: int) -> str:
         """What people call agent ``index`` (from 0) of the group."""
         return self.name if self.count == 1 else f"{self.name}{index + 1}"
 
 
-class States(Sequence[State]):
+class States(Entrywise, Sequence[State]):
     """The states of agents stated one by one; ``x[0]`` is the first agent's state.
 
     ``A @ x``, with A a NumPy or SciPy sparse array that has one column per component of all states,
     is compared like any sum: ``A @ x <= b`` states as many rows as A has, without a formula each.
+    Other operators, and indices such as ``x[:, 0]``, see an array with a row per agent.
     """
 
     __slots__ = ("groups",)
@@ -125,6 +135,8 @@ class States(Sequence[State]):
         return len(self.groups)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple):
+            return self._array()[index]
         if isinstance(index, slice):
             return [group.state for group in self.groups[index]]
         return self.groups[index].state
@@ -140,7 +152,12 @@ class States(Sequence[State]):
     def __rmatmul__(self, weights: Any) -> Any:
         from sottovoce.problem.constraints import linear_total  # it knows agents, not they it
 
+        if isinstance(weights, SymbolArray):  # x @ Q @ x
+            return weights @ np.array(self.symbols, dtype=object)
         return linear_total(self.symbols, weights)
+
+    def __matmul__(self, weights: Any) -> Any:
+        return self.__rmatmul__(weights.T)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         # One object to SciPy, whose sparse arrays then leave the product to ``__rmatmul__``.
@@ -151,8 +168,9 @@ class States(Sequence[State]):
         return whole
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
-        if ufunc is np.matmul and inputs[1] is self:
-            return self.__rmatmul__(inputs[0])
+        if ufunc is np.matmul:
+            left, right = inputs
+            return self @ right if left is self else self.__rmatmul__(left)
         plain = [i._array() if isinstance(i, States) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **settings)
 
@@ -161,6 +179,11 @@ class States(Sequence[State]):
         return function(*plain, **settings)
 
     def _array(self) -> Any:
+        if len({group.dim for group in self.groups}) > 1:
+            raise ProblemError(
+                "states must have one dimension to be an array, got several: write rows over "
+                "single agents, x[0][1] + x[1][0] <= 3, or A @ x with a column per component"
+            )
         return np.array([group.state for group in self.groups], dtype=object).view(SymbolArray)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import scipy.sparse as sparse
@@ -14,8 +14,18 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.arguments import array, instance, without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.arrays import SymbolArray
 from sottovoce.problem.expressions import sympified
 from sottovoce.problem.linear import Linear, linear_rows, number
+
+# NumPy's names of operators with an array on the left, and ours with a total there.
+_REFLECTED = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "less_equal": "__ge__",
+    "greater_equal": "__le__",
+}
 
 Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
 
@@ -85,6 +95,12 @@ class Constraint:
             e + number(c) for e, c in zip(self.named, self.offset, strict=bool(self.named))
         )
 
+    def __bool__(self) -> NoReturn:
+        raise ProblemError(
+            "a comparison of sums must be stated, got a question for its truth: write a chain "
+            "1 <= total <= 5 as two rows total >= 1 and total <= 5"
+        )
+
     def label(self, row: int) -> str:
         """What people call row ``row`` (from 0)."""
         return self.name if self.rows == 1 else f"{self.name}[{row + 1}]"
@@ -92,15 +108,76 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Total:
-    """Left side of a family of constraints that sums over a fleet; compare it with <= or >=."""
+    """Left side of a family of constraints: sums over fleets, linear rows; compare it.
+
+    Totals are added, multiplied by numbers, and compared with <= or >=. One over agents stated one
+    by one alone, ``A @ x``, is an array of formulas as well: ``abs(A @ x) <= b``,
+    ``sv.norm(A @ x)``, ``(A @ x)[0]``.
+    """
 
     sums: tuple[FleetSum, ...]
     rest: tuple[sp.Expr, ...]
     offset: Array
     linear: Linear | None = None
 
-    # NumPy must let `array >= total` reach our operators instead of comparing element by element.
-    __array_ufunc__ = None
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        # `array >= total` reaches our operators instead of comparing element by element.
+        own = _REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and own is not None and inputs[1] is self:
+            return getattr(self, own)(inputs[0])
+        plain = [i._array() if isinstance(i, Total) else i for i in inputs]
+        return getattr(ufunc, method)(*plain, **settings)
+
+    def _array(self) -> Any:
+        """The rows as formulas, if no fleet takes part."""
+        if self.sums:
+            raise ProblemError(
+                f"a total over {self.sums[0].group.name} must be added, multiplied by numbers or "
+                "compared, got another use: write abs(total) <= b as two rows total <= b and "
+                "total >= -b, and name terms inside it, sv.total(ev, abs(ev.state))"
+            )
+        family = self <= 0.0
+        return np.array(family.formulas, dtype=object).view(SymbolArray)
+
+    def __len__(self) -> int:
+        return int(self.offset.size)
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._array()[row]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._array())
+
+    def __abs__(self) -> Any:
+        return abs(self._array())
+
+    def __pow__(self, exponent: Any) -> Any:
+        return self._array() ** exponent
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._array() @ np.ravel(np.array(list(other), dtype=object))
+
+    def __mul__(self, factor: Any) -> Total:
+        if isinstance(factor, sp.Expr) and factor.is_number:
+            factor = float(factor)
+        if isinstance(factor, (Total, sp.Expr)) or np.ndim(factor):
+            raise ProblemError(
+                "a total must be multiplied by one number, got "
+                f"{type(factor).__name__}: multiply the terms inside it, or the rows of A in A @ x"
+            )
+        scale = float(_numbers(factor))
+        by = number(scale)
+        return Total(
+            sums=tuple(replace(s, terms=tuple(by * h for h in s.terms)) for s in self.sums),
+            rest=tuple(by * e for e in self.rest),
+            offset=read_only(scale * self.offset),
+            linear=None if self.linear is None else self.linear.times(scale),
+        )
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, divisor: Any) -> Total:
+        return self.__mul__(1.0 / divisor)
 
     def __add__(self, other: Any) -> Total:
         if isinstance(other, Total):
@@ -121,12 +198,7 @@ class Total:
     __radd__ = __add__
 
     def __neg__(self) -> Total:
-        return Total(
-            sums=tuple(replace(s, terms=tuple(-h for h in s.terms)) for s in self.sums),
-            rest=tuple(-e for e in self.rest),
-            offset=read_only(-self.offset),
-            linear=None if self.linear is None else -self.linear,
-        )
+        return self * -1
 
     def __sub__(self, other: Any) -> Total:
         return self + (-other if isinstance(other, (Total, sp.Expr)) else -_numbers(other))
@@ -152,13 +224,13 @@ class Total:
 
 
 @without_deep_recursion
-def total(group: Group, terms: Any, *, weights: ArrayLike | Any | None = None) -> Total:
+def total(group: Group, terms: Any = None, *, weights: ArrayLike | Any | None = None) -> Total:
     """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over a fleet, to be compared with <= or >=.
 
     Args:
         group: the fleet.
-        terms: h, one formula or several (``fleet.state`` for the state itself), in the fleet's
-            symbols and parameters, affine or convex.
+        terms: h, one formula or several, in the fleet's symbols and parameters, affine or convex;
+            the state itself, ``fleet.state``, if not given.
         weights: W, a dense or SciPy sparse array (rows, agents); the same coefficient 1 for all if
             not given. Weights of terms that are not affine must not be negative.
 
@@ -167,7 +239,7 @@ def total(group: Group, terms: Any, *, weights: ArrayLike | Any | None = None) -
         hour.
     """
     instance("group", group, Group, "sv.fleet(...)")
-    listed = np.ravel(np.asarray(terms, dtype=object))
+    listed = np.ravel(np.asarray(group.state if terms is None else terms, dtype=object))
     if not listed.size:
         raise ProblemError(f"total over {group.name} must have at least one term, got none")
     exprs = tuple(sympified(h) for h in listed)

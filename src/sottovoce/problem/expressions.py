@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,7 @@ import sympy
 from sottovoce.arguments import without_deep_recursion
 from sottovoce.errors import ProblemError
 from sottovoce.problem import kinks
+from sottovoce.problem.entries import entrywise
 
 MAX_DEPTH = 50
 MAX_EXPONENT = 1000
@@ -82,6 +83,7 @@ def check_expression(expr: object, allowed: Collection[sympy.Symbol], where: str
     return rebuilt
 
 
+@entrywise()
 @without_deep_recursion
 def exp(argument: object) -> sympy.Expr:
     """The exponential e^a, with a -> argument."""
@@ -94,12 +96,14 @@ def exp(argument: object) -> sympy.Expr:
     return _inspected(sympy.exp(tree))
 
 
+@entrywise()
 @without_deep_recursion
 def log(argument: object) -> sympy.Expr:
     """The natural logarithm ln a, with a -> argument; concave, defined for a > 0."""
     return _inspected(sympy.log(sympified(argument)))
 
 
+@entrywise()
 @without_deep_recursion
 def sqrt(argument: object) -> sympy.Expr:
     """The square root a^(1/2), with a -> argument; smooth for a > 0."""
@@ -151,12 +155,14 @@ def power(base: object, exponent: object) -> sympy.Expr:
     return _inspected(sympy.Pow(a, c))
 
 
+@entrywise()
 @without_deep_recursion
 def absolute(argument: object) -> sympy.Expr:
     """The absolute value |a|, with a -> argument; convex. Python's ``abs`` is the same."""
     return _inspected(kinks.absolute(_inspected(sympified(argument))))
 
 
+@entrywise(least=2)
 @without_deep_recursion
 def maximum(*terms: object) -> sympy.Expr:
     """The largest of a_1, ..., a_r, with a_1, ..., a_r -> terms; convex if they are.
@@ -173,6 +179,7 @@ def maximum(*terms: object) -> sympy.Expr:
     return _inspected(trees[0])
 
 
+@entrywise(least=2)
 @without_deep_recursion
 def minimum(*terms: object) -> sympy.Expr:
     """The smallest of a_1, ..., a_r, with a_1, ..., a_r -> terms; concave if they are.
@@ -182,6 +189,7 @@ def minimum(*terms: object) -> sympy.Expr:
     return -maximum(*(-sympified(term) for term in _spread("minimum", terms)))
 
 
+@entrywise()
 @without_deep_recursion
 def pos(argument: object) -> sympy.Expr:
     """The positive part max(a, 0), with a -> argument; convex if a is."""
@@ -195,6 +203,7 @@ def norm(*terms: object) -> sympy.Expr:
     return _inspected(kinks.norm(*trees))
 
 
+@entrywise()
 @without_deep_recursion
 def huber(argument: object, width: object = 1) -> sympy.Expr:
     """Huber's function: a^2 where |a| <= M, M (2 |a| - M) beyond; a -> argument, M -> width."""
@@ -206,8 +215,8 @@ def huber(argument: object, width: object = 1) -> sympy.Expr:
 
 def _spread(name: str, terms: Sequence[Any]) -> list[Any]:
     """The terms of a call, one by one or in an array."""
-    alone = len(terms) == 1 and isinstance(terms[0], list | tuple | np.ndarray)
-    listed = list(np.ravel(np.asarray(terms[0], dtype=object))) if alone else list(terms)
+    alone = len(terms) == 1 and isinstance(terms[0], Iterable)
+    listed = list(np.ravel(np.array(list(terms[0]), dtype=object))) if alone else list(terms)
     if not listed:
         raise ProblemError(f"{name} takes at least one argument, got none")
     return listed

@@ -19,6 +19,8 @@ from sympy.core.relational import Relational
 from sottovoce.errors import ProblemError
 from sottovoce.problem import expressions
 
+_NUMBER = sp.Expr.__float__
+
 ENTRYWISE: dict[str, Callable[..., Any]] = {
     "less_equal": lambda a, b: sp.sympify(a) <= sp.sympify(b),
     "greater_equal": lambda a, b: sp.sympify(a) >= sp.sympify(b),
@@ -91,11 +93,25 @@ def _no_truth(self: Any) -> bool:
     raise TypeError(
         f"cannot determine truth value of Relational: {self}; write a chain 1 <= x <= 5 as two "
         "rows 1 <= x and x <= 5, Python's max(x, y) as sv.maximum(x, y), min(x, y) as "
-        "sv.minimum(x, y)"
+        "sv.minimum(x, y), A.dot(x) <= b as A @ x <= b, and an array of formulas of your own "
+        "compared with b as [row <= bound for row, bound in zip(array, b)]"
     )
+
+
+def _no_number(self: Any) -> float:
+    try:
+        return float(_NUMBER(self))
+    except TypeError as error:
+        if not self.free_symbols:
+            raise
+        raise TypeError(
+            f"{error}: {self!s:.60} has no value before it is solved; write sv.log(x) instead "
+            "of math.log(x), and likewise sv.exp, sv.sqrt"
+        ) from None
 
 
 def teach() -> None:
     """Teach SymPy's formulas and comparisons what to answer to NumPy and Python."""
     sp.Expr.__array_ufunc__ = _array_ufunc
     Relational.__bool__ = _no_truth
+    sp.Expr.__float__ = _no_number

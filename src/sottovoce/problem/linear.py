@@ -44,8 +44,9 @@ class Linear:
         """The components that some row names."""
         return {self.symbols[c] for c in np.unique(self.weights.indices)}
 
-    def __neg__(self) -> Linear:
-        return Linear(symbols=self.symbols, weights=-self.weights)
+    def times(self, factor: float) -> Linear:
+        """The same rows, multiplied by a number."""
+        return linear_rows(self.symbols, factor * self.weights)
 
     def plus(self, other: Linear | None) -> Linear:
         """The sum of both, row by row."""
