@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import require_distinct_labels
+from sottovoce.problem.expressions import check_expression
+from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.text import parse_expression
 
 
 def small(**changes: Any) -> sv.Problem:
@@ -275,3 +278,15 @@ def test_bad_input_gets_its_own_message(case: str) -> None:
     make, message = BAD[case]
     with pytest.raises(ProblemError, match=message):
         make()
+
+
+def test_a_formula_has_one_fingerprint_however_it_was_written() -> None:
+    a, b = sp.symbols("a b")
+    written = [
+        3.5 * a + sp.exp(b) * 2 + (a - b) ** 2 * a,
+        a * (a - b) ** 2 + 2 * sp.exp(b) + a * 3.5,
+        parse_expression("exp(b)*2 + (a - b)^2*a + 3.5*a", {"a": a, "b": b}),
+    ]
+    checked = [check_expression(formula, {a, b}, "") for formula in written]
+    assert len({fingerprint(formula) for formula in checked}) == 1
+    assert fingerprint(checked[0] + a) != fingerprint(checked[0])

@@ -205,7 +205,7 @@ def read_states(what: str, given: Any, group: Group) -> Array:
     """
     shape = (group.count, group.dim)
     try:
-        return np.broadcast_to(read_only(given), shape)
+        return _broadcast(read_only(given), shape)
     except (TypeError, ValueError, OverflowError):
         raise ProblemError(
             f"{what} of {group.name} must be numbers of the shape {shape}, got "
@@ -323,7 +323,7 @@ def _group(
     names = [name] if dim == 1 else [f"{name}[{c + 1}]" for c in range(dim)]
     low = _bounds(lower, count, dim, f"lower bound of {name}")
     high = _bounds(upper, count, dim, f"upper bound of {name}")
-    if np.any(low > high):
+    if (low > high).any():
         at = np.unravel_index(int(np.argmax(low > high)), low.shape)
         raise ProblemError(
             f"lower must not exceed upper, got lower={low[at]:g} > upper={high[at]:g} for {name}: "
@@ -344,20 +344,25 @@ def _bounds(values: Any, count: int, dim: int, what: str) -> Array:
         array = read_only(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise ProblemError(f"{what} must be numbers, got {values!r:.60}") from error
-    if dim == 1 and array.ndim == 1 and array.size == count:
-        array = array[:, np.newaxis]
+    if dim == 1 and array.ndim < 2 and array.size == count:
+        array = array.reshape(count, 1)
     try:
-        view = np.broadcast_to(array, (count, dim))
+        view = _broadcast(array, (count, dim))
     except ValueError:
         raise ProblemError(
             f"{what} must be one number or fit the shape ({count}, {dim}), got shape {array.shape}"
         ) from None
-    if not np.all(np.isfinite(array)):
+    if not np.isfinite(array).all():
         raise ProblemError(
             f"{what} must be finite, because X must be compact, got "
             f"{array[~np.isfinite(array)].flat[0]}: give a box that surely holds the optimum"
         )
     return view
+
+
+def _broadcast(array: Array, shape: tuple[int, int]) -> Array:
+    """``np.broadcast_to`` at once where nothing is to be done, as for thousands of named agents."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
 def _per_agent(values: Any, n: int, what: str) -> list[Any]:

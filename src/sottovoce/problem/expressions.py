@@ -39,6 +39,8 @@ _REMEDIES = {
     "pow": "pow is written x**2",
 }
 
+_UNBOUNDED = tuple(type(number) for number in (sympy.oo, -sympy.oo, sympy.nan))
+
 _KNOWN = "exp, log, sqrt, logsumexp, abs, max, min, pos, norm, huber and powers"
 
 # A constant is evaluated in double precision beside the exact tree, to refuse what no double holds.
@@ -263,7 +265,9 @@ def _rebuild(node: sympy.Basic, depth: int) -> sympy.Expr:
     _check_depth(depth)
     if not node.args:
         _facts(node)
-        return sympy.Float(float(node)) if isinstance(node, sympy.Float) else node
+        # A double stays itself: SymPy keeps what it has found out about a number beside it.
+        wide = isinstance(node, sympy.Float) and node._prec != sys.float_info.mant_dig
+        return sympy.Float(float(node)) if wide else node
     if node.func not in _BUILDERS:
         raise ProblemError(_not_allowed(node))
     return _BUILDERS[node.func](*[_rebuild(arg, depth + 1) for arg in node.args])
@@ -328,12 +332,13 @@ def _number_value(number: sympy.Expr) -> float:
         if _bits(number) > MAX_BITS:
             raise ProblemError(_TOO_MANY_BITS)
         return float(number)
-    if number.is_finite is not True:
+    # Not is_finite and is_zero: SymPy would deduce everything else about the number as well.
+    if isinstance(number, _UNBOUNDED):
         raise ProblemError(f"numbers must be finite, got {number}")
     value = float(number)
     if not math.isfinite(value):
         raise ProblemError("a number is too large for double precision")
-    if not number.is_zero and abs(value) < sys.float_info.min:
+    if bool(number) and abs(value) < sys.float_info.min:
         raise ProblemError("a number is too close to zero for double precision; write 0")
     return value
 
@@ -366,7 +371,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _check_symbols(expr: sympy.Expr, allowed: Collection[sympy.Symbol]) -> None:
-    strangers = expr.free_symbols - set(allowed)
+    strangers = expr.free_symbols.difference(allowed)  # without a copy of all that is allowed
     if not strangers:
         return
     name = min(symbol.name for symbol in strangers)
@@ -387,6 +392,8 @@ def sympified(expr: object) -> sympy.Expr:
         raise ProblemError(
             f"an expression must be a number or made of states, got {type(expr).__name__}"
         ) from None
+    if isinstance(tree, sympy.Symbol | sympy.Number):
+        return tree
     if isinstance(tree, sympy.core.relational.Relational):
         raise ProblemError(f"an expression must not be a comparison, got {_shown(tree)}")
     if not isinstance(tree, sympy.Expr):

@@ -31,7 +31,7 @@ def _feed(digest: Any, part: Any) -> None:
         for item in part:
             _feed(digest, item)
     elif isinstance(part, sp.Basic):
-        digest.update(b"e" + sp.srepr(part).encode())
+        digest.update(b"e" + _structure(part).encode())
     elif isinstance(part, str | int | float | bool) or part is None:
         digest.update(f"{type(part).__name__}:{part!r};".encode())
     elif isinstance(part, np.ndarray):
@@ -60,12 +60,22 @@ def _feed(digest: Any, part: Any) -> None:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
 
 
+def _structure(formula: sp.Basic) -> str:
+    """Write a formula out in the order that SymPy keeps evaluated trees in.
+
+    Its own ``srepr`` puts them into a second order, which takes most of the time of hashing.
+    """
+    if not formula.args:
+        return str(sp.srepr(formula))
+    return f"{type(formula).__name__}({','.join(map(_structure, formula.args))})"
+
+
 def _feed_array(digest: Any, array: Any) -> None:
     # Equal along an axis counts once: a bound stated for all hashes like the same bound listed for
     # each, and a fleet's broadcast arrays hash fast.
     compact = array
-    for axis in range(array.ndim):
-        first = compact.take([0], axis=axis) if compact.shape[axis] > 1 else compact
+    for axis in (axis for axis, size in enumerate(array.shape) if size > 1):
+        first = compact.take([0], axis=axis)
         if compact.strides[axis] == 0 or np.all(compact == first):
             compact = first
     compact = np.ascontiguousarray(compact)

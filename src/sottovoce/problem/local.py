@@ -132,7 +132,10 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
         ConvexityError: naming the row and the rule that failed.
         ProblemError: if no point between an agent's bounds meets a row on one component.
     """
-    found = replace(box_of(group), stated=tuple(private))
+    found = box_of(group)
+    if not (public or private):
+        return found
+    found = replace(found, stated=tuple(private))
     kept: list[Row] = []
     for row in (*public, *private):
         where = f"local row {row.label}" if row in private else f"constraint {row.label}"
