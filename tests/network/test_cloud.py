@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +80,36 @@ def test_a_gateway_gives_the_same_run_as_single_agents(
         assert ended.x.tolist() == here.x[0].tolist()  # sums of whole numbers have no order
 
     run(main())
+
+
+def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
+    paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = plan_for(paper)
+
+    async def once(store: str) -> None:
+        async with serving(plan, keys, tmp_path / store, rounds=3) as cloud:
+            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
+            await asyncio.wait([task, asyncio.ensure_future(cloud.finished())])
+            await task
+
+    run(once("first.db"))
+    words = (
+        r"1-7.state is of another run, after 3 rounds; if that run is over, move the file away "
+        "and start again"
+    )
+
+    async def refused() -> None:
+        async with serving(plan, keys, tmp_path / "second.db", rounds=3) as cloud:
+            with pytest.raises(RefusedError, match=words):
+                await member(paper, ALL, cloud, keys, tmp_path).run()
+
+    run(refused())
+    with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
+        run(once("first.db"))  # late agents are told, and nothing is released
+    assert [r.getMessage() for r in caplog.records] == ["the run in the store is over"]
+    assert "a new run needs a new store" in caplog.records[0].fields["words"]  # type: ignore[attr-defined]
+    assert summarise(tmp_path / "first.db").rounds == 3
 
 
 def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(

@@ -412,3 +412,20 @@ def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
     np.testing.assert_allclose(found.x_each, [0, w, 0, 0], rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(found.price_each, [2 * w], rtol=1e-6)
     assert found.flat == ()
+
+
+def test_a_kink_that_mixes_agents_is_held_as_the_interval_that_it_is() -> None:
+    x = sv.states(2, lower=-5, upper=5)
+    stated = {
+        "a kink": [abs(x[0] - x[1]) <= 2],
+        "two rows": [x[0] - x[1] <= 2, x[1] - x[0] <= 2],
+    }
+    found = []
+    for rows in stated.values():
+        problem = sv.Problem(
+            states=x, objectives=[(x[0] - 4) ** 2, 3 * (x[1] + 1) ** 2], constraints=rows
+        )
+        hide = sv.Trajectory(radius=0.5, rounds=100)
+        made = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-3, hide=hide)
+        found.append(sv.limit(problem, made, 100).x / made.sigma[0])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)

@@ -111,6 +111,8 @@ def smooth_form(problem: Problem) -> SmoothForm:
         | {
             "groups": tuple(groups),
             "objectives": tuple(objectives),
+            "code": (None,) * len(groups),
+            "fallback": (None,) * len(groups),
             "cloud": replace(
                 problem.cloud,
                 groups=tuple(groups),

@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -49,6 +49,16 @@ from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
 _HEAD: Final = 1 << 16
+
+_REMEDIES: Final[Mapping[Code, str]] = {
+    Code.VERSION: "install the same version on both sides",
+    Code.NOT_YOURS: "the certificate is for other agents; check the keys and the agent's number",
+    Code.HALTED: "the run is over for good; ask the operator for a new one",
+    Code.FAILED: "the run ended without an answer; ask the operator for a new one",
+    Code.REPLACED: "another process has these keys and took over; stop one of the two",
+    Code.REVOKED: "ask the operator for a new certificate",
+}
+"""What to do about a refusal, where it is not for the agent's own files to say."""
 
 OnState = Callable[[int, Array, Which], Awaitable[None] | None]
 """Called with k, the setpoint and what it is: drive the device here.
@@ -232,7 +242,7 @@ class Agent:
                         await self._drive(machine.memory.round, unpack(machine.memory.answer))
                     return False
                 case Stop():
-                    raise RefusedError(action.code, f"{action.detail} ({action.code})")
+                    raise RefusedError(action.code, _refusal(action, saved))
                 case Hangup():
                     note("hung up", level=logging.WARNING, code=str(action.code))
                     return False
@@ -291,3 +301,15 @@ class Agent:
         """What an honest cloud's largest message holds at most."""
         cloud, size = self._household.cloud, self._household.start.size
         return _HEAD + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
+
+
+def _refusal(action: Stop, saved: Saved) -> str:
+    """Why an agent stops, and what whoever started it can do about it."""
+    why = f"{action.detail} ({action.code})"
+    if action.code is Code.OTHER_RUN and saved.memory.config:
+        return (
+            f"{why}: {saved.path} is of another run, after {saved.memory.round:,} rounds; if that "
+            "run is over, move the file away and start again, if it is not, look for its cloud"
+        )
+    remedy = _REMEDIES.get(action.code)
+    return why if remedy is None else f"{why}: {remedy}"

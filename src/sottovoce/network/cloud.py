@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
 import time
@@ -56,6 +57,11 @@ from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
+
+_OVER: Final = (
+    "agents that missed the end still learn it; a new run needs a new store, and its agents start "
+    "without the state files of this one"
+)
 
 TICK_SECONDS: Final = 1.0
 
@@ -226,6 +232,8 @@ class Cloud:
         self._supervisor.start("live", self._live.run())
         note("trust", words=WORDS[self.plan.trust.kind])
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
+        if self._machine.phase is Phase.DONE:
+            note("the run in the store is over", level=logging.WARNING, words=_OVER)
 
     async def finished(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
         """Wait for the end of the run."""
