@@ -20,8 +20,12 @@ import numpy as np
 import sottovoce as sv
 
 ROUNDS = 1000
-# One thread, and byte code kept as it is where people install packages.
-PLAIN = {"NUMBA_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
+# One core, and byte code kept as it is where people install packages.
+PLAIN = {
+    "NUMBA_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "",
+}
 RAMP = 5.0  # per hour: a quarter of the largest change of demand, so that some ramps hold
 Row = dict[str, str]
 

@@ -82,6 +82,8 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
 
 def _kept_exactly(cloud: CloudView, groups: Sequence[Group]) -> tuple[Group, ...]:
     """Boxes without a margin beyond what agents keep at home: no price presses there."""
+    if not any(cloud.kept):
+        return tuple(groups)
     boxes: Boxes = {
         s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
         for group in groups
@@ -235,7 +237,7 @@ def _widened(group: Group, boxes: Boxes, margins: Mapping[sp.Symbol, float]) -> 
     moved = False
     for c, symbol in enumerate(group.symbols):
         low, high = boxes[symbol]
-        if np.any(low > lower[c]) or np.any(high < upper[c]):
+        if (low > lower[c]).any() or (high < upper[c]).any():
             moved = True
             extra = margins[symbol] * (high - low)
             lower[c] = low - np.minimum(extra, (low - lower[c]) / 2.0)

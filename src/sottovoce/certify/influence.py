@@ -160,7 +160,7 @@ def _labels(every: Sequence[Terms], named: NamedRows) -> Indices:
     same = owners[ends[0]] == owners[ends[1]]
     whole = connected(size, ends[0][same], ends[1][same])
     label = np.zeros(size, dtype=np.int64)
-    for unit in named.units:
+    for unit in (unit for unit in named.units if unit.columns.size > 1):
         for agent in unit.agents:
             own = unit.columns[unit.owners == agent]
             label[own] = np.unique(whole[own], return_inverse=True)[1]

@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 import sympy as sp
+from sympy.printing.repr import ReprPrinter
 
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, FleetSum
+
+_LEAVES = ReprPrinter()  # made once: ``srepr`` makes one for every symbol and number
 
 
 def fingerprint(*parts: Any) -> str:
@@ -66,7 +69,7 @@ def _structure(formula: sp.Basic) -> str:
     Its own ``srepr`` puts them into a second order, which takes most of the time of hashing.
     """
     if not formula.args:
-        return str(sp.srepr(formula))
+        return str(_LEAVES.doprint(formula))
     return f"{type(formula).__name__}({','.join(map(_structure, formula.args))})"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -260,19 +261,21 @@ def _units(
     for symbols in mixed:
         first, *others = {number[places[s][1]] for s in symbols}
         links |= {(first, other) for other in others}
-    ends = np.array(sorted(links), dtype=np.int64).reshape(-1, 2)
-    label = connected(len(named), *ends.T)
+    label = connected(len(named), *np.array(sorted(links)).reshape(-1, 2).T).tolist()
     members: defaultdict[int, list[sp.Symbol]] = defaultdict(list)
     for s, (_, agent) in places.items():
         members[label[number[agent]]].append(s)
+    order = np.array([places[s] for symbols in members.values() for s in symbols], dtype=np.int64)
+    columns, owners = order.reshape(-1, 2).T.copy()
+    ends = np.cumsum([0, *map(len, members.values())]).tolist()
     return tuple(
         Unit(
             agents=tuple(dict.fromkeys(places[s][1] for s in symbols)),
             symbols=tuple(symbols),
-            columns=np.array([places[s][0] for s in symbols], dtype=np.int64),
-            owners=np.array([places[s][1] for s in symbols], dtype=np.int64),
+            columns=columns[begin:end],
+            owners=owners[begin:end],
         )
-        for symbols in members.values()
+        for symbols, (begin, end) in zip(members.values(), pairwise(ends), strict=True)
     )
 
 
