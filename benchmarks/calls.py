@@ -17,6 +17,8 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from benchmarks import PLAIN
+
 ROOT = Path(__file__).parents[1]
 LIMIT_SECONDS = 60
 ROUNDS = 1_000
@@ -48,7 +50,7 @@ def _seconds(value: float) -> str:
 
 
 def _child(name: str, cache: str) -> dict[str, float] | None:
-    one = {"SOTTOVOCE_CACHE": cache, "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    one = {"SOTTOVOCE_CACHE": cache, **PLAIN}
     code = f"from benchmarks.calls import child; child({name!r})"
     try:
         done = subprocess.run(  # noqa: S603 - our own text

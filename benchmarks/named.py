@@ -18,14 +18,9 @@ from typing import Any
 import numpy as np
 
 import sottovoce as sv
+from benchmarks import PLAIN
 
 ROUNDS = 1000
-# One core, and byte code kept as it is where people install packages.
-PLAIN = {
-    "NUMBA_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "PYTHONDONTWRITEBYTECODE": "",
-}
 RAMP = 5.0  # per hour: a quarter of the largest change of demand, so that some ramps hold
 Row = dict[str, str]
 
@@ -87,7 +82,7 @@ def _cloud() -> Row:
         command("identity", "init", "--dir", f"{folder}/keys", "--agents", "1000").wait()
         first, again = (_until_it_listens(folder) for _ in range(2))
     measured = f"{first:.1f} s, {again:.1f} s"
-    detail = "first start compiles the cloud's round; a restart is imports but for a second"
+    detail = "first start compiles the cloud's round; a restart is imports but for half a second"
     return _row(
         "cloud with 1,000 named agents, first start and restart", "10 s, 2 s", measured, detail
     )
