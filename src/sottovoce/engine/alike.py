@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,8 @@ def _read(fleet: Fleet) -> tuple[Any, list[float], _Weighted]:
         if part.table:
             for c in range(fleet.group.dim):
                 at = slice(*part.weights.indptr[c : c + 2])
-                pairs = zip(part.weights.indices[at].tolist(), part.weights.data[at], strict=True)
-                weights |= {c: dict(pairs)} if at.stop > at.start else {}
+                own = (part.weights.indices[at].tolist(), part.weights.data[at].tolist())
+                weights |= {c: dict(zip(*own, strict=True))} if at.stop > at.start else {}
             continue
         read = coefficients(part.terms[0])
         if read is not None and len(read[0]) == 1 and read[1] == 0.0:
@@ -140,15 +141,12 @@ def _kept(
 
 def _linear(used: Sequence[int], symbols: Sequence[sp.Symbol], members: Sequence[_Weighted]) -> Sum:
     """What is linear: the weight of component ``used[t]`` of agent i in column ``i T + t``."""
-    entries = [
-        (row, i * len(used) + t, weight)
-        for i, weights in enumerate(members)
-        for t, c in enumerate(used)
-        for row, weight in weights[c].items()
-    ]
-    row, column, values = (np.array(part) for part in zip(*entries, strict=True))
-    shape = (int(row.max()) + 1, len(members) * len(used))
-    matrix: Any = sparse.csr_array((values.astype(np.float64), (row, column)), shape=shape)
+    columns = [weights[c] for weights in members for c in used]
+    row = np.fromiter(chain.from_iterable(columns), dtype=np.int64)
+    values = np.fromiter(chain.from_iterable(c.values() for c in columns), dtype=np.float64)
+    column = np.repeat(np.arange(len(columns)), [len(c) for c in columns])
+    shape = (int(row.max()) + 1, len(columns))
+    matrix: Any = sparse.csr_array((values, (row, column)), shape=shape)
     if len(used) == 1 and matrix.nnz >= _DENSE * shape[0] * shape[1]:
         matrix = matrix.toarray()
     terms = tuple(symbols[c] for c in used)

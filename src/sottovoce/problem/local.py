@@ -59,6 +59,8 @@ class LocalSet:
 
     def of_agent(self, group: Group, place: int) -> LocalSet:
         """The set of agent ``place`` (from 0) of the group, parameters filled in."""
+        if group.count == 1 and not group.parameters:
+            return self
         values = {s: sp.Float(float(a[place])) for s, a in group.parameters.items()}
         return replace(
             self,

@@ -212,7 +212,8 @@ def _terms(
 
 def filled(formula: sp.Expr, group: Group) -> sp.Expr:
     """A formula with the parameters of a named agent filled in."""
-    return formula.xreplace({s: sp.Float(float(a[0])) for s, a in group.parameters.items()})
+    values = {s: sp.Float(float(a[0])) for s, a in group.parameters.items()}
+    return formula.xreplace(values) if values else formula
 
 
 def written_out(part: FleetSum) -> list[sp.Expr]:
