@@ -23,6 +23,7 @@ from sottovoce.certify.hessian import (
 from sottovoce.errors import InputError
 from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array
+from sottovoce.problem.derivatives import slopes_of
 from sottovoce.problem.rules import Rules as FormRules
 from sottovoce.problem.rules import brief
 
@@ -167,11 +168,14 @@ def _analytic(inner: sp.Expr, region: Region, relation: str) -> bool:
 
 
 def _derivatives(f: sp.Expr, variables: Sequence[sp.Symbol], order: int) -> list[sp.Expr]:
-    """Return f and its partial derivatives up to ``order``, each once."""
+    """Return f and its partial derivatives up to ``order``, each once, zeros left out."""
+    place = {s: k for k, s in enumerate(variables)}
     found, level = {f: None}, [(0, f)]
     for _ in range(order):
         level = [
-            (k, sp.diff(g, s)) for first, g in level for k, s in enumerate(variables) if k >= first
+            (place[s], slope)
+            for first, g in level
+            for s, slope in slopes_of(g, variables[first:]).items()
         ]
         found |= dict.fromkeys(g for _, g in level)
     return list(found)

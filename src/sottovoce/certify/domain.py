@@ -16,6 +16,7 @@ from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.derivatives import slopes_of
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.relations import Row
 from sottovoce.problem.sums import Sums
@@ -146,8 +147,8 @@ def _bending(sums: Sums) -> Iterator[sp.Symbol]:
     """The components of states that a derivative of a sum depends on."""
     for family in sums.families:
         for h in (*family.rest, *(t for part in family.sums for t in part.terms)):
-            for s in h.free_symbols:
-                yield from sp.diff(h, s).free_symbols
+            for slope in slopes_of(h, list(h.free_symbols)).values():
+                yield from slope.free_symbols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

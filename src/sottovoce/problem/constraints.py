@@ -155,7 +155,10 @@ class Total:
         return self._array() ** exponent
 
     def __matmul__(self, other: Any) -> Any:
-        return self._array() @ np.ravel(np.array(list(other), dtype=object))
+        # Multiplied out: terms of two states each are what quadratic forms are read from.
+        rows, factors = self._array(), np.ravel(np.array(list(other), dtype=object))
+        pairs = zip(rows, factors, strict=True)
+        return sp.Add(*(factor * term for row, factor in pairs for term in sp.Add.make_args(row)))
 
     def __mul__(self, factor: Any) -> Total:
         if isinstance(factor, sp.Expr) and factor.is_number:

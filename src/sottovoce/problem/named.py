@@ -13,6 +13,7 @@ import sympy as sp
 from sottovoce.problem import kinks
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Target
+from sottovoce.problem.derivatives import slopes_of
 from sottovoce.problem.terms import Terms
 
 
@@ -31,11 +32,12 @@ class NamedFormulas:
             for t, e in enumerate(self.terms)
         ]
         self._exprs = [e.formula.xreplace(n) for e, n in zip(terms, self._names, strict=True)]
+        named = [expr.free_symbols for expr in self._exprs]
         self._used = [
             (t, c)
-            for t, (expr, names) in enumerate(zip(self._exprs, self._names, strict=True))
+            for t, names in enumerate(self._names)
             for c, symbol in enumerate(names.values())
-            if symbol in expr.free_symbols
+            if symbol in named[t]
         ]
 
     def values(self, x: Array) -> list[Array]:
@@ -91,12 +93,19 @@ class NamedFormulas:
 
     @cached_property
     def _derivatives(self) -> dict[tuple[int, int], sp.Expr]:
-        found = {
-            (t, c): sp.diff(self._exprs[t], self._symbol(t, c))
-            for t, c in self._used
-            if c < len(self.terms[t].form.symbols)
+        return {
+            (t, place[s]): slope
+            for t, (expr, place) in enumerate(zip(self._exprs, self._places, strict=True))
+            for s, slope in slopes_of(expr, list(place)).items()
         }
-        return {place: e for place, e in found.items() if e != 0}
+
+    @cached_property
+    def _places(self) -> list[dict[sp.Symbol, int]]:
+        """Which component each symbol of a state is, form by form."""
+        return [
+            {names[s]: c for c, s in enumerate(e.form.symbols)}
+            for e, names in zip(self.terms, self._names, strict=True)
+        ]
 
     @cached_property
     def _first(self) -> tuple[list[tuple[int, int]], Any]:
@@ -105,12 +114,10 @@ class NamedFormulas:
     @cached_property
     def _second(self) -> tuple[list[tuple[int, int, int]], Any]:
         found = {
-            (t, a, b): sp.diff(e, self._symbol(t, b))
-            for (t, a), e in self._derivatives.items()
-            for b in range(a, len(self.terms[t].form.symbols))
-            if self._symbol(t, b) in e.free_symbols
+            (t, a, self._places[t][s]): bend
+            for (t, a), slope in self._derivatives.items()
+            for s, bend in slopes_of(slope, list(self._places[t])[a:]).items()
         }
-        found = {place: e for place, e in found.items() if e != 0}
         return list(found), self._compile(found.values())
 
     def _symbol(self, t: int, c: int) -> sp.Symbol:
