@@ -15,6 +15,7 @@ LAYERS = (
     "arguments",
     "tables",
     "progress",
+    "compiler",
     "problem",
     "certify",
     "privacy",

@@ -1,0 +1,202 @@
+"""Arithmetic and comparisons of compiled code, to the bits that Python gives.
+
+Nothing is reordered and nothing fused. A number with lanes is added lane by lane.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from sottovoce.compiler.code import Code
+from sottovoce.compiler.kinds import (
+    FLOAT,
+    INT,
+    LANES,
+    MASK,
+    TRUTH,
+    WIDTH,
+    WORD,
+    Kind,
+    Number,
+    Tuple,
+    Value,
+    called,
+    common_kind,
+    items_of,
+    number_kind,
+    tuple_of,
+)
+from sottovoce.errors import InputError
+
+_FLOAT_SIGNS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
+_WHOLE_SIGNS = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor", "<<": "shl"}
+_ORDERED = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
+_WHOLE = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_CASTS = {
+    (INT, FLOAT): "sitofp", (WORD, FLOAT): "uitofp", (TRUTH, FLOAT): "uitofp",
+    (FLOAT, INT): "fptosi", (TRUTH, INT): "zext",
+}  # fmt: skip
+
+
+def number(value: float) -> Value:
+    """Return a Python number as a constant of the code."""
+    if isinstance(value, bool):
+        return Value(TRUTH, ("true" if value else "false",))
+    if isinstance(value, int):
+        return Value(INT, (str(value),), value)
+    return Value(FLOAT, (double(float(value)),), float(value))
+
+
+def double(value: float) -> str:
+    """Return LLVM's spelling of a float64, exact."""
+    return "0x" + struct.pack(">d", value).hex().upper()
+
+
+def cast(code: Code, value: Value, kind: Kind) -> Value:
+    """Return a value as one of another kind that can hold it, or as Python's conversions do."""
+    own = value.kind
+    if own == kind:
+        return value
+    if isinstance(own, Tuple) and isinstance(kind, Tuple) and len(own.items) == len(kind.items):
+        pairs = zip(items_of(value), kind.items, strict=True)
+        return tuple_of([cast(code, item, to) for item, to in pairs], kind.named)
+    if kind in (LANES, MASK):
+        return _in_every_lane(code, cast(code, value, FLOAT if kind == LANES else TRUTH), kind)
+    if kind == FLOAT and value.constant is not None:
+        return number(float(value.constant))
+    if {own, kind} == {INT, WORD}:
+        return Value(kind, value.parts, value.constant)
+    if isinstance(own, Number) and isinstance(kind, Number) and (own, kind) in _CASTS:
+        text = f"{_CASTS[own, kind]} {own.llvm} {value.parts[0]} to {kind.llvm}"
+        return Value(kind, (code.new(text),))
+    raise InputError(f"a value must be {called(kind)}, got {called(own)}")
+
+
+def _in_every_lane(code: Code, value: Value, kind: Kind) -> Value:
+    one = number_kind(value).llvm
+    lanes = f"<{WIDTH} x {one}>"
+    first = code.new(f"insertelement {lanes} poison, {one} {value.parts[0]}, i32 0")
+    text = f"shufflevector {lanes} {first}, {lanes} poison, <{WIDTH} x i32> zeroinitializer"
+    return Value(kind, (code.new(text),))
+
+
+def alike(code: Code, values: list[Value]) -> list[Value]:
+    """Return numbers as numbers of the one kind that holds all."""
+    kind = values[0].kind
+    for value in values[1:]:
+        found = common_kind(kind, value.kind)
+        if found is None:
+            raise InputError(
+                f"numbers must be of kinds that mix, got {called(kind)} and {called(value.kind)}: "
+                "convert one with np.float64, np.int64 or np.uint64"
+            )
+        kind = found
+    return [cast(code, value, kind) for value in values]
+
+
+def binary(code: Code, sign: str, a: Value, b: Value) -> Value:
+    """Return ``a sign b``."""
+    if isinstance(a.kind, Tuple) and isinstance(b.kind, Tuple) and sign == "+":
+        return tuple_of([*items_of(a), *items_of(b)])
+    if sign == "**":
+        return power(code, a, b)
+    a, b = alike(code, [_real(code, v) for v in (a, b)] if sign == "/" else [a, b])
+    kind, x, y = number_kind(a), a.parts[0], b.parts[0]
+    if kind in (FLOAT, LANES) and sign in _FLOAT_SIGNS:
+        return Value(kind, (code.new(f"{_FLOAT_SIGNS[sign]} {kind.llvm} {x}, {y}"),))
+    if kind in (INT, WORD) and sign in ("//", "%"):
+        return _divided(code, sign, kind, x, y)
+    if kind in (INT, WORD) and sign == ">>":
+        shift = "ashr" if kind == INT else "lshr"
+        return Value(kind, (code.new(f"{shift} i64 {x}, {y}"),))
+    if sign in _WHOLE_SIGNS and (kind in (INT, WORD) or (kind in (TRUTH, MASK) and sign in "&|^")):
+        return Value(kind, (code.new(f"{_WHOLE_SIGNS[sign]} {kind.llvm} {x}, {y}"),))
+    raise InputError(f"compiled code has no {sign} of {called(kind)}s")
+
+
+def _real(code: Code, value: Value) -> Value:
+    return value if value.kind == LANES else cast(code, value, FLOAT)
+
+
+def _divided(code: Code, sign: str, kind: Number, x: str, y: str) -> Value:
+    """Quotient or rest of whole numbers, rounded down as Python does."""
+    if kind == WORD:
+        return Value(kind, (code.new(f"{'udiv' if sign == '//' else 'urem'} i64 {x}, {y}"),))
+    rest = code.new(f"srem i64 {x}, {y}")
+    some = code.new(f"icmp ne i64 {rest}, 0")
+    mixed = code.new(f"icmp slt i64 {code.new(f'xor i64 {rest}, {y}')}, 0")
+    below = code.new(f"and i1 {some}, {mixed}")
+    if sign == "%":
+        raised = code.new(f"add i64 {rest}, {y}")
+        return Value(kind, (code.new(f"select i1 {below}, i64 {raised}, i64 {rest}"),))
+    quotient = code.new(f"sdiv i64 {x}, {y}")
+    return Value(kind, (code.new(f"sub i64 {quotient}, {code.new(f'zext i1 {below} to i64')}"),))
+
+
+def power(code: Code, a: Value, b: Value) -> Value:
+    """Return ``a ** b``: by products where b is a whole number in the text."""
+    if isinstance(b.constant, int):
+        result, square, left = number(1 if a.kind == INT else 1.0), a, abs(b.constant)
+        while left:
+            result = binary(code, "*", result, square) if left & 1 else result
+            left >>= 1
+            square = binary(code, "*", square, square) if left else square
+        return result if b.constant >= 0 else binary(code, "/", number(1.0), result)
+    return by_lane(code, lambda x, y: code.call("llvm.pow.f64", "double", x, y), [a, b])
+
+
+def by_lane(code: Code, one: Callable[..., str], values: list[Value]) -> Value:
+    """Apply to numbers, lane after lane, what is written for one; arguments with their types."""
+    values = alike(code, [_real(code, v) for v in values])
+    if values[0].kind == FLOAT:
+        return Value(FLOAT, (one(*(f"double {v.parts[0]}" for v in values)),))
+    found = "poison"
+    for lane in range(WIDTH):
+        taken = [code.new(f"extractelement {LANES.llvm} {v.parts[0]}, i32 {lane}") for v in values]
+        result = one(*(f"double {part}" for part in taken))
+        found = code.new(f"insertelement {LANES.llvm} {found}, double {result}, i32 {lane}")
+    return Value(LANES, (found,))
+
+
+def minus(code: Code, value: Value) -> Value:
+    """Return ``-value``."""
+    if value.constant is not None:
+        return number(-value.constant)
+    if value.kind in (FLOAT, LANES):
+        return Value(value.kind, (code.new(f"fneg {number_kind(value).llvm} {value.parts[0]}"),))
+    return binary(code, "-", number(0), value)
+
+
+def compare(code: Code, sign: str, a: Value, b: Value) -> Value:
+    """Return ``a sign b``, which is false where one is no number, but for ``!=``."""
+    a, b = alike(code, [a, b])
+    kind = number_kind(a)
+    truth = MASK if kind in (LANES, MASK) else TRUTH
+    if kind in (FLOAT, LANES):
+        text = f"fcmp {_ORDERED[sign]} {kind.llvm} {a.parts[0]}, {b.parts[0]}"
+    else:
+        signed = "" if sign in ("==", "!=") else ("s" if kind == INT else "u")
+        text = f"icmp {signed}{_WHOLE[sign]} {kind.llvm} {a.parts[0]}, {b.parts[0]}"
+    return Value(truth, (code.new(text),))
+
+
+def truth(code: Code, value: Value) -> Value:
+    """Return whether a value counts as true."""
+    if value.kind == TRUTH:
+        return value
+    if value.kind in (INT, WORD, FLOAT):
+        return compare(code, "!=", value, cast(code, number(0), value.kind))
+    raise InputError(f"a condition must be one truth value or number, got {called(value.kind)}")
+
+
+def select(code: Code, choice: Value, one: Value, other: Value) -> Value:
+    """Return ``one if choice else other``, both worked out; in lanes if any of them is."""
+    one, other = alike(code, [one, other])
+    if LANES in (one.kind, other.kind) or choice.kind == MASK:
+        choice, one, other = (
+            cast(code, value, kind)
+            for value, kind in ((choice, MASK), (one, LANES), (other, LANES))
+        )
+    parts = [f"{number_kind(v).llvm} {v.parts[0]}" for v in (choice, one, other)]
+    return Value(one.kind, (code.new(f"select {', '.join(parts)}"),))

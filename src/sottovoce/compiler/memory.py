@@ -1,0 +1,136 @@
+"""Memory for arrays that compiled functions make: taken in a row, given back all at once.
+
+A call from Python has one reserve. A function that returns no array gives back on its return what
+it and those that it called have taken; the rest goes when the call from Python ends.
+"""
+
+from __future__ import annotations
+
+from sottovoce.compiler.code import Code
+from sottovoce.compiler.kinds import (
+    FLOAT,
+    INT,
+    Array,
+    Kind,
+    Known,
+    Number,
+    Tuple,
+    Value,
+    array_kind,
+)
+
+RESERVE = "%reserve"
+"""How functions call the reserve: the block in use, how much of it is used, and its size."""
+
+TEXT = """
+%reserve = type { ptr, i64, i64 }
+declare ptr @malloc(i64)
+declare void @free(ptr)
+
+define private ptr @reserve.take(ptr %reserve, i64 %bytes) {
+  %used.at = getelementptr %reserve, ptr %reserve, i32 0, i32 1
+  %size.at = getelementptr %reserve, ptr %reserve, i32 0, i32 2
+  %block = load ptr, ptr %reserve
+  %used = load i64, ptr %used.at
+  %size = load i64, ptr %size.at
+  %more = add i64 %bytes, 63
+  %rounded = and i64 %more, -64
+  %after = add i64 %used, %rounded
+  %fits = icmp ule i64 %after, %size
+  br i1 %fits, label %here, label %elsewhere
+here:
+  store i64 %after, ptr %used.at
+  %place = getelementptr i8, ptr %block, i64 %used
+  ret ptr %place
+elsewhere:
+  %double = shl i64 %size, 1
+  %least = call i64 @llvm.umax.i64(i64 %double, i64 65536)
+  %head = add i64 %rounded, 64
+  %whole = call i64 @llvm.umax.i64(i64 %least, i64 %head)
+  %fresh = call ptr @malloc(i64 %whole)
+  store ptr %block, ptr %fresh
+  %size.before = getelementptr i8, ptr %fresh, i64 8
+  store i64 %size, ptr %size.before
+  store ptr %fresh, ptr %reserve
+  store i64 %head, ptr %used.at
+  store i64 %whole, ptr %size.at
+  %first = getelementptr i8, ptr %fresh, i64 64
+  ret ptr %first
+}
+
+define private void @reserve.give(ptr %reserve, ptr %kept, i64 %used) {
+  %used.at = getelementptr %reserve, ptr %reserve, i32 0, i32 1
+  %size.at = getelementptr %reserve, ptr %reserve, i32 0, i32 2
+  br label %look
+look:
+  %block = load ptr, ptr %reserve
+  %done = icmp eq ptr %block, %kept
+  br i1 %done, label %end, label %next
+next:
+  %before = load ptr, ptr %block
+  %size.before = getelementptr i8, ptr %block, i64 8
+  %size = load i64, ptr %size.before
+  store ptr %before, ptr %reserve
+  store i64 %size, ptr %size.at
+  call void @free(ptr %block)
+  br label %look
+end:
+  store i64 %used, ptr %used.at
+  ret void
+}
+declare i64 @llvm.umax.i64(i64, i64)
+"""
+
+
+def holds_arrays(kind: Kind) -> bool:
+    """Return whether a value of this kind says where numbers lie."""
+    if isinstance(kind, Tuple):
+        return any(holds_arrays(item) for item in kind.items)
+    return not isinstance(kind, Number | Known)
+
+
+def new_array(code: Code, shape: tuple[str, ...], item: Number = FLOAT) -> Value:
+    """Reserve an array, which holds anything."""
+    code.reserves = True
+    count = shape[0] if len(shape) == 1 else code.new(f"mul i64 {shape[0]}, {shape[1]}")
+    size = code.new(f"shl i64 {count}, 3")
+    place = code.new(f"call ptr @reserve.take(ptr {RESERVE}, i64 {size})")
+    return Value(Array(item, len(shape)), (place, *shape))
+
+
+def count_of(code: Code, array: Value) -> str:
+    """Return how many numbers an array holds."""
+    if len(array.parts) == 2:
+        return array.parts[1]
+    return code.new(f"mul i64 {array.parts[1]}, {array.parts[2]}")
+
+
+def fill(code: Code, array: Value, value: Value) -> None:
+    """Set all numbers of an array to one."""
+    item, slot = array_kind(array).item.llvm, code.slot(INT)[0]
+    count, loop, body, end = count_of(code, array), code.label(), code.label(), code.label()
+    code.do(f"store i64 0, ptr {slot}")
+    code.begin(loop)
+    at = code.new(f"load i64, ptr {slot}")
+    code.branch(code.new(f"icmp slt i64 {at}, {count}"), body, end)
+    code.begin(body)
+    place = code.new(f"getelementptr inbounds {item}, ptr {array.parts[0]}, i64 {at}")
+    code.do(f"store {item} {value.parts[0]}, ptr {place}")
+    code.do(f"store i64 {code.new(f'add nsw i64 {at}, 1')}, ptr {slot}")
+    code.jump(loop)
+    code.begin(end)
+
+
+def copy(code: Code, to: Value, array: Value) -> None:
+    """Copy all numbers of an array to another of the same size, which may overlap with it."""
+    size = code.new(f"shl i64 {count_of(code, array)}, 3")
+    code.call(
+        "llvm.memmove.p0.p0.i64", "void",
+        f"ptr {to.parts[0]}", f"ptr {array.parts[0]}", f"i64 {size}", "i1 false",
+    )  # fmt: skip
+
+
+def mark(code: Code) -> tuple[str, str]:
+    """Return how much of the reserve is in use."""
+    used = code.new(f"getelementptr %reserve, ptr {RESERVE}, i32 0, i32 1")
+    return code.new(f"load ptr, ptr {RESERVE}"), code.new(f"load i64, ptr {used}")

@@ -1,0 +1,190 @@
+"""A module of compiled code: functions for the kinds of arguments that they are called with."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import FunctionType
+from typing import Any, final
+
+from sottovoce.compiler import memory
+from sottovoce.compiler.arithmetic import cast
+from sottovoce.compiler.calls import listed_parts, result_kind, returned
+from sottovoce.compiler.code import Code
+from sottovoce.compiler.kinds import NOTHING, Address, Kind, Value, called, machine_kinds, tuple_of
+from sottovoce.compiler.operations import SUBSTITUTES
+from sottovoce.compiler.statements import Body, LocatedError
+from sottovoce.errors import InputError
+
+_MOST_TIMES = 6
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    """A function for certain kinds: its name, what it returns, whether it takes the reserve."""
+
+    name: str
+    result: Kind
+    reserves: bool
+
+
+@final
+class Program:
+    """Writes a module: a function once for every combination of kinds that it is called with.
+
+    Args:
+        texts: functions of generated modules, whose text is in no file, with their trees.
+    """
+
+    def __init__(self, texts: Mapping[Any, ast.FunctionDef]) -> None:
+        self._texts = texts
+        self._functions: dict[tuple[Any, tuple[Kind, ...]], _Compiled | None] = {}
+        self._parts: list[str] = []
+        self._declared: set[str] = set()
+
+    @property
+    def text(self) -> str:
+        """The module in LLVM's language."""
+        known = set(memory.TEXT.splitlines())
+        declared = sorted(line for line in self._declared if line not in known)
+        return "\n".join([memory.TEXT, *declared, *self._parts])
+
+    def entry(self, function: Any, kind: Address) -> None:
+        """Add a function that Python, or compiled code, calls by its address."""
+        code = Code()
+        arguments: list[Value] = []
+        listed: list[str] = []
+        for argument in kind.arguments:
+            parts = tuple(f"%a{len(listed) + i}" for i in range(len(machine_kinds(argument))))
+            arguments.append(Value(argument, parts))
+            listed += listed_parts(arguments[-1])
+        code.slots.append(f"  {memory.RESERVE} = alloca %reserve")
+        code.do(f"store %reserve zeroinitializer, ptr {memory.RESERVE}")
+        got = self.call(code, function, arguments)
+        if code.reserves:
+            code.do(f"call void @reserve.give(ptr {memory.RESERVE}, ptr null, i64 0)")
+        if (kind.result == NOTHING) != (got.kind == NOTHING):
+            raise InputError(
+                f"{function.__name__} must return {called(kind.result)}, got {called(got.kind)}"
+            )
+        answer = cast(code, got, kind.result)
+        code.do(" ".join(["ret", *(listed_parts(answer) or ["void"])]))
+        head = f"define {result_kind(kind.result, entry=True)} @{function.__name__}"
+        self._add(f"{head}({', '.join(listed)}) nounwind", code, function.__name__)
+
+    def call(self, code: Code, function: Any, arguments: list[Value]) -> Value:
+        """Write the call of a Python function, which is compiled as it stands."""
+        function = SUBSTITUTES.get(function, function)
+        compiled = self._compiled(function, tuple(a.kind for a in arguments))
+        given = listed_parts(tuple_of(arguments))
+        if compiled.reserves:
+            code.reserves = True
+            given = [f"ptr {memory.RESERVE}", *given]
+        return returned(code, compiled.result, f"@{compiled.name}({', '.join(given)})")
+
+    def _compiled(self, function: Any, kinds: tuple[Kind, ...]) -> _Compiled:
+        key = (function, kinds)
+        if key not in self._functions:
+            self._functions[key] = None
+            try:
+                self._functions[key] = self._compile(function, kinds)
+            except LocatedError as error:
+                where = f"{function.__name__}, line {error.line}"
+                raise InputError(f"{error} ({where} of {function.__code__.co_filename})") from None
+        found = self._functions[key]
+        if found is None:
+            raise InputError(f"{function.__name__} must not call itself in compiled code")
+        return found
+
+    def _compile(self, function: Any, kinds: tuple[Kind, ...]) -> _Compiled:
+        tree = self._tree(function)
+        names = [argument.arg for argument in tree.args.args]
+        if len(names) != len(kinds):
+            raise InputError(f"{function.__name__} takes {len(names)} arguments, got {len(kinds)}")
+        variables: dict[str, Kind] = {}
+        result: Kind | None = None
+        for _ in range(_MOST_TIMES):
+            body = Body(self, function.__globals__, variables, result)
+            listed: list[str] = []
+            for name, kind in zip(names, kinds, strict=True):
+                parts = tuple(f"%a{len(listed) + i}" for i in range(len(machine_kinds(kind))))
+                listed += listed_parts(Value(kind, parts))
+                body.assign(name, Value(kind, parts))
+            body.widened = False
+            body.run(tree.body)
+            answer = body.end()
+            result = body.result
+            if not body.widened:
+                return self._define(function, body, listed, answer)
+        raise InputError(f"the kinds of the variables of {function.__name__} cannot be told")
+
+    def _define(self, function: Any, body: Body, listed: list[str], answer: Value) -> _Compiled:
+        code, name = body.code, f"{function.__name__}.{len(self._functions)}"
+        if code.reserves:
+            listed = [f"ptr {memory.RESERVE}", *listed]
+            if not memory.holds_arrays(answer.kind):
+                self._give_back(code)
+        _leave(code, answer)
+        often = " alwaysinline" if function.__dict__.get("inline") else ""
+        head = f"define private {result_kind(answer.kind)} @{name}({', '.join(listed)})"
+        self._add(f"{head} nounwind{often}", code, name)
+        return _Compiled(name, answer.kind, code.reserves)
+
+    @staticmethod
+    def _give_back(code: Code) -> None:
+        """Give back on the return what was taken since the call."""
+        block, used = "%reserve.block", "%reserve.used"
+        code.slots += [
+            f"  %reserve.at = getelementptr %reserve, ptr {memory.RESERVE}, i32 0, i32 1",
+            f"  {block} = load ptr, ptr {memory.RESERVE}",
+            f"  {used} = load i64, ptr %reserve.at",
+        ]
+        code.do(f"call void @reserve.give(ptr {memory.RESERVE}, ptr {block}, i64 {used})")
+
+    def _add(self, head: str, code: Code, name: str) -> None:
+        self._declared |= code.declared
+        tables = [
+            f"@{name}.table{i} = private unnamed_addr constant {table}"
+            for i, table in enumerate(code.constants)
+        ]
+        lines = [line.replace("@TABLE.", f"@{name}.table") for line in code.lines]
+        self._parts += [*tables, f"\n{head} {{", *code.slots, *lines, "}"]
+
+    def _tree(self, function: Any) -> ast.FunctionDef:
+        if function in self._texts:
+            return self._texts[function]
+        if not isinstance(function, FunctionType):
+            raise InputError(
+                f"compiled code cannot call {function!r}: write it as a plain function"
+            )
+        file = inspect.getsourcefile(function)
+        first = function.__code__.co_firstlineno
+        for node in _functions_of(file or "", Path(file or "").stat().st_mtime_ns):
+            if node.name == function.__name__ and first in (
+                node.lineno, *(d.lineno for d in node.decorator_list)
+            ):  # fmt: skip
+                return node
+        raise InputError(f"the text of {function.__name__} must be in a file, got {file}")
+
+
+def _leave(code: Code, answer: Value) -> None:
+    """Return a value, all its parts at once."""
+    parts = listed_parts(answer)
+    if len(parts) < 2:
+        code.do(" ".join(["ret", *(parts or ["void"])]))
+        return
+    kind, whole = result_kind(answer.kind), "poison"
+    for place, part in enumerate(parts):
+        whole = code.new(f"insertvalue {kind} {whole}, {part}, {place}")
+    code.do(f"ret {kind} {whole}")
+
+
+@lru_cache(maxsize=64)
+def _functions_of(file: str, changed: int) -> list[ast.FunctionDef]:
+    tree = ast.parse(Path(file).read_text("utf-8"))
+    return [node for node in tree.body if isinstance(node, ast.FunctionDef)]
