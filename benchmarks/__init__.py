@@ -1,4 +1,4 @@
 """Measurements of what users wait for."""
 
-PLAIN = {"NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
+PLAIN = {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}
 """How processes are measured: on one core, with the byte code that installed packages have."""

@@ -6,11 +6,11 @@ from typing import Any
 import cvxpy
 import numpy as np
 import pytest
-from numba import njit
 
-import sottovoce.engine.intrinsics  # noqa: F401  teaches the compiler
 from sottovoce.algorithm import projection
 from sottovoce.algorithm.projection import PublicSet, intervals, no_phi, project, project_work
+from sottovoce.engine.compile import load_kernel
+from sottovoce.engine.turn import PUBLIC
 from sottovoce.problem.agents import Array
 
 cp: Any = cvxpy
@@ -105,11 +105,16 @@ def test_points_inside_stay_where_they_are() -> None:
 
 
 def test_compiled_and_python_give_the_same_bits() -> None:
-    def both(v, weight, public, phi, u, work):  # type: ignore[no-untyped-def]
-        return project(v, weight, public, phi, u, work)
+    kinds = ", ".join(["float64[::1]"] * 4 + [*PUBLIC.values()])
+    compiled = load_kernel(f"""
+from sottovoce.algorithm.projection import PublicSet, project
+from sottovoce.compiler.module import entry
+from test_projection import paraboloid
 
-    compiled = njit(error_model="numpy")(both)
-    phi = njit(error_model="numpy")(paraboloid)
+@entry("float64({kinds})")
+def projected(v, weight, u, work, {", ".join(PUBLIC)}):
+    return project(v, weight, PublicSet({", ".join(PUBLIC)}), paraboloid, u, work)
+""")
     rng = np.random.default_rng(3)
     public = PublicSet(
         np.array([-np.inf, -np.inf, -np.inf, -np.inf, 0.0]),
@@ -124,5 +129,5 @@ def test_compiled_and_python_give_the_same_bits() -> None:
         v, weight = 5 * rng.normal(size=5), 10 ** rng.uniform(-2, 2, 5)
         u, w, work = np.empty(5), np.empty(5), np.empty(project_work(5))
         nu = project(v, weight, public, paraboloid, u, work)
-        assert nu == compiled(v, weight, public, phi, w, work)
+        assert nu == compiled.projected(v, weight, w, work, *public)
         assert np.array_equal(u, w)

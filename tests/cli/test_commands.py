@@ -63,7 +63,7 @@ def test_help_shows_the_example_on_a_terminal() -> None:
 def test_solve_says_at_once_that_it_compiles_and_keeps_standard_output_clean() -> None:
     words = [sys.executable, "-c", "from sottovoce.cli import main; main()", "solve", str(PAPER),
              "--rounds", "20", "--json"]  # fmt: skip
-    heavy = {"sympy", "numba", "numpy"}
+    heavy = {"sympy", "llvmlite", "numpy"}
     with subprocess.Popen(
         [words[0], "-X", "importtime", *words[1:]],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

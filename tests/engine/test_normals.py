@@ -6,15 +6,28 @@ from typing import Any
 
 import mpmath as mp
 import numpy as np
-from numba import njit
 from scipy import stats
 
-from sottovoce.engine.normals import fill_lanes, fill_rounds, mix, normals, stream_seeds
+from sottovoce.engine.compile import load_kernel
+from sottovoce.engine.normals import normals, stream_seeds
 
 # Functions that only compiled code calls, called.
-mixed = njit(lambda z: mix(z))
-lanes_filled = njit(lambda *given: fill_lanes(*given))
-rounds_filled = njit(lambda *given: fill_rounds(*given))
+CALLED = load_kernel("""
+from sottovoce.compiler.module import entry
+from sottovoce.engine import normals
+
+@entry("uint64(uint64)")
+def mixed(z):
+    return normals.mix(z)
+
+@entry("void(uint64[::1], int64, int64, int64, int64, float64[::1])")
+def lanes_filled(seeds, done, rounds, pairs, lanes, out):
+    normals.fill_lanes(seeds, done, rounds, pairs, lanes, out)
+
+@entry("void(uint64, int64, int64, int64, int64, float64[::1])")
+def rounds_filled(seed, done, rounds, pairs, stride, out):
+    normals.fill_rounds(seed, done, rounds, pairs, stride, out)
+""")
 GAMMA = 0x9E3779B97F4A7C15
 
 
@@ -34,7 +47,7 @@ def test_bits_are_splitmix64() -> None:
     # The first outputs for seed 1234567 in the generator's public test vectors.
     assert splitmix(1234567, 2) == [6457827717110365317, 3203168211198807973]
     state = np.uint64((1234567 + GAMMA) % 2**64)
-    assert int(mixed(state)) == 6457827717110365317
+    assert int(CALLED.mixed(state)) == 6457827717110365317
 
 
 def test_normals_are_box_muller_of_those_bits_to_rounding() -> None:
@@ -57,10 +70,10 @@ def test_every_way_to_fill_gives_the_same_bits() -> None:
     pairs, rounds, lanes = 5, 37, 32
     seeds = stream_seeds(9, range(lanes))
     wide, narrow = np.empty(rounds * 2 * pairs * lanes), np.empty(2 * pairs * 64)
-    lanes_filled(seeds, 100, rounds, pairs, lanes, wide)
+    CALLED.lanes_filled(seeds, 100, rounds, pairs, lanes, wide)
     by_lane = wide.reshape(rounds, 2 * pairs, lanes)
     for lane in (0, 13, 31):
-        rounds_filled(seeds[lane], 100, rounds, pairs, 64, narrow)
+        CALLED.rounds_filled(seeds[lane], 100, rounds, pairs, 64, narrow)
         np.testing.assert_array_equal(narrow.reshape(-1, 64)[:, :rounds].T, by_lane[:, :, lane])
         alone = normals(9, lane, rounds=100 + rounds, count=2 * pairs)
         np.testing.assert_array_equal(alone[100:], by_lane[:, :, lane])

@@ -181,6 +181,7 @@ def test_a_problem_is_the_same_after_a_journey(name: str) -> None:
     assert dict(there.privacy) == dict(problem.privacy)
     for group, before in zip(there.groups, problem.groups, strict=True):
         assert not group.lower.flags.writeable
-        assert group.lower.strides[0] == before.lower.strides[0]  # one row travels as one
+        if group.count > 1:
+            assert group.lower.strides[0] == before.lower.strides[0]  # one row travels as one
     with pytest.raises(TypeError):
         there.privacy["epsilon"] = 1  # type: ignore[index]

@@ -142,7 +142,7 @@ def memory_size(sums: int) -> int:
 
 
 def cloud_round(
-    k: int, y: Array, price: Array, memory: Array, rows: Rows, constants: Constants, phi: Phi
+    k: int, y: Array, price: Array, memory: Array, rows: Rows, constants: Constants, phi: Phi | None
 ) -> bool:
     """Turn lambda(k) into lambda(k+1), in place, and return whether prices stayed bounded.
 
@@ -153,7 +153,7 @@ def cloud_round(
         memory: see ``kept_size``; 0 before round 1.
         rows: what is public of the sums.
         constants: of ``DualAveraging``.
-        phi: the functions of C's general regions.
+        phi: the functions of C's general regions; None if it has no regions at all.
     """
     p, m = price.size, entries(price.size)
     mean_price, mean_sum, aim = (
@@ -348,18 +348,3 @@ def damping(k: int, force: float, width: float, theta: float) -> float:
         theta: of ``DualAveraging``.
     """
     return theta * abs(force) / (sqrt(k) * width)
-
-
-COMPILED = (
-    entries,
-    kept_size,
-    memory_size,
-    cloud_round,
-    _count,
-    _remember,
-    _learn,
-    _learn_rows,
-    _trust,
-    _build,
-    damping,
-)

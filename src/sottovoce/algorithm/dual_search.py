@@ -258,9 +258,3 @@ def mixed_share(first: Any, work: Any) -> Any:
 def softness(k: Any) -> Any:
     """``give`` of a square ``k (a'x - e)^2`` in the objective: ``1/(2 k)``, finite also for 0."""
     return 0.5 / larger(_LEAST_SQUARE, k)
-
-
-COMPILED = (
-    box_search, row_search, solve_row, curvatures, steps, bracket, intervals, choose_goal,
-    first_multiplier, residual, advance, mix, mixed_share, softness,
-)  # fmt: skip

@@ -59,6 +59,3 @@ def eigen(matrix: Array, values: Array, vectors: Array) -> None:
             break
     for i in range(size):
         values[i] = matrix[i * size + i]
-
-
-COMPILED = (eigen,)

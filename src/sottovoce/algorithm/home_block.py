@@ -64,6 +64,3 @@ def inside(value: Any, lower: Any, upper: Any) -> Any:
 def larger(a: Any, b: Any) -> Any:
     """The larger of two numbers; the first if the second is NaN."""
     return select(b > a, b, a)
-
-
-COMPILED = (inside, larger)

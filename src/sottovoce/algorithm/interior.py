@@ -387,9 +387,3 @@ def look(at: Any, share: Any, lower: Any, upper: Any) -> None:
                 at.x[c] = upper[c] - high * at.unit[c]
             else:
                 at.x[c] = at.there[c] * at.unit[c]
-
-
-COMPILED = (
-    interior_minimum, start_inside, choose_units, in_units, begin_slacks, conditions, mean_gap,
-    factorise, triangle, forward, backward, best_step, solve_step, longest, look,
-)  # fmt: skip

@@ -167,6 +167,3 @@ def newton_step(
     for c in range(size):
         if scale[c] == 0.0:
             step[c] = held[c]
-
-
-COMPILED = (minimise_vector, newton_step, nearness, inside)

@@ -39,7 +39,7 @@ def argmax_price(
     model: Array,
     center: Array,
     rows: Rows,
-    phi: Phi,
+    phi: Phi | None,
     price: Array,
     aim: Array,
     work: Array,
@@ -54,7 +54,7 @@ def argmax_price(
         model: H, positive definite.
         center: c.
         rows: units and C.
-        phi: the functions of C's general regions.
+        phi: the functions of C's general regions; None if it has no regions at all.
         price: where to start, and the result.
         aim: the second result.
         work: scratch, see ``price_work``.
@@ -63,7 +63,7 @@ def argmax_price(
     right = work[:p]
     for o in range(p):
         right[o] = total[o] + row_of(model, o, center)
-    if rows.public.radii.size > 0:
+    if phi is not None and rows.public.radii.size > 0:
         by_regions(Quadratic(right, recent, model), rows, phi, price, aim, work[p:])
         return
     if model.size == p and p > 1:
@@ -179,13 +179,3 @@ def _solve_free(
             if side[k] != 0.0:
                 left -= factor[k * p + i] * goal[k]
         goal[i] = left / factor[i * p + i]
-
-
-COMPILED = (
-    price_work,
-    argmax_price,
-    _by_rows,
-    _by_exchange,
-    _release,
-    _solve_free,
-)

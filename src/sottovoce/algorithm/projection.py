@@ -1,8 +1,8 @@
 """The exact projection on the public set C in a diagonal metric, compiled and in Python.
 
-Every function here is plain arithmetic on float64 arrays: the engine compiles it as it stands
-(``COMPILED`` names what it has to teach its compiler), and Python runs the same text to the same
-bits. Loops are written out for that reason: a library's sums may be added up in another order.
+Every function here is plain arithmetic on float64 arrays: the engine compiles it as it stands, and
+Python runs the same text to the same bits. Loops are written out for that reason: a library's sums
+may be added up in another order.
 """
 
 from __future__ import annotations
@@ -76,19 +76,23 @@ def project_work(size: int) -> int:
     return 6 * size + 2 * size * size
 
 
-def project(v: Array, weight: Array, public: PublicSet, phi: Phi, u: Array, work: Array) -> float:
+def project(
+    v: Array, weight: Array, public: PublicSet, phi: Phi | None, u: Array, work: Array
+) -> float:
     """Fill ``u = argmin over u in C of sum_o weight_o (u_o - v_o)^2 / 2``; return the largest nu.
 
     Args:
         v: the point to project.
         weight: the metric, positive.
         public: C.
-        phi: the functions of its general regions.
+        phi: the functions of its general regions; None if it has no regions at all.
         u: where the projection goes.
         work: scratch, see ``project_work``.
     """
     for o in range(v.size):
         u[o] = min(max(v[o], public.lower[o]), public.upper[o])
+    if phi is None:  # C has no regions, and compiled code for them is not wanted
+        return 0.0
     return _project_regions(v, weight, public, phi, u, work)
 
 
@@ -279,18 +283,3 @@ def solve_factored(factor: Array, right: Array) -> None:
         for k in range(i + 1, size):
             left -= factor[k, i] * right[k]
         right[i] = left / factor[i, i]
-
-
-COMPILED = (
-    project,
-    _project_regions,
-    project_work,
-    project_ball,
-    project_region,
-    _damped,
-    factored,
-    solve_factored,
-    no_phi,
-)
-REGIONAL = (_project_regions,)
-"""What is not called where C has no regions."""

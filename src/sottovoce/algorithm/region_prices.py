@@ -269,18 +269,3 @@ def _by_steps(quadratic: Quadratic, rows: Rows, phi: Phi, pair: Pair, work: Arra
         t = after
         if moved <= _CLOSE * size:
             break
-
-
-COMPILED = (
-    region_work,
-    by_regions,
-    row_of,
-    _by_newton,
-    _residual,
-    _direction,
-    _bend,
-    _eliminate,
-    _by_steps,
-)
-REGIONAL = (by_regions,)
-"""What is not called where C has no regions."""

@@ -61,6 +61,3 @@ def home_damping(k: Any, force: Any, width: Any, theta: Any) -> Any:
     """``eps`` of one component; 0 where the box leaves it no room."""
     room = width > 0.0
     return select(room, damping(k, force, select(room, width, 1.0), theta), 0.0)
-
-
-COMPILED = (agent_round, vector_round, dampings, home_damping)

@@ -86,6 +86,3 @@ def close_in(
                 other = slope_a / (slope_c - slope_a) * slope_b / (slope_c - slope_b)
                 share = first + (c - a) / (b - a) * other
     return a if abs(slope_a) <= abs(slope_b) else b
-
-
-COMPILED = (minimise, close_in)

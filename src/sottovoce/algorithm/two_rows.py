@@ -151,6 +151,3 @@ def mix_ends(size: Any, at: Any, work: Any) -> None:
         x, y = load(work, one + c), load(work, two + c)
         mixed = inside(x + share * (y - x), load(work, low + c), load(work, high + c))
         store(work, free + c, mixed)
-
-
-COMPILED = (two_row_search, wide_bracket, other_residual, keep_ends, mix_ends)

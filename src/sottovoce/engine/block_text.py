@@ -12,7 +12,7 @@ from sottovoce.engine.emit import Emitter
 from sottovoce.engine.home_shape import Separable
 from sottovoce.engine.separable_text import laid_out, rows_of
 from sottovoce.engine.slopes import names_in, used_parameters
-from sottovoce.engine.source import INNER, block
+from sottovoce.engine.source import block
 
 if TYPE_CHECKING:
     from sottovoce.engine.fleet_text import FleetText
@@ -27,8 +27,7 @@ def lay_source(text: FleetText) -> list[str]:
     numbers = list(laid_out(page, text.fleet, _shape(text), _prices(text, page), bounds))
     page.lines += [f"store_row(work, {first + to}, {name})" for to, name in numbers]
     return [
-        f"\n\n@njit({INNER})",
-        f"def lay{i}(b, x, state, work, data_{i}, bounds_{i}, number, theta, near):",
+        f"\n\ndef lay{i}(b, x, state, work, data_{i}, bounds_{i}, number, theta, near):",
         block([*text.scalars(), *page.lines, "return None"], 1),
     ]
 
@@ -143,7 +142,7 @@ def _add_up(text: FleetText, page: Emitter) -> None:
         for t, h in enumerate(part.terms):
             value = page.value(h)
             if plain and text.gridded:
-                value = page.assign(f"rint({value} / load(grid, {part.row + t}))")
+                value = page.assign(f"rint({value} / grid[{part.row + t}])")
             to = at[f"sum{s}" if plain else f"h{s}"] + t
             total = f"load_row(work, {to}) + leading({value}, width)" if plain else value
             page.lines.append(f"store_row(work, {to}, {total})")

@@ -1,9 +1,9 @@
 """Compiled kernels, kept on disk under a name made from all that they depend on.
 
-A kernel's folder holds its text, Numba's compiled code and a manifest of hashes. Folders are built
-aside and renamed into place, so other processes see all of one or nothing; a folder that does not
-match its manifest is never loaded but built again. The folder is private to the user, as whoever
-can write there decides what the engine runs.
+A kernel's folder holds its text, its machine code and a manifest: the entries with their
+signatures, and hashes. Folders are built aside and renamed into place, so other processes see all
+of one or nothing; a folder that does not match its manifest is never loaded but built again. The
+folder is private to the user, as whoever can write there decides what the engine runs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from threading import Lock
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
-import numba
 
-from sottovoce import algorithm
-from sottovoce.engine import intrinsics, normals
-from sottovoce.engine.link import whole_kernels
-from sottovoce.engine.resolve import remembered_lookups
+from sottovoce import algorithm, compiler
+from sottovoce.compiler.machine import load
+from sottovoce.compiler.module import compile_module, signatures
+from sottovoce.engine import intrinsics, vectors
 
 fcntl: Any
 try:
@@ -38,10 +38,8 @@ try:
 except ImportError:  # Windows: two processes may build the same kernel, which costs time alone
     fcntl = None
 
-# Where no array is reserved, kernels need not count references to arrays; a step may be anybody's.
-_RESERVING = ("np.empty(", "np.full(", ".copy()", "vector_round(", "dampings(", " as _agent")
-_TEXT, _MANIFEST = "kernel.py", "manifest.json"
-_loaded: dict[str, ModuleType] = {}
+_TEXT, _CODE, _MANIFEST = "kernel.py", "kernel.o", "manifest.json"
+_loaded: dict[str, SimpleNamespace] = {}
 _lock = Lock()
 
 
@@ -60,17 +58,16 @@ def cache_folder() -> Path:
 
 
 def load_kernel(source: str, *steps: Any) -> Any:
-    """Return the module written in ``source``, compiled, from memory, from disk or anew.
+    """Return the entries of the module written in ``source``, from memory, from disk or anew.
 
     Args:
-        source: the module's text; ``CACHE`` in it says whether Numba may keep the code, ``COUNTED``
-            whether references to arrays are counted.
+        source: the module's text, which marks its entries.
         steps: functions of other modules that the text compiles in.
     """
     key = _key(source, *steps)
     with _lock:
         if key not in _loaded:
-            _loaded[key] = _from_disk(source, key) or _built_once(source, key)
+            _loaded[key] = _from_disk(key) or _built_once(source, key)
         return _loaded[key]
 
 
@@ -88,34 +85,36 @@ def _state_of(file: Path) -> tuple[str, int, int]:
 @lru_cache
 def _known(given: frozenset[tuple[str, int, int]]) -> str:
     """A hash of all else that a kernel may compile in: a change there makes another kernel."""
-    files = {Path(str(intrinsics.__file__)), Path(str(normals.__file__))}
-    files |= set(Path(str(algorithm.__file__)).parent.glob("*.py"))
+    own, rooms = (intrinsics, vectors), (algorithm, compiler)
+    files = {Path(str(module.__file__)) for module in own}
+    files.add(Path(__file__).parent / "normals.py")
+    files |= {file for room in rooms for file in Path(str(room.__file__)).parent.glob("*.py")}
     files |= {Path(name) for name, _, _ in given}
     parts = [file.read_text("utf-8") for file in sorted(files)]
-    parts += [version("sottovoce"), numba.__version__, platform.python_version(), sys.platform]
+    parts += [version("sottovoce"), llvmlite.__version__, platform.python_version(), sys.platform]
     parts += [llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()]
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def _from_disk(source: str, key: str) -> ModuleType | None:
+def _from_disk(key: str) -> SimpleNamespace | None:
     folder = cache_folder() / key
     try:
         manifest = json.loads((folder / _MANIFEST).read_text("utf-8"))
-        if manifest != _hashes(folder):
+        if manifest["files"] != _hashes(folder):
             return None
-        return _execute(source, key, folder / _TEXT, cache=True)
+        return _loaded_from((folder / _CODE).read_bytes(), manifest["entries"])
     except Exception:
         # Whatever is wrong with a cache, the answer is the same: build the kernel again.
         return None
 
 
-def _built_once(source: str, key: str) -> ModuleType:
+def _built_once(source: str, key: str) -> SimpleNamespace:
     """Build a kernel while others that want the same one wait, and find it built.
 
     Gateways and workers that start together would all spend the same seconds otherwise.
     """
     with _turn_at(cache_folder() / f"{key}.lock"):
-        return _from_disk(source, key) or _build(source, key)
+        return _from_disk(key) or _build(source, key)
 
 
 @contextmanager
@@ -137,23 +136,21 @@ def _turn_at(path: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _build(source: str, key: str) -> ModuleType:
-    try:
+def _build(source: str, key: str) -> SimpleNamespace:
+    code, entries = compile_module(source, f"kernel {key}")
+    with suppress(OSError):  # where nothing can be kept, kernels are compiled every time
         root = cache_folder()
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=root))
-    except OSError:
-        return _execute(source, key, Path(_TEXT), cache=False)
-    try:
-        (aside / _TEXT).write_text(source, "utf-8")
-        module = _execute(source, key, aside / _TEXT, cache=True)
-        (aside / _MANIFEST).write_text(json.dumps(_hashes(aside)), "utf-8")
-        _publish(aside, root / key)
-    except OSError:
-        module = _execute(source, key, Path(_TEXT), cache=False)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return module
+        try:
+            (aside / _TEXT).write_text(source, "utf-8")
+            (aside / _CODE).write_bytes(code)
+            manifest = {"entries": entries, "files": _hashes(aside)}
+            (aside / _MANIFEST).write_text(json.dumps(manifest), "utf-8")
+            _publish(aside, root / key)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    return _loaded_from(code, entries)
 
 
 def _publish(aside: Path, folder: Path) -> None:
@@ -170,16 +167,8 @@ def _publish(aside: Path, folder: Path) -> None:
         # Another process was first, with the same content.
 
 
-def _execute(source: str, key: str, path: Path, *, cache: bool) -> ModuleType:
-    # Numba asks for the module by name when it loads compiled code.
-    module = ModuleType(f"sottovoce_kernel_{key}")
-    module.__file__ = str(path)
-    module.__dict__["CACHE"] = cache
-    module.__dict__["COUNTED"] = any(word in source for word in _RESERVING)
-    sys.modules[module.__name__] = module
-    with whole_kernels(), remembered_lookups():
-        exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  text of our own
-    return module
+def _loaded_from(code: bytes, entries: dict[str, str]) -> SimpleNamespace:
+    return SimpleNamespace(**load(code, signatures(entries)))
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.fleet_text import FleetText
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.member import member, packed, unpack
-from sottovoce.engine.source import ENTRY, head, steps_of
+from sottovoce.engine.source import head, steps_of
 from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.agents import Array
 
@@ -86,10 +86,10 @@ def _source(text: FleetText, algorithm: PriceRounds) -> str:
         [
             *head(algorithm),
             text.source(),
-            f'\n\n@njit("void(int64, float64, {kinds})", {ENTRY})',
+            f'\n\n@entry("void(int64, float64, {kinds})")',
             f"def step(number, theta, {names}):",
             f"    pass0(0, {blocks}, {arrays}, number, theta, 0.0, {own})",
-            f'\n\n@njit("void({kinds})", {ENTRY})',
+            f'\n\n@entry("void({kinds})")',
             f"def look({names}):",
             f"    look0(0, {blocks}, {arrays}, {own})",
             *(_settle(kinds, names, f"0, {blocks}, {arrays}, {own}") if text.bound_by_rows else []),
@@ -100,7 +100,7 @@ def _source(text: FleetText, algorithm: PriceRounds) -> str:
 
 def _settle(kinds: str, names: str, given: str) -> list[str]:
     return [
-        f'\n\n@njit("void({kinds})", {ENTRY})',
+        f'\n\n@entry("void({kinds})")',
         f"def settle({names}):",
         f"    settle0({given})",
     ]

@@ -22,7 +22,7 @@ from sottovoce.engine.home_shape import Separable, Shape
 from sottovoce.engine.interior_text import call_interior, derive_body, derive_source
 from sottovoce.engine.separable_text import rows_of, space
 from sottovoce.engine.slopes import names_in, slopes_of, used_parameters
-from sottovoce.engine.source import INNER, block, call
+from sottovoce.engine.source import block, call
 from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.epigraph import HomeForm
 
@@ -102,7 +102,7 @@ class FleetText:
         return len(self.shape.extra) if isinstance(self.shape, HomeForm) else 0
 
     def arguments(self) -> list[tuple[str, str]]:
-        """The fleet's arrays with their Numba types; at last where searches are found, if any."""
+        """The fleet's arrays with their kinds; at last where searches are found, if any."""
         names = [("x", "float64"), ("data", "float64"), ("bounds", "float64"), ("hat", "float64")]
         if self.minimises:
             names.append(("mean", "float64"))
@@ -158,11 +158,12 @@ class FleetText:
         """
         shared = ", ".join(name for name, _ in self.arguments())
         scalars = ", ".join(self.numbers)
-        step = f"def pass{self.index}(first, last, state, part, work, grid, {scalars}, {shared}):"
-        begin = f"\n\n@njit({INNER})"
+        step = (
+            f"\n\ndef pass{self.index}(first, last, state, part, work, grid, {scalars}, {shared}):"
+        )
         arguments = f"(first, last, state, part, work, grid, {shared}):"
-        lines = [begin, step, *self._pass("minimise" if self.minimises else "step")]
-        lines += [begin, f"def measure{self.index}{arguments}", *self._pass("measure")]
+        lines = [step, *self._pass("minimise" if self.minimises else "step")]
+        lines += [f"\n\ndef measure{self.index}{arguments}", *self._pass("measure")]
         if self.minimises and self.shape is None:
             lines = [*self._own_slope("slope"), *self._own_slope("pull"), *lines]
         if isinstance(self.shape, HomeForm):
@@ -170,9 +171,9 @@ class FleetText:
         if isinstance(self.shape, Separable):
             lines = [*lay_source(self), *lines]
         if self.minimises:
-            lines += [begin, f"def look{self.index}{arguments}", *self._pass("look")]
+            lines += [f"\n\ndef look{self.index}{arguments}", *self._pass("look")]
         if self.bound_by_rows:
-            lines += [begin, f"def settle{self.index}{arguments}", *self._pass("settle")]
+            lines += [f"\n\ndef settle{self.index}{arguments}", *self._pass("settle")]
         return "\n".join(lines)
 
     def _pass(self, what: Pass) -> list[str]:
@@ -245,31 +246,31 @@ class FleetText:
                 f"        price = state[{mu} + r * {terms} + t]",
                 "        for lane in range(width):",
                 f"            to = {m} + t * {WIDTH} + lane",
-                f"            store(work, to, load(work, to) + price * load(w{s}_{i}, at + lane))",
+                f"            work[to] += price * w{s}_{i}[at + lane]",
             ]
         if kind_of(part) == "sparse":
             return [
                 "for lane in range(width):",
-                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
-                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
+                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
                 f"    for t in range({terms}):",
                 "        price = 0.0",
                 "        for e in range(begin, end):",
-                f"            mu = load(state, {mu} + load(row{s}_{i}, e) * {terms} + t)",
-                f"            price += mu * load(w{s}_{i}, e)",
-                f"        store(work, {m} + t * {WIDTH} + lane, price)",
+                f"            mu = state[{mu} + row{s}_{i}[e] * {terms} + t]",
+                f"            price += mu * w{s}_{i}[e]",
+                f"        work[{m} + t * {WIDTH} + lane] = price",
             ]
         if kind_of(part) == "table":
             return [
                 "for lane in range(width):",
                 f"    for t in range({terms}):",
-                f"        store(work, {m} + t * {WIDTH} + lane, 0.0)",
-                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
-                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                f"        work[{m} + t * {WIDTH} + lane] = 0.0",
+                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
+                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
                 "    for e in range(begin, end):",
-                f"        to = {m} + load(term{s}_{i}, e) * {WIDTH} + lane",
-                f"        mu = load(state, {mu} + load(row{s}_{i}, e))",
-                f"        store(work, to, load(work, to) + mu * load(w{s}_{i}, e))",
+                f"        to = {m} + term{s}_{i}[e] * {WIDTH} + lane",
+                f"        mu = state[{mu} + row{s}_{i}[e]]",
+                f"        work[to] += mu * w{s}_{i}[e]",
             ]
         return []
 
@@ -285,39 +286,39 @@ class FleetText:
                 f"    for t in range({terms}):",
                 "        for lane in range(width):",
                 f"            to = {total} + (r * {terms} + t) * {WIDTH} + lane",
-                f"            value = load(work, {h} + t * {WIDTH} + lane)",
-                f"            value *= load(w{s}_{i}, at + lane)",
+                f"            value = work[{h} + t * {WIDTH} + lane]",
+                f"            value *= w{s}_{i}[at + lane]",
                 *(
                     [f"            value = np.rint(value / grid[{part.row} + r * {terms} + t])"]
                     if rounded
                     else []
                 ),
-                "            store(work, to, load(work, to) + value)",
+                "            work[to] += value",
             ]
         if kind_of(part) == "sparse":
             return [
                 "for lane in range(width):",
-                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
-                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
+                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
                 f"    for t in range({terms}):",
-                f"        value = load(work, {h} + t * {WIDTH} + lane)",
+                f"        value = work[{h} + t * {WIDTH} + lane]",
                 "        for e in range(begin, end):",
-                f"            to = {part.row} + load(row{s}_{i}, e) * {terms} + t",
-                f"            add = value * load(w{s}_{i}, e)",
-                *(["            add = np.rint(add / load(grid, to))"] if rounded else []),
-                "            store(part, to, load(part, to) + add)",
+                f"            to = {part.row} + row{s}_{i}[e] * {terms} + t",
+                f"            add = value * w{s}_{i}[e]",
+                *(["            add = np.rint(add / grid[to])"] if rounded else []),
+                "            part[to] += add",
             ]
         if kind_of(part) == "table":
             return [
                 "for lane in range(width):",
-                f"    begin = load(ptr{s}_{i}, b * {WIDTH} + lane)",
-                f"    end = load(ptr{s}_{i}, b * {WIDTH} + lane + 1)",
+                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
+                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
                 "    for e in range(begin, end):",
-                f"        to = {part.row} + load(row{s}_{i}, e)",
-                f"        add = load(work, {h} + load(term{s}_{i}, e) * {WIDTH} + lane)",
-                f"        add *= load(w{s}_{i}, e)",
-                *(["        add = np.rint(add / load(grid, to))"] if rounded else []),
-                "        store(part, to, load(part, to) + add)",
+                f"        to = {part.row} + row{s}_{i}[e]",
+                f"        add = work[{h} + term{s}_{i}[e] * {WIDTH} + lane]",
+                f"        add *= w{s}_{i}[e]",
+                *(["        add = np.rint(add / grid[to])"] if rounded else []),
+                "        part[to] += add",
             ]
         return []
 
@@ -364,7 +365,7 @@ class FleetText:
             values |= {side: self._bound(side, c) for side in ("lower", "upper")}
             values |= {name: name for name in steps.scalars}
             after = call("agent", steps.agent_step, values)
-            page.lines.append(f"store(x_{self.index}, at + {c * WIDTH} + lane, {after})")
+            page.lines.append(f"x_{self.index}[at + {c * WIDTH} + lane] = {after}")
 
     def _measuring(self, page: Emitter) -> None:
         i, prices = self.index, self._prices(page)
@@ -377,12 +378,12 @@ class FleetText:
             near = f"project(x{c} - {slope}, {lower}, {upper})"
             if self.bound_by_rows:
                 found = FREE * self.dim if isinstance(self.shape, Separable) else 0
-                near = f"load(work, {(self.layout()['home'] + found + c) * WIDTH} + lane)"
+                near = f"work[{(self.layout()['home'] + found + c) * WIDTH} + lane]"
             residual.append(page.assign(f"(x{c} - {near}) ** 2"))
             at = f"at + {c * WIDTH} + lane"
-            hat = f"load(hat_{i}, {at})" if self.known else "math.nan"
+            hat = f"hat_{i}[{at}]" if self.known else "math.nan"
             error.append(page.assign(f"(x{c} - {hat}) ** 2"))
-            last.append(page.assign(f"(load(x_{i}, {at}) - {hat}) ** 2"))
+            last.append(page.assign(f"(x_{i}[{at}] - {hat}) ** 2"))
         first = self.layout()["measure"]
         sums = [page.value(self.fleet.objective)]
         sums += [page.fold("+", terms) for terms in (residual, error, last)]
@@ -397,18 +398,18 @@ class FleetText:
         if d == 1:
             lower, upper = self._bound("lower", 0), self._bound("upper", 0)
             step = (
-                f"agent_round(slope{i}, pull{i}, context, load(x_{i}, at + lane), {lower}, "
+                f"agent_round(slope{i}, pull{i}, context, x_{i}[at + lane], {lower}, "
                 f"{upper}, number, theta)"
             )
-            return [context, f"store(x_{i}, at + lane, {step})"]
+            return [context, f"x_{i}[at + lane] = {step}"]
         lines = [context, *(f"{name} = np.empty({d})" for name in ("x", "lower", "upper"))]
         for c in range(d):
-            lines.append(f"x[{c}] = load(x_{i}, at + {c * WIDTH} + lane)")
+            lines.append(f"x[{c}] = x_{i}[at + {c * WIDTH} + lane]")
             lines += [f"{side}[{c}] = {self._bound(side, c)}" for side in ("lower", "upper")]
         lines.append(
             f"x = vector_round(slope{i}, pull{i}, context, x, lower, upper, number, theta)"
         )
-        return lines + [f"store(x_{i}, at + {c * WIDTH} + lane, x[{c}])" for c in range(d)]
+        return lines + [f"x_{i}[at + {c * WIDTH} + lane] = x[{c}]" for c in range(d)]
 
     def _interior(
         self, task: Literal["round", "near", "project"], source: str, to: str
@@ -421,12 +422,12 @@ class FleetText:
         lines = [f"context = (own, lane, state, work, data_{i})"]
         lines += [f"{name} = np.empty({d + extra})" for name in names]
         for c in range(d):
-            lines.append(f"x[{c}] = load({source}_{i}, at + {c * WIDTH} + lane)")
+            lines.append(f"x[{c}] = {source}_{i}[at + {c * WIDTH} + lane]")
             lines += [f"{side}[{c}] = {self._bound(side, c)}" for side in ("lower", "upper")]
             lines.append(f"weight[{c}] = 1.0")
         for e in range(extra):
             for side, row in (("lower", first + e), ("upper", first + extra + e)):
-                lines.append(f"{side}[{d + e}] = load(data_{i}, own + {row * WIDTH} + lane)")
+                lines.append(f"{side}[{d + e}] = data_{i}[own + {row * WIDTH} + lane]")
             lines.append(f"x[{d + e}] = 0.5 * (lower[{d + e}] + upper[{d + e}])")
             lines.append(f"weight[{d + e}] = 0.0")
         if task == "round":
@@ -435,7 +436,7 @@ class FleetText:
         given = f"own, lane, {'0.0' if task == 'project' else '1.0'}, state, work, data_{i}"
         lines.append(call_interior(f"home_{i}[0], home_{i}[1]", given, self.shape))
         begin = f"{self.layout()['home'] * WIDTH}" if to == "work" else "at"
-        return lines + [f"store({to}, {begin} + {c * WIDTH} + lane, x[{c}])" for c in range(d)]
+        return lines + [f"{to}[{begin} + {c * WIDTH} + lane] = x[{c}]" for c in range(d)]
 
     def derive_source(self) -> str:
         """The module that derives what the agents minimise, for the interior-point method."""
@@ -444,7 +445,7 @@ class FleetText:
         prices = [[f"m{s}_{t}" for t in range(len(part.terms))] for s, part in sums]
         context = [f"data_{self.index} = data", *self._parameters(), *self._plain_prices()]
         context += [
-            f"m{s}_{t} = load(work, {(at[f'm{s}'] + t) * WIDTH} + lane)"
+            f"m{s}_{t} = work[{(at[f'm{s}'] + t) * WIDTH} + lane]"
             for s, part in sums
             if kind_of(part) != "plain"
             for t in range(len(part.terms))
@@ -465,12 +466,12 @@ class FleetText:
             page.lines.append(f"out = np.empty({self.dim})")
             page.lines += [f"out[{c}] = {slope}" for c, slope in enumerate(slopes)]
         page.lines.append("return out" if vector else f"return {slopes[0]}")
-        return [f"\n\n@njit({INNER})", f"def {name}{i}(context, x):", block(page.lines, 1)]
+        return [f"\n\ndef {name}{i}(context, x):", block(page.lines, 1)]
 
     def _mean(self, c: int) -> str:
         at = f"at + {c * WIDTH} + lane"
-        to, x = f"mean_{self.index}, {at}", f"load(x_{self.index}, {at})"
-        return f"store({to}, load({to}) + share * ({x} - load({to})))"
+        to, x = f"mean_{self.index}[{at}]", f"x_{self.index}[{at}]"
+        return f"{to} += share * ({x} - {to})"
 
     def _sums(self, page: Emitter, *, rounded: bool) -> None:
         at = self.layout()
@@ -478,12 +479,12 @@ class FleetText:
             for t, h in enumerate(part.terms):
                 value = page.value(h)
                 if kind_of(part) == "plain" and rounded:
-                    value = page.assign(f"np.rint({value} / load(grid, {part.row + t}))")
+                    value = page.assign(f"np.rint({value} / grid[{part.row + t}])")
                 if kind_of(part) == "plain":
                     page.lines.append(_add(f"{(at[f'sum{s}'] + t) * WIDTH} + lane", value))
                 else:
                     to = f"{(at[f'h{s}'] + t) * WIDTH} + lane"
-                    page.lines.append(f"store(work, {to}, {value})")
+                    page.lines.append(f"work[{to}] = {value}")
 
     def bound_row(self, side: str, c: int) -> int | None:
         """Which of an agent's numbers in ``data`` is its bound; None if all have the same."""
@@ -497,11 +498,11 @@ class FleetText:
         row = self.bound_row(side, c)
         if row is None:
             return f"{side}{c}"
-        return f"load(data_{self.index}, own + {row * WIDTH} + lane)"
+        return f"data_{self.index}[own + {row * WIDTH} + lane]"
 
     def _parameters(self) -> list[str]:
         return [
-            f"p{q} = load(data_{self.index}, own + {q * WIDTH} + lane)"
+            f"p{q} = data_{self.index}[own + {q * WIDTH} + lane]"
             for q in range(len(used_parameters(self.fleet)))
         ]
 
@@ -509,7 +510,7 @@ class FleetText:
         """A page with the agent's state, from array ``source``, and parameters by their names."""
         page = Emitter(names_in(self.fleet))
         for c in range(self.dim):
-            page.lines.append(f"x{c} = load({source}_{self.index}, at + {c * WIDTH} + lane)")
+            page.lines.append(f"x{c} = {source}_{self.index}[at + {c * WIDTH} + lane]")
         page.lines += self._parameters()
         return page
 
@@ -520,7 +521,7 @@ class FleetText:
             [
                 f"m{s}_{t}"
                 if kind_of(part) == "plain"
-                else page.assign(f"load(work, {(at[f'm{s}'] + t) * WIDTH} + lane)")
+                else page.assign(f"work[{(at[f'm{s}'] + t) * WIDTH} + lane]")
                 for t in range(len(part.terms))
             ]
             for s, part in enumerate(self.fleet.sums)
@@ -528,7 +529,7 @@ class FleetText:
 
 
 def _add(to: str, value: str) -> str:
-    return f"store(work, {to}, load(work, {to}) + {value})"
+    return f"work[{to}] += {value}"
 
 
 def _weight_rows(part: Sum) -> int:

@@ -20,7 +20,7 @@ from sottovoce.engine.interior_text import call_interior, derive_body, derive_so
 from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.separable_text import SEARCHES, laid_out, space
 from sottovoce.engine.slopes import Prices, names_in
-from sottovoce.engine.source import INNER, block
+from sottovoce.engine.source import block
 from sottovoce.engine.vectors import WIDTH
 from sottovoce.problem.epigraph import HomeForm
 
@@ -109,7 +109,7 @@ class HomeText:
         return sorted([*self._stepping, *general])
 
     def _function(self, name: str, *, scalar: bool) -> str:
-        lines = [f"\n\n@njit({INNER})", f"def {name}(context, x):"]
+        lines = [f"\n\ndef {name}(context, x):"]
         lines.append("    who, state = context")
         own = name in ("slope", "gradient")
         for agent in self._stepping if own or scalar else self._pulled:
@@ -130,7 +130,7 @@ class HomeText:
             page.lines += [f"x{i} = x[{i - begin}]" for i in range(begin, end)]
             page.lines.append(f"out = np.empty({end - begin})")
         used = sorted({j for i in range(begin, end) for j in named.jacobian[i]})
-        page.lines += [f"mu{j} = load(state, {at + j})" for j in used]
+        page.lines += [f"mu{j} = state[{at + j}]" for j in used]
         for i in range(begin, end):
             terms = [page.value(named.gradient[i])] if own else []
             terms += [page.times(f"mu{j}", named.jacobian[i][j]) for j in named.jacobian[i]]
@@ -143,8 +143,7 @@ class HomeText:
         lines = [
             f"\n\nFIRST = {tuple(self.first)}",
             f"STEPPING = {(*stepping, -1)}",
-            f"\n\n@njit({INNER})",
-            "def at_home(state, bounds, k, theta, work, searches):",
+            "\n\ndef at_home(state, bounds, k, theta, work, searches):",
             *(f"    home_of{who}(state, bounds, k, theta, work, searches)" for who in self.shapes),
             f"    for place in range({len(stepping)}):",
             "        who = STEPPING[place]",
@@ -179,8 +178,7 @@ class HomeText:
         kept = [f"state[{first + c}] = {name}" for c, name in enumerate(answer)]
         return "\n".join(
             [
-                f"\n\n@njit({INNER})",
-                f"def home_of{who}(state, bounds, number, theta, work, searches):",
+                f"\n\ndef home_of{who}(state, bounds, number, theta, work, searches):",
                 block([*found, *kept, "return None"], 1),
             ]
         )
@@ -195,8 +193,7 @@ class HomeText:
             parts += [f"total += (state[{first + c}] - {name}) ** 2" for c, name in enumerate(near)]
         return "\n".join(
             [
-                f"\n\n@njit({INNER})",
-                "def own_residual(state, bounds, work, searches):",
+                "\n\ndef own_residual(state, bounds, work, searches):",
                 block([*parts, "return total"], 1),
             ]
         )
@@ -206,7 +203,7 @@ class HomeText:
         shape, dim = self.shapes[who], self.text.named.dims[who]
         if isinstance(shape, Separable):
             lines = self._searched(who, shape, task, first)
-            return lines, [f"load(work, {(FREE * dim + c) * WIDTH})" for c in range(dim)]
+            return lines, [f"work[{(FREE * dim + c) * WIDTH}]" for c in range(dim)]
         return self._interior(who, shape, task, first), [f"x[{c}]" for c in range(dim)]
 
     def _searched(self, who: int, shape: Separable, task: Step, first: int) -> list[str]:

@@ -13,7 +13,7 @@ import sympy as sp
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.slopes import Prices, names_in, slopes_of
-from sottovoce.engine.source import ADDRESSED, block
+from sottovoce.engine.source import block
 from sottovoce.problem.epigraph import HomeForm
 
 _DERIVE = {
@@ -98,9 +98,8 @@ def derive_source(bodies: Mapping[int, Sequence[str]] | Sequence[str]) -> str:
         [
             "import math",
             "import numpy as np",
-            "from numba import njit",
-            "from sottovoce.engine.intrinsics import load",
-            f'\n\n@njit("boolean({kinds})", {ADDRESSED})',
+            "from sottovoce.compiler.module import entry",
+            f'\n\n@entry("boolean({kinds})")',
             f"def derive({', '.join(_DERIVE)}):",
             block([*lines, "return True"], 1),
             "",
@@ -135,10 +134,10 @@ def interior_source() -> str:
     kinds = ["int64", *given.values(), *["float64[::1]"] * 4, "int64", "int64", "float64[::1]"]
     return "\n".join(
         [
-            "from numba import njit",
+            "from sottovoce.compiler.module import entry",
             "import sottovoce.engine.intrinsics",
             "from sottovoce.algorithm.interior import interior_minimum",
-            f'\n\n@njit("boolean({", ".join(kinds)})", {ADDRESSED})',
+            f'\n\n@entry("boolean({", ".join(kinds)})")',
             f"def interior(derive, {', '.join(given)}, x, weight, lower, upper, m, q, out):",
             f"    context = ({', '.join(given)})",
             "    out[:] = interior_minimum(derive, context, x, weight, lower, upper, (m, q))",

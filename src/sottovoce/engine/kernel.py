@@ -22,7 +22,7 @@ from sottovoce.engine.fleet_text import MEASURES, FleetText
 from sottovoce.engine.formulas import Named
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import ENTRY, INNER, QUANTITIES, block, call, head
+from sottovoce.engine.source import QUANTITIES, block, call, head
 from sottovoce.engine.vectors import WIDTH
 
 _ARGUMENTS = {
@@ -65,7 +65,7 @@ class KernelText:
         fleets: write the fleets' passes.
         chunks: into how many chunks every fleet is cut; sums depend on it, so it is fixed.
         transcript: whether every released number is written down.
-        public: C as the cloud's round takes it, with Numba's types; for prices.
+        public: C as the cloud's round takes it, with their kinds; for prices.
         gridded: whether contributions are rounded to the public grid, as agents send them.
         stated: constraints over named agents, as stated, whose sums do not show how much they are
             violated.
@@ -122,7 +122,7 @@ class KernelText:
                 *self._add_up(),
                 *functions,
                 *self._measured(),
-                f'\n\n@njit("void({", ".join(k for _, k in every)})", {ENTRY})',
+                f'\n\n@entry("void({", ".join(k for _, k in every)})")',
                 f"def advance({', '.join(name for name, _ in every)}):",
                 "    met, mark = 0, 0",
                 block(before, 1),
@@ -252,7 +252,7 @@ class KernelText:
                 names, kinds = (", ".join(p[q] for p in every) for q in (0, 1))
                 blocks = -(-fleet.fleet.group.count // WIDTH)
                 lines += [
-                    f'\n\n@njit("void({kinds})", {ENTRY})',
+                    f'\n\n@entry("void({kinds})")',
                     f"def settle{fleet.index}_all({names}):",
                     f"    settle{fleet.index}(0, {blocks}, {names})",
                 ]
@@ -261,8 +261,7 @@ class KernelText:
     def _add_up(self) -> list[str]:
         m = self.text.rows
         return [
-            f"\n\n@njit({INNER})",
-            "def add_up(g, offset, part, stride):",
+            "\n\ndef add_up(g, offset, part, stride):",
             f"    for j in range({m}):",
             "        g[j] = offset[j]",
             f"    for c in range({self.chunks}):",
@@ -298,8 +297,7 @@ class KernelText:
             sums.append(f"g[{j}] += {rounded}")
         states = [f"x{i} = state[{i}]" for i in range(self.text.size)]
         return [
-            f"\n\n@njit({INNER})",
-            "def contributed(state, grid, g):",
+            "\n\ndef contributed(state, grid, g):",
             block([*states, *page.lines, *sums, "return None"], 1),
         ]
 
@@ -310,8 +308,7 @@ class KernelText:
         sums = self._added(page)
         lines = [*page.lines, *sums, *(f"state[{i}] = {name}" for i, name in enumerate(after))]
         return [
-            f"\n\n@njit({INNER})",
-            f"def named(state, bounds, g, {', '.join(steps.scalars)}):",
+            f"\n\ndef named(state, bounds, g, {', '.join(steps.scalars)}):",
             block([*self._read(), *self.text.bounds(), *lines, "return None"], 1),
         ]
 
@@ -319,8 +316,7 @@ class KernelText:
         mu = f"state[{self.text.size} + j]"
         values = {name: name for name in steps.scalars} | {"mu": mu, "y_g": "y"}
         return [
-            f"\n\n@njit({INNER})",
-            f"def cloud_rows(state, sigma, order, z, g, out, {', '.join(steps.scalars)}):",
+            f"\n\ndef cloud_rows(state, sigma, order, z, g, out, {', '.join(steps.scalars)}):",
             f"    for j in range({self.text.rows}):",
             "        y = g[j]",
             "        if order[j] >= 0:",
@@ -357,8 +353,7 @@ class KernelText:
         rows = _PRICE_ROWS if prices else _GRADIENT_ROWS
         public = ["nearest", *_LIMITS, *self.public, "work", "searches"] if prices else []
         return [
-            f"\n\n@njit({INNER})",
-            f"def measured(state, bounds, saddle, g, part{', '.join(['', *public])}, out):",
+            f"\n\ndef measured(state, bounds, saddle, g, part{', '.join(['', *public])}, out):",
             block([*self._read(answer), *self.text.bounds(), *page.lines, *sums], 1),
             f"    objective, residual, error, last = {own_objective}, {own_residual}, 0.0, 0.0",
             *(["    residual += own_residual(state, bounds, work, searches)"] if bound else []),

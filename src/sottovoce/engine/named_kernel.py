@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.named_text import NamedText
-from sottovoce.engine.source import ENTRY, INNER, QUANTITIES, block, call, head
+from sottovoce.engine.source import QUANTITIES, block, call, head
 
 _SIGNATURE = (
     "void(int64, int64, int64, float64[::1], uint64[::1], float64[::1], float64[::1], "
@@ -54,13 +54,12 @@ def named_source(
     return "\n".join(
         [
             *head(text.algorithm),
-            f"\n\n@njit({INNER})",
-            "def measure(width, state, bounds, saddle, trace, at):",
+            "\n\ndef measure(width, state, bounds, saddle, trace, at):",
             block(text.bounds(), 1),
             block([f"hat{i} = saddle[{i}]" for i in range(text.size + text.rows)], 1),
             "    for lane in range(width):",
             block(_measured(text, offset, lanes), 2),
-            f'\n\n@njit("{_SIGNATURE}", {ENTRY})',
+            f'\n\n@entry("{_SIGNATURE}")',
             f"def advance({_ARGUMENTS}):",
             block(text.bounds(), 1),
             block([f"sigma{j} = sigma[{j}]" for j in range(text.noise.count)], 1),
@@ -73,7 +72,7 @@ def named_source(
             f"        b = (k - done) % {ahead}",
             *([f"        if b == 0:\n            {fill}"] if pairs else []),
             *[
-                f"        {name} = load(steps, (k - done) * {len(scalars)} + {s})"
+                f"        {name} = steps[(k - done) * {len(scalars)} + {s}]"
                 for s, name in enumerate(scalars)
             ],
             "        number = np.float64(k + 1)",
@@ -96,7 +95,7 @@ def _evaluated(
     page = text.emitter()
     names = [f"x{i}" for i in range(text.size)] + [f"mu{j}" for j in range(text.rows)]
     for row, name in enumerate(names, start=first):
-        page.lines.append(f"{name} = load(state, {row * lanes} + lane)")
+        page.lines.append(f"{name} = state[{row * lanes} + lane]")
     exprs = zip(text.named.constraints, offset, strict=True)
     return page, [page.value(expr + constant) for expr, constant in exprs]
 
@@ -113,7 +112,7 @@ def _round(
     """The lines that take one lane from x(k), mu(k) to x(k+1), mu(k+1)."""
 
     def normal(order: int) -> str:
-        return f"sigma{order} * load(z, at_z + {order * z_normal} + lane)"
+        return f"sigma{order} * z[at_z + {order * z_normal} + lane]"
 
     page, y = _evaluated(text, offset, lanes)
     for order, j in enumerate(text.noise.rows):
@@ -122,20 +121,19 @@ def _round(
     if transcript:
         outputs = [*y, *(released[entry] for entry in text.noise.entries)]
         page.lines += [
-            f"store(transcript, out + {row * lanes} + lane, {name})"
-            for row, name in enumerate(outputs)
+            f"transcript[out + {row * lanes} + lane] = {name}" for row, name in enumerate(outputs)
         ]
     after = text.agents(page, text.slopes(page, released), steps)
     shared = {name: name for name in steps.scalars}
     for j, value in enumerate(y):
         cloud = call("cloud", steps.cloud_step, {**shared, "mu": f"mu{j}", "y_g": value})
         after.append(page.assign(cloud))
-    page.lines += [f"store(state, {i * lanes} + lane, {name})" for i, name in enumerate(after)]
+    page.lines += [f"state[{i * lanes} + lane] = {name}" for i, name in enumerate(after)]
     at, total = text.layout()["failed"] * lanes, page.fold("+", after)
-    page.lines.append(f"failed = load(state, {at} + lane)")
+    page.lines.append(f"failed = state[{at} + lane]")
     # A finite sum less itself is zero, any other is not.
     fine = f"failed > 0.0 or {total} - {total} == 0.0"
-    page.lines.append(f"store(state, {at} + lane, failed if {fine} else number)")
+    page.lines.append(f"state[{at} + lane] = failed if {fine} else number")
     return page.lines
 
 
@@ -148,7 +146,7 @@ def _measured(text: NamedText, offset: Sequence[float], lanes: int) -> list[str]
     for y in g:
         worst = page.assign(f"max({worst}, {y})")
     x, mu = range(text.size), range(text.size, text.size + text.rows)
-    last = [f"load(state, {row * lanes} + lane)" for row in (*x, *mu)]
+    last = [f"state[{row * lanes} + lane]" for row in (*x, *mu)]
     answer = [f"x{i}" for i in x] + [f"mu{j}" for j in range(text.rows)]
 
     def distance(names: Sequence[str], rows: range) -> str:
@@ -165,7 +163,7 @@ def _measured(text: NamedText, offset: Sequence[float], lanes: int) -> list[str]
         "last_error_price": distance(last, mu),
     }
     stores = [
-        f"store(trace, at + {q * lanes} + lane, {values[quantity]})"
+        f"trace[at + {q * lanes} + lane] = {values[quantity]}"
         for q, quantity in enumerate(QUANTITIES)
     ]
     return page.lines + stores

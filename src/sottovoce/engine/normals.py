@@ -15,13 +15,15 @@ Seeds make runs repeatable, which makes them worthless as a secret: nothing here
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from sottovoce.engine.intrinsics import as_bits, as_float, fma, inline, inside, store
+from sottovoce.compiler.operations import inline
+from sottovoce.engine.compile import load_kernel
+from sottovoce.engine.intrinsics import as_bits, as_float, fma
 from sottovoce.problem.agents import Array
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -118,7 +120,6 @@ def pair(state: Any) -> Any:
     return first, second
 
 
-@inside
 def fill_lanes(seeds: Any, done: Any, rounds: Any, pairs: Any, lanes: Any, out: Any) -> None:
     """Rounds ``done + 1, ...`` of several runs, ``out[(round, normal, run)]``, one run per lane."""
     for b in range(rounds):
@@ -127,11 +128,10 @@ def fill_lanes(seeds: Any, done: Any, rounds: Any, pairs: Any, lanes: Any, out: 
             at = (b * pairs + p) * 2 * lanes
             for lane in range(lanes):
                 first, second = pair(seeds[lane] + jump)
-                store(out, at + lane, first)
-                store(out, at + lanes + lane, second)
+                out[at + lane] = first
+                out[at + lanes + lane] = second
 
 
-@inside
 def fill_rounds(seed: Any, done: Any, rounds: Any, pairs: Any, stride: Any, out: Any) -> None:
     """Rounds ``done + 1, ...`` of one run, ``out[normal * stride + round]``."""
     for p in range(pairs):
@@ -140,24 +140,38 @@ def fill_rounds(seed: Any, done: Any, rounds: Any, pairs: Any, stride: Any, out:
         at = 2 * p * stride
         for b in range(rounds):
             first, second = pair(start + np.uint64(b) * jump)
-            store(out, at + b, first)
-            store(out, at + stride + b, second)
+            out[at + b] = first
+            out[at + stride + b] = second
 
 
-@inside
 def fill_round(seed: Any, done: Any, pairs: Any, begin: Any, end: Any, out: Any) -> None:
     """Pairs ``begin..end-1`` of round ``done + 1`` of one run, ``out[normal]``."""
     start = seed + np.uint64(2 * done * pairs + 1) * GAMMA
     for p in range(begin, end):
         first, second = pair(start + np.uint64(2 * p) * GAMMA)
-        store(out, 2 * p, first)
-        store(out, 2 * p + 1, second)
+        out[2 * p] = first
+        out[2 * p + 1] = second
 
 
-@njit(error_model="numpy", nogil=True)
-def fill_pairs(seed: Any, done: Any, pairs: Any, begin: Any, end: Any, out: Any) -> None:
-    """The same, for Python to call."""
+_FILL = """
+from sottovoce.compiler.module import entry
+from sottovoce.engine.normals import fill_round
+
+
+@entry("void(uint64, int64, int64, int64, int64, float64[::1])")
+def fill(seed, done, pairs, begin, end, out):
     fill_round(seed, done, pairs, begin, end, out)
+"""
+
+
+def fill_pairs(seed: Any, done: int, pairs: int, begin: int, end: int, out: Array) -> None:
+    """The same, for Python to call."""
+    _compiled_fill()(seed, done, pairs, begin, end, out)
+
+
+@cache
+def _compiled_fill() -> Any:
+    return load_kernel(_FILL).fill
 
 
 def stream_seeds(seed: int, runs: range) -> NDArray[np.uint64]:

@@ -11,7 +11,7 @@ import sympy as sp
 from sottovoce.algorithm.prices import LARGEST_REGION
 from sottovoce.algorithm.projection import PublicSet, no_phi
 from sottovoce.engine.emit import Emitter
-from sottovoce.engine.source import OPTIONS, block
+from sottovoce.engine.source import block
 from sottovoce.errors import ProblemError
 from sottovoce.privacy.target import Target
 from sottovoce.problem.ball import ball_of
@@ -54,8 +54,8 @@ def phi_source(regions: Sequence[Region]) -> str:
     return "\n".join(
         [
             "import math",
-            "from numba import njit",
-            f'\n\n@njit("{kinds}", nogil=True, cache=CACHE, {OPTIONS})',
+            "from sottovoce.compiler.module import entry",
+            f'\n\n@entry("{kinds}")',
             *_phi(regions),
             "",
         ]

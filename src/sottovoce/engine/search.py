@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.interior_text import interior_source
-from sottovoce.engine.intrinsics import address_of
 from sottovoce.engine.separable_text import SEARCHES
-from sottovoce.engine.source import ADDRESSED
 
 _KIND = "boolean(int64, int64, float64[::1])"
 
@@ -24,25 +22,23 @@ def search_addresses(rows: Iterable[int]) -> NDArray[np.int64]:
     """
     found = np.zeros(len(SEARCHES), dtype=np.int64)
     for count in set(rows):
-        found[count] = address_of(load_kernel(_source(count)).search)
+        found[count] = load_kernel(_source(count)).search.address
     return found
 
 
 def interior_addresses(source: str) -> NDArray[np.int64]:
     """Return where ``invoke`` finds the interior-point method, and the ``derive`` of a module."""
     method, formulas = load_kernel(interior_source()).interior, load_kernel(source).derive
-    return np.array([address_of(method), address_of(formulas)], dtype=np.int64)
+    return np.array([method.address, formulas.address], dtype=np.int64)
 
 
 def _source(rows: int) -> str:
     module = "two_rows" if rows == 2 else "dual_search"
     return "\n".join(
         [
-            "from numba import njit",
-            "import sottovoce.engine.intrinsics",
-            "import sottovoce.engine.vectors",
+            "from sottovoce.compiler.module import entry",
             f"from sottovoce.algorithm.{module} import {SEARCHES[rows]}",
-            f'\n\n@njit("{_KIND}", {ADDRESSED})',
+            f'\n\n@entry("{_KIND}")',
             "def search(size, at, work):",
             f"    {SEARCHES[rows]}(size, at, work)",
             "    return True",

@@ -15,18 +15,6 @@ QUANTITIES = (
 )  # fmt: skip
 """What is measured at every recorded round, in this order."""
 
-OPTIONS = 'error_model="numpy"'
-"""How kernels are compiled."""
-
-INNER = OPTIONS + ", _nrt=COUNTED, no_cpython_wrapper=True, no_cfunc_wrapper=True"
-"""How a function is that only kernels call."""
-
-ENTRY = OPTIONS + ", _nrt=COUNTED, nogil=True, cache=CACHE"
-"""How a function is that Python calls."""
-
-ADDRESSED = OPTIONS + ", nogil=True, cache=CACHE, no_cpython_wrapper=True"
-"""How a function is that kernels call by its address."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Noise:
@@ -56,9 +44,9 @@ def head(algorithm: Algorithm) -> list[str]:
     lines = [
         "import math",
         "import numpy as np",
-        "from numba import njit",
+        "from sottovoce.compiler.module import entry",
         "from sottovoce.algorithm.steps import positive, project",
-        "from sottovoce.engine.intrinsics import invoke, load, store",
+        "from sottovoce.engine.intrinsics import invoke",
         "from sottovoce.engine import normals",
     ]
     if not isinstance(algorithm, GradientSteps):
@@ -70,8 +58,7 @@ def head(algorithm: Algorithm) -> list[str]:
         lines.append("from sottovoce.algorithm.home_block import rint, select")
         return [*lines, "from sottovoce.engine.vectors import leading"]
     for role, step in {"agent": algorithm.agent_step, "cloud": algorithm.cloud_step}.items():
-        lines.append(f"from {step.__module__} import {step.__name__} as _{role}")
-        lines.append(f"{role} = njit(forceinline=True, {INNER})(_{role})")
+        lines.append(f"from {step.__module__} import {step.__name__} as {role}")
     return lines
 
 

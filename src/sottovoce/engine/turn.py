@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -18,9 +17,7 @@ from sottovoce.algorithm.dual_averaging import Rows
 from sottovoce.algorithm.projection import PublicSet, project_work
 from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.compile import load_kernel
-from sottovoce.engine.intrinsics import address_of
 from sottovoce.engine.region_text import phi_source, public_set
-from sottovoce.engine.source import OPTIONS
 from sottovoce.privacy.target import Target
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.sums import Region, Sums
@@ -34,14 +31,13 @@ PUBLIC = {
     "radii": "float64[::1]",
     "levels": "float64[::1]",
 }
-"""C as a kernel takes it, array by array, with Numba's types."""
+"""C as a kernel takes it, array by array, with their kinds."""
 
 PHI = {
-    "phi": "FunctionType(float64(int64, float64[::1], float64[::1], Array(float64, 2, 'C')))",
+    "phi": "float64(int64, float64[::1], float64[::1], float64[:, ::1])",
 }
 """The functions of its regions, where it has any."""
 
-_OURS = "sottovoce.algorithm."
 _TURN = {
     "k": "int64",
     "y": "float64[::1]",
@@ -73,7 +69,7 @@ class Turn:
     @property
     def addresses(self) -> tuple[int, int]:
         """Where kernels find ``turn`` and ``nearest``."""
-        return _address(self.turn), _address(self.nearest)
+        return self.turn.address, self.nearest.address
 
     def point(self, v: Array, public: PublicSet) -> Array:
         """Return the point of C nearest to v."""
@@ -82,13 +78,8 @@ class Turn:
         return u
 
 
-@cache
-def _address(function: Any) -> int:
-    return address_of(function)
-
-
 def public_arguments(regions: Sequence[Region]) -> dict[str, str]:
-    """C as a kernel takes it, with Numba's types."""
+    """C as a kernel takes it, with their kinds."""
     return PUBLIC | PHI if regions else dict(PUBLIC)
 
 
@@ -132,21 +123,18 @@ def _source(algorithm: PriceRounds, regions: Sequence[Region]) -> str:
     kinds = ", ".join([*_TURN.values(), *every.values()])
     simple = ", ".join([*["float64[::1]"] * 3, *every.values()])
     phi = "phi" if regions else "None"
-    # Our own rounds reserve nothing, so that references to arrays need not be counted.
-    counted = not turn.__module__.startswith(_OURS)
     return "\n".join(
         [
-            "from numba import njit",
-            "import sottovoce.engine.intrinsics",
+            "from sottovoce.compiler.module import entry",
             "from sottovoce.algorithm.dual_averaging import Rows",
             "from sottovoce.algorithm.projection import PublicSet, project",
             f"from {constants.__module__} import {constants.__name__} as Constants",
             f"from {turn.__module__} import {turn.__name__} as cloud_round",
-            f'\n\n@njit("boolean({kinds})", nogil=True, cache=CACHE, {OPTIONS}, _nrt={counted})',
+            f'\n\n@entry("boolean({kinds})")',
             f"def turn({', '.join(_TURN)}, {arguments}):",
             f"    rows = Rows(unit, noisy, PublicSet({public}))",
             f"    return cloud_round(k, y, price, memory, rows, Constants({given}), {phi})",
-            f'\n\n@njit("boolean({simple})", nogil=True, cache=CACHE, {OPTIONS}, _nrt={counted})',
+            f'\n\n@entry("boolean({simple})")',
             f"def nearest(v, u, work, {arguments}):",
             "    for o in range(v.size):",
             "        work[o] = 1.0",
