@@ -14,6 +14,8 @@ import pytest
 from sottovoce.compiler.module import compile_module
 from sottovoce.engine import compile as compiling
 from sottovoce.engine.compile import cache_folder, load_kernel
+from sottovoce.engine.solve import solve
+from sottovoce.problem.gallery.chargers import chargers
 
 SOURCE = """
 from sottovoce.compiler.module import entry
@@ -146,3 +148,12 @@ def test_the_cache_lies_in_the_users_cache_folder_by_default(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
     assert cache_folder() == tmp_path / "sottovoce"
+
+
+def test_agents_of_one_form_share_a_kernel_whatever_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = solve(chargers(20), rounds=3, progress=False)
+    monkeypatch.setattr(compiling, "compile_module", lambda *given: pytest.fail("compiled again"))
+    more = solve(chargers(37), rounds=3, progress=False)
+    assert more.x.shape[-1] * 20 == first.x.shape[-1] * 37

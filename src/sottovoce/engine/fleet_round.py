@@ -51,7 +51,7 @@ class FleetRound:
             self._mean = np.zeros(own.size)  # the caller averages: this is only written to
         # A copy: what came from a message cannot be written to, and kernels take no such array.
         arrays = (np.array(price), part, self._work, self._grid)
-        self._step(k, self._theta, *arrays, *self._member.arrays(own, self._mean))
+        self._step(k, self._theta, *arrays, *self._member.given(own, self._mean))
         after = np.empty_like(x)
         unpack(own, after)
         return after, part
@@ -63,7 +63,7 @@ class FleetRound:
             return inside
         own, nothing = packed(inside), np.zeros(self._grid.size)
         arrays = (nothing, nothing, self._work, self._grid)
-        self._settle(*arrays, *self._member.arrays(own, own))
+        self._settle(*arrays, *self._member.given(own, own))
         unpack(own, inside)
         return inside
 
@@ -71,12 +71,12 @@ class FleetRound:
         """What states x, shape (count, d), add to the sums, in grid steps."""
         own, part = packed(x), np.zeros(self._grid.size)
         arrays = (np.zeros(self._grid.size), part, self._work, self._grid)
-        self._look(*arrays, *self._member.arrays(own, own))
+        self._look(*arrays, *self._member.given(own, own))
         return part
 
 
 def _source(text: FleetText, algorithm: PriceRounds) -> str:
-    blocks = -(-text.fleet.group.count // WIDTH)
+    whole = f"0, {text.blocks}"
     shared: list[tuple[str, str]] = [(name, "float64[::1]") for name in _ARRAYS]
     shared += text.arguments()
     names = ", ".join(name for name, _ in shared)
@@ -88,11 +88,15 @@ def _source(text: FleetText, algorithm: PriceRounds) -> str:
             text.source(),
             f'\n\n@entry("void(int64, float64, {kinds})")',
             f"def step(number, theta, {names}):",
-            f"    pass0(0, {blocks}, {arrays}, number, theta, 0.0, {own})",
+            f"    pass0({whole}, {arrays}, number, theta, 0.0, {own})",
             f'\n\n@entry("void({kinds})")',
             f"def look({names}):",
-            f"    look0(0, {blocks}, {arrays}, {own})",
-            *(_settle(kinds, names, f"0, {blocks}, {arrays}, {own}") if text.bound_by_rows else []),
+            f"    look0({whole}, {arrays}, {own})",
+            *(
+                _settle(kinds, names, f"0, {text.blocks}, {arrays}, {own}")
+                if text.bound_by_rows
+                else []
+            ),
             "",
         ]
     )

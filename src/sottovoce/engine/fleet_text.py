@@ -102,7 +102,7 @@ class FleetText:
         return len(self.shape.extra) if isinstance(self.shape, HomeForm) else 0
 
     def arguments(self) -> list[tuple[str, str]]:
-        """The fleet's arrays with their kinds; at last where searches are found, if any."""
+        """How many agents there are, and their arrays; at last where searches are found, if any."""
         names = [("x", "float64"), ("data", "float64"), ("bounds", "float64"), ("hat", "float64")]
         if self.minimises:
             names.append(("mean", "float64"))
@@ -116,7 +116,17 @@ class FleetText:
                 names += [(f"w{s}", "float64")]
         arrays = [(f"{name}_{self.index}", f"{kind}[::1]") for name, kind in names]
         found = [(f"home_{self.index}", "int64[::1]")]
-        return arrays + ([] if self.shape is None else found)
+        return [(self.count, "int64"), *arrays, *([] if self.shape is None else found)]
+
+    @property
+    def count(self) -> str:
+        """What kernels call the number of agents: an argument, so that one serves any number."""
+        return f"count_{self.index}"
+
+    @property
+    def blocks(self) -> str:
+        """The number of their blocks."""
+        return f"(({self.count} + {WIDTH - 1}) // {WIDTH})"
 
     @property
     def bound_by_rows(self) -> bool:
@@ -177,13 +187,13 @@ class FleetText:
         return "\n".join(lines)
 
     def _pass(self, what: Pass) -> list[str]:
-        group, at = self.fleet.group, self.layout()
+        at = self.layout()
         i = self.index
         lines = [f"    for s in range({at['home'] * WIDTH}):", "        work[s] = 0.0"]
         lines.append(block(self.scalars(), 1))
         lines += [
             "    for b in range(first, last):",
-            f"        width = min({WIDTH}, {group.count} - b * {WIDTH})",
+            f"        width = min({WIDTH}, {self.count} - b * {WIDTH})",
         ]
         for s, part in enumerate(self.fleet.sums):
             lines.append(block(self._multipliers(s, part), 2))

@@ -23,7 +23,6 @@ from sottovoce.engine.formulas import Named
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.source import QUANTITIES, block, call, head
-from sottovoce.engine.vectors import WIDTH
 
 _ARGUMENTS = {
     "me": "int64",
@@ -217,11 +216,10 @@ class KernelText:
             "    mine[:] = 0.0",
         ]
         for fleet in self.fleets:
-            blocks = -(-fleet.fleet.group.count // WIDTH)
             own = ", ".join(a for a, _ in fleet.arguments())
             lines.append(
-                f"    {name}{fleet.index}(c * {blocks} // {chunks}, "
-                f"(c + 1) * {blocks} // {chunks}, state, mine, work, {between}{own})"
+                f"    {name}{fleet.index}(c * {fleet.blocks} // {chunks}, "
+                f"(c + 1) * {fleet.blocks} // {chunks}, state, mine, work, {between}{own})"
             )
         return [*lines, "met += team", "meet(counter, met)"]
 
@@ -250,11 +248,10 @@ class KernelText:
                 shared = [(name, "float64[::1]") for name in ("state", "part", "work", "grid")]
                 every = [*shared, *fleet.arguments()]
                 names, kinds = (", ".join(p[q] for p in every) for q in (0, 1))
-                blocks = -(-fleet.fleet.group.count // WIDTH)
                 lines += [
                     f'\n\n@entry("void({kinds})")',
                     f"def settle{fleet.index}_all({names}):",
-                    f"    settle{fleet.index}(0, {blocks}, {names})",
+                    f"    settle{fleet.index}(0, {fleet.blocks}, {names})",
                 ]
         return lines
 

@@ -32,10 +32,10 @@ class Member:
     rest: tuple[NDArray[Any], ...]
     searches: tuple[NDArray[np.int64], ...]
 
-    def arrays(self, x: Array, mean: Array | None) -> tuple[Any, ...]:
-        """All arrays in the order of ``FleetText.arguments``, and where its searches are found."""
-        means = () if mean is None else (mean,)
-        return (x, self.data, self.bounds, self.hat, *means, *self.rest, *self.searches)
+    def given(self, x: Array, mean: Array | None) -> tuple[Any, ...]:
+        """What ``FleetText.arguments`` names: the count, all arrays, where searches are found."""
+        means, count = () if mean is None else (mean,), self.text.fleet.group.count
+        return (count, x, self.data, self.bounds, self.hat, *means, *self.rest, *self.searches)
 
 
 def member(

@@ -132,7 +132,7 @@ class Runs:
         if one.text.bound_by_rows:
             settle = getattr(kernel, f"settle{one.text.index}_all")
             arrays = (self._state[0], np.zeros(1), np.empty(self._scratch), s.grid)
-            settle(*arrays, *one.arrays(x, x))
+            settle(*arrays, *one.given(x, x))
         return x
 
     def _own_saddle(self) -> Array:
@@ -167,10 +167,10 @@ class Runs:
         done, until, steps = what
         first, last = s.records(done, until)
         means = self._mean[run] if self._mean else [None] * len(self._members)
-        arrays = [
-            array
+        fleets = [
+            argument
             for one, x, mean in zip(self._members, self._x[run], means, strict=True)
-            for array in one.arrays(x, mean)
+            for argument in one.given(x, mean)
         ]
         self._advance(
             *who,
@@ -193,7 +193,7 @@ class Runs:
             sums,
             np.empty(self._scratch),
             *self._public,
-            *arrays,
+            *fleets,
         )
 
     def arrays(self) -> dict[str, Any]:
