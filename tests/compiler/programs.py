@@ -104,7 +104,7 @@ def doubled(x: Any) -> Any:
 def longest(x: Any) -> Any:
     """Makes arrays, and returns none of them."""
     best = 0.0
-    for _ in range(50):
+    for _ in range(4):
         x = doubled(x)
         scale = np.ones(x.size)
         for i in range(x.size):

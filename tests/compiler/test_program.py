@@ -73,9 +73,13 @@ def test_arrays_and_their_parts(n: int) -> None:
     same("arrays", np.arange(1.0, 7.0), np.arange(15.0).reshape(3, 5), n)
 
 
-@given(st.integers(0, 30))
-def test_arrays_that_functions_make(n: int) -> None:
-    same("made", np.arange(1.0, 600.0), n)
+@given(st.integers(0, 9), st.integers(1, 40))
+def test_arrays_that_functions_make(n: int, size: int) -> None:
+    same("made", np.arange(1.0, size + 1.0), n)
+
+
+def test_arrays_larger_than_what_is_reserved_at_first() -> None:
+    same("made", np.arange(1.0, 20_000.0), 1)
 
 
 @given(numbers, numbers)
