@@ -169,3 +169,21 @@ def test_an_agent_in_no_constraint_minimises_alone() -> None:
     assert sv.saddle_point(stated).x == pytest.approx([0.5, 0.5, 0.3])
     plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=sv.Trajectory(radius=0.1))
     assert plan.gdp_mu[2] <= plan.gdp_rounding
+
+
+def test_kinks_do_not_hide_a_point_with_slack() -> None:
+    z = sv.states(3, lower=-4, upper=4, dim=2)
+    stated = sv.Problem(
+        states=z,
+        objectives=[sum(s**2) for s in z],
+        constraints=[
+            sv.norm(z[0] - z[1]) <= 1,
+            abs(z[0][0]) + abs(z[1][0]) + abs(z[2][0]) <= 3,
+            sum(z[2]) + z[0][1] >= 2,
+        ],
+        local=[sv.norm(z[1]) <= 2, sv.huber(z[2][0] - 1, 1) + z[2][1] <= 2],
+    )
+    # (0, 1), (0, 1), (1, 1) has a slack of 1 everywhere
+    found = local_slater_point(stated)
+    assert found.status == "numerical"
+    assert found.slack <= -0.99

@@ -232,6 +232,13 @@ def test_parquet_without_pyarrow_says_what_to_install(
         sv.load_problem(folder)
 
 
+def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    marked = "\ufeff" + PUBLIC.replace("\n", "\r\n")
+    problems = [sv.load_problem(write(tmp_path / str(k), **{"ev.csv": text}))
+                for k, text in enumerate((PUBLIC, marked))]  # fmt: skip
+    assert problems[0].fingerprint == problems[1].fingerprint
+
+
 REFUSED = {
     "no count": ("problem.toml", CLOUD.replace("count = 4\n", ""), "fleet ev needs 'count'"),
     "half an agent": (
@@ -259,6 +266,7 @@ REFUSED = {
     "no number": ("ev.csv", PUBLIC.replace("1.5,3,4", "nan,3,4"), "line 3: column 'loss' must be"),
     "one name twice": ("ev.csv", PUBLIC.replace("loss,", "upper[1],"), "names of columns must"),
     "half a vector": ("ev.csv", PUBLIC.replace("upper[2]", "upper[3]"), r"a column 'upper\[2\]'"),
+    "semicolons": ("ev.csv", PUBLIC.replace(",", ";"), "must have commas between its columns"),
     "an empty table": ("ev.csv", "", "must begin with a line of column names"),
     "first of nobody": (
         "problem.toml",

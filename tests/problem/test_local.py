@@ -210,3 +210,24 @@ def test_a_local_row_in_a_file_is_refused_with_its_line(
                  lambda: read_agent(tmp_path / "p" / "agents" / "1.toml")):  # fmt: skip
         with pytest.raises(ProblemError, match=message):
             read()
+
+
+def test_a_row_need_be_convex_only_where_the_agent_can_be() -> None:
+    x = sv.states(2, lower=-5, upper=5, dim=2)
+    objectives = [-sv.log(x[0][0] + 4) + x[0][1] ** 4, x[1][0] ** 2 + x[1][1] ** 2]
+    rows = [x[0][0] ** 3 + x[0][1] <= 8, x[0][0] >= 0]  # in either order
+    constraints = [x[0][0] + x[1][0] <= 3]
+    for local in (rows, rows[::-1]):
+        kept = sv.Problem(
+            states=x, objectives=objectives, constraints=constraints, local=local
+        ).local[0]
+        assert kept.labels == ("x1[1]**3 + x1[2] <= 8",)
+        np.testing.assert_array_equal(kept.lower, [[0, -5]])
+    with pytest.raises(ConvexityError, match=r"bend one way over the box, got x1\[1\]\*\*3"):
+        sv.Problem(states=x, objectives=objectives, constraints=constraints, local=rows[:1])
+    # The same holds for objectives: log(x + 4) is not asked for below a private bound of 0.
+    public = sv.Problem(states=x, objectives=objectives, constraints=constraints)
+    assert not sv.certify(public).holds
+    assert sv.certify(
+        sv.Problem(states=x, objectives=objectives, constraints=constraints, local=rows)
+    ).holds

@@ -32,6 +32,9 @@ def formulas() -> st.SearchStrategy[Any]:
         return st.one_of(
             st.tuples(inner, inner).map(lambda t: t[0] + t[1]),
             st.tuples(inner, st.sampled_from([2, -1, P, -P])).map(lambda t: t[0] * t[1]),
+            st.tuples(inner, inner).map(lambda t: t[0] ** 2 / (t[1] + 8)),
+            st.tuples(inner, inner).map(lambda t: (t[0] + 8) * sv.log((t[0] + 8) / (t[1] + 8))),
+            st.tuples(inner, inner).map(lambda t: sv.sqrt((t[0] + 8) * (t[1] + 8))),
             st.tuples(inner, inner).map(lambda t: sv.maximum(*t)),
             st.tuples(inner, inner).map(lambda t: sv.norm(*t)),
             inner.map(abs),
@@ -72,6 +75,13 @@ def test_what_is_called_convex_lies_below_its_chords(expr: Any, seed: int) -> No
         ((P - 3) * X**2, "concave"),
         (sv.minimum(X, Y), "concave"),
         (P * X + Y, "affine"),
+        (X**2 / (Y + P), "convex"),  # a square over something positive
+        ((X + 3) ** 3 / Y**2, "convex"),
+        (X**2 / Y - Y**0.5, "convex"),
+        ((Y + 1) * sv.log(2 * Y + 2) - X, "convex"),
+        (Y * sv.log(Y / (X + 3)), "convex"),
+        (sv.sqrt(P * Y * (X + 3)), "concave"),
+        (Y**0.25 * (X + 3) ** 0.5, "concave"),
     ],
 )
 def test_signs_parameters_and_matrices_count(expr: Any, bend: str) -> None:
@@ -85,6 +95,10 @@ def test_signs_parameters_and_matrices_count(expr: Any, bend: str) -> None:
         (X**3, r"bend one way over the box, got x\*\*3 with x in \[-2, 1.5\]"),
         ((P - 1) * X**2 + sv.exp(X), "a coefficient of a curved term must have one sign"),
         (sv.log(X**2 + 1), "log takes an affine or concave formula, got x"),
+        (X**2 / (Y - 1), "a product must have one factor that names the state"),
+        (X / Y, "a product must have one factor that names the state"),
+        (X * sv.log(Y), "a product must have one factor that names the state"),
+        (sv.sqrt(Y * (X + 1)), "positive semidefinite matrix"),
         (X * sv.exp(Y), "a product must have one factor that names the state"),
         (abs(X**2 - 1), "abs takes affine formulas, got x"),
     ],

@@ -190,8 +190,8 @@ def private_assumptions(
     """
     strict = True
     known = _alike_objectives(problem, domain)
-    for group, objective, code, kept in zip(
-        problem.groups, problem.objectives, problem.code, domain, strict=True
+    for group, objective, code, kept, local in zip(
+        problem.groups, problem.objectives, problem.code, domain, problem.local, strict=True
     ):
         if code is not None:
             strict = False
@@ -201,7 +201,9 @@ def private_assumptions(
                 detail="it is code; a gradient that is not monotone is reported to its agent",
             )
             continue
-        own = [replace(group, lower=kept.lower, upper=kept.upper)]
+        # Where the agent can be: nobody asks its objective for anything else.
+        low, high = np.maximum(kept.lower, local.lower), np.minimum(kept.upper, local.upper)
+        own = [replace(group, lower=low, upper=np.maximum(low, high))]
         found = known.get(group.name) or _judged(curvature, objective, own)
         strict &= found.strict and objective.free_symbols >= set(group.symbols)
         sound &= found.status != "fails"

@@ -13,6 +13,7 @@ import sympy as sp
 
 from sottovoce.certify.interior_point import InteriorPoint
 from sottovoce.certify.slater import SlaterPoint
+from sottovoce.certify.smooth_form import has_kinks, smooth_form
 from sottovoce.problem.agents import Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.local import box_of
@@ -28,15 +29,19 @@ def local_slater_point(problem: Problem) -> SlaterPoint:
     """Find x in the local sets with ``max_j g_j(x) < 0``, to rounding.
 
     ``minimise t`` over x in X and t with ``g_j(x) - t <= 0`` for inequalities, ``g_j(x) = 0`` for
-    equalities, by the interior-point method that the saddle point uses.
+    equalities, by the interior-point method that the saddle point uses; kinks by variables of
+    their own, as there.
 
     Raises:
         ProblemError: if the rows have no common point in the local sets.
     """
     reach = _reach(problem)
-    numeric = numeric_of(_relaxed(problem, reach))
+    form = smooth_form(problem) if has_kinks(problem) else None
+    smooth = problem if form is None else form.problem
+    numeric = numeric_of(_relaxed(smooth, reach, len(problem.constraints)))
     *_, found = InteriorPoint(numeric).approach((1e-6,))
     x, t = found.x[:-1], float(found.x[-1]) * reach
+    x = x if form is None else x[form.columns]
     stated = numeric_of(problem)
     g, m = stated.constraints(x), problem.rows
     jacobian = stated.jacobian(x)
@@ -66,8 +71,14 @@ def _reach(problem: Problem) -> float:
     return 2.0 * (float(largest) if np.isfinite(largest) else 1e6)
 
 
-def _relaxed(problem: Problem, reach: float) -> Problem:
-    """The problem of the largest slack: the same agents, and one more whose state is t / reach."""
+def _relaxed(problem: Problem, reach: float, stated: int) -> Problem:
+    """The problem of the largest slack: the same agents, and one more whose state is t / reach.
+
+    Args:
+        problem: without kinks.
+        reach: the unit of t.
+        stated: how many families were stated; those behind them hold kinks together.
+    """
     slack = Group(
         name=_SLACK.name,
         count=1,
@@ -77,7 +88,8 @@ def _relaxed(problem: Problem, reach: float) -> Problem:
         parameters={},
     )
     groups = (*problem.groups, slack)
-    families = tuple(_loosened(family, reach) for family in problem.constraints)
+    families = tuple(_loosened(family, reach) for family in problem.constraints[:stated])
+    families += problem.constraints[stated:]
     made: Problem = object.__new__(Problem)
     vars(made).update(
         vars(problem)

@@ -277,6 +277,8 @@ class Agent:
 
     def _join(self, action: Join) -> tuple[Integers | None, Array]:
         self._welcome = action.welcome
+        if self._round is None and any(g.fleet.group.count > 1 for g in self._household.groups):
+            note("preparing", doing="compiling the agents' step")
         self._round = LocalRound(self._household, action.welcome)
         x = self._round.begin(action.x)
         return self._round.contributions(x), x

@@ -138,15 +138,19 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
     if not (public or private):
         return found
     found = replace(found, stated=tuple(private))
-    kept: list[Row] = []
-    for row in (*public, *private):
-        where = f"local row {row.label}" if row in private else f"constraint {row.label}"
-        require_convex_row(row, group, where)
+    rest = list(public)
+    for row in public:
+        require_convex_row(row, group, f"constraint {row.label}")
+    # Bounds first: a private formula need be convex only where the agent can be.
+    for row in sorted(private, key=lambda row: len(row.g.free_symbols & set(group.symbols))):
+        where = f"local row {row.label}"
+        require_convex_row(row, replace(group, lower=found.lower, upper=found.upper), where)
         ends = bounded(group, row, (found.lower, found.upper), where)
         if ends is None:
-            kept.append(row)
+            rest.append(row)
         else:
             found = replace(found, lower=read_only(ends[0]), upper=read_only(ends[1]))
+    kept = [row for row in (*public, *private) if row in rest]
     bent, flat = [r for r in kept if not r.equality], [r for r in kept if r.equality]
     return replace(
         found,

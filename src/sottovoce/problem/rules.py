@@ -22,6 +22,8 @@ from sottovoce.problem.shape import shape, whole
 Bend: TypeAlias = Literal["affine", "convex", "concave"]
 Ends: TypeAlias = tuple[float, float]
 _BRIEF = 80  # characters of a formula that a message quotes
+_ONE = sp.Integer(1)
+_TINY = float(np.finfo(np.float64).tiny)  # what is at least this is positive
 _WEAK = 1e-12  # how far below 0 an eigenvalue may fall, relative to the largest
 
 
@@ -142,12 +144,44 @@ class Rules:
         if len(moving) == 1:
             low, high = self.range(sp.Mul(*(f for f in expr.args if not self._moving(f))))
             return self._scaled(self.of(rest), low, high, expr)
-        together = self._quadratic(expr)
-        if together is not None:
-            return together
+        told = self._quadratic(expr) or self._monomial(moving) or self._entropy(moving)
+        if told is not None:
+            return told
         text = brief(expr)
         why = f"a product must have one factor that names the state, got {len(moving)} in {text}"
         return Ruling(bend=None, why=why)
+
+    def _monomial(self, factors: Sequence[sp.Expr], power: sp.Expr = _ONE) -> Ruling | None:
+        """``y^p / (z_1^q_1 ...)`` with p at least 1 more than all q, and means ``y_1^p_1 ...``."""
+        powers = [(base, whole(p * power)) for base, p in (f.as_base_exp() for f in factors)]
+        if not all(p.is_number and p.is_real for _, p in powers):
+            return None
+        degree = sum(p for _, p in powers)
+        above = [(base, p) for base, p in powers if p > 0]
+        if len(above) == len(powers):
+            mean = degree <= 1 and all(self._lies(b, "concave", 0.0) for b, _ in powers)
+            return Ruling(bend="concave") if mean else None
+        if len(above) != 1 or degree < 1:
+            return None
+        (top, p), below = above[0], [base for base, q in powers if q < 0]
+        rises = (self.of(top).bend == "affine" and p.is_even) or self._lies(top, "convex", 0.0)
+        fine = rises and all(self._lies(b, "concave", _TINY) for b in below)
+        return Ruling(bend="convex") if fine else None
+
+    def _entropy(self, factors: Sequence[sp.Expr]) -> Ruling | None:
+        """``u log(c u)`` and ``u log(u/w)`` of affine formulas that are positive."""
+        logs = [f for f in factors if isinstance(f, sp.log)]
+        if len(factors) != 2 or len(logs) != 1:
+            return None
+        (u,) = (f for f in factors if f is not logs[0])
+        below = sp.cancel(u / logs[0].args[0])
+        fine = self.of(u).bend == self.of(below).bend == "affine"
+        positive = self._lies(u, "affine", _TINY) and self.range(below)[0] > 0.0
+        return Ruling(bend="convex") if fine and positive else None
+
+    def _lies(self, expr: sp.Expr, bend: Bend, least: float) -> bool:
+        """Whether a formula is affine, or bends as said, and is nowhere less than a number."""
+        return self.of(expr).bend in ("affine", bend) and self.range(expr)[0] >= least
 
     def _scaled(self, inner: Ruling, low: float, high: float, expr: sp.Expr) -> Ruling:
         if inner.bend in (None, "affine") or low >= 0.0:
@@ -162,6 +196,11 @@ class Rules:
         base, inner = expr.base, self.of(expr.base)
         p = whole(expr.exp)
         low, high = self.range(base)
+        if base.is_Mul and not p.is_integer:
+            told = self._monomial([f for f in base.args if self._moving(f)], p)
+            still = sp.Mul(*(f for f in base.args if not self._moving(f)))
+            if told is not None and self.range(still)[0] >= 0.0:
+                return told
         if p.is_even and p.is_positive:
             up = inner.convex and low >= 0.0
             down = inner.bend in ("affine", "concave") and high <= 0.0

@@ -152,7 +152,10 @@ def _read_csv(path: Path) -> tuple[list[str], list[Array], str]:
     except UnicodeDecodeError:
         raise ProblemError(f"{path} must be UTF-8 text, got other bytes") from None
     header, _, body = text.partition("\n")
-    names = [name.strip() for name in next(csv.reader([header.strip("\r")]), [])]
+    # Spreadsheets begin a file with a mark of its encoding, or write semicolons between columns.
+    names = [name.strip() for name in next(csv.reader([header.strip("\r\ufeff")]), [])]
+    if len(names) == 1 and ";" in names[0]:
+        raise ProblemError(f"{path} must have commas between its columns, got semicolons")
     if not names:
         raise ProblemError(f"{path} must begin with a line of column names, got none")
     if not body.strip():
