@@ -78,8 +78,8 @@ def _first_line(module: Any) -> str:
 def _machine() -> str:
     return (
         f"{llvm.get_host_cpu_name()}, {os.cpu_count()} processors, {platform.system()}, Python "
-        f"{platform.python_version()}, NumPy {version('numpy')}, Numba {version('numba')}; load "
-        f"{os.getloadavg()[0]:.1f}."
+        f"{platform.python_version()}, NumPy {version('numpy')}, llvmlite {version('llvmlite')}; "
+        f"load {os.getloadavg()[0]:.1f}."
     )
 
 

@@ -1,19 +1,13 @@
-"""What agents of a game answer to prices: exact minimisers, compiled."""
+"""What agents of a game answer to prices: exact minimisers, which compile as they stand."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
-from numba import njit
-
 from benchmarks.problems.games import EXP, LOG
 
-compiled = njit(error_model="numpy", forceinline=True)
 
-
-@compiled
 def slope_of(a: Any, c: int, x: float, price: Any) -> Any:
     """Slope and curvature of ``f_c + price'h_c``, couplings within the agent left out."""
     kind, d = a.kind[c], x - a.place[c]
@@ -25,7 +19,7 @@ def slope_of(a: Any, c: int, x: float, price: Any) -> Any:
         if m == 2.0:
             slope, bend = a.linear[c] + 2.0 * a.scale[c] * d, 2.0 * a.scale[c]
         else:
-            even = d ** int(m - 2.0)
+            even = d ** (m - 2.0)
             slope, bend = a.linear[c] + a.scale[c] * m * even * d, a.scale[c] * m * (m - 1.0) * even
     for e in range(a.h_ptr[c], a.h_ptr[c + 1]):
         cost, m = price[a.h_row[e]] * a.h_coef[e], a.h_power[e]
@@ -36,13 +30,12 @@ def slope_of(a: Any, c: int, x: float, price: Any) -> Any:
         elif m == 1.0:
             slope += cost
         else:
-            below = x ** int(m - 2.0)
+            below = x ** (m - 2.0)
             slope += cost * m * below * x
             bend += cost * m * (m - 1.0) * below
     return slope, bend
 
 
-@compiled
 def force_of(a: Any, c: int, x: float, price: Any) -> float:
     force = 0.0
     for e in range(a.h_ptr[c], a.h_ptr[c + 1]):
@@ -52,11 +45,10 @@ def force_of(a: Any, c: int, x: float, price: Any) -> float:
         elif m == 1.0:
             force += cost
         else:
-            force += cost * m * x ** int(m - 1.0)
+            force += cost * m * x ** (m - 1.0)
     return force
 
 
-@compiled
 def scalar(a: Any, c: int, price: Any, extra: float, eps: float, anchor: float, x: float) -> float:
     """argmin of ``f_c + price'h_c + extra x + eps/2 (x - anchor)^2`` on the box, by Newton."""
     low, high = a.lower[c], a.upper[c]
@@ -87,15 +79,18 @@ def scalar(a: Any, c: int, price: Any, extra: float, eps: float, anchor: float, 
     return min(max(x, a.lower[c]), a.upper[c])
 
 
-@compiled
 def shared(a: Any, b: int, price: Any, x: Any, old: Any, eps: Any) -> None:
     """An agent with a square of its total: its derivative is a price, ``nu = w (sum - need)``.
 
     ``w (sum(nu) - need) - nu`` falls in nu: Newton's method in a bracket.
     """
     i, j, w, need = a.block_ptr[b], a.block_ptr[b + 1], a.block_weight[b], a.block_need[b]
-    low, high = w * (np.sum(a.lower[i:j]) - need), w * (np.sum(a.upper[i:j]) - need)
-    nu = w * (np.sum(x[i:j]) - need)
+    low, high, nu = -need, -need, -need
+    for c in range(i, j):
+        low += a.lower[c]
+        high += a.upper[c]
+        nu += x[c]
+    low, high, nu = w * low, w * high, w * nu
     for _ in range(100):
         total, answer = -need, 0.0
         for c in range(i, j):
@@ -116,7 +111,6 @@ def shared(a: Any, b: int, price: Any, x: Any, old: Any, eps: Any) -> None:
             nu = 0.5 * (low + high)
 
 
-@compiled
 def respond(a: Any, price: Any, x: Any, old: Any, eps: Any) -> None:
     """Every agent's exact minimiser, in place."""
     for b in range(a.block_weight.size):
@@ -140,7 +134,6 @@ def respond(a: Any, price: Any, x: Any, old: Any, eps: Any) -> None:
                 x[c] = scalar(a, c, price, 0.0, eps[c], old[c], x[c])
 
 
-@compiled
 def sums_of(a: Any, x: Any, s: Any) -> None:
     s[:] = 0.0
     for c in range(x.size):
@@ -150,4 +143,4 @@ def sums_of(a: Any, x: Any, s: Any) -> None:
             elif a.h_power[e] == 1.0:
                 s[a.h_row[e]] += a.h_coef[e] * x[c]
             else:
-                s[a.h_row[e]] += a.h_coef[e] * x[c] ** int(a.h_power[e])
+                s[a.h_row[e]] += a.h_coef[e] * x[c] ** a.h_power[e]
