@@ -20,7 +20,7 @@ from sottovoce.algorithm.steps import positive, project
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.agent_text import slope_of, values_of
-from sottovoce.engine.fleet_text import kind_of
+from sottovoce.engine.weight_text import kind_of
 from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.engine.home_agent import HomeAgent
 from sottovoce.engine.home_shape import shape_of

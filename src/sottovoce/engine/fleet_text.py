@@ -11,36 +11,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, final
 
-import scipy.sparse as sparse
-
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.home_block import FREE
 from sottovoce.engine.block_text import block_proximal, block_round, block_settle, lay_source
 from sottovoce.engine.emit import Emitter
-from sottovoce.engine.formulas import Fleet, Sum
+from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.home_shape import Separable, Shape
 from sottovoce.engine.interior_text import call_interior, derive_body, derive_source
 from sottovoce.engine.separable_text import rows_of, space
 from sottovoce.engine.slopes import names_in, slopes_of, used_parameters
 from sottovoce.engine.source import block, call
 from sottovoce.engine.vectors import WIDTH
+from sottovoce.engine.weight_text import WeightText, kind_of, weight_arrays, weight_rows
 from sottovoce.problem.epigraph import HomeForm
 
 MEASURES = 4
 """What a measuring pass adds up besides g: objective, residual, squared errors of answer and x."""
 
-Kind = Literal["plain", "dense", "sparse", "table"]
 Step = Literal["round", "near", "project"]
 Pass = Literal["step", "minimise", "look", "measure", "settle"]
-
-
-def kind_of(part: Sum) -> Kind:
-    """How the weights of a sum are kept."""
-    if part.weights is None:
-        return "plain"
-    if part.table:
-        return "table"
-    return "sparse" if sparse.issparse(part.weights) else "dense"
 
 
 @final
@@ -107,13 +96,7 @@ class FleetText:
         if self.minimises:
             names.append(("mean", "float64"))
         for s, part in enumerate(self.fleet.sums):
-            if kind_of(part) == "dense":
-                names.append((f"w{s}", "float64"))
-            if kind_of(part) == "sparse":
-                names += [(f"ptr{s}", "int64"), (f"row{s}", "int32"), (f"w{s}", "float64")]
-            if kind_of(part) == "table":
-                names += [(f"ptr{s}", "int64"), (f"row{s}", "int32"), (f"term{s}", "int32")]
-                names += [(f"w{s}", "float64")]
+            names += weight_arrays(s, part)
         arrays = [(f"{name}_{self.index}", f"{kind}[::1]") for name, kind in names]
         found = [(f"home_{self.index}", "int64[::1]")]
         return [(self.count, "int64"), *arrays, *([] if self.shape is None else found)]
@@ -147,7 +130,7 @@ class FleetText:
         for s, part in enumerate(self.fleet.sums):
             terms = len(part.terms)
             weighted = kind_of(part) != "plain"
-            sums = {"plain": terms, "dense": terms * _weight_rows(part), "sparse": 0, "table": 0}
+            sums = {"plain": terms, "dense": terms * weight_rows(part), "sparse": 0, "table": 0}
             for name, length in (
                 ("m", terms if weighted else 0),
                 ("h", terms if weighted else 0),
@@ -195,8 +178,8 @@ class FleetText:
             "    for b in range(first, last):",
             f"        width = min({WIDTH}, {self.count} - b * {WIDTH})",
         ]
-        for s, part in enumerate(self.fleet.sums):
-            lines.append(block(self._multipliers(s, part), 2))
+        sums = self._weighted()
+        lines += [block(one.multipliers(), 2) for one in sums]
         lines += [
             f"        at = b * {self.dim * WIDTH}",
             f"        own = b * {max(1, self.data_rows) * WIDTH}",
@@ -210,10 +193,8 @@ class FleetText:
         if what == "settle":
             return [line for line in [*lines, f"    return x_{i}.size"] if line.strip()]
         rounded = self.gridded and what in ("minimise", "look")
-        for s, part in enumerate(self.fleet.sums):
-            lines.append(block(self._scatter(s, part, rounded=rounded), 2))
-        for s, part in enumerate(self.fleet.sums):
-            lines.append(block(self._gather(s, part), 1))
+        lines += [block(one.scatter(rounded=rounded), 2) for one in sums]
+        lines += [block(one.gather(), 1) for one in sums]
         if what == "measure":
             lines += [
                 f"    for s in range({MEASURES}):",
@@ -241,107 +222,18 @@ class FleetText:
             for t in range(len(part.terms))
         ]
 
-    def _multipliers(self, s: int, part: Sum) -> list[str]:
-        """``m_t = sum_r mu[r, t] W[r, i]`` of every agent of the block."""
-        i, terms, m = self.index, len(part.terms), self.layout()[f"m{s}"] * WIDTH
-        mu = self.size + part.row
-        if kind_of(part) == "dense":
-            rows = _weight_rows(part)
-            return [
-                f"for q in range({m}, {m + terms * WIDTH}):",
-                "    work[q] = 0.0",
-                f"for r in range({rows}):",
-                f"    at = (b * {rows} + r) * {WIDTH}",
-                f"    for t in range({terms}):",
-                f"        price = state[{mu} + r * {terms} + t]",
-                "        for lane in range(width):",
-                f"            to = {m} + t * {WIDTH} + lane",
-                f"            work[to] += price * w{s}_{i}[at + lane]",
-            ]
-        if kind_of(part) == "sparse":
-            return [
-                "for lane in range(width):",
-                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
-                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
-                f"    for t in range({terms}):",
-                "        price = 0.0",
-                "        for e in range(begin, end):",
-                f"            mu = state[{mu} + row{s}_{i}[e] * {terms} + t]",
-                f"            price += mu * w{s}_{i}[e]",
-                f"        work[{m} + t * {WIDTH} + lane] = price",
-            ]
-        if kind_of(part) == "table":
-            return [
-                "for lane in range(width):",
-                f"    for t in range({terms}):",
-                f"        work[{m} + t * {WIDTH} + lane] = 0.0",
-                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
-                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
-                "    for e in range(begin, end):",
-                f"        to = {m} + term{s}_{i}[e] * {WIDTH} + lane",
-                f"        mu = state[{mu} + row{s}_{i}[e]]",
-                f"        work[to] += mu * w{s}_{i}[e]",
-            ]
-        return []
-
-    def _scatter(self, s: int, part: Sum, *, rounded: bool) -> list[str]:
-        """Add ``W[r, i] h_t`` of the block's agents to the sums."""
-        i, terms, at = self.index, len(part.terms), self.layout()
-        h, total = at[f"h{s}"] * WIDTH, at[f"sum{s}"] * WIDTH
-        if kind_of(part) == "dense":
-            rows = _weight_rows(part)
-            return [
-                f"for r in range({rows}):",
-                f"    at = (b * {rows} + r) * {WIDTH}",
-                f"    for t in range({terms}):",
-                "        for lane in range(width):",
-                f"            to = {total} + (r * {terms} + t) * {WIDTH} + lane",
-                f"            value = work[{h} + t * {WIDTH} + lane]",
-                f"            value *= w{s}_{i}[at + lane]",
-                *(
-                    [f"            value = np.rint(value / grid[{part.row} + r * {terms} + t])"]
-                    if rounded
-                    else []
-                ),
-                "            work[to] += value",
-            ]
-        if kind_of(part) == "sparse":
-            return [
-                "for lane in range(width):",
-                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
-                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
-                f"    for t in range({terms}):",
-                f"        value = work[{h} + t * {WIDTH} + lane]",
-                "        for e in range(begin, end):",
-                f"            to = {part.row} + row{s}_{i}[e] * {terms} + t",
-                f"            add = value * w{s}_{i}[e]",
-                *(["            add = np.rint(add / grid[to])"] if rounded else []),
-                "            part[to] += add",
-            ]
-        if kind_of(part) == "table":
-            return [
-                "for lane in range(width):",
-                f"    begin = ptr{s}_{i}[b * {WIDTH} + lane]",
-                f"    end = ptr{s}_{i}[b * {WIDTH} + lane + 1]",
-                "    for e in range(begin, end):",
-                f"        to = {part.row} + row{s}_{i}[e]",
-                f"        add = work[{h} + term{s}_{i}[e] * {WIDTH} + lane]",
-                f"        add *= w{s}_{i}[e]",
-                *(["        add = np.rint(add / grid[to])"] if rounded else []),
-                "        part[to] += add",
-            ]
-        return []
-
-    def _gather(self, s: int, part: Sum) -> list[str]:
-        """Add up the lanes of the sums, in order."""
-        total = self.layout()[f"sum{s}"] * WIDTH
-        rows = {"plain": 1, "dense": _weight_rows(part), "sparse": 0, "table": 0}[kind_of(part)]
-        if rows == 0:
-            return []
+    def _weighted(self) -> list[WeightText]:
+        at = self.layout()
         return [
-            f"for r in range({rows * len(part.terms)}):",
-            f"    for lane in range({WIDTH}):",
-            f"        part[{part.row} + r] += work[{total} + r * {WIDTH} + lane]",
+            WeightText(
+                part=part,
+                names=f"{s}_{self.index}",
+                prices=self.size + part.row,
+                multiplier=at[f"m{s}"] * WIDTH,
+                contribution=at[f"h{s}"] * WIDTH,
+                total=at[f"sum{s}"] * WIDTH,
+            )
+            for s, part in enumerate(self.fleet.sums)
         ]
 
     def _lane(self, what: Pass) -> list[str]:
@@ -540,7 +432,3 @@ class FleetText:
 
 def _add(to: str, value: str) -> str:
     return f"work[{to}] += {value}"
-
-
-def _weight_rows(part: Sum) -> int:
-    return 1 if part.weights is None else int(part.weights.shape[0])

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.engine.fleet_text import FleetText, kind_of
+from sottovoce.engine.fleet_text import FleetText
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.home_shape import Separable, shape_of
 from sottovoce.engine.search import interior_addresses, search_addresses
 from sottovoce.engine.slopes import used_parameters
 from sottovoce.engine.vectors import WIDTH
+from sottovoce.engine.weight_text import kind_of
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.epigraph import HomeForm
 
