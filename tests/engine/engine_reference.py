@@ -20,7 +20,6 @@ from sottovoce.algorithm.steps import positive, project
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.contributions import sum_ranges
 from sottovoce.engine.agent_text import slope_of, values_of
-from sottovoce.engine.weight_text import kind_of
 from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.engine.home_agent import HomeAgent
 from sottovoce.engine.home_shape import shape_of
@@ -28,6 +27,7 @@ from sottovoce.engine.region_text import phi_function
 from sottovoce.engine.slopes import used_parameters
 from sottovoce.engine.turn import public_rows
 from sottovoce.engine.vectors import WIDTH
+from sottovoce.engine.weight_text import kind_of
 from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Trajectory
