@@ -194,6 +194,9 @@ def test_what_needs_a_formula_says_so(tmp_path: Any) -> None:
     with pytest.raises(ProblemError, match="gradient of an Objective must be a function"):
         sv.Objective(gradient=3)  # type: ignore[arg-type]
     ev = sv.fleet(3, lower=0, upper=1, name="ev")
+    x = sv.states(2, lower=0, upper=1)
+    with pytest.raises(ProblemError, match=r"got a function: .* sv.Objective\(gradient=...\)"):
+        sv.Problem(states=x, objectives=[lambda s: s, x[1]], constraints=[sum(x) <= 1])
     with pytest.raises(ProblemError, match="must be a formula for a fleet of 3, got code"):
         sv.Problem(
             states=ev,

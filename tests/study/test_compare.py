@@ -230,6 +230,23 @@ def test_a_plan_that_the_papers_method_refuses_is_a_row_that_says_so(
     assert why in " ".join(capture.get().split())
 
 
+def test_an_algorithm_that_cannot_keep_local_rows_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = states(2, lower=0, upper=5, dim=2)
+    problem = Problem(
+        states=x,
+        objectives=[sum((s - 3) ** 2) for s in x],
+        constraints=[x[0][0] + x[1][0] <= 4],
+        local=[x[0][0] + x[0][1] <= 3],
+    )
+    monkeypatch.setattr(module, "solve", idle)
+    found = compared(problem, [5], runs=2)
+    assert {row.algorithm for row in found.rows} == {"DualAveraging"}
+    assert [refusal.plan for refusal in found.refusals] == ["Tikhonov"]
+    assert "got the local row x1[1] + x1[2] <= 3" in found.refusals[0].why
+
+
 def test_the_published_noise_is_compared_on_the_papers_problem_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -93,7 +93,9 @@ def read_formula(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> tu
     elif isinstance(given, Equality):
         g = given.lhs - given.rhs
     else:
-        kind = f"the relation {given.rel_op}" if isinstance(given, Relational) else repr(given)
+        kind = f"{given!r:.60}"
+        if isinstance(given, Relational):
+            kind = f"the relation {given.rel_op}, which leaves out its border: include it"
         raise ProblemError(f"{where} must be a comparison with <= or >=, or sv.equal, got {kind}")
     g = check_expression(g, symbols.values(), where)
     if not g.free_symbols:

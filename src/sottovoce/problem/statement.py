@@ -72,6 +72,11 @@ def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr | Ob
                 )
             exprs.append(formula)
             continue
+        if callable(formula) and not isinstance(formula, sp.Basic):
+            raise ProblemError(
+                f"{where} must be a formula, got a function: state code by its gradient, "
+                "sv.Objective(gradient=...)"
+            )
         if isinstance(formula, str):
             formula = parse_expression(formula, {s.name: s for s in owner}, where=where)
         expr = check_expression(formula, owner, where)

@@ -17,6 +17,7 @@ from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.certify.saddle_prices import saddle_prices
+from sottovoce.engine.own_set import require_no_rows
 from sottovoce.engine.result import Result
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, SottovoceError
@@ -87,7 +88,7 @@ class CompareRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A plan that does not exist for this problem, and why."""
+    """A plan that does not exist for this problem, or an algorithm that cannot run it, and why."""
 
     plan: str
     why: str
@@ -102,7 +103,7 @@ class Compared:
         seed: the seed of all rows.
         flat: components of x, from 0, that the errors leave out because no curvature holds them.
         rows: by plan, then T, then algorithm.
-        refusals: plans that were not made.
+        refusals: plans that were not made, algorithms that cannot run.
         interrupted: whether somebody stopped it before the last row.
     """
 
@@ -148,8 +149,10 @@ def compare(
             depend on it.
     """
     counts = _counts(rounds)
-    entrants = algorithms or {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
+    asked = algorithms or {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
     plans, refusals = _plans(problem, certificate, planner, counts[-1])
+    entrants, unable = _entrants(problem, asked)
+    refusals += unable
     saddle = saddle_point(problem)
     prices = saddle_prices(problem, saddle)
 
@@ -228,6 +231,22 @@ def _plans(
         refusals.append(Refusal(plan=PAPER, why=str(error)))
     plans[JOINT] = joint
     return plans, refusals
+
+
+def _entrants(
+    problem: Problem, asked: Mapping[str, Algorithm]
+) -> tuple[dict[str, Algorithm], list[Refusal]]:
+    """The algorithms that can run a problem, and why the others cannot."""
+    able: dict[str, Algorithm] = {}
+    refusals: list[Refusal] = []
+    for name, algorithm in asked.items():
+        try:
+            if isinstance(algorithm, GradientSteps):
+                require_no_rows(problem.local)
+            able[name] = algorithm
+        except InputError as error:
+            refusals.append(Refusal(plan=name, why=str(error)))
+    return able, refusals
 
 
 def _maker(planner: Planner, method: str, longest: int) -> Callable[[int], NoisePlan]:
