@@ -163,3 +163,78 @@ def gathered(x: Any, at: Any) -> Any:
     for i in range(at.size):
         total += x[at[i]]
     return total
+
+
+@entry("int64(int64, int64)")
+def divided(a: Any, b: Any) -> Any:
+    return (a // b) * 3 + a % b
+
+
+@entry("int64(int64, int64)")
+def shifted(a: Any, n: Any) -> Any:
+    return (a >> n) + ((a & 1) << (n % 50))
+
+
+@entry("uint64(uint64, uint64)")
+def shifted_words(a: Any, n: Any) -> Any:
+    return (a >> n) ^ (a << n)
+
+
+@entry("int64(float64)")
+def cut(x: Any) -> Any:
+    return int(x)
+
+
+@entry("int64(float64[::1], int64)")
+def chained(x: Any, n: Any) -> Any:
+    """The last comparison of a chain, which writes, is left out where the first is false."""
+    return 1 if 0 <= n < noted(x, n) else 2
+
+
+def noted(x: Any, n: Any) -> Any:
+    x[0] += 1.0
+    return n + 1 if n < x.size else 0
+
+
+@entry("float64(float64[:, ::1], float64[::1])")
+def from_the_end(a: Any, x: Any) -> Any:
+    a[-1] = 7.0
+    return a[-1][0] + a[-2, -1] + x[LAST[0]]
+
+
+LAST = (-1,)
+
+
+@entry("float64(float64)")
+def tan(x: Any) -> Any:
+    """Called like a function of C, which it is not."""
+    return 2.0 * x + math.tan(x)
+
+
+def twice(x: Any, y: Any) -> Any:
+    if y is None:
+        return 2.0 * twice(x, 1.0)
+    return x + y
+
+
+@entry("float64(float64)")
+def itself_for_other_kinds(x: Any) -> Any:
+    return twice(x, None)
+
+
+@entry("float64(int64)")
+def widened_one_after_another(n: Any) -> Any:
+    a, b, c, d, e, f, g, h, i = 1, 1, 1, 1, 1, 1, 1, 1, 1
+    for _ in range(n):
+        a, b, c, d, e, f, g, h, i = b, c, d, e, f, g, h, i, i * 0.5
+    return a + b + c
+
+
+@entry("float64(float64, float64)")
+def nested(x: Any, y: Any) -> Any:
+    return (x if x > 1.0 else (1 if y > 1.0 else (2 if x and y else -3))) if x != y else 4
+
+
+@entry("float64(int64)")
+def filled(n: Any) -> Any:
+    return np.zeros(n)[0]

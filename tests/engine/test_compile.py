@@ -92,7 +92,33 @@ def test_steps_of_another_module_are_part_of_the_key(cache: Path, tmp_path: Path
     assert keys[0] != keys[1]
 
 
-@pytest.mark.parametrize("kind", ["emptied", "flipped", "removed", "no manifest", "not JSON"])
+HELPER = "RATE = 0.5\ndef half(x):\n    return RATE * x\n"
+STEPS = "import {0}\nfrom {0} import RATE\ndef step(x):\n    return {0}.half(x) + RATE\n"
+
+
+@pytest.mark.parametrize(
+    "changed", [HELPER.replace("0.5", "0.25"), HELPER.replace("RATE * x", "RATE + x")]
+)
+def test_what_a_step_takes_from_other_modules_is_part_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = []
+    for turn, text in enumerate((HELPER, HELPER, changed)):
+        name = f"helper_{tmp_path.name}"
+        (tmp_path / f"{name}.py").write_text(text)
+        os.utime(tmp_path / f"{name}.py", (turn, turn))
+        sys.modules.pop(name, None)
+        (tmp_path / "steps.py").write_text(STEPS.format(name))
+        scope: dict[str, Any] = {"__name__": "steps"}
+        exec(compile(STEPS.format(name), str(tmp_path / "steps.py"), "exec"), scope)  # noqa: S102
+        keys.append(compiling._key(SOURCE, scope["step"]))
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize(
+    "kind", ["other entries", "emptied", "flipped", "removed", "no manifest", "not JSON"]
+)
 def test_a_damaged_cache_is_built_again(cache: Path, kind: str) -> None:
     fresh()
     (folder,) = cache.iterdir()
@@ -105,6 +131,9 @@ def test_a_damaged_cache_is_built_again(cache: Path, kind: str) -> None:
         code.write_bytes(data)
     elif kind == "removed":
         code.unlink()
+    elif kind == "other entries":
+        manifest = folder / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"advance"', '"retreat"'))
     elif kind == "no manifest":
         (folder / "manifest.json").unlink()
     else:

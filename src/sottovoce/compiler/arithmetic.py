@@ -30,13 +30,15 @@ from sottovoce.compiler.kinds import (
 from sottovoce.errors import InputError
 
 _FLOAT_SIGNS = {"+": "fadd", "-": "fsub", "*": "fmul", "/": "fdiv"}
-_WHOLE_SIGNS = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor", "<<": "shl"}
+_WHOLE_SIGNS = {"+": "add", "-": "sub", "*": "mul", "&": "and", "|": "or", "^": "xor"}
 _ORDERED = {"<": "olt", "<=": "ole", ">": "ogt", ">=": "oge", "==": "oeq", "!=": "une"}
 _WHOLE = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 _CASTS = {
     (INT, FLOAT): "sitofp", (WORD, FLOAT): "uitofp", (TRUTH, FLOAT): "uitofp",
-    (FLOAT, INT): "fptosi", (TRUTH, INT): "zext",
+    (TRUTH, INT): "zext",
 }  # fmt: skip
+_CUT = {INT: "llvm.fptosi.sat.i64.f64", WORD: "llvm.fptoui.sat.i64.f64"}
+_LARGEST = 2**63 - 1
 
 
 def number(value: float) -> Value:
@@ -44,6 +46,8 @@ def number(value: float) -> Value:
     if isinstance(value, bool):
         return Value(TRUTH, ("true" if value else "false",))
     if isinstance(value, int):
+        if abs(value) > _LARGEST:
+            raise InputError("a whole number must fit into 64 bits, got one beyond")
         return Value(INT, (str(value),), value)
     return Value(FLOAT, (double(float(value)),), float(value))
 
@@ -54,7 +58,7 @@ def double(value: float) -> str:
 
 
 def cast(code: Code, value: Value, kind: Kind) -> Value:
-    """Return a value as one of another kind that can hold it, or as Python's conversions do."""
+    """Return a value as one of another kind that can hold it."""
     own = value.kind
     if own == kind:
         return value
@@ -71,6 +75,21 @@ def cast(code: Code, value: Value, kind: Kind) -> Value:
         text = f"{_CASTS[own, kind]} {own.llvm} {value.parts[0]} to {kind.llvm}"
         return Value(kind, (code.new(text),))
     raise InputError(f"a value must be {called(kind)}, got {called(own)}")
+
+
+def converted(code: Code, value: Value, kind: Number) -> Value:
+    """Return a number as one of another kind, cut towards 0 and at the ends of what fits."""
+    if value.kind == FLOAT and kind in _CUT:
+        given = f"double {value.parts[0]}"
+        return Value(kind, (code.call(_CUT[kind], "i64", given),))
+    return cast(code, value, kind)
+
+
+def whole(code: Code, value: Value) -> Value:
+    """Return a whole number, such as an index or a size; no other number is taken for one."""
+    if value.kind not in (INT, WORD):
+        raise InputError(f"indices and sizes must be whole numbers, got {called(value.kind)}")
+    return cast(code, value, INT)
 
 
 def _in_every_lane(code: Code, value: Value, kind: Kind) -> Value:
@@ -107,9 +126,8 @@ def binary(code: Code, sign: str, a: Value, b: Value) -> Value:
         return Value(kind, (code.new(f"{_FLOAT_SIGNS[sign]} {kind.llvm} {x}, {y}"),))
     if kind in (INT, WORD) and sign in ("//", "%"):
         return _divided(code, sign, kind, x, y)
-    if kind in (INT, WORD) and sign == ">>":
-        shift = "ashr" if kind == INT else "lshr"
-        return Value(kind, (code.new(f"{shift} i64 {x}, {y}"),))
+    if kind in (INT, WORD) and sign in ("<<", ">>"):
+        return _shifted(code, sign, kind, x, y)
     if sign in _WHOLE_SIGNS and (kind in (INT, WORD) or (kind in (TRUTH, MASK) and sign in "&|^")):
         return Value(kind, (code.new(f"{_WHOLE_SIGNS[sign]} {kind.llvm} {x}, {y}"),))
     raise InputError(f"compiled code has no {sign} of {called(kind)}s")
@@ -119,19 +137,44 @@ def _real(code: Code, value: Value) -> Value:
     return value if value.kind == LANES else cast(code, value, FLOAT)
 
 
+def _shifted(code: Code, sign: str, kind: Number, x: str, y: str) -> Value:
+    """Bits moved; beyond the 64 there are comes 0, or the sign. LLVM leaves that open."""
+    far = code.new(f"icmp ugt i64 {y}, 63")
+    near = code.new(f"select i1 {far}, i64 63, i64 {y}")
+    if sign == ">>" and kind == INT:
+        return Value(kind, (code.new(f"ashr i64 {x}, {near}"),))
+    moved = code.new(f"{'shl' if sign == '<<' else 'lshr'} i64 {x}, {near}")
+    return Value(kind, (code.new(f"select i1 {far}, i64 0, i64 {moved}"),))
+
+
 def _divided(code: Code, sign: str, kind: Number, x: str, y: str) -> Value:
-    """Quotient or rest of whole numbers, rounded down as Python does."""
+    """Quotient or rest of whole numbers, rounded down as Python does; by 0 they are 0.
+
+    Processors stop the process at a division by 0, and of the least number by -1.
+    """
+    none = code.new(f"icmp eq i64 {y}, 0")
+    stops = none
+    if kind == INT:
+        stops = code.new(f"or i1 {none}, {code.new(f'icmp eq i64 {y}, -1')}")
+    by = code.new(f"select i1 {stops}, i64 1, i64 {y}")
+    found = _rounded_down(code, sign, kind, x, by)
+    if kind == INT and sign == "//":
+        found = code.new(f"select i1 {stops}, i64 {code.new(f'sub i64 0, {x}')}, i64 {found}")
+    return Value(kind, (code.new(f"select i1 {none}, i64 0, i64 {found}"),))
+
+
+def _rounded_down(code: Code, sign: str, kind: Number, x: str, y: str) -> str:
     if kind == WORD:
-        return Value(kind, (code.new(f"{'udiv' if sign == '//' else 'urem'} i64 {x}, {y}"),))
+        return code.new(f"{'udiv' if sign == '//' else 'urem'} i64 {x}, {y}")
     rest = code.new(f"srem i64 {x}, {y}")
     some = code.new(f"icmp ne i64 {rest}, 0")
     mixed = code.new(f"icmp slt i64 {code.new(f'xor i64 {rest}, {y}')}, 0")
     below = code.new(f"and i1 {some}, {mixed}")
     if sign == "%":
         raised = code.new(f"add i64 {rest}, {y}")
-        return Value(kind, (code.new(f"select i1 {below}, i64 {raised}, i64 {rest}"),))
+        return code.new(f"select i1 {below}, i64 {raised}, i64 {rest}")
     quotient = code.new(f"sdiv i64 {x}, {y}")
-    return Value(kind, (code.new(f"sub i64 {quotient}, {code.new(f'zext i1 {below} to i64')}"),))
+    return code.new(f"sub i64 {quotient}, {code.new(f'zext i1 {below} to i64')}")
 
 
 def power(code: Code, a: Value, b: Value) -> Value:
@@ -143,6 +186,8 @@ def power(code: Code, a: Value, b: Value) -> Value:
             left >>= 1
             square = binary(code, "*", square, square) if left else square
         return result if b.constant >= 0 else binary(code, "/", number(1.0), result)
+    if a.kind in (INT, WORD) and b.kind in (INT, WORD):
+        raise InputError("a power of whole numbers takes a number in the text: use float(...)")
     return by_lane(code, lambda x, y: code.call("llvm.pow.f64", "double", x, y), [a, b])
 
 

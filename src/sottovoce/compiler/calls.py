@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,10 @@ from sottovoce.errors import InputError
 
 
 def known(value: Any) -> Value:
-    """Return a Python object as a value: numbers as constants, tuples item by item."""
+    """Return a Python object as a value: numbers as constants, tuples item by item.
+
+    Functions, classes and modules are what they are now, and so are numbers.
+    """
     if isinstance(value, np.uint64):
         return Value(WORD, (str(int(value)),))
     if isinstance(value, bool | int | float):
@@ -33,7 +37,9 @@ def known(value: Any) -> Value:
     if isinstance(value, tuple):
         named = type(value) if hasattr(value, "_fields") else None
         return tuple_of([known(item) for item in value], named)
-    return Value(Known(value))
+    if value is None or callable(value) or isinstance(value, ModuleType):
+        return Value(Known(value))
+    raise InputError(f"compiled code knows no {type(value).__name__}: hand it on as an argument")
 
 
 def invoked(code: Code, function: Value, arguments: list[Value]) -> Value:
@@ -46,6 +52,11 @@ def invoked(code: Code, function: Value, arguments: list[Value]) -> Value:
     given = [cast(code, one, to) for one, to in zip(arguments, kind.arguments, strict=True)]
     listed = ", ".join(listed_parts(tuple_of(given)))
     return returned(code, kind.result, f"{function.parts[0]}({listed})", entry=True)
+
+
+def symbol(name: str) -> str:
+    """Return what an entry is called in machine code: like no function of C."""
+    return f"entry.{name}"
 
 
 def listed_parts(value: Value) -> list[str]:

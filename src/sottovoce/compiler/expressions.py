@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import ast
-import builtins
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Protocol
 
-from sottovoce.compiler.arithmetic import alike, binary, cast, compare, minus, number, truth
+from sottovoce.compiler.arithmetic import (
+    alike,
+    binary,
+    cast,
+    compare,
+    minus,
+    number,
+    truth,
+    whole,
+)
 from sottovoce.compiler.calls import invoked, known
 from sottovoce.compiler.code import Code
 from sottovoce.compiler.kinds import (
     INT,
+    MASK,
     NOTHING,
     SHORT,
     TRUTH,
@@ -31,7 +41,7 @@ from sottovoce.compiler.kinds import (
     tuple_of,
 )
 from sottovoce.compiler.memory import copy, new_array
-from sottovoce.compiler.operations import OPERATIONS
+from sottovoce.compiler.operations import OPERATIONS, Operation, shape_of
 from sottovoce.errors import InputError
 
 SIGNS: Mapping[type, str] = {
@@ -49,12 +59,19 @@ class Calls(Protocol):
         """Write the call of a Python function and return its result."""
 
 
+def sign_of(node: ast.AST) -> str:
+    """Return the sign of an operator."""
+    if type(node) not in SIGNS:
+        raise InputError(f"compiled code has no {type(node).__name__}")
+    return SIGNS[type(node)]
+
+
 class Expressions:
     """Writes the expressions of one function.
 
     Args:
         calls: calls other functions.
-        names: what the function's module knows.
+        names: what the function's module knows, but for names that are variables of its own.
         kinds: the kinds of its variables, as far as they are known.
     """
 
@@ -74,7 +91,7 @@ class Expressions:
 
     def condition(self, node: ast.expr) -> Value:
         """Return whether an expression is true; where that is known, as a constant."""
-        found = self.value(node)
+        found = self._either(node) if isinstance(node, ast.BoolOp) else self.value(node)
         if isinstance(found.kind, Known):
             return number(bool(found.kind.value))
         return truth(self.code, found)
@@ -93,8 +110,6 @@ class Expressions:
             return self.code.load(self._kinds[node.id], self.variable(node.id))
         if node.id in self._names:
             return known(self._names[node.id])
-        if hasattr(builtins, node.id):
-            return known(getattr(builtins, node.id))
         raise InputError(f"{node.id} must be set before it is used")
 
     def _place(self, node: ast.expr) -> tuple[Kind, tuple[str, ...]] | None:
@@ -116,7 +131,9 @@ class Expressions:
             return self._of_array(node.attr, whole[1])
         owner = self.value(node.value)
         if isinstance(owner.kind, Known) and isinstance(owner.kind.value, ModuleType):
-            return known(getattr(owner.kind.value, node.attr))
+            if hasattr(owner.kind.value, node.attr):
+                return known(getattr(owner.kind.value, node.attr))
+            raise InputError(f"{owner.kind.value.__name__} has no {node.attr}")
         if isinstance(owner.kind, Tuple):
             return items_of(owner)[_field(owner.kind, node.attr)]
         raise InputError(f"{called(owner.kind)} has no {node.attr} in compiled code")
@@ -149,29 +166,45 @@ class Expressions:
         raise InputError(f"compiled code has no {type(node.op).__name__}")
 
     def _write_binop(self, node: ast.BinOp) -> Value:
-        one, other = self.value(node.left), self.value(node.right)
-        return binary(self.code, SIGNS[type(node.op)], one, other)
+        # Long sums lean to the left: a loop has no trouble with as many terms as Python reads.
+        rest = [node]
+        while isinstance(rest[-1].left, ast.BinOp):
+            rest.append(rest[-1].left)
+        found = self.value(rest[-1].left)
+        for one in reversed(rest):
+            found = binary(self.code, sign_of(one.op), found, self.value(one.right))
+        return found
 
     def _write_compare(self, node: ast.Compare) -> Value:
         if isinstance(node.ops[0], ast.Is | ast.IsNot):
-            same = self.value(node.left).kind == self.value(node.comparators[0]).kind == NOTHING
-            return number(same == isinstance(node.ops[0], ast.Is))
-        left = self.value(node.left)
+            one, *others = (self.value(part).kind for part in (node.left, *node.comparators))
+            if len(others) > 1 or NOTHING not in (one, others[0]):
+                raise InputError(f"is compares with None, got {ast.unparse(node)}")
+            return number((one == others[0]) == isinstance(node.ops[0], ast.Is))
+        code, left, right = self.code, self.value(node.left), self.value(node.comparators[0])
+        found = compare(code, sign_of(node.ops[0]), left, right)
         if len(node.ops) == 1:
-            return compare(
-                self.code, SIGNS[type(node.ops[0])], left, self.value(node.comparators[0])
-            )
-        # All of a chain's values are numbers at hand, so none need be left out.
-        found = number(True)
-        for sign, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self.value(right_node)
-            one = compare(self.code, SIGNS[type(sign)], left, right)
-            found = binary(self.code, "&", found, one)
-            left = right
-        return found
+            return found
+        if found.kind == MASK:
+            raise InputError(f"lanes are compared two by two, got {ast.unparse(node)}")
+        slot, end = code.slot(TRUTH), code.label()
+        for sign, part in zip(node.ops[1:], node.comparators[1:], strict=True):
+            code.store(found, slot)
+            on = code.label()
+            code.branch(found.parts[0], on, end)
+            code.begin(on)
+            left, right = right, self.value(part)
+            found = compare(code, sign_of(sign), left, right)
+        code.store(found, slot)
+        code.begin(end)
+        return code.load(TRUTH, slot)
 
     def _write_boolop(self, node: ast.BoolOp) -> Value:
-        """``and`` and ``or``, which leave out what no longer matters."""
+        """``and`` and ``or`` of truth values; of others, Python would return one of them."""
+        return self._either(node, truths=True)
+
+    def _either(self, node: ast.BoolOp, *, truths: bool = False) -> Value:
+        """Whether all or any conditions hold, leaving out what no longer matters."""
         code, end, slot = self.code, self.code.label(), self.code.slot(TRUTH)
         stops = isinstance(node.op, ast.Or)
         parts = list(node.values)
@@ -180,7 +213,9 @@ class Expressions:
                 return number(stops)
             parts.pop(0)
         for place, part in enumerate(parts):
-            found = self.condition(part)
+            found = self.value(part) if truths else self.condition(part)
+            if found.kind != TRUTH:
+                raise InputError(f"and, or take truth values, got {ast.unparse(part)}")
             code.store(found, slot)
             if place < len(parts) - 1:
                 on = code.label()
@@ -201,28 +236,26 @@ class Expressions:
         code, test = self.code, self.condition(node.test)
         if test.parts[0] in ("true", "false"):
             return self.value(node.body if test.parts[0] == "true" else node.orelse)
-        kind = self._kind_of_both(node)
-        slots, yes, no, end = code.slot(kind), code.label(), code.label(), code.label()
-        code.branch(test.parts[0], yes, no)
-        for label, part in ((yes, node.body), (no, node.orelse)):
+        end, written = code.label(), []
+        labels = code.label(), code.label()
+        code.branch(test.parts[0], *labels)
+        for label, part in zip(labels, (node.body, node.orelse), strict=True):
+            before, code.lines = code.lines, []
             code.begin(label)
-            code.store(cast(code, self.value(part), kind), slots)
+            written.append((self.value(part), code.lines))
+            code.lines, code.live = before, False
+        # Only now is known of which kind both are.
+        kind = common_kind(written[0][0].kind, written[1][0].kind)
+        if kind is None:
+            raise InputError(f"both values of a choice must be of one kind: {ast.unparse(node)}")
+        slots = code.slot(kind)
+        for value, lines in written:
+            code.lines += lines
+            code.live = True
+            code.store(cast(code, value, kind), slots)
             code.jump(end)
         code.begin(end)
         return code.load(kind, slots)
-
-    def _kind_of_both(self, node: ast.IfExp) -> Kind:
-        """The kind of a choice, found by writing both for nothing."""
-        kept, self.code = self.code, Code()
-        slots, self._slots = self._slots, {}
-        try:
-            one, other = self.value(node.body), self.value(node.orelse)
-        finally:
-            self.code, self._slots = kept, slots
-        kind = common_kind(one.kind, other.kind)
-        if kind is None:
-            raise InputError(f"both values of a choice must be of one kind: {ast.unparse(node)}")
-        return kind
 
     def _write_subscript(self, node: ast.Subscript) -> Value:
         owner = self.value(node.value)
@@ -251,13 +284,8 @@ class Expressions:
         kind, nodes = array_kind(owner), self._indices(index)
         if len(nodes) != kind.dims:
             raise InputError(f"the array has {kind.dims} indices, got {len(nodes)}")
-        places = []
-        for size, node in zip(owner.parts[1:], nodes, strict=True):
-            found = cast(self.code, self.value(node), INT)
-            behind = isinstance(found.constant, int) and found.constant < 0
-            places.append(
-                self.code.new(f"add i64 {size}, {found.parts[0]}") if behind else found.parts[0]
-            )
+        pairs = zip(owner.parts[1:], nodes, strict=True)
+        places = [self._counted_from_front(node, size) for size, node in pairs]
         at = places[0]
         if len(places) == 2:
             row = self.code.new(f"mul i64 {places[0]}, {owner.parts[2]}")
@@ -266,14 +294,21 @@ class Expressions:
             f"getelementptr inbounds {kind.item.llvm}, ptr {owner.parts[0]}, i64 {at}"
         )
 
+    def _counted_from_front(self, node: ast.expr, size: str) -> str:
+        """An index; a negative number in the text counts from the end."""
+        found = whole(self.code, self.value(node)).parts[0]
+        return self.code.new(f"add i64 {size}, {found}") if found.startswith("-") else found
+
     def view(self, owner: Value, index: ast.expr) -> Value:
         """Return a part of an array, which shares its numbers."""
         kind, nodes, code = array_kind(owner), self._indices(index), self.code
         item = kind.item
+        if len(nodes) > kind.dims:
+            raise InputError(f"the array has {kind.dims} indices, got {len(nodes)}")
         if all(isinstance(n, ast.Slice) and n.lower is n.upper is n.step is None for n in nodes):
             return owner
         if kind.dims == 2 and len(nodes) == 1 and not isinstance(nodes[0], ast.Slice):
-            row = cast(code, self.value(nodes[0]), INT).parts[0]
+            row = self._counted_from_front(nodes[0], owner.parts[1])
             at = code.new(f"mul i64 {row}, {owner.parts[2]}")
             first = code.new(f"getelementptr inbounds {item.llvm}, ptr {owner.parts[0]}, i64 {at}")
             return Value(Array(item, 1), (first, owner.parts[2]))
@@ -294,15 +329,17 @@ class Expressions:
 
     def _at_most(self, node: ast.expr, size: str) -> str:
         """The end of a slice, which Python cuts at the array's end."""
-        found = cast(self.code, self.value(node), INT)
-        if isinstance(found.constant, int) and found.constant < 0:
+        found = whole(self.code, self.value(node))
+        if found.parts[0].startswith("-"):
             raise InputError(f"slices count from the front, got {ast.unparse(node)}")
         return self.code.call("llvm.smin.i64", "i64", f"i64 {found.parts[0]}", f"i64 {size}")
 
     def _item(self, owner: Value, index: ast.expr) -> Value:
         """An item of a tuple; of one with numbers only, also by a number worked out."""
-        items, place = items_of(owner), self.value(index)
+        items, place = items_of(owner), whole(self.code, self.value(index))
         if isinstance(place.constant, int):
+            if not -len(items) <= place.constant < len(items):
+                raise InputError(f"the tuple has {len(items)} items, got {ast.unparse(index)}")
             return items[place.constant]
         same = alike(self.code, items)
         kind, code = number_kind(same[0]), self.code
@@ -327,21 +364,29 @@ class Expressions:
             return invoked(self.code, function, arguments)
         target = function.kind.value
         if target in OPERATIONS:
-            return OPERATIONS[target](self.code, *arguments)
+            return self._operation(OPERATIONS[target], arguments, node)
         if isinstance(target, type) and issubclass(target, tuple) and hasattr(target, "_fields"):
             if len(arguments) != len(target._fields):
                 raise InputError(f"{target.__name__} takes all its fields: {ast.unparse(node)}")
             return tuple_of(arguments, target)
         return self._calls.call(self.code, target, arguments)
 
+    def _operation(self, write: Operation, arguments: list[Value], node: ast.Call) -> Value:
+        try:
+            inspect.signature(write).bind(self.code, *arguments)
+        except TypeError:
+            raise InputError(f"a call must have its arguments, got {ast.unparse(node)}") from None
+        return write(self.code, *arguments)
+
     def _method(self, owner: Value, name: str, arguments: list[ast.expr]) -> Value:
         item = array_kind(owner).item
+        if len(arguments) != (name == "reshape"):
+            raise InputError("arrays have copy() and reshape((rows, columns))")
         if name == "copy":
             made = new_array(self.code, owner.parts[1:], item)
             copy(self.code, made, owner)
             return made
-        sizes = items_of(self.value(arguments[0]))
-        shape = tuple(cast(self.code, size, INT).parts[0] for size in sizes)
+        shape = shape_of(self.code, tuple_of(items_of(self.value(arguments[0]))))
         return Value(Array(item, len(shape)), (owner.parts[0], *shape))
 
 

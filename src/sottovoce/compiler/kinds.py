@@ -184,7 +184,7 @@ def _read(word: str, tokens: Iterator[str]) -> tuple[Kind, str]:
     if kind is None:
         raise InputError(f"signature must name kinds of numbers, got {word!r}")
     after = next(tokens)
-    if after.startswith("[") and isinstance(kind, Number):
+    if after.startswith("[") and kind not in (NOTHING, TRUTH) and isinstance(kind, Number):
         kind, after = Array(kind, after.count(":") - 1), next(tokens)
     if after != "(":
         return kind, after
@@ -194,4 +194,6 @@ def _read(word: str, tokens: Iterator[str]) -> tuple[Kind, str]:
         argument, word = _read(word, tokens)
         arguments.append(argument)
         word = next(tokens) if word == "," else word
+    if not isinstance(kind, Number | Known) or SHORT in (kind, *arguments) or NOTHING in arguments:
+        raise InputError("signature must return a number or nothing, and take numbers and arrays")
     return Address(kind, tuple(arguments)), next(tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -11,6 +12,7 @@ from typing import Any, final
 import llvmlite.binding as llvm
 import numpy as np
 
+from sottovoce.compiler.calls import symbol
 from sottovoce.compiler.kinds import (
     FLOAT,
     INT,
@@ -21,6 +23,7 @@ from sottovoce.compiler.kinds import (
     Address,
     Array,
     Kind,
+    called,
 )
 from sottovoce.errors import InputError
 
@@ -93,10 +96,29 @@ class Entry:
             if isinstance(kind, Array):
                 given += _array(kind, value)
             elif isinstance(kind, Address):
-                given.append(value.address)
+                given.append(_address(kind, value))
             else:
-                given.append(float(value) if kind == FLOAT else int(value))
+                given.append(_number(kind, value))
         return self._call(*given)
+
+
+def _address(kind: Address, value: Any) -> int:
+    if not isinstance(value, Entry) or value.kind != kind:
+        raise InputError(f"a function must be an entry of the same kind, got {type(value).__name__}")
+    return value.address
+
+
+def _number(kind: Kind, value: Any) -> float:
+    """A number as C takes it; C would cut what does not fit."""
+    if kind == FLOAT:
+        return float(value)
+    if kind == TRUTH:
+        return bool(value)
+    whole = operator.index(value)
+    least, most = (0, 2**64) if kind == WORD else (-(2**63), 2**63)
+    if not least <= whole < most:
+        raise InputError(f"a number must fit into {called(kind)}, got one beyond")
+    return whole
 
 
 def _array(kind: Array, value: Any) -> Sequence[int]:
@@ -104,11 +126,11 @@ def _array(kind: Array, value: Any) -> Sequence[int]:
         isinstance(value, np.ndarray)
         and value.dtype == _DTYPES[kind.item]
         and value.ndim == kind.dims
-        and value.flags.c_contiguous
+        and value.flags.carray
     )
     if not fits:
         raise InputError(
-            f"an array must hold {kind.item.name}s in a row with {kind.dims} indices, "
+            f"an array must hold {kind.item.name}s in a row with {kind.dims} indices, writable, "
             f"got {type(value).__name__} {getattr(value, 'dtype', '')}"
         )
     # NumPy's own way to the address makes objects that take longer than a round.
@@ -127,7 +149,7 @@ def load(code: bytes, entries: Mapping[str, Address]) -> dict[str, Entry]:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return {
-        name: Entry(engine.get_function_address(name), kind, engine)
-        for name, kind in entries.items()
-    }
+    found = {name: engine.get_function_address(symbol(name)) for name in entries}
+    if not all(found.values()):
+        raise InputError(f"machine code must have the entries {', '.join(entries)}, got others")
+    return {name: Entry(found[name], kind, engine) for name, kind in entries.items()}

@@ -1,7 +1,9 @@
 """Memory for arrays that compiled functions make: taken in a row, given back all at once.
 
 A call from Python has one reserve. A function that returns no array gives back on its return what
-it and those that it called have taken; the rest goes when the call from Python ends.
+it and those that it called have taken; the rest goes when the call from Python ends. Where there is
+no memory, or a size is negative, the process ends with a message: compiled code raises nothing, and
+going on would write where nothing is reserved.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from sottovoce.compiler.code import Code
 from sottovoce.compiler.kinds import (
     FLOAT,
     INT,
+    SHORT,
     Array,
     Kind,
     Known,
@@ -18,6 +21,7 @@ from sottovoce.compiler.kinds import (
     Value,
     array_kind,
 )
+from sottovoce.errors import InputError
 
 RESERVE = "%reserve"
 """How functions call the reserve: the block in use, how much of it is used, and its size."""
@@ -26,8 +30,19 @@ TEXT = """
 %reserve = type { ptr, i64, i64 }
 declare ptr @malloc(i64)
 declare void @free(ptr)
+declare void @perror(ptr)
+declare void @abort()
+declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
+@reserve.words = private constant [37 x i8] c"sottovoce: no memory for a new array\\00"
 
-define private ptr @reserve.take(ptr %reserve, i64 %bytes) {
+define private ptr @reserve.take(ptr %reserve, i64 %rows, i64 %columns) {
+  %product = call { i64, i1 } @llvm.umul.with.overflow.i64(i64 %rows, i64 %columns)
+  %count = extractvalue { i64, i1 } %product, 0
+  %beyond = extractvalue { i64, i1 } %product, 1
+  %huge = icmp ugt i64 %count, 72057594037927936
+  %never = or i1 %beyond, %huge
+  %wanted = shl i64 %count, 3
+  %bytes = select i1 %never, i64 4611686018427387904, i64 %wanted
   %used.at = getelementptr %reserve, ptr %reserve, i32 0, i32 1
   %size.at = getelementptr %reserve, ptr %reserve, i32 0, i32 2
   %block = load ptr, ptr %reserve
@@ -48,6 +63,13 @@ elsewhere:
   %head = add i64 %rounded, 64
   %whole = call i64 @llvm.umax.i64(i64 %least, i64 %head)
   %fresh = call ptr @malloc(i64 %whole)
+  %none = icmp eq ptr %fresh, null
+  br i1 %none, label %stop, label %take
+stop:
+  call void @perror(ptr @reserve.words)
+  call void @abort()
+  unreachable
+take:
   store ptr %block, ptr %fresh
   %size.before = getelementptr i8, ptr %fresh, i64 8
   store i64 %size, ptr %size.before
@@ -92,9 +114,9 @@ def holds_arrays(kind: Kind) -> bool:
 def new_array(code: Code, shape: tuple[str, ...], item: Number = FLOAT) -> Value:
     """Reserve an array, which holds anything."""
     code.reserves = True
-    count = shape[0] if len(shape) == 1 else code.new(f"mul i64 {shape[0]}, {shape[1]}")
-    size = code.new(f"shl i64 {count}, 3")
-    place = code.new(f"call ptr @reserve.take(ptr {RESERVE}, i64 {size})")
+    rows, columns = (*shape, "1")[:2]
+    given = f"ptr {RESERVE}, i64 {rows}, i64 {columns}"
+    place = code.new(f"call ptr @reserve.take({given})")
     return Value(Array(item, len(shape)), (place, *shape))
 
 
@@ -123,14 +145,10 @@ def fill(code: Code, array: Value, value: Value) -> None:
 
 def copy(code: Code, to: Value, array: Value) -> None:
     """Copy all numbers of an array to another of the same size, which may overlap with it."""
+    if array_kind(array).item == SHORT:
+        raise InputError("an array of int32 is read, and not copied")
     size = code.new(f"shl i64 {count_of(code, array)}, 3")
     code.call(
         "llvm.memmove.p0.p0.i64", "void",
         f"ptr {to.parts[0]}", f"ptr {array.parts[0]}", f"i64 {size}", "i1 false",
     )  # fmt: skip
-
-
-def mark(code: Code) -> tuple[str, str]:
-    """Return how much of the reserve is in use."""
-    used = code.new(f"getelementptr %reserve, ptr {RESERVE}, i32 0, i32 1")
-    return code.new(f"load ptr, ptr {RESERVE}"), code.new(f"load i64, ptr {used}")

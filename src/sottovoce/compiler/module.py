@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from sottovoce.compiler.kinds import Address, signature
 from sottovoce.compiler.machine import object_code
-from sottovoce.compiler.program import Program
+from sottovoce.compiler.program import Program, is_text_of
+from sottovoce.errors import InputError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -33,15 +34,20 @@ def compile_module(source: str, name: str) -> tuple[bytes, dict[str, str]]:
     """
     tree = ast.parse(source)
     scope: dict[str, Any] = {"__name__": name}
-    exec(compile(tree, name, "exec"), scope)  # noqa: S102  text of our own making
-    nodes = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    program = Program({scope[name]: node for name, node in nodes.items()})
+    exec(compile(source, name, "exec"), scope)  # noqa: S102  text of our own making
+    texts = {}
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            if not is_text_of(node, scope[node.name]):
+                raise InputError(f"{node.name} must be set once in {name}, got another as well")
+            texts[scope[node.name]] = node
+    program = Program(texts)
     entries: dict[str, str] = {}
-    for known in nodes:
-        kind = scope[known].__dict__.get("entry")
+    for function, node in texts.items():
+        kind = function.__dict__.get("entry")
         if kind is not None:
-            entries[known] = kind
-            program.entry(scope[known], signature(kind))
+            entries[node.name] = kind
+            program.entry(function, signature(kind))
     return object_code(program.text), entries
 
 

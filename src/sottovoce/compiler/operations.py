@@ -14,9 +14,11 @@ from sottovoce.compiler.arithmetic import (
     by_lane,
     cast,
     compare,
+    converted,
     minus,
     number,
     select,
+    whole,
 )
 from sottovoce.compiler.code import Code
 from sottovoce.compiler.kinds import (
@@ -85,8 +87,8 @@ def _instruction(name: str) -> Operation:
 def _library(name: str) -> Operation:
     """A function of C, lane after lane."""
 
-    def emit(code: Code, *values: Value) -> Value:
-        return by_lane(code, lambda *given: code.call(name, "double", *given), list(values))
+    def emit(code: Code, value: Value) -> Value:
+        return by_lane(code, lambda given: code.call(name, "double", given), [value])
 
     return emit
 
@@ -99,7 +101,10 @@ for _name in ("log1p", "expm1", "tan", "tanh", "sinh", "cosh", "atan"):
     operation(getattr(math, _name))(_library(_name))
 
 
-@operation(abs, math.fabs, np.abs)
+operation(math.fabs)(_instruction("fabs"))
+
+
+@operation(abs, np.abs)
 def absolute(code: Code, value: Value) -> Value:
     """``abs``: of whole numbers by a choice."""
     if value.kind in (FLOAT, LANES):
@@ -110,8 +115,8 @@ def absolute(code: Code, value: Value) -> Value:
 def _extreme(sign: str) -> Operation:
     """The first unless a later one is beyond it, as Python has it."""
 
-    def emit(code: Code, *values: Value) -> Value:
-        found, *others = alike(code, list(values))
+    def emit(code: Code, one: Value, other: Value, *more: Value) -> Value:
+        found, *others = alike(code, [one, other, *more])
         for value in others:
             found = select(code, compare(code, sign, value, found), value, found)
         return found
@@ -132,13 +137,13 @@ def as_real(code: Code, value: Value) -> Value:
 @operation(int, np.int64)
 def as_whole(code: Code, value: Value) -> Value:
     """A number as int64, cut towards 0."""
-    return cast(code, value, INT)
+    return converted(code, value, INT)
 
 
 @operation(np.uint64)
 def as_word(code: Code, value: Value) -> Value:
-    """A whole number as uint64."""
-    return cast(code, cast(code, value, INT) if value.kind == FLOAT else value, WORD)
+    """A number as uint64, cut towards 0."""
+    return converted(code, value, WORD)
 
 
 @operation(math.isfinite, np.isfinite)
@@ -157,22 +162,28 @@ def length(code: Code, value: Value) -> Value:
     raise InputError(f"len takes an array or a tuple, got {called(value.kind)}")
 
 
-def _shape(code: Code, value: Value) -> tuple[str, ...]:
+def shape_of(code: Code, value: Value) -> tuple[str, ...]:
+    """Return the sizes that an array is to have: one, or a tuple of one or two."""
     sizes = items_of(value) if isinstance(value.kind, Tuple) else [value]
-    return tuple(cast(code, size, INT).parts[0] for size in sizes)
+    found = tuple(whole(code, size).parts[0] for size in sizes)
+    if len(found) not in (1, 2) or any(size.startswith("-") for size in found):
+        raise InputError(f"an array has one size or two, from 0, got {', '.join(found) or 'none'}")
+    return found
 
 
 @operation(np.empty)
 def empty(code: Code, shape: Value) -> Value:
     """An array that holds anything."""
-    return new_array(code, _shape(code, shape))
+    return new_array(code, shape_of(code, shape))
 
 
 @operation(np.full)
 def full(code: Code, shape: Value, value: Value) -> Value:
-    """An array that holds one number everywhere."""
-    made = new_array(code, _shape(code, shape))
-    fill(code, made, cast(code, value, FLOAT))
+    """An array that holds one float64 everywhere; of another kind Python's would be too."""
+    if value.kind != FLOAT:
+        raise InputError(f"np.full takes a float64, got {called(value.kind)}")
+    made = new_array(code, shape_of(code, shape))
+    fill(code, made, value)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,14 +14,12 @@ from typing import Any, final
 
 from sottovoce.compiler import memory
 from sottovoce.compiler.arithmetic import cast
-from sottovoce.compiler.calls import listed_parts, result_kind, returned
+from sottovoce.compiler.calls import listed_parts, result_kind, returned, symbol
 from sottovoce.compiler.code import Code
 from sottovoce.compiler.kinds import NOTHING, Address, Kind, Value, called, machine_kinds, tuple_of
 from sottovoce.compiler.operations import SUBSTITUTES
 from sottovoce.compiler.statements import Body, LocatedError
 from sottovoce.errors import InputError
-
-_MOST_TIMES = 6
 
 
 @final
@@ -44,6 +43,7 @@ class Program:
     def __init__(self, texts: Mapping[Any, ast.FunctionDef]) -> None:
         self._texts = texts
         self._functions: dict[tuple[Any, tuple[Kind, ...]], _Compiled | None] = {}
+        self._defined = 0
         self._parts: list[str] = []
         self._declared: set[str] = set()
 
@@ -74,8 +74,9 @@ class Program:
             )
         answer = cast(code, got, kind.result)
         code.do(" ".join(["ret", *(listed_parts(answer) or ["void"])]))
-        head = f"define {result_kind(kind.result, entry=True)} @{function.__name__}"
-        self._add(f"{head}({', '.join(listed)}) nounwind", code, function.__name__)
+        name = symbol(function.__name__)
+        head = f"define {result_kind(kind.result, entry=True)} @{name}"
+        self._add(f"{head}({', '.join(listed)}) nounwind", code, name)
 
     def call(self, code: Code, function: Any, arguments: list[Value]) -> Value:
         """Write the call of a Python function, which is compiled as it stands."""
@@ -104,12 +105,17 @@ class Program:
     def _compile(self, function: Any, kinds: tuple[Kind, ...]) -> _Compiled:
         tree = self._tree(function)
         names = [argument.arg for argument in tree.args.args]
+        if ast.unparse(tree.args) != ", ".join(ast.unparse(one) for one in tree.args.args):
+            raise InputError(f"{function.__name__} must take arguments by position, all given")
         if len(names) != len(kinds):
             raise InputError(f"{function.__name__} takes {len(names)} arguments, got {len(kinds)}")
+        outside = {**vars(builtins), **function.__globals__}
+        for own in function.__code__.co_varnames:
+            outside.pop(own, None)
         variables: dict[str, Kind] = {}
         result: Kind | None = None
-        for _ in range(_MOST_TIMES):
-            body = Body(self, function.__globals__, variables, result)
+        while True:  # kinds only widen, so this ends
+            body = Body(self, outside, variables, result)
             listed: list[str] = []
             for name, kind in zip(names, kinds, strict=True):
                 parts = tuple(f"%a{len(listed) + i}" for i in range(len(machine_kinds(kind))))
@@ -121,10 +127,10 @@ class Program:
             result = body.result
             if not body.widened:
                 return self._define(function, body, listed, answer)
-        raise InputError(f"the kinds of the variables of {function.__name__} cannot be told")
 
     def _define(self, function: Any, body: Body, listed: list[str], answer: Value) -> _Compiled:
-        code, name = body.code, f"{function.__name__}.{len(self._functions)}"
+        self._defined += 1
+        code, name = body.code, f"function.{self._defined}"
         if code.reserves:
             listed = [f"ptr {memory.RESERVE}", *listed]
             if not memory.holds_arrays(answer.kind):
@@ -163,13 +169,24 @@ class Program:
                 f"compiled code cannot call {function!r}: write it as a plain function"
             )
         file = inspect.getsourcefile(function)
-        first = function.__code__.co_firstlineno
-        for node in _functions_of(file or "", Path(file or "").stat().st_mtime_ns):
-            if node.name == function.__name__ and first in (
-                node.lineno, *(d.lineno for d in node.decorator_list)
-            ):  # fmt: skip
-                return node
-        raise InputError(f"the text of {function.__name__} must be in a file, got {file}")
+        if file is not None and Path(file).exists():
+            for node in _functions_of(file, Path(file).stat().st_mtime_ns):
+                if is_text_of(node, function):
+                    return node
+        raise InputError(
+            f"the text of {function.__name__} must be in a file, outside of other functions, "
+            f"got {function.__code__.co_filename}"
+        )
+
+
+def is_text_of(node: ast.FunctionDef, function: Any) -> bool:
+    """Return whether a function was made from this text of a file, by its name and line."""
+    return (
+        isinstance(function, FunctionType)
+        and node.name == function.__name__
+        and function.__code__.co_firstlineno
+        in (node.lineno, *(decorator.lineno for decorator in node.decorator_list))
+    )
 
 
 def _leave(code: Code, answer: Value) -> None:

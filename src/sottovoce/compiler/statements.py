@@ -6,13 +6,14 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from sottovoce.compiler.arithmetic import binary, cast, number
-from sottovoce.compiler.expressions import SIGNS, Calls, Expressions
+from sottovoce.compiler.arithmetic import binary, cast, number, whole
+from sottovoce.compiler.expressions import Calls, Expressions, sign_of
 from sottovoce.compiler.kinds import (
     INT,
     NOTHING,
     Array,
     Kind,
+    Known,
     Tuple,
     Value,
     array_kind,
@@ -81,7 +82,7 @@ class Body(Expressions):
             self._set(node.target, self.value(node.value))
 
     def _write_augassign(self, node: ast.AugAssign) -> None:
-        sign = SIGNS[type(node.op)]
+        sign = sign_of(node.op)
         if isinstance(node.target, ast.Subscript):
             owner = self.value(node.target.value)
             place, item = self.element(owner, node.target.slice), array_kind(owner).item
@@ -115,6 +116,8 @@ class Body(Expressions):
         if any(isinstance(index, ast.Slice) for index in indices) or len(indices) < owner.kind.dims:
             part = self.view(owner, target.slice)
             if isinstance(value.kind, Array):
+                if value.kind != part.kind:
+                    raise InputError(f"{ast.unparse(target)} must get an array of its own kind")
                 copy(self.code, part, value)
             else:
                 fill(self.code, part, cast(self.code, value, owner.kind.item))
@@ -178,9 +181,8 @@ class Body(Expressions):
         self.code.jump(self._loops[-1][0])
 
     def _write_for(self, node: ast.For) -> None:
-        called_range = isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) == "range"
-        if called_range and isinstance(node.iter, ast.Call):
-            self._counted(node, [cast(self.code, self.value(a), INT) for a in node.iter.args])
+        if isinstance(node.iter, ast.Call) and self.value(node.iter.func).kind == Known(range):
+            self._counted(node, [whole(self.code, self.value(a)) for a in node.iter.args])
             return
         items = self.value(node.iter)
         if not isinstance(items.kind, Tuple):
@@ -196,6 +198,8 @@ class Body(Expressions):
     def _counted(self, node: ast.For, given: list[Value]) -> None:
         """A loop over a range; the counter is not the variable, which the body may set."""
         code = self.code
+        if len(given) not in (1, 2, 3):
+            raise InputError(f"range takes 1 to 3 numbers, got {len(given)}")
         first, last = (number(0), given[0]) if len(given) == 1 else (given[0], given[1])
         step = given[2].constant if len(given) == 3 else 1
         if not isinstance(step, int) or step == 0:

@@ -31,6 +31,7 @@ from sottovoce import algorithm, compiler
 from sottovoce.compiler.machine import load
 from sottovoce.compiler.module import compile_module, signatures
 from sottovoce.engine import intrinsics, vectors
+from sottovoce.engine.reach import reach
 
 fcntl: Any
 try:
@@ -62,7 +63,7 @@ def load_kernel(source: str, *steps: Any) -> Any:
 
     Args:
         source: the module's text, which marks its entries.
-        steps: functions of other modules that the text compiles in.
+        steps: functions of other modules that the text compiles in, and named tuples.
     """
     key = _key(source, *steps)
     with _lock:
@@ -72,8 +73,9 @@ def load_kernel(source: str, *steps: Any) -> Any:
 
 
 def _key(source: str, *steps: Any) -> str:
-    files = frozenset(_state_of(Path(step.__code__.co_filename)) for step in steps)
-    return hashlib.blake2b(f"{source}\0{_known(files)}".encode(), digest_size=16).hexdigest()
+    files, values = reach(steps)
+    known = _known(frozenset(_state_of(file) for file in files))
+    return hashlib.blake2b(f"{source}\0{values}\0{known}".encode(), digest_size=16).hexdigest()
 
 
 def _state_of(file: Path) -> tuple[str, int, int]:

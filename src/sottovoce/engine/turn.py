@@ -90,7 +90,8 @@ def nearest_work(sums: int, *, regions: bool) -> int:
 
 def load_turn(algorithm: PriceRounds, regions: Sequence[Region]) -> Turn:
     """Compile the cloud's round, or find it compiled."""
-    module = load_kernel(_source(algorithm, regions), algorithm.cloud_round)
+    constants = type(algorithm.constants)
+    module = load_kernel(_source(algorithm, regions), algorithm.cloud_round, constants)
     phi = (load_kernel(phi_source(regions)).phi,) if regions else ()
     return Turn(module.turn, module.nearest, phi)
 
