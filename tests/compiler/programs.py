@@ -224,7 +224,8 @@ def itself_for_other_kinds(x: Any) -> Any:
 
 @entry("float64(int64)")
 def widened_one_after_another(n: Any) -> Any:
-    a, b, c, d, e, f, g, h, i = 1, 1, 1, 1, 1, 1, 1, 1, 1
+    one: Any = 1
+    a, b, c, d, e, f, g, h, i = one, one, one, one, one, one, one, one, one
     for _ in range(n):
         a, b, c, d, e, f, g, h, i = b, c, d, e, f, g, h, i, i * 0.5
     return a + b + c
@@ -238,3 +239,8 @@ def nested(x: Any, y: Any) -> Any:
 @entry("float64(int64)")
 def filled(n: Any) -> Any:
     return np.zeros(n)[0]
+
+
+@entry("float64(float64)")
+def roots(x: Any) -> Any:
+    return x**0.5 - x**2.0 + 2.0**x - x**-1.0

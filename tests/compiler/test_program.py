@@ -52,6 +52,11 @@ def test_whole_powers_are_products(x: float) -> None:
     assert compiled()["powers"](x) == pytest.approx(programs.powers(x), rel=1e-14)
 
 
+def test_other_powers_are_those_of_c() -> None:
+    for x in np.random.default_rng(1).uniform(0.1, 20.0, 2000).tolist():
+        same("roots", x)
+
+
 @given(counts, counts.filter(bool))
 def test_whole_numbers_round_down_as_in_python(a: int, b: int) -> None:
     same("whole", a, b)

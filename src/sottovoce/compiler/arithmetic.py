@@ -188,7 +188,7 @@ def power(code: Code, a: Value, b: Value) -> Value:
         return result if b.constant >= 0 else binary(code, "/", number(1.0), result)
     if a.kind in (INT, WORD) and b.kind in (INT, WORD):
         raise InputError("a power of whole numbers takes a number in the text: use float(...)")
-    return by_lane(code, lambda x, y: code.call("llvm.pow.f64", "double", x, y), [a, b])
+    return by_lane(code, lambda x, y: code.call("pow", "double", x, y), [a, b])
 
 
 def by_lane(code: Code, one: Callable[..., str], values: list[Value]) -> Value:

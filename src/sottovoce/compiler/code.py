@@ -93,9 +93,13 @@ class Code:
             self.do(f"store {machine} {part}, ptr {slot}")
 
     def call(self, function: str, result: str, *arguments: str) -> str:
-        """Call a function of LLVM or of C; arguments with their types."""
+        """Call a function of LLVM or of C; arguments with their types.
+
+        LLVM is told to leave C's alone: it would take a power for a root, with other bits.
+        """
         kinds = ", ".join(argument.rsplit(" ", 1)[0] for argument in arguments)
-        self.declared.add(f"declare {result} @{function}({kinds})")
+        alone = "" if function.startswith("llvm.") else " nobuiltin"
+        self.declared.add(f"declare {result} @{function}({kinds}){alone}")
         called = f"call {result} @{function}({', '.join(arguments)})"
         if result == "void":
             self.do(called)

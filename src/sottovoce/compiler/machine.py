@@ -104,7 +104,9 @@ class Entry:
 
 def _address(kind: Address, value: Any) -> int:
     if not isinstance(value, Entry) or value.kind != kind:
-        raise InputError(f"a function must be an entry of the same kind, got {type(value).__name__}")
+        raise InputError(
+            f"a function must be an entry of the same kind, got {type(value).__name__}"
+        )
     return value.address
 
 
