@@ -199,7 +199,7 @@ def noted(x: Any, n: Any) -> Any:
 @entry("float64(float64[:, ::1], float64[::1])")
 def from_the_end(a: Any, x: Any) -> Any:
     a[-1] = 7.0
-    return a[-1][0] + a[-2, -1] + x[LAST[0]]
+    return a[-1][0] + a[-2, -1] + x[LAST[0]] + x[2 - 4]
 
 
 LAST = (-1,)

@@ -228,6 +228,10 @@ HEAD = "import numpy as np\nfrom sottovoce.compiler.module import entry\n"
         ("float64(float64)", "return np.nothing", "has no nothing"),
         ("float64(float64)", "return x + 9223372036854775808", "64 bits"),
         ("int64(int64)", "return x**x", "number in the text"),
+        ("int64(int64)", "return x + 2**70", "64 bits"),
+        ("int64(uint64)", "return x", "must be int64, got uint64"),
+        ("float64(uint64[::1])", "x[0] = -1\n    return 0.0", "must be uint64, got int64"),
+        ("float64(int64)", "return ()[x]", "has no items"),
         ("int64(float64)", "return x", "must be int64"),
         ("float64(float64)", "return (1, 2)[2]", "has 2 items"),
         ("float64(float64)", "x += abs(x)\n    abs = 1.0\n    return x", "abs must be set"),
@@ -255,6 +259,7 @@ def test_what_cannot_be_compiled_is_refused_with_its_place(
         ("def g(x):\n    return x\nfrom math import exp as g\n", "set once"),
         ("def g(x):\n    return x\nh = g\ndef g(x):\n    return h(x)\n", "set once"),
         ("g = lambda x: x\n", "must be in a file"),
+        ('@entry("float64(float64)")\ndef \u00e9(x):\n    return x\ng = \u00e9\n', "plain name"),
         ("values = [1.0]\ndef g(x):\n    return values[0]\n", "knows no list"),
     ],
 )

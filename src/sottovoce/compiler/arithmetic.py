@@ -5,6 +5,7 @@ Nothing is reordered and nothing fused. A number with lanes is added lane by lan
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable
 
@@ -38,6 +39,7 @@ _CASTS = {
     (TRUTH, INT): "zext",
 }  # fmt: skip
 _CUT = {INT: "llvm.fptosi.sat.i64.f64", WORD: "llvm.fptoui.sat.i64.f64"}
+_FOLDED = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 _LARGEST = 2**63 - 1
 
 
@@ -69,8 +71,6 @@ def cast(code: Code, value: Value, kind: Kind) -> Value:
         return _in_every_lane(code, cast(code, value, FLOAT if kind == LANES else TRUTH), kind)
     if kind == FLOAT and value.constant is not None:
         return number(float(value.constant))
-    if {own, kind} == {INT, WORD}:
-        return Value(kind, value.parts, value.constant)
     if isinstance(own, Number) and isinstance(kind, Number) and (own, kind) in _CASTS:
         text = f"{_CASTS[own, kind]} {own.llvm} {value.parts[0]} to {kind.llvm}"
         return Value(kind, (code.new(text),))
@@ -82,6 +82,8 @@ def converted(code: Code, value: Value, kind: Number) -> Value:
     if value.kind == FLOAT and kind in _CUT:
         given = f"double {value.parts[0]}"
         return Value(kind, (code.call(_CUT[kind], "i64", given),))
+    if {value.kind, kind} == {INT, WORD}:
+        return Value(kind, value.parts, value.constant)
     return cast(code, value, kind)
 
 
@@ -89,7 +91,7 @@ def whole(code: Code, value: Value) -> Value:
     """Return a whole number, such as an index or a size; no other number is taken for one."""
     if value.kind not in (INT, WORD):
         raise InputError(f"indices and sizes must be whole numbers, got {called(value.kind)}")
-    return cast(code, value, INT)
+    return converted(code, value, INT)
 
 
 def _in_every_lane(code: Code, value: Value, kind: Kind) -> Value:
@@ -120,6 +122,8 @@ def binary(code: Code, sign: str, a: Value, b: Value) -> Value:
         return tuple_of([*items_of(a), *items_of(b)])
     if sign == "**":
         return power(code, a, b)
+    if isinstance(a.constant, int) and isinstance(b.constant, int) and sign in _FOLDED:
+        return number(_FOLDED[sign](a.constant, b.constant))
     a, b = alike(code, [_real(code, v) for v in (a, b)] if sign == "/" else [a, b])
     kind, x, y = number_kind(a), a.parts[0], b.parts[0]
     if kind in (FLOAT, LANES) and sign in _FLOAT_SIGNS:

@@ -337,6 +337,8 @@ class Expressions:
     def _item(self, owner: Value, index: ast.expr) -> Value:
         """An item of a tuple; of one with numbers only, also by a number worked out."""
         items, place = items_of(owner), whole(self.code, self.value(index))
+        if not items:
+            raise InputError(f"the tuple has no items, got {ast.unparse(index)}")
         if isinstance(place.constant, int):
             if not -len(items) <= place.constant < len(items):
                 raise InputError(f"the tuple has {len(items)} items, got {ast.unparse(index)}")

@@ -56,6 +56,8 @@ class Program:
 
     def entry(self, function: Any, kind: Address) -> None:
         """Add a function that Python, or compiled code, calls by its address."""
+        if not function.__name__.isascii():
+            raise InputError(f"an entry must have a plain name, got {function.__name__}")
         code = Code()
         arguments: list[Value] = []
         listed: list[str] = []
