@@ -83,7 +83,7 @@ def converted(code: Code, value: Value, kind: Number) -> Value:
         given = f"double {value.parts[0]}"
         return Value(kind, (code.call(_CUT[kind], "i64", given),))
     if {value.kind, kind} == {INT, WORD}:
-        return Value(kind, value.parts, value.constant)
+        return Value(kind, value.parts, value.constant if kind == INT else None)
     return cast(code, value, kind)
 
 
