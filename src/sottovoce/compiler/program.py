@@ -21,6 +21,8 @@ from sottovoce.compiler.operations import SUBSTITUTES
 from sottovoce.compiler.statements import Body, LocatedError
 from sottovoce.errors import InputError
 
+_LONG = 200  # lines: LLVM takes more than twice the time for a function of twice the length
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ class Program:
                 self._give_back(code)
         _leave(code, answer)
         often = " alwaysinline" if function.__dict__.get("inline") else ""
+        if not often and len(code.lines) > _LONG:
+            often = " noinline"
         head = f"define private {result_kind(answer.kind)} @{name}({', '.join(listed)})"
         self._add(f"{head} nounwind{often}", code, name)
         return _Compiled(name, answer.kind, code.reserves)
