@@ -15,8 +15,8 @@ from sottovoce.compiler.module import compile_module, signatures
 
 
 def bits(values: Any) -> bytes:
-    """The bits of numbers, with one kind of NaN."""
-    found = np.array(values, dtype=np.float64)
+    """The bits of numbers, with one NaN and one zero: Python's whole 0 has no sign to change."""
+    found = np.atleast_1d(np.array(values, dtype=np.float64)) + 0.0
     found[np.isnan(found)] = math.nan
     return found.tobytes()
 
