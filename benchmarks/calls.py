@@ -160,7 +160,7 @@ def _dispatch() -> tuple[Any, Any]:
         constraints[f"balance{t + 1}"] = sv.equal(sp.Add(*(own[t] for own in p)), demand[t])
         for line, share in enumerate(shares):
             flow = sp.Add(*(s * own[t] for s, own in zip(share, p, strict=True)))
-            constraints[f"line{line + 1}at{t + 1}"] = flow <= 12.0
+            constraints[f"line{line + 1}at{t + 1}"] = flow <= 15.0
     steps = [(own[t + 1] - own[t]) for own in p for t in range(hours - 1)]
     local = [row for step in steps for row in (step <= 2.0, -step <= 2.0)]
     problem = sv.Problem(states=p, objectives=objectives, constraints=constraints, local=local)
