@@ -161,6 +161,7 @@ class FleetText:
             lines = [*self._own_slope("slope"), *self._own_slope("pull"), *lines]
         if isinstance(self.shape, HomeForm):
             lines = [*self._own_slope("pull"), *lines]
+        lines = [*(line for task in self._alone() for line in self._home(task)), *lines]
         if isinstance(self.shape, Separable):
             lines = [*lay_source(self), *lines]
         if self.minimises:
@@ -243,14 +244,14 @@ class FleetText:
         numbers than the processor has registers.
         """
         if what == "settle":
-            return self._interior("project", "x", f"x_{self.index}")
+            return [self._at_home("project")]
         averaged = [self._mean(c) for c in range(self.dim)]
         before = self._minimising() if what == "minimise" else []
         if what == "minimise":
             # What was released is averaged; without a plan the answer is what is found last.
             before = averaged + before if self.gridded else before + averaged
         if what == "measure" and isinstance(self.shape, HomeForm):
-            before = self._interior("near", "mean", "work")
+            before = [self._at_home("near")]
         page = self._page("mean" if what == "measure" and self.minimises else "x")
         self._sums(page, rounded=self.gridded and what in ("minimise", "look"))
         if what == "step":
@@ -293,18 +294,45 @@ class FleetText:
 
     def _minimising(self) -> list[str]:
         """The agent's minimisation; its slope reads what differs between agents from ``data``."""
-        i, d = self.index, self.dim
+        if self._alone():
+            return [self._at_home("round")]
+        i, lower, upper = self.index, self._bound("lower", 0), self._bound("upper", 0)
+        step = (
+            f"agent_round(slope{i}, pull{i}, context, x_{i}[at + lane], {lower}, "
+            f"{upper}, number, theta)"
+        )
+        return [f"context = (own, lane, state, work, data_{i})", f"x_{i}[at + lane] = {step}"]
+
+    def _alone(self) -> tuple[Step, ...]:
+        """What an agent does in a function of its own, as it makes arrays, given back there."""
         if isinstance(self.shape, HomeForm):
-            return self._interior("round", "x", f"x_{i}")
-        context = f"context = (own, lane, state, work, data_{i})"
-        if d == 1:
-            lower, upper = self._bound("lower", 0), self._bound("upper", 0)
-            step = (
-                f"agent_round(slope{i}, pull{i}, context, x_{i}[at + lane], {lower}, "
-                f"{upper}, number, theta)"
-            )
-            return [context, f"x_{i}[at + lane] = {step}"]
-        lines = [context, *(f"{name} = np.empty({d})" for name in ("x", "lower", "upper"))]
+            return ("round", "near", "project") if self.bound_by_rows else ("round", "near")
+        return ("round",) if self.minimises and self.shape is None and self.dim > 1 else ()
+
+    def _at_home(self, task: Step) -> str:
+        """The call of what ``_home`` writes; only a round has a number and a damping."""
+        shared = ", ".join(name for name, _ in self.arguments())
+        numbers = "number, theta" if task == "round" else "1, 0.0"
+        return f"{task}{self.index}(at, own, lane, state, work, {numbers}, {shared})"
+
+    def _home(self, task: Step) -> list[str]:
+        """``round<i>``, ``near<i>`` or ``project<i>``: one agent's minimisation."""
+        shared = ", ".join(name for name, _ in self.arguments())
+        ways = {"round": ("x", f"x_{self.index}"), "near": ("mean", "work")}
+        if self.shape is None:
+            lines = self._vector_round()
+        else:
+            lines = self._interior(task, *ways.get(task, ways["round"]))
+        return [
+            f"\n\ndef {task}{self.index}(at, own, lane, state, work, number, theta, {shared}):",
+            block([*self.scalars(), *lines, "return None"], 1),
+        ]
+
+    def _vector_round(self) -> list[str]:
+        """One agent's steps in its box."""
+        i, d = self.index, self.dim
+        lines = [f"context = (own, lane, state, work, data_{i})"]
+        lines += [f"{name} = np.empty({d})" for name in ("x", "lower", "upper")]
         for c in range(d):
             lines.append(f"x[{c}] = x_{i}[at + {c * WIDTH} + lane]")
             lines += [f"{side}[{c}] = {self._bound(side, c)}" for side in ("lower", "upper")]
@@ -313,9 +341,7 @@ class FleetText:
         )
         return lines + [f"x_{i}[at + {c * WIDTH} + lane] = x[{c}]" for c in range(d)]
 
-    def _interior(
-        self, task: Literal["round", "near", "project"], source: str, to: str
-    ) -> list[str]:
+    def _interior(self, task: Step, source: str, to: str) -> list[str]:
         """One agent's minimisation by the interior-point method; its answer goes to an array."""
         assert isinstance(self.shape, HomeForm)  # noqa: S101  the callers have asked
         i, d, extra = self.index, self.dim, self.extra
