@@ -107,9 +107,9 @@ def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
     run(refused())
     with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
         run(once("first.db"))  # late agents are told, and nothing is released
-    warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert warned == ["the run in the store is over"]
-    assert "a new run needs a new store" in caplog.records[0].fields["words"]  # type: ignore[attr-defined]
+    (warned,) = (r for r in caplog.records if r.levelno >= logging.WARNING)
+    assert warned.getMessage() == "the run in the store is over"
+    assert "a new run needs a new store" in warned.fields["words"]  # type: ignore[attr-defined]
     assert summarise(tmp_path / "first.db").rounds == 3
 
 
