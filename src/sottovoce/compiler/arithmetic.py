@@ -68,7 +68,8 @@ def cast(code: Code, value: Value, kind: Kind) -> Value:
         pairs = zip(items_of(value), kind.items, strict=True)
         return tuple_of([cast(code, item, to) for item, to in pairs], kind.named)
     if kind in (LANES, MASK):
-        return _in_every_lane(code, cast(code, value, FLOAT if kind == LANES else TRUTH), kind)
+        one = cast(code, value, FLOAT if kind == LANES else TRUTH)
+        return Value(kind, (in_every_lane(code, one),))
     if kind == FLOAT and value.constant is not None:
         return number(float(value.constant))
     if isinstance(own, Number) and isinstance(kind, Number) and (own, kind) in _CASTS:
@@ -94,12 +95,13 @@ def whole(code: Code, value: Value) -> Value:
     return converted(code, value, INT)
 
 
-def _in_every_lane(code: Code, value: Value, kind: Kind) -> Value:
+def in_every_lane(code: Code, value: Value) -> str:
+    """Return a machine value that has a number in each lane."""
     one = number_kind(value).llvm
     lanes = f"<{WIDTH} x {one}>"
     first = code.new(f"insertelement {lanes} poison, {one} {value.parts[0]}, i32 0")
     text = f"shufflevector {lanes} {first}, {lanes} poison, <{WIDTH} x i32> zeroinitializer"
-    return Value(kind, (code.new(text),))
+    return code.new(text)
 
 
 def alike(code: Code, values: list[Value]) -> list[Value]:
@@ -237,6 +239,11 @@ def truth(code: Code, value: Value) -> Value:
     if value.kind in (INT, WORD, FLOAT):
         return compare(code, "!=", value, cast(code, number(0), value.kind))
     raise InputError(f"a condition must be one truth value or number, got {called(value.kind)}")
+
+
+def settled(value: Value) -> bool | None:
+    """Return what a truth value is, if that is known while compiling."""
+    return {"true": True, "false": False}.get(value.parts[0])
 
 
 def select(code: Code, choice: Value, one: Value, other: Value) -> Value:

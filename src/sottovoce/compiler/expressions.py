@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from sottovoce.compiler.arithmetic import (
     compare,
     minus,
     number,
+    settled,
     truth,
     whole,
 )
@@ -40,7 +42,7 @@ from sottovoce.compiler.kinds import (
     number_kind,
     tuple_of,
 )
-from sottovoce.compiler.memory import copy, new_array
+from sottovoce.compiler.memory import copy, new_array, place_of
 from sottovoce.compiler.operations import OPERATIONS, Operation, shape_of
 from sottovoce.errors import InputError
 
@@ -158,8 +160,8 @@ class Expressions:
     def _write_unaryop(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
             found = self.condition(node.operand)
-            if found.parts[0] in ("true", "false"):
-                return number(found.parts[0] == "false")
+            if (told := settled(found)) is not None:
+                return number(not told)
             return Value(TRUTH, (self.code.new(f"xor i1 {found.parts[0]}, true"),))
         if isinstance(node.op, ast.USub):
             return minus(self.code, self.value(node.operand))
@@ -228,14 +230,14 @@ class Expressions:
     def _settled(self, node: ast.expr) -> bool | None:
         """Whether a condition holds, if that is known while compiling."""
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot):
-            return self.condition(node).parts[0] == "true"
+            return settled(self.condition(node))
         return None
 
     def _write_ifexp(self, node: ast.IfExp) -> Value:
         """A choice: the other value is not worked out."""
         code, test = self.code, self.condition(node.test)
-        if test.parts[0] in ("true", "false"):
-            return self.value(node.body if test.parts[0] == "true" else node.orelse)
+        if (told := settled(test)) is not None:
+            return self.value(node.body if told else node.orelse)
         end, written = code.label(), []
         labels = code.label(), code.label()
         code.branch(test.parts[0], *labels)
@@ -263,10 +265,14 @@ class Expressions:
             return self._item(owner, node.slice)
         if not isinstance(owner.kind, Array):
             raise InputError(f"{called(owner.kind)} has no items: {ast.unparse(node)}")
-        indices = self._indices(node.slice)
-        if any(isinstance(i, ast.Slice) for i in indices) or len(indices) < owner.kind.dims:
+        if self.is_part(owner, node.slice):
             return self.view(owner, node.slice)
         return self.read(owner.kind.item, self.element(owner, node.slice))
+
+    def is_part(self, owner: Value, index: ast.expr) -> bool:
+        """Return whether an index means several numbers of an array."""
+        nodes = self._indices(index)
+        return any(isinstance(n, ast.Slice) for n in nodes) or len(nodes) < array_kind(owner).dims
 
     @staticmethod
     def _indices(index: ast.expr) -> Sequence[ast.expr]:
@@ -290,9 +296,7 @@ class Expressions:
         if len(places) == 2:
             row = self.code.new(f"mul i64 {places[0]}, {owner.parts[2]}")
             at = self.code.new(f"add i64 {row}, {places[1]}")
-        return self.code.new(
-            f"getelementptr inbounds {kind.item.llvm}, ptr {owner.parts[0]}, i64 {at}"
-        )
+        return place_of(self.code, owner, at)
 
     def _counted_from_front(self, node: ast.expr, size: str) -> str:
         """An index; a negative number in the text counts from the end."""
@@ -302,7 +306,6 @@ class Expressions:
     def view(self, owner: Value, index: ast.expr) -> Value:
         """Return a part of an array, which shares its numbers."""
         kind, nodes, code = array_kind(owner), self._indices(index), self.code
-        item = kind.item
         if len(nodes) > kind.dims:
             raise InputError(f"the array has {kind.dims} indices, got {len(nodes)}")
         if all(isinstance(n, ast.Slice) and n.lower is n.upper is n.step is None for n in nodes):
@@ -310,8 +313,7 @@ class Expressions:
         if kind.dims == 2 and len(nodes) == 1 and not isinstance(nodes[0], ast.Slice):
             row = self._counted_from_front(nodes[0], owner.parts[1])
             at = code.new(f"mul i64 {row}, {owner.parts[2]}")
-            first = code.new(f"getelementptr inbounds {item.llvm}, ptr {owner.parts[0]}, i64 {at}")
-            return Value(Array(item, 1), (first, owner.parts[2]))
+            return Value(Array(kind.item, 1), (place_of(code, owner, at), owner.parts[2]))
         node = nodes[0]
         if not isinstance(node, ast.Slice) or node.step is not None or kind.dims != 1:
             raise InputError(
@@ -324,8 +326,8 @@ class Expressions:
         if begin is None:
             return Value(owner.kind, (owner.parts[0], end or size))
         left = code.new(f"sub i64 {end or size}, {begin}")
-        first = code.new(f"getelementptr inbounds {item.llvm}, ptr {owner.parts[0]}, i64 {begin}")
-        return Value(owner.kind, (first, code.call("llvm.smax.i64", "i64", f"i64 {left}", "i64 0")))
+        count = code.call("llvm.smax.i64", "i64", f"i64 {left}", "i64 0")
+        return Value(owner.kind, (place_of(code, owner, begin), count))
 
     def _at_most(self, node: ast.expr, size: str) -> str:
         """The end of a slice, which Python cuts at the array's end."""
@@ -375,7 +377,7 @@ class Expressions:
 
     def _operation(self, write: Operation, arguments: list[Value], node: ast.Call) -> Value:
         try:
-            inspect.signature(write).bind(self.code, *arguments)
+            _signature(write).bind(self.code, *arguments)
         except TypeError:
             raise InputError(f"a call must have its arguments, got {ast.unparse(node)}") from None
         return write(self.code, *arguments)
@@ -390,6 +392,9 @@ class Expressions:
             return made
         shape = shape_of(self.code, tuple_of(items_of(self.value(arguments[0]))))
         return Value(Array(item, len(shape)), (owner.parts[0], *shape))
+
+
+_signature = lru_cache(inspect.signature)
 
 
 def _field(kind: Tuple, name: str) -> int:

@@ -127,6 +127,23 @@ def count_of(code: Code, array: Value) -> str:
     return code.new(f"mul i64 {array.parts[1]}, {array.parts[2]}")
 
 
+def place_of(code: Code, array: Value, at: str) -> str:
+    """Return where number ``at`` of an array lies, counted through all its rows."""
+    item = array_kind(array).item.llvm
+    return code.new(f"getelementptr inbounds {item}, ptr {array.parts[0]}, i64 {at}")
+
+
+def give_back(code: Code) -> None:
+    """Give back what a function, and those that it called, have taken since its call."""
+    code.slots += [
+        f"  %reserve.at = getelementptr %reserve, ptr {RESERVE}, i32 0, i32 1",
+        f"  %reserve.block = load ptr, ptr {RESERVE}",
+        "  %reserve.used = load i64, ptr %reserve.at",
+    ]
+    given = f"ptr {RESERVE}, ptr %reserve.block, i64 %reserve.used"
+    code.do(f"call void @reserve.give({given})")
+
+
 def fill(code: Code, array: Value, value: Value) -> None:
     """Set all numbers of an array to one."""
     item, slot = array_kind(array).item.llvm, code.slot(INT)[0]
@@ -136,8 +153,7 @@ def fill(code: Code, array: Value, value: Value) -> None:
     at = code.new(f"load i64, ptr {slot}")
     code.branch(code.new(f"icmp slt i64 {at}, {count}"), body, end)
     code.begin(body)
-    place = code.new(f"getelementptr inbounds {item}, ptr {array.parts[0]}, i64 {at}")
-    code.do(f"store {item} {value.parts[0]}, ptr {place}")
+    code.do(f"store {item} {value.parts[0]}, ptr {place_of(code, array, at)}")
     code.do(f"store i64 {code.new(f'add nsw i64 {at}, 1')}, ptr {slot}")
     code.jump(loop)
     code.begin(end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -60,13 +60,7 @@ class Program:
         """Add a function that Python, or compiled code, calls by its address."""
         if not function.__name__.isascii():
             raise InputError(f"an entry must have a plain name, got {function.__name__}")
-        code = Code()
-        arguments: list[Value] = []
-        listed: list[str] = []
-        for argument in kind.arguments:
-            parts = tuple(f"%a{len(listed) + i}" for i in range(len(machine_kinds(argument))))
-            arguments.append(Value(argument, parts))
-            listed += listed_parts(arguments[-1])
+        code, arguments = Code(), _parameters(kind.arguments)
         code.slots.append(f"  {memory.RESERVE} = alloca %reserve")
         code.do(f"store %reserve zeroinitializer, ptr {memory.RESERVE}")
         got = self.call(code, function, arguments)
@@ -76,11 +70,10 @@ class Program:
             raise InputError(
                 f"{function.__name__} must return {called(kind.result)}, got {called(got.kind)}"
             )
-        answer = cast(code, got, kind.result)
-        code.do(" ".join(["ret", *(listed_parts(answer) or ["void"])]))
-        name = symbol(function.__name__)
-        head = f"define {result_kind(kind.result, entry=True)} @{name}"
-        self._add(f"{head}({', '.join(listed)}) nounwind", code, name)
+        _leave(code, cast(code, got, kind.result))
+        name, listed = symbol(function.__name__), ", ".join(listed_parts(tuple_of(arguments)))
+        head = f"define {result_kind(kind.result, entry=True)} @{name}({listed})"
+        self._add(f"{head} nounwind", code, name)
 
     def call(self, code: Code, function: Any, arguments: list[Value]) -> Value:
         """Write the call of a Python function, which is compiled as it stands."""
@@ -118,27 +111,26 @@ class Program:
             outside.pop(own, None)
         variables: dict[str, Kind] = {}
         result: Kind | None = None
+        given = _parameters(kinds)
         while True:  # kinds only widen, so this ends
             body = Body(self, outside, variables, result)
-            listed: list[str] = []
-            for name, kind in zip(names, kinds, strict=True):
-                parts = tuple(f"%a{len(listed) + i}" for i in range(len(machine_kinds(kind))))
-                listed += listed_parts(Value(kind, parts))
-                body.assign(name, Value(kind, parts))
+            for name, value in zip(names, given, strict=True):
+                body.assign(name, value)
             body.widened = False
             body.run(tree.body)
             answer = body.end()
             result = body.result
             if not body.widened:
-                return self._define(function, body, listed, answer)
+                return self._define(function, body, given, answer)
 
-    def _define(self, function: Any, body: Body, listed: list[str], answer: Value) -> _Compiled:
+    def _define(self, function: Any, body: Body, given: list[Value], answer: Value) -> _Compiled:
         self._defined += 1
         code, name = body.code, f"function.{self._defined}"
+        listed = listed_parts(tuple_of(given))
         if code.reserves:
             listed = [f"ptr {memory.RESERVE}", *listed]
             if not memory.holds_arrays(answer.kind):
-                self._give_back(code)
+                memory.give_back(code)
         _leave(code, answer)
         often = " alwaysinline" if function.__dict__.get("inline") else ""
         if not often and len(code.lines) > _LONG:
@@ -146,17 +138,6 @@ class Program:
         head = f"define private {result_kind(answer.kind)} @{name}({', '.join(listed)})"
         self._add(f"{head} nounwind{often}", code, name)
         return _Compiled(name, answer.kind, code.reserves)
-
-    @staticmethod
-    def _give_back(code: Code) -> None:
-        """Give back on the return what was taken since the call."""
-        block, used = "%reserve.block", "%reserve.used"
-        code.slots += [
-            f"  %reserve.at = getelementptr %reserve, ptr {memory.RESERVE}, i32 0, i32 1",
-            f"  {block} = load ptr, ptr {memory.RESERVE}",
-            f"  {used} = load i64, ptr %reserve.at",
-        ]
-        code.do(f"call void @reserve.give(ptr {memory.RESERVE}, ptr {block}, i64 {used})")
 
     def _add(self, head: str, code: Code, name: str) -> None:
         self._declared |= code.declared
@@ -193,6 +174,12 @@ def is_text_of(node: ast.FunctionDef, function: Any) -> bool:
         and function.__code__.co_firstlineno
         in (node.lineno, *(decorator.lineno for decorator in node.decorator_list))
     )
+
+
+def _parameters(kinds: Sequence[Kind]) -> list[Value]:
+    """What a function is given, as its text calls it."""
+    count = iter(range(sum(len(machine_kinds(kind)) for kind in kinds)))
+    return [Value(kind, tuple(f"%a{next(count)}" for _ in machine_kinds(kind))) for kind in kinds]
 
 
 def _leave(code: Code, answer: Value) -> None:

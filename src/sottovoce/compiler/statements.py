@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
-from sottovoce.compiler.arithmetic import binary, cast, number, whole
+from sottovoce.compiler.arithmetic import binary, cast, number, settled, whole
 from sottovoce.compiler.expressions import Calls, Expressions, sign_of
 from sottovoce.compiler.kinds import (
     INT,
@@ -14,6 +14,7 @@ from sottovoce.compiler.kinds import (
     Array,
     Kind,
     Known,
+    Number,
     Tuple,
     Value,
     array_kind,
@@ -87,11 +88,10 @@ class Body(Expressions):
             owner = self.value(node.target.value)
             place, item = self.element(owner, node.target.slice), array_kind(owner).item
             before = self.read(item, place)
-            after = cast(self.code, binary(self.code, sign, before, self.value(node.value)), item)
-            self.code.do(f"store {item.llvm} {after.parts[0]}, ptr {place}")
+            self._keep(binary(self.code, sign, before, self.value(node.value)), item, place)
             return
-        read = ast.parse(ast.unparse(node.target), mode="eval").body
-        self._set(node.target, binary(self.code, sign, self.value(read), self.value(node.value)))
+        before = self.value(node.target)
+        self._set(node.target, binary(self.code, sign, before, self.value(node.value)))
 
     def _set(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):
@@ -112,8 +112,7 @@ class Body(Expressions):
         owner = self.value(target.value)
         if not isinstance(owner.kind, Array):
             raise InputError(f"items of arrays can be set, got {ast.unparse(target)}")
-        indices = self._indices(target.slice)
-        if any(isinstance(index, ast.Slice) for index in indices) or len(indices) < owner.kind.dims:
+        if self.is_part(owner, target.slice):
             part = self.view(owner, target.slice)
             if isinstance(value.kind, Array):
                 if value.kind != part.kind:
@@ -122,7 +121,10 @@ class Body(Expressions):
             else:
                 fill(self.code, part, cast(self.code, value, owner.kind.item))
             return
-        place, item = self.element(owner, target.slice), owner.kind.item
+        self._keep(value, owner.kind.item, self.element(owner, target.slice))
+
+    def _keep(self, value: Value, item: Number, place: str) -> None:
+        """Put a number into an array."""
         self.code.do(f"store {item.llvm} {cast(self.code, value, item).parts[0]}, ptr {place}")
 
     def assign(self, name: str, value: Value) -> None:
@@ -142,8 +144,8 @@ class Body(Expressions):
 
     def _write_if(self, node: ast.If) -> None:
         test, code = self.condition(node.test), self.code
-        if test.parts[0] in ("true", "false"):
-            self.run(node.body if test.parts[0] == "true" else node.orelse)
+        if (told := settled(test)) is not None:
+            self.run(node.body if told else node.orelse)
             return
         yes, no, end = code.label(), code.label(), code.label()
         code.branch(test.parts[0], yes, no)
@@ -157,11 +159,11 @@ class Body(Expressions):
         code = self.code
         again, body, end = code.label(), code.label(), code.label()
         code.begin(again)
-        test = self.condition(node.test).parts[0]
-        if test == "true":
+        test = self.condition(node.test)
+        if settled(test):
             code.jump(body)
         else:
-            code.branch(test, body, end)
+            code.branch(test.parts[0], body, end)
         code.begin(body)
         self._repeat(node, again, end)
         code.jump(again)
@@ -237,7 +239,7 @@ class Body(Expressions):
         if self.code.live and self.result not in (None, NOTHING):
             raise InputError("a function must return a value on every way through it")
         self.code.begin(self.leave)
-        if self.result in (None, NOTHING) or self._answer is None or self.result is None:
+        if self.result is None or self._answer is None:
             return Value(NOTHING)
         return self.code.load(self.result, self._answer)
 

@@ -30,6 +30,7 @@ MEASURES = 4
 
 Step = Literal["round", "near", "project"]
 Pass = Literal["step", "minimise", "look", "measure", "settle"]
+_UNDAMPED = "1, 0.0"  # the number and the damping where there is no round
 
 
 @final
@@ -102,6 +103,11 @@ class FleetText:
         return [(self.count, "int64"), *arrays, *([] if self.shape is None else found)]
 
     @property
+    def _shared(self) -> str:
+        """The names of these, as functions take them and hand them on."""
+        return ", ".join(name for name, _ in self.arguments())
+
+    @property
     def count(self) -> str:
         """What kernels call the number of agents: an argument, so that one serves any number."""
         return f"count_{self.index}"
@@ -149,12 +155,9 @@ class FleetText:
         Where agents minimise, a pass steps first and adds up contributions at the new states, for
         the next round; ``look<i>`` adds them up at the states as they are, to begin with.
         """
-        shared = ", ".join(name for name, _ in self.arguments())
-        scalars = ", ".join(self.numbers)
-        step = (
-            f"\n\ndef pass{self.index}(first, last, state, part, work, grid, {scalars}, {shared}):"
-        )
-        arguments = f"(first, last, state, part, work, grid, {shared}):"
+        given, scalars = "first, last, state, part, work, grid", ", ".join(self.numbers)
+        step = f"\n\ndef pass{self.index}({given}, {scalars}, {self._shared}):"
+        arguments = f"({given}, {self._shared}):"
         lines = [step, *self._pass("minimise" if self.minimises else "step")]
         lines += [f"\n\ndef measure{self.index}{arguments}", *self._pass("measure")]
         if self.minimises and self.shape is None:
@@ -244,14 +247,14 @@ class FleetText:
         numbers than the processor has registers.
         """
         if what == "settle":
-            return [self._at_home("project")]
+            return [self._at_home("project", _UNDAMPED)]
         averaged = [self._mean(c) for c in range(self.dim)]
         before = self._minimising() if what == "minimise" else []
         if what == "minimise":
             # What was released is averaged; without a plan the answer is what is found last.
             before = averaged + before if self.gridded else before + averaged
         if what == "measure" and isinstance(self.shape, HomeForm):
-            before = [self._at_home("near")]
+            before = [self._at_home("near", _UNDAMPED)]
         page = self._page("mean" if what == "measure" and self.minimises else "x")
         self._sums(page, rounded=self.gridded and what in ("minimise", "look"))
         if what == "step":
@@ -309,22 +312,19 @@ class FleetText:
             return ("round", "near", "project") if self.bound_by_rows else ("round", "near")
         return ("round",) if self.minimises and self.shape is None and self.dim > 1 else ()
 
-    def _at_home(self, task: Step) -> str:
-        """The call of what ``_home`` writes; only a round has a number and a damping."""
-        shared = ", ".join(name for name, _ in self.arguments())
-        numbers = "number, theta" if task == "round" else "1, 0.0"
-        return f"{task}{self.index}(at, own, lane, state, work, {numbers}, {shared})"
+    def _at_home(self, task: Step, numbers: str = "number, theta") -> str:
+        """The call of what ``_home`` writes, or its head."""
+        return f"{task}{self.index}(at, own, lane, state, work, {numbers}, {self._shared})"
 
     def _home(self, task: Step) -> list[str]:
         """``round<i>``, ``near<i>`` or ``project<i>``: one agent's minimisation."""
-        shared = ", ".join(name for name, _ in self.arguments())
         ways = {"round": ("x", f"x_{self.index}"), "near": ("mean", "work")}
         if self.shape is None:
             lines = self._vector_round()
         else:
             lines = self._interior(task, *ways.get(task, ways["round"]))
         return [
-            f"\n\ndef {task}{self.index}(at, own, lane, state, work, number, theta, {shared}):",
+            f"\n\ndef {self._at_home(task)}:",
             block([*self.scalars(), *lines, "return None"], 1),
         ]
 

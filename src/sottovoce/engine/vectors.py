@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from sottovoce.algorithm import home_block
-from sottovoce.compiler.arithmetic import cast, number, select
+from sottovoce.compiler.arithmetic import cast, in_every_lane, number, select
 from sottovoce.compiler.code import Code
 from sottovoce.compiler.kinds import INT, LANES, MASK, NOTHING, TRUTH, WIDTH, Value
+from sottovoce.compiler.memory import place_of
 from sottovoce.compiler.operations import OPERATIONS, operation
 
 __all__ = ["WIDTH", "leading"]
@@ -41,8 +42,7 @@ def _some(code: Code, mask: Value) -> Value:
 
 
 def _place(code: Code, work: Value, row: Value) -> str:
-    first = code.new(f"mul i64 {cast(code, row, INT).parts[0]}, {WIDTH}")
-    return code.new(f"getelementptr inbounds double, ptr {work.parts[0]}, i64 {first}")
+    return place_of(code, work, code.new(f"mul i64 {cast(code, row, INT).parts[0]}, {WIDTH}"))
 
 
 @operation(home_block.load)
@@ -60,10 +60,7 @@ def _store(code: Code, work: Value, row: Value, value: Value) -> Value:
 @operation(leading)
 def _leading(code: Code, value: Value, width: Value) -> Value:
     counts = f"<{WIDTH} x i64>"
-    first = code.new(f"insertelement {counts} poison, i64 {cast(code, width, INT).parts[0]}, i32 0")
-    most = code.new(
-        f"shufflevector {counts} {first}, {counts} poison, <{WIDTH} x i32> zeroinitializer"
-    )
+    most = in_every_lane(code, cast(code, width, INT))
     places = ", ".join(f"i64 {lane}" for lane in range(WIDTH))
     here = code.new(f"icmp slt {counts} <{places}>, {most}")
     return select(code, Value(MASK, (here,)), value, number(0.0))

@@ -62,6 +62,11 @@ class WeightText:
     contribution: int
     total: int
 
+    def _entries(self) -> list[str]:
+        """Where the weights of the agent in a lane begin and end."""
+        first = f"ptr{self.names}[b * {WIDTH} + lane"
+        return [f"    begin = {first}]", f"    end = {first} + 1]"]
+
     def multipliers(self) -> list[str]:
         """``m_t = sum_r mu[r, t] W[r, i]`` of every agent of the block."""
         part, own, mu, m = self.part, self.names, self.prices, self.multiplier
@@ -82,8 +87,7 @@ class WeightText:
         if kind_of(part) == "sparse":
             return [
                 "for lane in range(width):",
-                f"    begin = ptr{own}[b * {WIDTH} + lane]",
-                f"    end = ptr{own}[b * {WIDTH} + lane + 1]",
+                *self._entries(),
                 f"    for t in range({terms}):",
                 "        price = 0.0",
                 "        for e in range(begin, end):",
@@ -96,8 +100,7 @@ class WeightText:
                 "for lane in range(width):",
                 f"    for t in range({terms}):",
                 f"        work[{m} + t * {WIDTH} + lane] = 0.0",
-                f"    begin = ptr{own}[b * {WIDTH} + lane]",
-                f"    end = ptr{own}[b * {WIDTH} + lane + 1]",
+                *self._entries(),
                 "    for e in range(begin, end):",
                 f"        to = {m} + term{own}[e] * {WIDTH} + lane",
                 f"        mu = state[{mu} + row{own}[e]]",
@@ -129,8 +132,7 @@ class WeightText:
         if kind_of(part) == "sparse":
             return [
                 "for lane in range(width):",
-                f"    begin = ptr{own}[b * {WIDTH} + lane]",
-                f"    end = ptr{own}[b * {WIDTH} + lane + 1]",
+                *self._entries(),
                 f"    for t in range({terms}):",
                 f"        value = work[{h} + t * {WIDTH} + lane]",
                 "        for e in range(begin, end):",
@@ -142,8 +144,7 @@ class WeightText:
         if kind_of(part) == "table":
             return [
                 "for lane in range(width):",
-                f"    begin = ptr{own}[b * {WIDTH} + lane]",
-                f"    end = ptr{own}[b * {WIDTH} + lane + 1]",
+                *self._entries(),
                 "    for e in range(begin, end):",
                 f"        to = {part.row} + row{own}[e]",
                 f"        add = work[{h} + term{own}[e] * {WIDTH} + lane]",
