@@ -8,8 +8,8 @@ margin lies in C is *confirmed*:
 
     P(confirmed and s(xbar) not in C) <= 1 - p.
 
-The proof is in docs/feasible.md. It does not ask whether the run converged: one that did not is not
-confirmed, and agents apply their fallbacks.
+The proof is in docs/explanation/feasible.md. It does not ask whether the run converged: one that
+did not is not confirmed, and agents apply their fallbacks.
 """
 
 from __future__ import annotations
