@@ -142,6 +142,14 @@ ACCOUNTING = (
         "test_what_is_spent_is_the_shift_and_the_rounding",
     ),
     Mutant(
+        name="final check of delta left out of the plan",
+        file="privacy/plan.py",
+        old="not np.all(delta_of(made.gdp_mu, made.epsilon) <= made.delta):",
+        new="False:",
+        killed_by=PLAN
+        + "test_the_final_check_of_delta_refuses_noise_that_was_calibrated_too_small",
+    ),
+    Mutant(
         name="every agent told the guarantee of the best protected one",
         file="privacy/noise_plan.py",
         old="mu = float(self.gdp_mu[agent - 1])",

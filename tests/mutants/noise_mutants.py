@@ -87,6 +87,24 @@ NOISE = (
         killed_by=SAMPLER + "test_every_draw_is_released_once_as_it_came_however_large",
     ),
     Mutant(
+        name="first output bare in every 16th release",
+        file="privacy/sampler.py",
+        old="multiples = steps + noise",
+        new="self._count = getattr(self, '_count', 0) + 1\n"
+        "        noise[0] *= self._count % 16 != 0\n"
+        "        multiples = steps + noise",
+        killed_by=SAMPLER + "test_first_outputs_are_never_bare_nor_any_other_in_any_release",
+    ),
+    Mutant(
+        name="first output of a half bare in every 16th release",
+        file="privacy/sampler.py",
+        old="return _whole(residues, self._sigma.size) + noise  # wraps around",
+        new="self._count = getattr(self, '_count', 0) + 1\n"
+        "        noise[0] *= self._count % 16 != 0\n"
+        "        return _whole(residues, self._sigma.size) + noise",
+        killed_by=SAMPLER + "test_first_outputs_are_never_bare_nor_any_other_in_any_release",
+    ),
+    Mutant(
         name="float noise instead of integers",
         file="privacy/sampler.py",
         old="        return self._released(steps.astype(np.int64), noise)",

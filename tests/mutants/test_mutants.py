@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from accounting_mutants import ACCOUNTING
 from certify_mutants import CERTIFIED
+from feasible_mutants import FEASIBLE
 from ledger_mutants import LEDGER
 from mutant import Mutant
 from network_mutants import SENT
@@ -19,7 +20,7 @@ from noise_mutants import NOISE
 from split_mutants import SPLIT
 
 ROOT = Path(__file__).parents[2]
-MUTANTS = NOISE + SPLIT + SENT + ACCOUNTING + LEDGER + CERTIFIED
+MUTANTS = NOISE + SPLIT + SENT + ACCOUNTING + LEDGER + CERTIFIED + FEASIBLE
 SECONDS = 240  # a test that hangs on a mutant has not found it
 
 BROKEN = ("ImportError", "ModuleNotFoundError", "NameError", "SyntaxError")

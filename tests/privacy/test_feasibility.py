@@ -1,18 +1,20 @@
 """The test at the end of a run: what is confirmed keeps the constraints, whatever was done."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.certify.contributions import sum_ranges
 from sottovoce.privacy.answer import answer_shares, answer_weights, weights_norm
-from sottovoce.privacy.feasibility import Feasibility, Feasible, highest, within
+from sottovoce.privacy.feasibility import Feasibility, Feasible, highest, may_fall, within
 from sottovoce.privacy.margins import Noise, feasibility
 from sottovoce.problem.agents import Array
 from sottovoce.problem.ball import ball_of
@@ -122,17 +124,159 @@ def test_a_region_is_confirmed_only_if_it_holds_everything_within_the_margin() -
     assert ball is not None
     assert ball_of(load) is None
     y, away = rng.uniform(-2, 2, (300, 2)), rng.uniform(0.01, 0.8, (300, 2))
-    held = within(disc, y, away, sums)
+    zero, wide = np.zeros((300, 2)), np.array([[-9.0, 9.0]] * 2)
+    held = np.array(
+        [
+            within(disc, (p[None], m, zero[:1]), wide, [False] * 2)[0]
+            for p, m in zip(y, away, strict=True)
+        ]
+    )
     angle = np.linspace(0, 2 * np.pi, 400)
     round_ = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     for point, axes, inside in zip(y, away, held, strict=True):
         far = np.linalg.norm(point - ball[0] + axes * round_, axis=1).max()
         assert inside == (far <= ball[1]) or abs(far - ball[1]) < 1e-3
-    held = within(load, y, away, sums)
+    falls = may_fall(load, sums)
+    assert falls == [False, True]
+    held = within(load, (y, np.zeros(2), away), wide, falls)
     for point, axes, inside in zip(y, away, held, strict=True):
         # exp(a + b) is affine inside, so looked at from both sides; c^2 may fall.
         top = np.exp(point[0] + axes[0]) + point[1] + axes[1] - 5.0
         assert inside == (top <= 0.0)
+
+
+Formula = Callable[..., Any]
+
+POLES: list[tuple[Formula, tuple[float, float], float]] = [
+    (lambda a, b, c, d: 1 / (1 - a - b) + 1 / (1 - c - d), (0.0, 0.45), 6.0),
+    (lambda a, b, c, d: a**2 / b, (0.1, 3.0), 6.0),
+    (lambda a, b, c, d: (a + b) ** 2 / (c + d) + a**2, (0.1, 2.0), 5.0),
+    (lambda a, b, c, d: 1 / (4 - a**2 - b**2) + c + d, (-1.3, 1.3), 2.0),
+    (lambda a, b, c, d: -sv.log(a + b) - sv.log(c + d) + d**2, (0.05, 2.0), 3.0),
+    (lambda a, b, c, d: 1 / (a + b) ** 3 + 1 / (c + d), (0.2, 2.0), 6.0),
+]
+
+
+def over_one(formula: Formula, ends: tuple[float, float], most: float) -> sv.Problem:
+    """Four agents under one constraint."""
+    x = sv.states(4, lower=ends[0], upper=ends[1])
+    return sv.Problem(
+        states=x, objectives=[s**2 for s in x], constraints={"curved": formula(*x) <= most}
+    )
+
+
+@pytest.mark.parametrize("corners", [12, 1], ids=["corners", "intervals"])
+@pytest.mark.parametrize("case", range(len(POLES)))
+def test_poles_beyond_the_ranges_of_the_sums_confirm_nothing(
+    case: int, corners: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is confirmed is right at 1,000 points of the box where the sums can be."""
+    monkeypatch.setattr("sottovoce.privacy.feasibility._CORNERS", corners)
+    problem = over_one(*POLES[case])
+    made = plan_of(problem, feasible=0.9, hide=sv.Trajectory(radius=1e-4, rounds=400))
+    found, sums, rng = made.feasible, problem.cloud.sums, np.random.default_rng(case)
+    assert found is not None
+    (region,) = sums.regions
+    assert list(region.rows) == list(range(sums.count))
+    phi = sp.lambdify(region.symbols, region.phi, "numpy")
+    low, high = np.array(sum_ranges(sums, made.domain)).T
+    width = high - low
+    y = low - width + 3.0 * width * rng.random((4000, sums.count))
+    off = width * np.exp(rng.uniform(-7.0, 1.0, (4000, 1)))
+    held = found.confirmed(y, off)
+    assert held.any()
+    falls = may_fall(region, sums)
+    for point, away in zip(y[held], off[held] + found.margin, strict=True):
+        least = np.where(falls, low, np.maximum(point - away, low))
+        most = np.minimum(point + away, high)
+        assert np.all(least <= most)
+        inside = least + rng.random((1000, sums.count)) * (most - least)
+        assert np.all(phi(*inside.T) <= 0.0)
+    # All of the range but a corner: nothing could be known of the sums.
+    assert not found.confirmed(low - width, 1.9 * width).any()
+
+
+@pytest.mark.parametrize("hide", [sv.Everything(rounds=400), sv.Offset(radius=0.2, rounds=400)])
+@pytest.mark.parametrize("case", [0, 1])
+def test_poles_within_the_margin_leave_no_room(case: int, hide: Any) -> None:
+    with pytest.raises(sv.PrivacyError, match="feasible must leave room"):
+        plan_of(over_one(*POLES[case]), feasible=0.95, hide=hide)
+
+
+def test_poles_far_from_the_margin_change_nothing() -> None:
+    problem = over_one(*POLES[0])
+    made = plan_of(problem, feasible=0.95, hide=sv.Trajectory(radius=2e-3, rounds=400))
+    found = made.feasible
+    assert found is not None
+    # phi is steepest where it ends: 1/u there is 6 - 1/(1 - 0) = 5, so that u is 0.2.
+    away = float(found.margin[0]) + 4.0 * 400**-0.25 * float(made.sigma[0]) * weights_norm(400)
+    assert found.target.moved[0] == pytest.approx(1 / (0.2 - away) + 1 / (1 - away) - 6.0, rel=0.05)
+
+
+def disc() -> sv.Problem:
+    a, b, c, d = x = sv.states(4, lower=-2, upper=2)
+    return sv.Problem(
+        states=x,
+        objectives=[a**2, b**2, c**2, d**2],
+        constraints={"disc": (a - c) ** 2 + (b - d) ** 2 <= 4},
+    )
+
+
+def test_a_ball_with_held_agents_holds_the_corners_of_what_they_may_be_off_by() -> None:
+    found = plan_of(disc(), feasible=0.9, hide=sv.Trajectory(radius=1e-6, rounds=400)).feasible
+    assert found is not None
+    diagonal = np.array([[0.85, 0.85]])
+    assert found.confirmed(diagonal).all()
+    assert np.linalg.norm(diagonal) + 0.79 < 2 < np.linalg.norm(diagonal + 0.79)
+    assert not found.confirmed(diagonal, 0.79).any()
+    # Rounding is no ellipsoid either.
+    wide = replace(found, margin=np.full(2, 0.79), rounding=np.full(2, 0.79))
+    assert not wide.confirmed(diagonal).any()
+
+
+def test_a_ball_with_held_agents_holds_noise_and_box_together_and_no_more() -> None:
+    found, rng = kept(disc(), [0.6, 0.1], 400, Feasible(probability=0.9)), np.random.default_rng(5)
+    y, off = rng.uniform(-2, 2, (2000, 2)), np.exp(rng.uniform(-6, 0, (2000, 2)))
+    held = found.confirmed(y, off)
+    angle = np.linspace(0, 2 * np.pi, 400)
+    noise = found.margin * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    for point, box, fine in zip(y, off, held, strict=True):
+        far = np.linalg.norm(np.abs(point) + box + np.abs(noise), axis=1).max()
+        assert not fine or far <= 2.0
+        if (
+            np.linalg.norm(np.abs(point) + np.abs(noise), axis=1).max() + np.linalg.norm(box)
+            < 1.999
+        ):
+            assert fine
+    assert 0 < held.sum() < 2000
+
+
+def unproven(kind: str) -> sv.Problem:
+    """Constraints of which no counterexample is found, but no proof either."""
+    if kind == "mixed":
+        a, b, c = x = sv.states(3, lower=0.5, upper=2)
+        entropy = a * sv.log(a / b) + c <= 2
+        return sv.Problem(states=x, objectives=[a**2, b**2, c**2], constraints={"load": entropy})
+    ev = sv.fleet(3, lower=0.5, upper=2, dim=2)
+    a, b = ev.state
+    most = {"one": 2, "the second row": [99, 2], "never violated": 99}[kind]
+    weights = np.ones((2, 3)) if kind == "the second row" else None
+    total = sv.total(ev, a * sv.log(a / b), weights=weights)
+    return sv.Problem(states=ev, objectives=a**2 + b**2, constraints={"load": total <= most})
+
+
+@pytest.mark.parametrize("kind", ["one", "the second row", "mixed"])
+def test_unproven_convexity_of_a_constraint_that_can_be_violated_is_refused(kind: str) -> None:
+    words = r"feasible needs a proof for the convexity of .*load.*, got 'numerical': .*restate"
+    with pytest.raises(sv.PrivacyError, match=words):
+        plan_of(unproven(kind), feasible=0.9, hide=sv.Trajectory(radius=1e-3, rounds=400))
+    assert plan_of(unproven(kind)).feasible is None
+
+
+def test_unproven_convexity_of_a_constraint_that_nobody_can_violate_does_not_matter() -> None:
+    made = plan_of(unproven("never violated"), feasible=0.9)
+    assert made.feasible is not None
+    assert not made.feasible.margins
 
 
 def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
@@ -155,8 +299,8 @@ def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
     assert not found.confirmed(y).any()
     region = sums.regions[1]
     edge = np.array([[np.log(4.0), 1.0]])
-    at = list(region.rows)
-    assert highest(region, edge, found.margin[at][np.newaxis], [False, True])[0] <= load
+    away = found.margin[list(region.rows)]
+    assert highest(region, edge - away, edge + away, [False, True])[0] <= load
 
 
 def test_a_constraint_that_nobody_can_violate_needs_no_margin() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -511,3 +512,16 @@ def test_a_problem_that_is_not_convex_gets_no_plan() -> None:
     problem = Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] - x[1] ** 2 <= 0.5])
     with pytest.raises(ConvexityError):
         plan(certify(problem.cloud), **ASKED)
+
+
+@pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Everything(rounds=9)], ids=repr)
+@pytest.mark.parametrize("seam", ["mu_of", "allocate", "spare"])
+def test_the_final_check_of_delta_refuses_noise_that_was_calibrated_too_small(
+    three: Certificate, hide: Hide, seam: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["sottovoce.privacy.plan"]
+    right, factor = getattr(module, seam), 1.001 if seam == "mu_of" else 0.999
+    assert plan(three, **(ASKED | {"hide": hide})).certified
+    monkeypatch.setattr(module, seam, lambda *given: factor * right(*given))
+    with pytest.raises(PrivacyError, match="would promise less than was asked for"):
+        plan(three, **(ASKED | {"hide": hide}))

@@ -137,10 +137,11 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
     for region in cloud.sums.regions:
         name = f"convexity of the set of {region.name}"
         if shape(region.phi) in ("affine", "convex"):
-            yield Assumption(name=name, status="proven", detail="convex by its form")
+            detail = "convex by its form"
+            yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
             continue
         box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
-        yield _curvature_assumption(name, curvature(region.phi, box))
+        yield _curvature_assumption(name, curvature(region.phi, box), region.stated)
 
 
 def convex_sums(

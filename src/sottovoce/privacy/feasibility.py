@@ -8,8 +8,8 @@ margin lies in C is *confirmed*:
 
     P(confirmed and s(xbar) not in C) <= 1 - p.
 
-The proof is in docs/feasible.md. It does not ask whether the run converged: one that did not is not
-confirmed, and agents apply their fallbacks.
+The proof is in docs/explanation/feasible.md. It does not ask whether the run converged: one that
+did not is not confirmed, and agents apply their fallbacks.
 """
 
 from __future__ import annotations
@@ -95,7 +95,11 @@ class Feasibility:
         asked: what was asked for.
         sums: the sums and C.
         margin: per sum how far Ybar may be from the sums at the answer, shape (p,); 0 where no
-            constraint can be violated.
+            constraint can be violated. What noise has of it is a half-axis of an ellipsoid for the
+            sums of a ball, and of a box for others.
+        rounding: the part of it that rounding has, which is a box for all sums.
+        ranges: the least and the largest value that each sum can have, shape (p, 2): beyond them
+            nothing is known of the functions of regions, which may have poles there.
         checked: per sum whether the test looks at it.
         band: per sum the half-width of an equality's band; 0 for others.
         target: what the algorithm aims at.
@@ -107,6 +111,8 @@ class Feasibility:
     asked: Feasible
     sums: Sums
     margin: Array
+    rounding: Array
+    ranges: Array
     checked: NDArray[np.bool_]
     band: Array
     target: Target
@@ -120,13 +126,15 @@ class Feasibility:
 
         Args:
             averaged: Ybar.
-            off: how far it may be off besides, per sum: what was released was not all averaged.
+            off: how far it may be off besides, per sum and any of them together: what was
+                released was not all averaged.
         """
         given = np.atleast_2d(np.asarray(averaged, dtype=np.float64))
         numbers = np.all(np.isfinite(given), axis=1)
         y = np.where(numbers[:, np.newaxis], given, 0.0)
-        margin = self.margin + off
-        away = margin + _ROUNDING * (np.abs(y) + margin)
+        noise = self.margin - self.rounding
+        box = self.rounding + off + _ROUNDING * (np.abs(y) + self.margin + off)
+        away = noise + box
         equal = self.sums.lower == self.sums.upper
         high = np.where(equal, self.sums.upper + self.band, self.sums.upper)
         low = np.where(equal, self.sums.lower - self.band, self.sums.lower)
@@ -135,7 +143,8 @@ class Feasibility:
         for region in self.sums.regions:
             at = list(region.rows)
             if self.checked[at].any():
-                fine &= within(region, y[:, at], away[:, at], self.sums)
+                around = (y[:, at], noise[at], box[:, at])
+                fine &= within(region, around, self.ranges[at], may_fall(region, self.sums))
         return np.asarray(fine)
 
     def __repr__(self) -> str:
@@ -143,30 +152,45 @@ class Feasibility:
         return f"Feasibility({self.asked}, {len(self.margins)} margins{cost})"
 
 
-def within(region: Region, y: Array, away: Array, sums: Sums) -> NDArray[np.bool_]:
-    """Whether the region holds all that is no farther than ``away`` from y, run by run.
+def within(
+    region: Region, around: tuple[Array, Array, Array], ranges: Array, falls: Sequence[bool]
+) -> NDArray[np.bool_]:
+    """Whether the region holds all that the sums can be, run by run.
 
-    Of a ball it is an ellipsoid with these half-axes, of others a box; sums that may fall are
-    looked at from above only.
+    Args:
+        region: of some sums.
+        around: y; how far noise may have moved each sum, which of a ball are the half-axes of an
+            ellipsoid and of others a box; and a box that is added to it.
+        ranges: in which the sums are in any case.
+        falls: which sums may be smaller as well: these are looked at from above only.
     """
+    y, noise, box = around
     ball = ball_of(region)
     if ball is not None:
         center, radius = np.array(ball[0]), ball[1]
-        return np.asarray(_farthest(y - center, away) <= radius)
-    falls = may_fall(region, sums)
+        beside = np.linalg.norm(box, axis=1) * (1.0 + _ROUNDING)
+        return np.asarray(_farthest(y - center, np.broadcast_to(noise, y.shape)) + beside <= radius)
+    low, high = cut(y, noise + box, ranges, falls)
     if len(region.rows) > _CORNERS:
-        return np.array([_enclosed(region, a, m) for a, m in zip(y, away, strict=True)], dtype=bool)
-    return np.asarray(highest(region, y, away, falls) <= 0.0)
+        ends = zip(low, high, strict=True)
+        return np.array([_enclosed(region, *each) for each in ends], dtype=bool)
+    return np.asarray(highest(region, low, high, falls) <= 0.0)
 
 
-def highest(region: Region, y: Array, away: Array, falls: Sequence[bool]) -> Array:
-    """The largest phi over the box around y: at a corner, as phi is convex."""
-    signs = [(1.0,) if fall else (1.0, -1.0) for fall in falls]
+def cut(y: Array, away: Array, ranges: Array, falls: Sequence[bool]) -> tuple[Array, Array]:
+    """The ends of the boxes around y within the ranges; low above high where nothing is left."""
+    least, most = ranges.T
+    low = np.where(falls, least, np.maximum(y - away, least))
+    return low, np.minimum(y + away, most)
+
+
+def highest(region: Region, low: Array, high: Array, falls: Sequence[bool]) -> Array:
+    """The largest phi over boxes in which it is convex: at a corner; infinite for an empty box."""
     phi = sp.lambdify(region.symbols, region.phi, modules=[NUMPY, "numpy"])
-    most = np.full(y.shape[0], -np.inf)
+    most = np.where(np.any(low > high, axis=1), np.inf, -np.inf)
     with np.errstate(all="ignore"):
-        for corner in product(*signs):
-            value = np.broadcast_to(phi(*(y + np.array(corner) * away).T), most.shape)
+        for upper in product(*((True,) if fall else (True, False) for fall in falls)):
+            value = np.broadcast_to(phi(*np.where(upper, high, low).T), most.shape)
             size = _ROUNDING * (1.0 + np.abs(value))
             most = np.maximum(most, np.where(np.isnan(value), np.inf, value + size))
     return most
@@ -213,10 +237,12 @@ def _farthest(c: Array, axes: Array) -> Array:
     return np.asarray(np.sqrt(best) * (1.0 + _ROUNDING))
 
 
-def _enclosed(region: Region, y: Array, away: Array) -> bool:
+def _enclosed(region: Region, low: Array, high: Array) -> bool:
+    if np.any(low > high):
+        return False
+    ends = zip(region.symbols, low, high, strict=True)
     box: dict[Any, Interval] = {
-        s: Interval(lower=np.array([a - m]), upper=np.array([a + m]))
-        for s, a, m in zip(region.symbols, y, away, strict=True)
+        s: Interval(lower=np.array([a]), upper=np.array([b])) for s, a, b in ends
     }
     try:
         return bool(enclose(region.phi, box).upper[0] <= 0.0)

@@ -12,8 +12,9 @@ from scipy.special import chdtri, ndtri
 
 from sottovoce.certify.certificate import Certificate
 from sottovoce.certify.contributions import sum_ranges
+from sottovoce.errors import PrivacyError
 from sottovoce.privacy.answer import weights_norm
-from sottovoce.privacy.feasibility import Feasibility, Feasible, Margin, highest, may_fall
+from sottovoce.privacy.feasibility import Feasibility, Feasible, Margin, cut, highest, may_fall
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.privacy.target import Target
 from sottovoce.problem.agents import Array
@@ -85,6 +86,32 @@ def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> No
     )
 
 
+def require_proven_convexity(certificate: Certificate, noise: Noise) -> None:
+    """Refuse margins around a constraint whose convexity is not proven.
+
+    The sums at an average of states are at most the average of the sums only where they are convex,
+    and a region's function is largest at a corner only where it is.
+
+    Raises:
+        PrivacyError: of a constraint that some state could violate only no counterexample is known.
+    """
+    sums = certificate.cloud.sums
+    checked = _checked(sums, noise.ranges)
+    rows: set[int] = set()
+    first = 0
+    for family, origin in zip(certificate.cloud.constraints, sums.origins, strict=True):
+        if checked[origin.first : origin.first + origin.count].any():
+            rows |= set(range(first, first + family.rows))
+        first += family.rows
+    for a in certificate.assumptions:
+        if a.row in rows and a.name.startswith("convexity") and a.status != "proven":
+            raise PrivacyError(
+                f"feasible needs a proof for the {a.name}, got {a.status!r}: {a.detail}; restate "
+                "the constraint as a sum of functions that are convex by themselves, or tighten "
+                "the boxes of its states"
+            )
+
+
 def feasibility(sums: Sums, noise: Noise, asked: Feasible) -> Feasibility:
     """Return the margins that keep p, and what is aimed at so that the test is passed.
 
@@ -119,6 +146,8 @@ def feasibility(sums: Sums, noise: Noise, asked: Feasible) -> Feasibility:
         asked=asked,
         sums=sums,
         margin=margin,
+        rounding=np.where(checked, noise.rounding, 0.0),
+        ranges=noise.ranges,
         checked=checked,
         band=band,
         target=target,
@@ -169,12 +198,14 @@ def _level(region: Region, sums: Sums, noise: Noise, margin: Array) -> float:
     at = list(region.rows)
     away = margin[at] + noise.lag[at]
     if ball_of(region) is not None:
-        return float(away.max())
+        rounding = noise.rounding[at]
+        return float((away - rounding).max() + np.linalg.norm(rounding))
     edge = _edge(region, noise.ranges[at])
     if edge is None:
         return 0.0
-    away = np.broadcast_to(away, edge.shape)
-    return max(0.0, float(np.max(highest(region, edge, away, may_fall(region, sums)))))
+    falls = may_fall(region, sums)
+    box = cut(edge, away, noise.ranges[at], falls)
+    return max(0.0, float(np.max(highest(region, *box, falls))))
 
 
 def _edge(region: Region, ranges: Array) -> Array | None:
@@ -182,7 +213,7 @@ def _edge(region: Region, ranges: Array) -> Array | None:
     rng = np.random.default_rng(len(region.rows))
     low, high = ranges.T
     points = low + rng.random((_SAMPLES, low.size)) * (high - low)
-    value = highest(region, points, np.zeros_like(points), [True] * low.size)
+    value = highest(region, points, points, [True] * low.size)
     inner = points[int(np.argmin(value))]
     outer = points[np.isfinite(value) & (value > 0.0)]
     if not (np.min(value) < 0.0 and outer.size):
@@ -191,7 +222,7 @@ def _edge(region: Region, ranges: Array) -> Array | None:
     for _ in range(50):
         middle = 0.5 * (near + far)
         there = inner + middle[:, np.newaxis] * (outer - inner)
-        inside = highest(region, there, np.zeros_like(there), [True] * low.size) <= 0.0
+        inside = highest(region, there, there, [True] * low.size) <= 0.0
         near, far = np.where(inside, middle, near), np.where(inside, far, middle)
     return np.asarray(inner + near[:, np.newaxis] * (outer - inner))
 

@@ -21,7 +21,7 @@ from sottovoce.privacy.feasibility import Feasibility, Feasible
 from sottovoce.privacy.figures import down
 from sottovoce.privacy.gaussian import delta_of, mu_of
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory, per_agent, radii
-from sottovoce.privacy.margins import aimed_at, feasibility, noise_of
+from sottovoce.privacy.margins import aimed_at, feasibility, noise_of, require_proven_convexity
 from sottovoce.privacy.noise_plan import Kind, Method, NoisePlan, Output
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
 from sottovoce.privacy.room import advice, require_room
@@ -81,7 +81,7 @@ def plan(
         PrivacyError: where the paper's formula gives less than (epsilon, delta), where rounding
             alone would reveal too much, or where an output exceeds what the secure sampler
             releases: a run would have to stop there, and that would tell something. Where margins
-            leave no room, or a hard constraint has none.
+            leave no room, a hard constraint has none, or one with a margin is not proven convex.
     """
     if not isinstance(hide, Hide):
         raise InputError(
@@ -164,10 +164,11 @@ def _feasible(certificate: Certificate, made: NoisePlan, wish: Feasible) -> Feas
     """The margins of a plan.
 
     Raises:
-        PrivacyError: they leave no room.
+        PrivacyError: they leave no room, or a constraint is not proven convex.
     """
     cloud, hide = made.cloud, made.hide
     noise = noise_of(certificate, made.released_sigma, made.rounds)
+    require_proven_convexity(certificate, noise)
 
     def smaller(share: float) -> str | None:
         if isinstance(hide, Offset) and share * np.sqrt(hide.rounds) >= 1.0:
@@ -353,6 +354,6 @@ def _checked(sizes: Array, made: NoisePlan) -> NoisePlan:
             f"releases, got up to {sizes[first]:.3g}: tighten the boxes, or ask for a larger "
             "radius or a smaller epsilon"
         )
-    if made.method == "joint" and np.any(delta_of(made.gdp_mu, made.epsilon) > made.delta):
+    if made.method == "joint" and not np.all(delta_of(made.gdp_mu, made.epsilon) <= made.delta):
         raise PrivacyError("the plan would promise less than was asked for; no plan is made")
     return made
