@@ -104,7 +104,8 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
         total, masks = (np.zeros(plan.sigma.size, dtype=np.int64) for _ in range(2))
         for agents, data in parts:
             mask, sums = mask_of(data), parties(agents).sums
-            stream = known.secret(mask.key).stream(kept.config.hash, mask.session, sums.size)
+            secret = known.secret(mask.key)
+            stream = secret.stream(kept.config.hash, mask.session, agents, sums.size)
             own = stream.rounds(mask.round, 1)[0]
             said = unpack_whole(data[HEAD:]) - own
             assert np.all(np.abs(said) < 2**45)  # a contribution, once its mask is off
