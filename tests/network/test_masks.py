@@ -75,7 +75,7 @@ def test_no_mask_returns_in_another_round_session_run_or_agent() -> None:
 def test_masks_of_one_session_share_no_number_whomever_they_cover() -> None:
     """Overlapping stretches: no (p, k) and (p', k') of one session have a number in common."""
     own, *_ = pair()
-    covered = [((1,), p) for p in range(1, 9)]
+    covered: list[tuple[tuple[int, ...], int]] = [((1,), p) for p in range(1, 9)]
     covered += [(tuple(range(1, n)), p) for n in range(3, 7) for p in (1, 2, 4, 8)]
     covered += [((2,), 1), ((12,), 1), ((1 << 40,), 1), ((1, 3), 2), ((2, 3), 2)]
     streams = [own.stream(CONFIG, bytes(16), agents, p) for agents, p in covered]
