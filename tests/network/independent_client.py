@@ -51,7 +51,7 @@ class Mask:
         self.key = own.public_key().public_bytes_raw()
         self.shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(there))
         self.session = os.urandom(16)
-        self.info = b"sottovoce mask 1" + self.key + there + self.session
+        self.info = b"sottovoce mask 2" + self.key + there + self.session
 
     def check(self, welcome: dict) -> None:  # type: ignore[type-arg]
         config = hashlib.sha256(welcome["config"].encode()).digest()
@@ -60,7 +60,8 @@ class Mask:
         signing = self.helper.public_key()
         assert isinstance(signing, ec.EllipticCurvePublicKey)
         signing.verify(welcome["pledge"], msgpack.packb(terms), ec.ECDSA(hashes.SHA256()))
-        kdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=config, info=self.info)
+        info = self.info + struct.pack("<2Q", len(welcome["sums"]), 4)  # p, then the agents
+        kdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=config, info=info)
         self.stream = kdf.derive(self.shared)
 
     def covered(self, k: int, values: list[int]) -> bytes:
@@ -101,7 +102,7 @@ def main(port: str, keys: str) -> None:
             say(type="contribution", round=k + 1, values=struct.pack(f"<{len(sums)}q", *values))
 
         known = {} if mask is None else {"mask": mask.key}
-        say(type="hello", version=4, agents=[4], config=b"", round=k, receipt=receipt, **known)
+        say(type="hello", version=5, agents=[4], config=b"", round=k, receipt=receipt, **known)
         for frame in socket:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":

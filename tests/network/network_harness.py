@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -185,6 +186,12 @@ def member(
         longest_pause=0.2,
         **settings,
     )
+
+
+def words_of(record: logging.LogRecord) -> bytes:
+    """What a record says, without clocks and process numbers: their digits are left to chance."""
+    chance = {"created", "msecs", "relativeCreated", "thread", "process"}
+    return repr({k: v for k, v in vars(record).items() if k not in chance}).encode()
 
 
 async def play(

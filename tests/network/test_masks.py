@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from scipy import stats
 
 from sottovoce.network import masks
 from sottovoce.network.identity import public_key
@@ -34,25 +35,26 @@ def covered(veil: Veil, k: int, values: list[int]) -> tuple[bytes, np.ndarray]:
 @pytest.mark.parametrize("numbers", [1, 2, 5, 24])
 def test_the_helper_takes_off_what_the_agent_put_on(numbers: int) -> None:
     own, other, key, _ = pair()
-    veil = Veil(own, key)
+    veil = Veil(own, key, (4, 7))
     rng = np.random.default_rng(numbers)
     for k in (1, 2, 3, 7, 8, 1000):
         values = rng.integers(-(2**51), 2**51, numbers)
         session, masked = covered(veil, k, values.tolist())
-        mask = other.stream(CONFIG, session, numbers).rounds(k, 1)[0]
+        mask = other.stream(CONFIG, session, (4, 7), numbers).rounds(k, 1)[0]
         assert (masked - mask).tolist() == values.tolist()
 
 
 def test_masks_are_as_the_page_on_the_protocol_says() -> None:
     agent, helper = X25519PrivateKey.generate(), X25519PrivateKey.generate()
     a, h, session = public_key(agent), public_key(helper), bytes(range(SESSION))
-    info = b"sottovoce mask 1" + a + h + session
+    covered = b"".join(number.to_bytes(8, "little") for number in (5, 2, 7, 1_000_000))
+    info = b"sottovoce mask 2" + a + h + session + covered
     kdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=CONFIG, info=info)
     key = kdf.derive(helper.exchange(agent.public_key()))
     stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(48 * 4))
     for k in range(1, 5):  # 5 sums take 40 bytes, and a round begins with a whole block
         told = np.frombuffer(stream[48 * (k - 1) : 48 * (k - 1) + 40], "<i8")
-        mine = Secret(agent, agent=a, helper=h).stream(CONFIG, session, 5)
+        mine = Secret(agent, agent=a, helper=h).stream(CONFIG, session, (2, 7, 1_000_000), 5)
         assert mine.rounds(k, 1)[0].tolist() == told.tolist()
 
 
@@ -61,34 +63,46 @@ def test_no_mask_returns_in_another_round_session_run_or_agent() -> None:
     other, *_ = pair()
     config = hashlib.sha256(b"another run").digest()
     streams = [
-        own.stream(CONFIG, bytes(16), 3),
-        own.stream(CONFIG, bytes(15) + b"1", 3),
-        own.stream(config, bytes(16), 3),
-        other.stream(CONFIG, bytes(16), 3),
+        own.stream(CONFIG, bytes(16), (1,), 3),
+        own.stream(CONFIG, bytes(15) + b"1", (1,), 3),
+        own.stream(config, bytes(16), (1,), 3),
+        other.stream(CONFIG, bytes(16), (1,), 3),
     ]
     drawn = np.concatenate([stream.rounds(1, 500).ravel() for stream in streams])
-    assert np.unique(drawn).size == drawn.size  # 6,000 of 2^64: a chance of 1e-12
+    assert np.unique(drawn).size == drawn.size  # 6,000 of 2^64: false alarms below 1e-12
+
+
+def test_masks_of_one_session_share_no_number_whomever_they_cover() -> None:
+    """Overlapping stretches: no (p, k) and (p', k') of one session have a number in common."""
+    own, *_ = pair()
+    covered: list[tuple[tuple[int, ...], int]] = [((1,), p) for p in range(1, 9)]
+    covered += [(tuple(range(1, n)), p) for n in range(3, 7) for p in (1, 2, 4, 8)]
+    covered += [((2,), 1), ((12,), 1), ((1 << 40,), 1), ((1, 3), 2), ((2, 3), 2)]
+    streams = [own.stream(CONFIG, bytes(16), agents, p) for agents, p in covered]
+    drawn = np.concatenate([stream.rounds(1, 40).ravel() for stream in streams])
+    assert np.unique(drawn).size == drawn.size  # under 5,000 of 2^64: false alarms below 1e-12
 
 
 def test_a_veil_never_covers_two_contributions_with_one_mask() -> None:
     own, _, key, _ = pair()
-    veil = Veil(own, key)
+    veil = Veil(own, key, (1,))
     first = covered(veil, 1, [5, 6])
     again = covered(veil, 1, [7, 8])  # whoever asks for an old round gets a new session
     assert first[0] != again[0]
     sessions = {covered(veil, k, [1, 2])[0] for k in (2, 3, 4)}
     assert sessions == {again[0]}
     assert covered(veil, 3, [1, 2])[0] not in {first[0], again[0]}
-    assert covered(Veil(own, key), 5, [1, 2])[0] != covered(Veil(own, key), 5, [1, 2])[0]
+    started = [Veil(own, key, (1,)) for _ in range(2)]
+    assert covered(started[0], 5, [1, 2])[0] != covered(started[1], 5, [1, 2])[0]
 
 
 def test_masks_are_uniform_so_that_a_masked_contribution_tells_nothing() -> None:
     own, *_ = pair()
-    drawn = own.stream(CONFIG, bytes(16), 4).rounds(1, 20_000).astype("<i8").tobytes()
+    drawn = own.stream(CONFIG, bytes(16), (1,), 4).rounds(1, 20_000).astype("<i8").tobytes()
     counts = np.bincount(np.frombuffer(drawn, dtype=np.uint8), minlength=256)
     expected = counts.sum() / 256
-    # 255 degrees of freedom: mean 255, standard deviation 22.6; six of them above.
-    assert np.square(counts - expected).sum() / expected < 255 + 6 * 22.6
+    limit = stats.chi2.isf(1e-9, 255)  # false alarms: 1e-9
+    assert np.square(counts - expected).sum() / expected < limit
 
 
 def test_drawing_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from sottovoce.network.certified_keys import HelperKeys
 from sottovoce.network.helper_store import HelperStore
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import (
+    Integers,
     decode_from_agent,
     decode_from_cloud,
     encode,
@@ -38,10 +39,12 @@ from sottovoce.network.protocol.helper_messages import Answer, decode_from_helpe
 from sottovoce.network.protocol.masked import HEAD, mask_of
 from sottovoce.network.protocol.messages import Masked, Round
 from sottovoce.network.summary import transcript
+from sottovoce.privacy.grid import STEPS
 from sottovoce.problem.problem import Problem
 
 SCRIPT = str(Path(__file__).with_name("split_chaos_process.py"))
-FALSE_ALARM = 1e-6
+FALSE_ALARM = 1e-7
+"""Of each of the four statistical checks of a run's noise: of all together below 1e-6."""
 
 
 def start(*words: object) -> subprocess.Popen[bytes]:
@@ -98,27 +101,42 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
     helper.close()
     assert len(bodies) - rounds in (0, 1)  # the helper answers before the cloud commits
     known, parties = HelperKeys.of_folder(keys / "helper"), Parties(plan)
-    noise: list[list[int]] = [[], []]
+    noise: list[list[Integers]] = [[], []]
     answers = {k: body[40:] for k, body in enumerate(bodies, start=1)}
     for k, (parts, release) in enumerate(zip(kept.said, kept.multiples, strict=True), start=1):
         total, masks = (np.zeros(plan.sigma.size, dtype=np.int64) for _ in range(2))
         for agents, data in parts:
             mask, sums = mask_of(data), parties(agents).sums
-            stream = known.secret(mask.key).stream(kept.config.hash, mask.session, sums.size)
+            secret = known.secret(mask.key)
+            stream = secret.stream(kept.config.hash, mask.session, agents, sums.size)
             own = stream.rounds(mask.round, 1)[0]
             said = unpack_whole(data[HEAD:]) - own
             assert np.all(np.abs(said) < 2**45)  # a contribution, once its mask is off
             total[sums] += said
             masks[sums] += own
         of_helper = unpack_whole(answers[k]) - masks
-        noise[0] += of_helper.tolist()
-        noise[1] += (release - total + of_helper).tolist()
-    for half in noise:
-        assert len(set(half)) == len(half)  # never the same noise: draws have 27 bits
-        z = np.array(half) / 2**26
-        low, high = stats.chi2.interval(1 - FALSE_ALARM, z.size)
-        assert low < np.square(z).sum() < high
+        noise[0].append(of_helper)
+        noise[1].append(release - total + of_helper)
+    check_noise(np.array(noise))
     return answers
+
+
+def check_noise(noise: Integers) -> None:
+    """Never the same noise, whole numbers of shape (2 halves, rounds, sums), and of its sigma.
+
+    Two draws of sigma = 2^26 steps are alike with a chance of 2^-27.8, so of some thousand rounds a
+    few may be, but no more than chance allows. All four of a round are alike with 2^-111: of a
+    million rounds no two, but for a chance of 1e-21.
+    """
+    vectors = noise.reshape(-1, noise.shape[-1])
+    assert len(np.unique(vectors, axis=0)) == len(vectors), "a round's noise was used twice"
+    draws = noise.size
+    alike = draws * (draws - 1) / 2 / (2 * np.sqrt(np.pi) * STEPS)
+    repeated = draws - np.unique(noise).size
+    assert repeated <= stats.poisson.isf(FALSE_ALARM, alike), "draws were used twice"
+    for half in noise:
+        low, high = stats.chi2.interval(1 - FALSE_ALARM, half.size)
+        assert low < np.square(half / STEPS).sum() < high
 
 
 def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue_one_run(
@@ -219,6 +237,26 @@ def test_fifty_kills_of_halves_and_agents_leave_one_story(
     rounds = asyncio.run(soak(paper, split_keys, tmp_path, kills=60))
     assert rounds > 100
     check_the_four_nevers(paper, split_keys, tmp_path, rounds)
+
+
+@pytest.mark.parametrize("rounds", [60, 3_000, 20_000])
+def test_the_check_of_the_noise_passes_what_is_drawn_and_notices_what_is_used_twice(
+    rounds: int,
+) -> None:
+    """Repeated draws: numbers of 27 bits alone are alike by chance in nearly every long run."""
+    drawn = np.random.default_rng(rounds).normal(0.0, STEPS, (2, rounds, 4))
+    noise = np.rint(drawn).astype(np.int64)
+    check_noise(noise)
+    again = noise.copy()
+    again[0, 40] = again[1, 7]  # one round, by the other half
+    with pytest.raises(AssertionError, match="round's noise was used twice"):
+        check_noise(again)
+    again = noise.copy()
+    again[1, :, 2] = again[1, ::-1, 0]  # one sum's, for another sum in another round
+    with pytest.raises(AssertionError, match="draws were used twice"):
+        check_noise(again)
+    with pytest.raises(AssertionError):
+        check_noise(2 * noise)
 
 
 def test_the_check_itself_notices_a_mask_under_two_contributions(tmp_path: Path) -> None:

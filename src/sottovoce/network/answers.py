@@ -79,7 +79,7 @@ class Answers:
     def answer(self, asked: AnswerOnce) -> Answered:
         """Return the answer to a question, to be committed before it is sent."""
         if all(said.round == asked.k for said in asked.taken):
-            names = tuple((said.masker.mask, said.session) for said in asked.taken)
+            names = tuple((said.masker, said.session) for said in asked.taken)
             total = self._total(asked.k, names, lambda: self._streams(asked))
         else:
             total = np.zeros(self.numbers, dtype=np.int64)
@@ -109,4 +109,4 @@ class Answers:
 
     def _new_stream(self, masker: Masker, session: bytes) -> Stream:
         numbers = self._parties(masker.agents).sums.size
-        return self._secret(masker.mask).stream(self._hash, session, numbers)
+        return self._secret(masker.mask).stream(self._hash, session, masker.agents, numbers)

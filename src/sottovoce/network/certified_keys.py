@@ -191,7 +191,8 @@ class HelperKnown:
         self._agents = list(agents)
         self._signing = helper.signing
         self._mask = mine.mask
-        self.veil = Veil(Secret(own, agent=mine.mask, helper=helper.mask), mine.mask)
+        secret = Secret(own, agent=mine.mask, helper=helper.mask)
+        self.veil = Veil(secret, mine.mask, agents)
 
     def pledged(self, config: bytes, welcome: Welcome) -> bool:
         """Whether the helper has signed what the cloud says."""

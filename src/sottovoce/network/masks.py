@@ -1,22 +1,26 @@
 """Masks: whole numbers modulo 2^64 that an agent's contributions hide behind.
 
 Agent and helper share a secret, X25519 between their certified keys; the cloud never has it. From
-it follows a key for every (run, session), and from that an AES-256 key stream in counter mode, of
-which each round has a stretch of its own:
+it follows a key for every (run, session, agents of a connection), and from that an AES-256 key
+stream in counter mode, of which each round has a stretch of its own:
 
     key    = HKDF-SHA-256(X25519(own, other), salt = SHA-256 of the configuration,
-                          info = "sottovoce mask 1" || agent's key || helper's key || session)
+                          info = "sottovoce mask 2" || agent's key || helper's key || session
+                                 || p || agents)
     m(k)   = bytes (k-1) B .. (k-1) B + 8 p of AES-256-CTR(key, counter from 0),   B = 16 ceil(p/2)
 
-as p little-endian numbers of 64 bits, one for each sum that the connection contributes to. A
-session is 16 random bytes that an agent draws whenever it starts. So a mask is used for one
-contribution even where a saved state was lost or is an old copy: what was said is repeated byte for
-byte, and what is new comes under a new session.
+as p little-endian numbers of 64 bits, one for each sum that the connection contributes to; p and
+the agents' numbers enter info with 8 bytes each, little-endian. A session is 16 random bytes that
+an agent draws whenever it starts. So a mask is used for one contribution even where a saved state
+was lost or is an old copy: what was said is repeated byte for byte, and what is new comes under a
+new session. And it is found under the agents that it covers alone: a cloud that announces some of
+them, or others, gets numbers that cover nothing.
 """
 
 from __future__ import annotations
 
 import secrets
+import struct
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
@@ -29,7 +33,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sottovoce.network.protocol.codec import Integers
 from sottovoce.network.protocol.messages import SESSION
 
-_PURPOSE: Final = b"sottovoce mask 1"
+_PURPOSE: Final = b"sottovoce mask 2"
 _KEY: Final = 32
 _BLOCK: Final = 16
 _LITTLE: Final = np.dtype("<i8")
@@ -62,22 +66,26 @@ class Secret:
         self._shared = own.exchange(X25519PublicKey.from_public_bytes(other))
         self._names = agent + helper
 
-    def stream(self, config: bytes, session: bytes, numbers: int) -> Stream:
+    def stream(
+        self, config: bytes, session: bytes, agents: tuple[int, ...], numbers: int
+    ) -> Stream:
         """Return the masks of one session of a run.
 
         Args:
             config: SHA-256 of the run's configuration.
             session: the agent's.
+            agents: all agents that a contribution is the total of, from 1, increasing.
             numbers: how many numbers a contribution has.
         """
-        info = _PURPOSE + self._names + session
+        covered = struct.pack(f"<{1 + len(agents)}Q", numbers, *agents)
+        info = _PURPOSE + self._names + session + covered
         key = HKDF(algorithm=hashes.SHA256(), length=_KEY, salt=config, info=info)
         return Stream(key.derive(self._shared), numbers)
 
 
 @final
 class Stream:
-    """The masks of one (run, agent, session), round by round.
+    """The masks of one (run, session, agents), round by round.
 
     Args:
         key: 32 bytes.
@@ -142,7 +150,7 @@ class MaskSums:
 
         Args:
             k: the round.
-            names: tells parties and their sessions from others.
+            names: tells parties from others: their agents, keys and sessions.
             parties: returns each one's stream, and the sums that its numbers belong to.
         """
         same = names == self._parties
@@ -165,10 +173,12 @@ class Veil:
     Args:
         secret: shared with the helper.
         key: the agent's public key, 32 bytes, by which the helper knows it.
+        agents: all agents whose contributions are added up, from 1, increasing.
     """
 
-    def __init__(self, secret: Secret, key: bytes) -> None:
+    def __init__(self, secret: Secret, key: bytes, agents: tuple[int, ...]) -> None:
         self.key = key
+        self._agents = agents
         self._secret = secret
         self._session = new_session()
         self._run = b"", 0
@@ -182,7 +192,7 @@ class Veil:
         """
         if (config, values.size) != self._run or k <= self._last:
             self._session = new_session()
-            stream = self._secret.stream(config, self._session, values.size)
+            stream = self._secret.stream(config, self._session, self._agents, values.size)
             self._masks = Ahead(stream, values.size)
             self._run = config, values.size
         self._last = k

@@ -65,14 +65,15 @@ class Keys:
             for key, party in zip(agents, parties, strict=True)
         ]
         self.helper = HelperKeys(own, signing, lambda: listed)
-        self._agents, self._helper = agents, public_key(own)
+        self._agents, self._helper, self._parties = agents, public_key(own), parties
         # Signatures are random: said again in another run, they are the same bytes.
         self.sign = cache(self.helper.sign)
 
     def veil(self, peer: int) -> Veil:
         """What the agents of a connection mask with after they have started."""
         mine = public_key(self._agents[peer])
-        return Veil(Secret(self._agents[peer], agent=mine, helper=self._helper), mine)
+        secret = Secret(self._agents[peer], agent=mine, helper=self._helper)
+        return Veil(secret, mine, self._parties[peer])
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -264,13 +264,13 @@ class HelperMachine:
         return self.last.digest if k == self.last.k else self.last.previous
 
     def _taken(self, listed: list[Taken], k: int) -> tuple[Said, ...] | None:
-        """Who takes part; None unless each is known, and no agent and no mask takes part twice.
+        """Who takes part; None unless each is known, and no agent takes part twice.
 
-        An agent that counted twice would move the sums twice as far as its promise allows.
+        An agent that counted twice would move the sums twice as far as its promise allows. A mask
+        knows its agents, so that none counts twice either.
         """
         found, everybody, before = [], 0, 0
         agents: set[int] = set()
-        masks: set[tuple[bytes, bytes]] = set()
         for number, session, j in listed:
             masker = self._met.get(number)
             again = self._setup.hold and j < k
@@ -278,11 +278,9 @@ class HelperMachine:
                 return None
             found.append(Said(masker=masker, session=session, round=j))
             agents.update(masker.agents)
-            masks.add((masker.mask, session))
             everybody += len(masker.agents)
             before = number
-        once = len(agents) == everybody and len(masks) == len(found)
-        return tuple(found) if once else None
+        return tuple(found) if len(agents) == everybody else None
 
     def _answer(self, answered: Answered) -> Action:
         receipt = self._notary.receipt(answered.k, answered.digest)

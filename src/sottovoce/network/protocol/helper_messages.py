@@ -18,7 +18,7 @@ from sottovoce.network.protocol.messages import (
     Receipt,
 )
 
-HELPER_VERSION: Final = 1
+HELPER_VERSION: Final = 2
 """The version of this part of the protocol; both sides refuse another."""
 
 Session: TypeAlias = Annotated[bytes, Meta(min_length=SESSION, max_length=SESSION)]

@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec import Meta
 
-VERSION: Final = 4
+VERSION: Final = 5
 """The version of the protocol; both sides refuse another."""
 
 DIGEST: Final = 32
