@@ -159,3 +159,33 @@ def test_every_public_function_has_a_docstring() -> None:
 
 def test_the_package_says_it_is_typed() -> None:
     assert (SOURCE / "py.typed").exists()
+
+
+def shell_texts(path: Path) -> list[ast.expr]:
+    """The texts that a file gives to a shell: ["sh", "-c", text], or ``shell=True``."""
+    found: list[ast.expr] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.List):
+            words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
+            if tuple(words[:2]) in (("sh", "-c"), ("bash", "-c")):
+                found.append(node.elts[2])
+        elif isinstance(node, ast.keyword) and node.arg == "shell":
+            found.append(node.value)
+    return found
+
+
+def test_a_checkout_whose_path_has_a_space_is_as_good_as_any() -> None:
+    root = Path(__file__).parents[1]
+    texts = [
+        (path.relative_to(root), text)
+        for folder in ("src", "tests", "benchmarks", "examples")
+        for path in (root / folder).rglob("*.py")
+        for text in shell_texts(path)
+    ]
+    assert texts  # some test gives a shell something to do
+    formatted = [place for place, text in texts if not isinstance(getattr(text, "value", 0), str)]
+    assert formatted == []  # arguments of a shell are "$@", which keeps their spaces
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    assert not [
+        word for word in ("$(CURDIR)", "$(PWD)", "$(abspath", "$(shell") if word in makefile
+    ]

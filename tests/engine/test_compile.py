@@ -69,7 +69,7 @@ def test_whoever_wants_a_kernel_that_another_process_builds_waits_and_finds_it(
     (folder,) = cache.iterdir()
     folder.rename(cache / "aside")
     compiling._loaded.clear()
-    monkeypatch.setattr(compiling, "_build", lambda source, key: pytest.fail("built twice"))
+    monkeypatch.setattr(compiling, "_build", lambda *_: pytest.fail("built twice"))
     with ThreadPoolExecutor(1) as pool:
         with compiling._turn_at(cache / f"{folder.name}.lock"):
             waiting = pool.submit(load_kernel, SOURCE)
@@ -151,6 +151,46 @@ def test_without_a_writable_cache_kernels_still_compile(
     file.write_text("not a folder")
     monkeypatch.setenv("SOTTOVOCE_CACHE", str(file / "cache"))
     assert fresh().advance(3.0) == 7.0
+
+
+@pytest.mark.parametrize("way", ["owner", "group", "others", "kernel's owner", "file's mode"])
+def test_a_kernel_cache_that_somebody_else_owns_or_can_write_to_is_not_used(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    fresh()
+    (folder,) = cache.iterdir()
+    assert not compiles()
+    if way == "owner":
+        monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
+    elif way == "group":
+        cache.chmod(0o770)
+    elif way == "others":
+        cache.chmod(0o707)
+    elif way == "file's mode":
+        (folder / "kernel.o").chmod(0o666)
+    else:
+        own = compiling._is_own
+        monkeypatch.setattr(compiling, "_is_own", lambda path: path != folder and own(path))
+    assert compiles()
+    if way in ("owner", "group", "others"):
+        (folder / "manifest.json").unlink()
+        (folder / "kernel.o").unlink()
+        assert compiles()  # nothing is read there, and nothing is written
+        assert [path.name for path in cache.rglob("*")] == [folder.name, "kernel.py"]
+
+
+def test_private_objectives_in_a_kernel_cache_are_readable_by_their_owner_alone(
+    cache: Path,
+) -> None:
+    before = os.umask(0)
+    try:
+        fresh()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (cache, *cache.rglob("*"))}
+    (folder,) = cache.iterdir()
+    assert modes.pop("cache") == modes.pop(folder.name) == 0o700
+    assert modes == dict.fromkeys(("kernel.py", "kernel.o", "manifest.json"), 0o600)
 
 
 def test_concurrent_writers_leave_one_whole_kernel(cache: Path) -> None:

@@ -208,3 +208,56 @@ def test_a_run_that_went_on_without_its_ledger_is_refused_with_it(
     with pytest.raises(PrivacyError, match=r"ledger must know run .* already"):
         finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
     assert ledger.history() == ()
+
+
+def killed(paper: Problem, keys: Path, folder: Path, ledger: Ledger) -> Path:
+    """The folder of a store as a cloud leaves it that is killed after its last round."""
+
+    async def main() -> None:
+        store = fresh(folder / "open") / "run.db"
+        async with serving(plan_for(paper), keys, store, rounds=ROUNDS, ledger=ledger) as cloud:
+            await member(paper, ALL, cloud, keys, folder).run()
+            await until(cloud, ROUNDS)
+            shutil.copytree(folder / "open", folder / "killed")
+
+    run(main())
+    assert fence(ledger) == ROUNDS
+    return folder / "killed"
+
+
+async def released(paper: Problem, keys: Path, store: Path, ledger: Ledger) -> int:
+    """Start a cloud again and return how many rounds it holds."""
+    async with serving(plan_for(paper), keys, store, rounds=ROUNDS, ledger=ledger) as cloud:
+        return cloud.round
+
+
+def test_a_flipped_bit_in_the_log_of_a_store_without_its_mark_is_noticed_by_the_fence(
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    left = killed(paper, keys, tmp_path, ledger)
+    log = (left / "run.db-wal").read_bytes()
+    head, frame = 32, 24 + 4096
+    frames = (len(log.rstrip(b"\0")) - head) // frame + 1
+    refused = 0
+    for i in range(frames):
+        copy = shutil.copytree(left, tmp_path / str(i))
+        broken = bytearray(log)
+        broken[head + i * frame + 100] ^= 1
+        (copy / "run.db-wal").write_bytes(broken)
+        (copy / "run.db.mark").unlink()
+        try:
+            assert run(released(paper, keys, copy / "run.db", ledger)) == ROUNDS
+        except RollbackError:
+            refused += 1
+    assert refused >= ROUNDS  # the rest hit what says that the run is over
+
+
+def test_a_store_that_lost_log_and_mark_is_noticed_by_the_fence(
+    paper: Problem, keys: Path, tmp_path: Path, ledger: Ledger
+) -> None:
+    left = killed(paper, keys, tmp_path, ledger)
+    (left / "run.db-wal").unlink()
+    (left / "run.db.mark").unlink()
+    with pytest.raises(RollbackError, match=f"got 0 of {ROUNDS}: it is a copy or an old"):
+        run(released(paper, keys, left / "run.db", ledger))
+    assert len({spend.run_id for spend in ledger.history()}) == 1

@@ -2,8 +2,10 @@
 
 A kernel's folder holds its text, its machine code and a manifest: the entries with their
 signatures, and hashes. Folders are built aside and renamed into place, so other processes see all
-of one or nothing; a folder that does not match its manifest is never loaded but built again. The
-folder is private to the user, as whoever can write there decides what the engine runs.
+of one or nothing; a folder that does not match its manifest is never loaded but built again.
+Whoever can write there decides what the engine runs, and a text holds private objectives: folders
+have mode 0700 and files 0600, and where a folder belongs to another user, or group or others can
+write to it, kernels are compiled in memory and nothing is kept.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import platform
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -68,7 +71,12 @@ def load_kernel(source: str, *steps: Any) -> Any:
     key = _key(source, *steps)
     with _lock:
         if key not in _loaded:
-            _loaded[key] = _from_disk(key) or _built_once(source, key)
+            root = _own_folder()
+            _loaded[key] = (
+                _loaded_from(*compile_module(source, f"kernel {key}"))
+                if root is None
+                else _from_disk(root, key) or _built_once(root, source, key)
+            )
         return _loaded[key]
 
 
@@ -98,9 +106,28 @@ def _known(given: frozenset[tuple[str, int, int]]) -> str:
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def _from_disk(key: str) -> SimpleNamespace | None:
-    folder = cache_folder() / key
+def _own_folder() -> Path | None:
+    """Return the cache folder, made if missing; None where nothing in it can be trusted."""
+    folder = cache_folder()
     try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder if _is_own(folder) else None
+    except OSError:
+        return None
+
+
+def _is_own(path: Path) -> bool:
+    found = path.stat()
+    return sys.platform == "win32" or (
+        found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
+def _from_disk(root: Path, key: str) -> SimpleNamespace | None:
+    folder = root / key
+    try:
+        if not all(map(_is_own, (folder, *folder.iterdir()))):
+            return None
         manifest = json.loads((folder / _MANIFEST).read_text("utf-8"))
         if manifest["files"] != _hashes(folder):
             return None
@@ -110,13 +137,13 @@ def _from_disk(key: str) -> SimpleNamespace | None:
         return None
 
 
-def _built_once(source: str, key: str) -> SimpleNamespace:
+def _built_once(root: Path, source: str, key: str) -> SimpleNamespace:
     """Build a kernel while others that want the same one wait, and find it built.
 
     Gateways and workers that start together would all spend the same seconds otherwise.
     """
-    with _turn_at(cache_folder() / f"{key}.lock"):
-        return _from_disk(key) or _build(source, key)
+    with _turn_at(root / f"{key}.lock"):
+        return _from_disk(root, key) or _build(root, source, key)
 
 
 @contextmanager
@@ -124,7 +151,6 @@ def _turn_at(path: Path) -> Iterator[None]:
     """Hold a lock that ends with the process at the latest; where none can be had, go on."""
     handle = None
     with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         if fcntl is not None:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -138,21 +164,24 @@ def _turn_at(path: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _build(source: str, key: str) -> SimpleNamespace:
+def _build(root: Path, source: str, key: str) -> SimpleNamespace:
     code, entries = compile_module(source, f"kernel {key}")
     with suppress(OSError):  # where nothing can be kept, kernels are compiled every time
-        root = cache_folder()
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=root))
         try:
-            (aside / _TEXT).write_text(source, "utf-8")
-            (aside / _CODE).write_bytes(code)
+            _write(aside / _TEXT, source.encode())
+            _write(aside / _CODE, code)
             manifest = {"entries": entries, "files": _hashes(aside)}
-            (aside / _MANIFEST).write_text(json.dumps(manifest), "utf-8")
+            _write(aside / _MANIFEST, json.dumps(manifest).encode())
             _publish(aside, root / key)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
     return _loaded_from(code, entries)
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(data)
 
 
 def _publish(aside: Path, folder: Path) -> None:

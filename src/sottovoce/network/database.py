@@ -175,6 +175,20 @@ def connect(path: Path, run: Run, *, keep: bool) -> sqlite3.Connection:
     return database
 
 
+def checkpoint(database: sqlite3.Connection, path: Path) -> None:
+    """Copy the log into the file, durably.
+
+    Raises:
+        DiskError: the disk is full or failing, or somebody reads an older state all the time.
+    """
+    try:
+        busy, _, _ = database.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+    except sqlite3.Error as error:
+        raise trouble(path, error) from None
+    if busy:
+        raise DiskError(f"{path} cannot be written now (somebody is reading it); nothing was sent")
+
+
 def connect_to_read(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """Open a store that a cloud may be writing to meanwhile.
 

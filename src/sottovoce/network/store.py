@@ -29,6 +29,7 @@ from sottovoce.network.database import (
     Row,
     Run,
     Status,
+    checkpoint,
     connect,
     damaged,
     read_parties,
@@ -113,6 +114,7 @@ class Store:
         Raises:
             StoreError: the store belongs to a run with another configuration.
             HaltedError: the run was halted, or failed.
+            DiskError: the name of the run cannot be written now.
         """
         if self.status in ENDED:
             raise HaltedError(
@@ -127,6 +129,10 @@ class Store:
                 f"{_difference(read_config(self._run.config), config)}: use the same command as "
                 "before, or a new store for a new run"
             )
+        if self._rounds == 0:
+            # A run whose log is lost must not come back under another name: the ledger knows it
+            # by this one.
+            checkpoint(self._database, self.path)
 
     def commit(self, record: Record, released: Released) -> None:
         """Write a round durably; returns only when it is on disk."""

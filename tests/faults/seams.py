@@ -1,0 +1,108 @@
+"""Where faults are injected: the few places that a redesign has to find again.
+
+A seam is a function, a method or a class by its path; whatever else a fault needs to know of the
+package it takes from arguments and results.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SEAMS: Final = {
+    # noise
+    "source of draws": "sottovoce.privacy.sampler._discrete_gaussian",
+    "draws of the pool": "sottovoce.privacy.sampler._Pool.take",
+    "process of the pool": "sottovoce.privacy.sampler._process",
+    "secure release": "sottovoce.privacy.sampler.SecureSampler.release",
+    "secure release of residues": "sottovoce.privacy.sampler.SecureSampler.release_residues",
+    "noise drawn ahead": "sottovoce.privacy.sampler.SecureSampler.refill",
+    "copy of a sampler": "sottovoce.privacy.sampler.SecureSampler.__reduce__",
+    "deployed sampler": "sottovoce.network.rounds.deployed_sampler",
+    "sigma of a release": "sottovoce.network.rounds.noisy_sigma",
+    # accounting
+    "delta of mu": "sottovoce.privacy.gaussian.delta_of",
+    "epsilon of mu": "sottovoce.privacy.gaussian.epsilon_of",
+    "mu of a promise": "sottovoce.privacy.gaussian.mu_of",
+    "the paper's kappa": "sottovoce.privacy.gaussian.kappa",
+    "composition": "sottovoce.privacy.gaussian.compose",
+    "allowance for rounding": "sottovoce.privacy.sampler.rounding_allowance",
+    "share of rounding": "sottovoce.privacy.allocate.rounding_share",
+    "mu that is spent": "sottovoce.privacy.allocate.spent",
+    "allocation": "sottovoce.privacy.allocate.allocate",
+    "reach of a pair": "sottovoce.privacy.plan._reach",
+    "radii": "sottovoce.privacy.hide.radii",
+    "final check of a plan": "sottovoce.privacy.plan._checked",
+    "the paper's noise": "sottovoce.privacy.paper_method.paper_noise",
+    "check of the paper's mechanisms": "sottovoce.privacy.paper_method.each_mechanism_keeps",
+    "guarantee": "sottovoce.privacy.noise_plan.NoisePlan.guarantee",
+    "figures rounded up": "sottovoce.privacy.figures.up",
+    # margins
+    "margins": "sottovoce.privacy.margins.feasibility",
+    "test of an answer": "sottovoce.privacy.feasibility.Feasibility.confirmed",
+    "verdict": "sottovoce.network.verdict.Verdict.__call__",
+    # ledger
+    "units of mu": "sottovoce.privacy.exact_mu.units_up",
+    "charge in units": "sottovoce.privacy.charge._units",
+    "amount of a charge": "sottovoce.privacy.charge.amount",
+    "charges by agent": "sottovoce.privacy.ledger._by_agent",
+    "spend": "sottovoce.privacy.ledger.Ledger.spend",
+    "ledger's connection": "sottovoce.privacy.ledger_file._connect",
+    "fence at start": "sottovoce.privacy.fence.place",
+    "fence that rises": "sottovoce.privacy.fence.Fence.rise",
+    # store
+    "store's connection": "sottovoce.network.database.connect",
+    "checkpoint of a new store": "sottovoce.network.database.checkpoint",
+    "commit": "sottovoce.network.store.Store.commit",
+    "mark": "sottovoce.network.mark.Mark.write",
+    "seal": "sottovoce.network.database.seal",
+    # rounds of the cloud
+    "order of a release": "sottovoce.network.release.Release.__init__",
+    "played round": "sottovoce.network.rounds.Rounds.play",
+    "totals": "sottovoce.network.rounds.Totals.__call__",
+    "cloud's step": "sottovoce.network.turns.PriceTurns.take",
+    "resumed run": "sottovoce.network.setup.resumed",
+    "configuration": "sottovoce.network.setup.make_config",
+    "check of a request": "sottovoce.network.setup.check_request",
+    "check of a store": "sottovoce.network.setup.check_store",
+    # protocol
+    "ranges of parties": "sottovoce.network.parties.Ranges.__init__",
+    "range of a party": "sottovoce.network.parties.Ranges.of",
+    "clip": "sottovoce.network.protocol.box.Box.nearest",
+    "collected part": "sottovoce.network.protocol.collected.Collected.put",
+    "forgotten part": "sottovoce.network.protocol.collected.Collected._forget",
+    "cloud machine": "sottovoce.network.protocol.cloud.CloudMachine.__init__",
+    "message of a round": "sottovoce.network.protocol.cloud.CloudMachine._message",
+    "accepted part": "sottovoce.network.protocol.cloud.CloudMachine._accept",
+    "deadline": "sottovoce.network.protocol.cloud.CloudMachine.deadline",
+    "agent's step": "sottovoce.network.protocol.agent.AgentMachine.stepped",
+    "receipts of a relay": "sottovoce.network.protocol.relay.PassedReceipts.digest",
+    "substitute of a failed step": "sottovoce.network.substitute.Substitute.__init__",
+    "contributions": "sottovoce.network.local_round.LocalRound.contributions",
+    # split cloud
+    "helper's noise": "sottovoce.privacy.sampler.SecureSampler.blind",
+    "masks": "sottovoce.network.masks.Stream.rounds",
+    "session": "sottovoce.network.masks.new_session",
+    "cover": "sottovoce.network.masks.Veil.cover",
+    "who takes part": "sottovoce.network.protocol.helper.HelperMachine._taken",
+    "question": "sottovoce.network.protocol.helper._question",
+    "pledge": "sottovoce.network.certified_keys.HelperKnown.pledged",
+    # certificate
+    "certificate": "sottovoce.certify.certificate.certify",
+    "tightened domain": "sottovoce.certify.domain.tightened_domain",
+    "proven convexity": "sottovoce.certify.assumptions.convex_sums",
+    "slopes of a fleet": "sottovoce.certify.slopes.slope_bounds",
+    "influences": "sottovoce.certify.influence.influences",
+    "linear influence": "sottovoce.certify.influence._of_linear",
+    "supremum": "sottovoce.certify.supremum.settle",
+    "parts of a state": "sottovoce.certify.sensitivity._parts",
+    "weighted slopes": "sottovoce.certify.sensitivity._weighted",
+    "joint sensitivity": "sottovoce.certify.sensitivity.Sensitivity.together",
+    "sensitivity": "sottovoce.certify.sensitivity.sensitivity",
+    "ranges of contributions": "sottovoce.certify.contributions.contribution_ranges",
+    "Slater point": "sottovoce.certify.slater.slater_point",
+    "sum of intervals": "sottovoce.certify.arithmetic.Interval.__add__",
+    "evaluation error": "sottovoce.certify.evaluation.evaluation_error",
+    "spectral bounds": "sottovoce.certify.spectral.singular_bounds",
+    # statement
+    "distinct labels": "sottovoce.problem.agents.require_distinct_labels",
+}
