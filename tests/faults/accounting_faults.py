@@ -20,6 +20,14 @@ PAPER = "privacy/test_paper_method.py::"
 PLAN = "privacy/test_plan.py::"
 
 
+def widened(within: Any) -> Any:
+    def broken(region: Any, around: Any, ranges: Any, falls: Any) -> Any:
+        y, noise, box = around
+        return within(region, (y, noise + box, 0.0 * box), ranges, falls)
+
+    return broken
+
+
 def of_all(most: Any) -> Any:
     """One number for all agents."""
     return lambda values: np.full(values.shape, most(values)) if np.ndim(values) else values
@@ -120,6 +128,17 @@ ACCOUNTING = (
     Fault(name="an answer confirmed without a test", seam="test of an answer",
           breaks=lambda _: lambda self, averaged, off=0.0: np.ones(len(averaged), dtype=bool),
           killed_by=FEASIBLE + "test_an_answer_that_is_no_number_is_not_confirmed"),
+    Fault(name="boxes that reach beyond a pole", seam="box within ranges",
+          breaks=lambda _: lambda y, away, ranges, falls: (y - away, y + away),
+          killed_by=FEASIBLE + "test_poles_beyond_the_ranges_of_the_sums_confirm_nothing"),
+    Fault(name="held agents widen an ellipsoid instead of adding a box", seam="region around a box",
+          breaks=widened,
+          killed_by=FEASIBLE + "test_a_ball_with_held_agents_holds_the_corners_of_what_they_may_"
+          "be_off_by"),
+    Fault(name="margins around a constraint that is not proven convex", seam="proof of convexity",
+          breaks=returning(None),
+          killed_by=FEASIBLE + "test_unproven_convexity_of_a_constraint_that_can_be_violated_"
+          "is_refused"),
     Fault(name="words that counted again left out of the margin", seam="test of an answer",
           breaks=lambda sound: lambda self, averaged, off=0.0: sound(self, averaged),
           killed_by="network/test_feasible_run.py::"

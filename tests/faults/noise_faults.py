@@ -159,7 +159,7 @@ NOISE = (
     Fault(name="float noise instead of integers", seam="secure release", breaks=floats,
           killed_by=SAMPLER + "test_low_bits_of_secure_outputs_say_nothing_about_the_value"),
     Fault(name="values not rounded to their grid before the noise", seam="secure release",
-          breaks=coarse, killed_by=EACH_DRAW + "[values]"),
+          breaks=coarse, killed_by=EACH_DRAW + "[release]"),
     Fault(name="draws reused after a fork", seam="process of the pool",
           breaks=returning((1, 0)),
           killed_by="faults/test_law_of_noise.py::"

@@ -38,6 +38,9 @@ SEAMS: Final = {
     "figures rounded up": "sottovoce.privacy.figures.up",
     # margins
     "margins": "sottovoce.privacy.margins.feasibility",
+    "box within ranges": "sottovoce.privacy.feasibility.cut",
+    "region around a box": "sottovoce.privacy.feasibility.within",
+    "proof of convexity": "sottovoce.privacy.margins.require_proven_convexity",
     "test of an answer": "sottovoce.privacy.feasibility.Feasibility.confirmed",
     "verdict": "sottovoce.network.verdict.Verdict.__call__",
     # ledger
@@ -80,6 +83,7 @@ SEAMS: Final = {
     "contributions": "sottovoce.network.local_round.LocalRound.contributions",
     # split cloud
     "helper's noise": "sottovoce.privacy.sampler.SecureSampler.blind",
+    "key of masks": "sottovoce.network.masks.Secret.stream",
     "masks": "sottovoce.network.masks.Stream.rounds",
     "session": "sottovoce.network.masks.new_session",
     "cover": "sottovoce.network.masks.Veil.cover",
