@@ -10,6 +10,7 @@ import contextlib
 import gc
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -208,12 +209,16 @@ COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")
 @contextlib.contextmanager
 def _as_command(words: Sequence[str]) -> Iterator[None]:
     argv, threshold, columns = sys.argv, gc.get_threshold(), os.environ.get("COLUMNS")
+    loggers = [logging.getLogger(), logging.getLogger("sottovoce")]
+    before = [(one, one.level, list(one.handlers), one.propagate) for one in loggers]
     sys.argv, os.environ["COLUMNS"] = ["sottovoce", *words], "110"
     try:
         yield
     finally:
         sys.argv = argv
         gc.set_threshold(*threshold)
+        for one, level, handlers, propagate in before:
+            one.level, one.handlers, one.propagate = level, handlers, propagate
         if columns is None:
             del os.environ["COLUMNS"]
         else:
