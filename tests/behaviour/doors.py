@@ -103,6 +103,16 @@ def sums_of(problem: sv.Problem) -> list[str]:
     return list(problem.cloud.sums.labels())
 
 
+def values_at(problem: sv.Problem, x: Any) -> Array:
+    """The left sides of all constraints, written ``g <= 0`` or ``g == 0``, at a point."""
+    return np.asarray(problem.evaluate(x).rows, dtype=np.float64)
+
+
+def violation_at(problem: sv.Problem, x: Any) -> float:
+    """The largest violation of a constraint at a point."""
+    return float(np.max(problem.evaluate(x).violation))
+
+
 def gallery(name: str) -> sv.Problem:
     return sv.gallery.get(name)
 

@@ -94,9 +94,9 @@ def coded() -> d.Problem:
     return d.state_problem(x, [code, (x[1] - 3) ** 2, (x[2] - 5) ** 2], [sum(x) <= 6])
 
 
-def small_fleet(n: int = 40, **facts: Any) -> d.Problem:
+def small_fleet(n: int = 40, *, seed: int = 3) -> d.Problem:
     """Chargers of three hours with a private need, a private window and a network."""
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(seed)
     need = rng.uniform(3.0, 9.0, n)
     window = np.where(rng.uniform(size=(n, 3)) < 0.8, 8.0, 2.0)
     ev = d.fleet(
@@ -108,7 +108,6 @@ def small_fleet(n: int = 40, **facts: Any) -> d.Problem:
         sum(c * s + 0.05 * s**2 for c, s in zip((0.3, 0.2, 0.1), r, strict=True)),
         {"network": d.total(ev, r) <= np.full(3, 2.3 * n)},
         local=[d.equal(sum(r), d.parameter(ev, "need")), r <= d.parameter(ev, "window")],
-        **facts,
     )
 
 

@@ -163,8 +163,9 @@ def test_the_cloud_certifies_and_plans_without_private_sets() -> None:
     hide = sv.Everything(rounds=50)
     sigma = [planned(d.certify(of), hide=hide).sigma for of in (whole, public)]
     np.testing.assert_array_equal(*sigma)
-    secret = p.small_fleet(local=[]) if False else whole
-    assert d.public_view(secret).fingerprint == public.fingerprint
+    others = p.small_fleet(seed=5)  # other needs and windows
+    assert d.public_view(others).fingerprint == public.fingerprint
+    assert others.fingerprint != whole.fingerprint
 
 
 def test_a_failing_certificate_names_the_formula_and_a_witness() -> None:
@@ -234,7 +235,6 @@ def test_undernoised_constants_are_for_studies_alone() -> None:
     )  # fmt: skip
     assert not noise.certified
     assert d.guarantee(noise, 5).epsilon > math.log(3)
-    assert "asked" in str(noise) or "undernoised" in str(noise).lower() or "NOT" in str(noise)
 
 
 @pytest.mark.parametrize(
