@@ -136,8 +136,8 @@ def test_plan_takes_a_number_for_each_agent(bakeries: Path) -> None:
     [
         (("--method", "paper"), "value"),
         (("--split",), "collude"),
-        (("--feasible", "0.9"), "0.9"),
-        (("--feasible", "0.9", "--each-row"), "0.9"),
+        (("--feasible", "0.9"), "together"),
+        (("--feasible", "0.9", "--each-row"), "each constraint"),
         (("--hide", "offset", "--rounds", "100"), "in every one of 100 rounds"),
         (("--hide", "everything", "--rounds", "100"), "everything|any behaviour"),
     ],
@@ -169,7 +169,7 @@ def test_solve_reports_answers_constraints_and_the_promise(bakeries: Path, tmp_p
     assert (tmp_path / "out" / "convergence.png").stat().st_size > 5_000
     result = d.load_result(tmp_path / "out" / "result.npz")
     noise = d.plan(
-        d.load_problem(bakeries), epsilon=1, delta=0.01, hide=sv.Trajectory(radius=2, rounds=500)
+        d.load_problem(bakeries), epsilon=1, delta=0.01, hide=sv.Trajectory(radius=2, rounds=200)
     )
     same = d.simulate(d.load_problem(bakeries), noise, rounds=200, runs=8, seed=4)
     assert abs(result.x - same.x).max() < 1e-9

@@ -179,11 +179,10 @@ def test_an_audit_finds_no_more_than_was_promised() -> None:
     """100 games: the measured mu is a lower bound that holds with probability 95%."""
     found = d.audit(problem(), noise(), agent=0, runs=100, rounds=8)
     assert found.passed
-    assert found.measured_mu <= found.played_mu * 1.0 + 1e-9 or found.game_passed
+    assert found.game_passed
     assert found.played_mu <= found.claimed_mu
     assert found.told == ""
     assert found.noise.passed
-    assert "passed=True" in repr(found) or "passed" in str(found)
 
 
 def test_an_audit_sees_a_sampler_that_adds_less_noise_than_planned() -> None:
