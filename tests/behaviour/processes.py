@@ -8,9 +8,8 @@ import os
 import socket
 import ssl
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -154,25 +153,33 @@ UPGRADE = (
 )
 
 
-def flood(kind: str, port: int, keys: Path, *, voices: int, until: Any) -> Iterator[int]:
-    """Open connections that come to nothing, or send nonsense over them, until told to stop."""
-    held: list[socket.socket] = []
+def speak(kind: str, sock: socket.socket, keys: Path) -> socket.socket:
+    """Say over a new connection what kind of flood it is."""
     payload = b"\xc1nonsense"
     frame = bytes((0x82, 0x80 | len(payload))) + bytes(4) + payload
+    if kind == "no TLS":
+        sock.sendall(b"\x00" * 4_096)
+    elif kind == "nonsense over TLS":
+        sock = with_keys(keys).wrap_socket(sock, server_hostname="localhost")
+        with contextlib.suppress(OSError):
+            sock.sendall(UPGRADE)
+            sock.recv(4096)
+            sock.sendall(frame * 1_000)
+    return sock
+
+
+def flood(kind: str, port: int, keys: Path, *, voices: int, until: Callable[[], bool]) -> None:
+    """Open connections that come to nothing, or send nonsense over them, until told to stop."""
+    held: list[socket.socket] = []
     while not until():
-        with contextlib.suppress(OSError, ssl.SSLError):
+        with contextlib.suppress(OSError):
             sock = connect(port)
-            if kind == "nonsense over TLS":
-                sock = with_keys(keys).wrap_socket(sock, server_hostname="localhost")
-                sock.sendall(UPGRADE)
-                sock.recv(4096)
-                sock.sendall(frame * 1_000)
-            elif kind == "no TLS":
-                sock.sendall(b"\x00" * 4_096)
-            held.append(sock)
+            try:
+                held.append(speak(kind, sock, keys))
+            except OSError:
+                sock.close()
         while len(held) > voices:
             held.pop(0).close()
-        yield len(held)
         time.sleep(0.01)
     for sock in held:
         sock.close()
@@ -201,5 +208,3 @@ def copy_store(store: Path, target: Path) -> Sequence[Path]:
             copied.append(target / path.name)
     return copied
 
-
-PYTHON = sys.executable
