@@ -120,8 +120,17 @@ def gallery(name: str) -> sv.Problem:
 # Certificates, plans, runs
 
 
+_CERTIFICATES: dict[tuple[Any, ...], Any] = {}
+
+
 def certify(problem: Any, **how: Any) -> Any:
-    return sv.certify(problem, **how)
+    """The certificate of a problem; the same problem is certified once for the whole suite."""
+    if "progress" in how or not hasattr(problem, "fingerprint"):
+        return sv.certify(problem, **how)
+    key = (type(problem), problem.fingerprint, *sorted(how.items()))
+    if key not in _CERTIFICATES:
+        _CERTIFICATES[key] = sv.certify(problem, **how)
+    return _CERTIFICATES[key]
 
 
 def sensitivities(certificate: Any) -> Array:
@@ -137,7 +146,9 @@ def kept_box(certificate: Any, agent: int) -> tuple[Array, Array]:
 
 def plan(certified: Any, **promise: Any) -> Any:
     """A noise plan; a problem is certified first."""
-    return sv.plan(certify(certified) if isinstance(certified, sv.Problem) else certified, **promise)
+    return sv.plan(
+        certify(certified) if isinstance(certified, sv.Problem) else certified, **promise
+    )
 
 
 def guarantee(noise: Any, agent: int) -> Any:

@@ -88,9 +88,7 @@ def flows() -> d.Problem:
 def coded() -> d.Problem:
     """An agent whose objective is code."""
     x = d.agents(3, lower=0, upper=10, names=["press", "kiln", "dryer"])
-    code = sv.Objective(
-        gradient=lambda s: np.sinh(s - 4), value=lambda s: float(np.cosh(s[0] - 4))
-    )
+    code = sv.Objective(gradient=lambda s: np.sinh(s - 4), value=lambda s: float(np.cosh(s[0] - 4)))
     return d.state_problem(x, [code, (x[1] - 3) ** 2, (x[2] - 5) ** 2], [sum(x) <= 6])
 
 

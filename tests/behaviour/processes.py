@@ -116,7 +116,10 @@ class Network:
         """Wait until the cloud listens."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), 1),
+            ):
                 return
             time.sleep(0.05)
         raise AssertionError(f"no cloud listens: {self.said('cloud')[-2000:]}")
@@ -207,4 +210,3 @@ def copy_store(store: Path, target: Path) -> Sequence[Path]:
             (target / path.name).write_bytes(path.read_bytes())
             copied.append(target / path.name)
     return copied
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import doors as d
 import numpy as np
@@ -11,9 +12,16 @@ import pytest
 
 import sottovoce as sv
 
+
+def slow(name: str) -> Any:
+    """A case of the slow part."""
+    return pytest.param(name, marks=pytest.mark.slow)
+
+
 KNOWN = [name for name in sv.gallery.names() if sv.gallery.known(name) is not None]
 CONVERGING = [
-    "paper", "hs11", "hs21", "hs22", "hs43", "hs72", "coupled", "dispatch", "chargers",
+    "paper", "hs11", "hs21", "hs22", "hs43", "hs72", "coupled", "dispatch",
+    slow("chargers"),
 ]  # fmt: skip
 OPTIMA = {
     "readme": (p.readme, 3.25985760109659, [7.703751694356, -4.465801105899, -0.237950588457]),
@@ -28,7 +36,6 @@ OPTIMA = {
     "load-shedding": (p.shedding, 240.82052801604036, None),
     "small fleet": (p.small_fleet, 69.83462685750698, None),
     "coupled": (sv.gallery.coupled, 5.971047347036438, None),
-    "chargers": (sv.gallery.chargers, 68.0341347401274, None),
 }
 
 
@@ -119,7 +126,7 @@ def test_private_answers_of_the_field_come_near_the_statistical_limit(name: str)
     assert "not private" in result.noise
 
 
-@pytest.mark.parametrize("name", ["dispatch", "rates", "robots"])
+@pytest.mark.parametrize("name", ["dispatch", *map(slow, ["rates", "robots"])])
 def test_confirmed_answers_of_the_field_keep_their_constraints(name: str) -> None:
     """P(a confirmed answer violates) <= 0.05: of 64, 12 or more have probability below 1e-4."""
     radius, rounds = {"dispatch": 0.5, "rates": 0.02, "robots": 1.0}[name], 1_000
@@ -137,7 +144,7 @@ def test_confirmed_answers_of_the_field_keep_their_constraints(name: str) -> Non
     assert np.sum(wrong & result.confirmed) <= 11
 
 
-@pytest.mark.parametrize("name", ["ev-fleet", "regression", "load-shedding", "rates"])
+@pytest.mark.parametrize("name", ["rates", "regression", *map(slow, ["ev-fleet", "load-shedding"])])
 def test_a_crowd_that_is_too_small_cannot_hide_everything(name: str) -> None:
     few = p.shedding(30) if name == "load-shedding" else p.FIELD[name]()
     hide = sv.Everything(rounds=60)

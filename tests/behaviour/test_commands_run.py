@@ -70,7 +70,11 @@ def test_the_version_is_the_packages() -> None:
 
 
 def test_a_shell_completes_commands_and_options() -> None:
-    asked = {"_SOTTOVOCE_COMPLETE": "complete_bash", "COMP_WORDS": "sottovoce pla", "COMP_CWORD": "1"}
+    asked = {
+        "_SOTTOVOCE_COMPLETE": "complete_bash",
+        "COMP_WORDS": "sottovoce pla",
+        "COMP_CWORD": "1",
+    }
     code = "import sys; sys.argv[0] = 'sottovoce'; from sottovoce.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True,
@@ -104,7 +108,10 @@ def test_check_tells_scripts_every_part_of_a_certificate() -> None:
 def test_check_keeps_the_original_boxes_where_asked() -> None:
     told = d.run_cli("check", d.PAPER, "--original", "--json").json
     assert told["domain"] == told["original_domain"]
-    assert told["sensitivity"]["largest"] > d.run_cli("check", d.PAPER, "--json").json["sensitivity"]["largest"]
+    assert (
+        told["sensitivity"]["largest"]
+        > d.run_cli("check", d.PAPER, "--json").json["sensitivity"]["largest"]
+    )
 
 
 def test_check_ends_with_1_where_an_assumption_fails(tmp_path: Path) -> None:
@@ -200,6 +207,7 @@ def test_advise_measures_where_asked(bakeries: Path) -> None:
     assert rows[0]["measured"]["x"] == pytest.approx(rows[0]["predicted"]["x"], rel=0.6)
 
 
+@pytest.mark.slow
 def test_audit_passes_and_draws(bakeries: Path, tmp_path: Path) -> None:
     few = ("--runs", "100", "--rounds", "8", "--out", tmp_path)
     data = d.run_cli("audit", bakeries, "--agent", "3", *few, "--json").json
@@ -260,7 +268,10 @@ def near(line: str, expected: str, tolerance: float) -> bool:
     words = [number.sub("#", one) for one in (line, expected)]
     if re.sub(r"\s+", " ", words[0]) != re.sub(r"\s+", " ", words[1]):
         return False
-    pairs = zip(*([float(n.replace(",", "")) for n in number.findall(o)] for o in (line, expected)), strict=True)
+    pairs = zip(
+        *([float(n.replace(",", "")) for n in number.findall(o)] for o in (line, expected)),
+        strict=True,
+    )
     return all(abs(a - b) <= tolerance for a, b in pairs)
 
 

@@ -148,7 +148,9 @@ def test_constraints_shrink_the_domain() -> None:
 
 def test_a_public_set_of_a_fleet_shrinks_its_noise() -> None:
     def cars(*, sized: bool) -> d.Problem:
-        ev = d.fleet(200, dim=2, lower=0, upper=11, name="ev", parameters={"size": np.full(200, 8.0)})
+        ev = d.fleet(
+            200, dim=2, lower=0, upper=11, name="ev", parameters={"size": np.full(200, 8.0)}
+        )
         r = d.state_of(ev)
         own = [sum(r) <= d.parameter(ev, "size")] if sized else []
         return d.state_problem(ev, sum(s**2 for s in r), [d.total(ev) <= [900.0, 900.0], *own])

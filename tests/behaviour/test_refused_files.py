@@ -319,7 +319,10 @@ except d.ProblemError as error:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of a process")
-@pytest.mark.xfail(strict=True, reason="its line is searched with a pattern as long as the text, before it is refused")
+@pytest.mark.xfail(
+    strict=True,
+    reason="its line is searched with a pattern as long as the text, before it is refused",
+)
 def test_ten_million_terms_are_refused_in_bounded_time_and_memory(tmp_path: Path) -> None:
     huge = north(tmp_path / "huge", "north" + "+north" * 10_000_000)
     small = north(tmp_path / "small", "north +")

@@ -113,9 +113,7 @@ SIMULATIONS = [
 def excluded() -> d.Problem:
     """Agent x1 keeps above 0.9, and the public rows below 0.5."""
     x = d.agents(2, lower=0, upper=1)
-    return d.state_problem(
-        x, [x[0] ** 2, x[1] ** 2], [x[0] + x[1] <= 0.5], local=[x[0] >= 0.9]
-    )
+    return d.state_problem(x, [x[0] ** 2, x[1] ** 2], [x[0] + x[1] <= 0.5], local=[x[0] >= 0.9])
 
 
 @cache

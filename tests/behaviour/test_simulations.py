@@ -1,4 +1,4 @@
-"""What a simulation may be asked for: seeds, runs, threads, traces, starts, checkpoints, executors."""
+"""What a simulation may be asked for: seeds, threads, traces, starts, checkpoints, executors."""
 
 from __future__ import annotations
 
@@ -133,9 +133,7 @@ def test_margins_keep_the_limit_and_no_margin_does_not() -> None:
     promise = {"epsilon": 1.0, "delta": 0.01, "hide": hide}
     free = d.simulate(problem(), d.plan(problem(), **promise), rounds=200, runs=64)
     assert 12 <= np.sum(free.x.sum(axis=1) > 30) <= 52
-    kept = d.simulate(
-        problem(), d.plan(problem(), feasible=0.95, **promise), rounds=200, runs=64
-    )
+    kept = d.simulate(problem(), d.plan(problem(), feasible=0.95, **promise), rounds=200, runs=64)
     assert kept.confirmed.mean() > 0.9
     assert np.sum((kept.x.sum(axis=1) > 30) & kept.confirmed) <= 11
 
@@ -191,7 +189,9 @@ def test_an_audit_sees_a_sampler_that_adds_less_noise_than_planned() -> None:
     assert not found.passed
 
 
-@pytest.mark.parametrize("view", ["cloud", "helper", "outside"])
+@pytest.mark.parametrize(
+    "view", ["helper", *(pytest.param(v, marks=pytest.mark.slow) for v in ("cloud", "outside"))]
+)
 def test_each_half_of_a_split_cloud_is_audited(view: Any) -> None:
     hide = sv.Trajectory(radius=2.0, rounds=60)
     plan = d.plan(problem(), epsilon=1.0, delta=0.01, hide=hide, trust=sv.SplitCloud())
@@ -199,7 +199,9 @@ def test_each_half_of_a_split_cloud_is_audited(view: Any) -> None:
 
 
 def test_advice_ranks_promises_and_gives_a_line_to_copy() -> None:
-    told = sv.advise(problem(), hide=["trajectory", "offset"], radius=2.0, epsilons=[1.0], delta=0.01)
+    told = sv.advise(
+        problem(), hide=["trajectory", "offset"], radius=2.0, epsilons=[1.0], delta=0.01
+    )
     text = str(told)
     for word in ("trajectory", "offset", "privacy = {"):
         assert word in text
