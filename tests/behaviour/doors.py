@@ -125,9 +125,10 @@ _CERTIFICATES: dict[tuple[Any, ...], Any] = {}
 
 def certify(problem: Any, **how: Any) -> Any:
     """The certificate of a problem; the same problem is certified once for the whole suite."""
-    if "progress" in how or not hasattr(problem, "fingerprint"):
+    if "progress" in how or not isinstance(problem, sv.Problem):
         return sv.certify(problem, **how)
-    key = (type(problem), problem.fingerprint, *sorted(how.items()))
+    stated = (problem.fingerprint, public_view(problem).fingerprint, *sums_of(problem))
+    key = (*stated, *sorted(how.items()))
     if key not in _CERTIFICATES:
         _CERTIFICATES[key] = sv.certify(problem, **how)
     return _CERTIFICATES[key]

@@ -315,11 +315,8 @@ matrix = "lines.csv"
 }
 
 
-def write_folder(folder: Path, files: dict[str, Any], **changed: Any) -> Path:
-    """Write a problem's files; ``changed`` replaces some, by names with ``_`` for ``.`` and ``/``."""
-    names = {name.translate(str.maketrans("./-", "___")): name for name in files}
-    for key, text in changed.items():
-        files = files | {names.get(key, key): text}
+def write_folder(folder: Path, files: dict[str, Any]) -> Path:
+    """Write a problem's files; one that is None is left out."""
     for name, text in files.items():
         if text is None:
             continue

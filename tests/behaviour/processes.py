@@ -17,7 +17,7 @@ from typing import Any, Self
 import doors as d
 import problems as p
 
-PATIENCE = 90.0
+PATIENCE = 150.0
 """Seconds after which a process that should have ended is taken for stuck."""
 
 

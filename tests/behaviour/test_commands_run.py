@@ -347,7 +347,8 @@ def test_a_problem_of_the_field_costs_what_its_page_says(name: str) -> None:
 def test_the_demo_solves_the_papers_problem_with_real_processes(tmp_path: Path) -> None:
     done = subprocess.run(
         [*d.COMMAND, "demo", "--rounds", "60", "--out", str(tmp_path)],
-        capture_output=True, text=True, timeout=200, check=False, env=os.environ | {"COLUMNS": "110"},
+        capture_output=True, text=True, timeout=200, check=False,
+        env=os.environ | {"COLUMNS": "110"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for word in ("after 60 private rounds", "differentially private or better", "Not covered"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -176,4 +175,4 @@ def test_files_with_private_answers_are_for_their_owner(tmp_path: Path) -> None:
     assert d.run_cli("identity", "init", "--dir", tmp_path / "keys", "--agents", "1").code == 0
     keys = [*(tmp_path / "keys").rglob("*.key"), tmp_path / "keys" / "agents" / "1" / "key.pem"]
     for key in keys:
-        assert stat.S_IMODE(os.stat(key).st_mode) & 0o077 == 0
+        assert stat.S_IMODE(key.stat().st_mode) & 0o077 == 0

@@ -45,7 +45,9 @@ FORMULAS: dict[str, tuple[Any, float]] = {
     "a quadratic form": (lambda x: x @ np.diag([1.0, 2.0]) @ x, 14.75),
     "a row of a matrix": (lambda x: (A @ x)[1], 8.25),
     "a norm of a matrix": (lambda x: sv.norm(A @ x), math.sqrt(3.5**2 + 8.25**2 + 4**2)),
-    "a norm of a sparse matrix": (lambda x: sv.norm(sparse.csr_array(A) @ x), math.sqrt(3.5**2 + 8.25**2 + 4**2)),
+    "a norm of a sparse matrix": (
+        lambda x: sv.norm(sparse.csr_array(A) @ x), math.sqrt(3.5**2 + 8.25**2 + 4**2)
+    ),
     "a maximum of a matrix": (lambda x: sv.maximum(A @ x), 8.25),
     "positive parts": (lambda x: sum(sv.pos(x - 2)), 0.5),
     "maxima entry by entry": (lambda x: sum(sv.maximum(x, 2)), 4.5),
@@ -57,7 +59,7 @@ FORMULAS: dict[str, tuple[Any, float]] = {
     "a quotient": (lambda x: 1 / x[0] + x[1] / 4, 1 / 1.5 + 0.625),
     "a power that is a fraction": (lambda x: x[0] ** 1.5 + x[1], 1.5**1.5 + 2.5),
     "a base that is a number": (lambda x: 2 ** x[0] + x[1], 2**1.5 + 2.5),
-    "signs": (lambda x: -(-x[0]) + +x[1] - 3, 1.0),
+    "signs": (lambda x: -(3 - x[0]) + +x[1], 1.0),
     "numbers on the left": (lambda x: 3 - 2 * x[0] + 1 * x[1], 2.5),
     "abs": (lambda x: abs(x[0] - 4) + abs(x[1]), 5.0),
     "a slice": (lambda x: sum(x[0:2]), 4.0),

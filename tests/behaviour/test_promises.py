@@ -55,7 +55,9 @@ GALLERY = {
     "hs52": ([3.1622777, 2.0, 1.0], [0.9794577, 0.6194634, 0.4631605]),
     "hs66": ([2.3218697, 10.1311106], [0.5978029, 2.890211]),
     "hs72": ([0.0028561, 0.000635], [0.000864104, 0.0002240297]),
-    "coupled": ([1.0, 1.0, 10.0, 1.0, 7.9102257], [0.3641198, 0.3641069, 2.574665, 0.3641054, 2.880258]),
+    "coupled": (
+        [1.0, 1.0, 10.0, 1.0, 7.9102257], [0.3641198, 0.3641069, 2.574665, 0.3641054, 2.880258]
+    ),
     "dispatch": ([1.0], [0.257466]),
 }  # fmt: skip
 
@@ -293,14 +295,12 @@ def test_noise_lies_on_a_public_grid() -> None:
 
 
 def test_the_gaussian_tradeoff_behind_a_promise_is_exact() -> None:
-    from math import erf, exp, sqrt
-
     def phi(t: float) -> float:
-        return 0.5 * (1 + erf(t / sqrt(2)))
+        return 0.5 * (1 + math.erf(t / math.sqrt(2)))
 
     promise = d.guarantee(planned(bakeries()), 0)
     mu, epsilon = promise.gdp_mu, promise.epsilon
-    delta = phi(mu / 2 - epsilon / mu) - exp(epsilon) * phi(-mu / 2 - epsilon / mu)
+    delta = phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu)
     assert delta <= 0.01 * (1 + 1e-9)
     assert delta == pytest.approx(0.01, rel=1e-4)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +269,7 @@ def test_a_text_that_is_no_formula_is_refused_with_its_file_and_line(
     assert len(message) < 1_000
 
 
-HOSTILE = {
+HOSTILE: dict[str, Callable[[int], str]] = {
     "brackets": lambda n: "(" * n + "north" + ")" * n,
     "calls": lambda n: "exp(" * n + "north" + ")" * n,
     "signs": lambda n: "-" * n + "north",
@@ -347,16 +349,16 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
 
 
 def test_private_numbers_stay_out_of_refusals(tmp_path: Path) -> None:
-    secret = "17.12345"
+    private = "17.12345"
     wrong = {
-        "start": f'objective = "(north - {secret})**2"\nstart = 1{secret}\n',
-        "fallback": f'objective = "0"\nlocal = ["north <= 1"]\nfallback = {secret}\n',
+        "start": f'objective = "(north - {private})**2"\nstart = 1{private}\n',
+        "fallback": f'objective = "0"\nlocal = ["north <= 1"]\nfallback = {private}\n',
     }
     for name, text in wrong.items():
         folder = p.write_folder(tmp_path / name, p.BAKERIES | {AGENT: text})
         with pytest.raises(PROBLEM) as caught:
             d.load_problem(folder)
-        assert secret not in str(caught.value)
+        assert private not in str(caught.value)
 
 
 def test_the_words_that_formulas_know_all_read(tmp_path: Path) -> None:
@@ -366,8 +368,6 @@ def test_the_words_that_formulas_know_all_read(tmp_path: Path) -> None:
         "huber(north, 2) + pi*north + exp(1)*north + north^2 + 2**(north/9) + 1e-3 + .5"
     )
     problem = d.load_problem(north(tmp_path, text))
-    import math
-
     at = 5.0
     by_hand = (
         math.exp(at / 9) - math.log(at + 1) - math.log(at + 2) - math.sqrt(at + 1)

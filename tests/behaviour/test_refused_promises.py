@@ -48,7 +48,7 @@ CERTIFICATES = [
     Refusal("a tolerance that is negative", lambda: d.certify(p.bakeries(), tolerance=-1), INPUT, ("tolerance", "-1")),
     Refusal("constraints without a common point", lambda: d.certify(two(lambda x: x[0] + x[1] <= -3)), PROBLEM, ("g1", "relax")),
     Refusal("constraints that exclude each other", lambda: promise_of(two(lambda x: x[0] + x[1] <= -1, lambda x: x[0] + x[1] >= 1)), PROBLEM, ("g1|g2", "relax")),
-    Refusal("discs without a common point", lambda: promise_of(two(lambda x: (x[0] + x[1]) ** 2 <= 0.01, lambda x: x[0] + 2 * x[1] >= 1.4)), d.SottovoceError, ("g1|g2|Slater",)  + ("strict|common|together|relax",)),
+    Refusal("discs without a common point", lambda: promise_of(two(lambda x: (x[0] + x[1]) ** 2 <= 0.01, lambda x: x[0] + 2 * x[1] >= 1.4)), d.SottovoceError, ("g1|g2|Slater", "strict|common|together|relax")),
     Refusal("a row without an inner point", lambda: promise_of(two(lambda x: (x[0] - x[1]) ** 2 <= 0)), d.SottovoceError, ("Slater", "strict|relax|equal")),
     Refusal("a product of two agents", lambda: promise_of(two(lambda x: x[0] * x[1] <= 0.5)), d.ConvexityError, ("g1", "convex", "x1")),
     Refusal("a concave constraint", lambda: promise_of(two(lambda x: x[0] ** 2 + x[1] >= 0.5)), d.ConvexityError, ("g1", "convex", "x1**2")),

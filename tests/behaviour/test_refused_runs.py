@@ -29,7 +29,7 @@ def problem() -> d.Problem:
 @cache
 def noise(kind: str = "plain") -> Any:
     """A plan for the bakeries."""
-    more: dict[str, Any] = {
+    kinds: dict[str, dict[str, Any]] = {
         "plain": {},
         "feasible": {"feasible": 0.9},
         "split": {"trust": sv.SplitCloud()},
@@ -39,8 +39,8 @@ def noise(kind: str = "plain") -> Any:
             "allow_undernoised": True,
             "constants": d.papers_constants(k_g=1e-3, k_prime=(1.0,) * 3),
         },
-    }[kind]
-    hide = sv.Trajectory(radius=2.0, rounds=50)
+    }
+    more, hide = kinds[kind], sv.Trajectory(radius=2.0, rounds=50)
     return d.plan(problem(), **({"epsilon": 1.0, "delta": 0.01, "hide": hide} | more))
 
 
@@ -53,19 +53,34 @@ def run(**changed: Any) -> Any:
 
 def own_algorithm() -> Any:
     """An algorithm whose answer weighs rounds in its own way."""
-    from dataclasses import dataclass
+    inner = sv.DualAveraging()
 
-    @dataclass(frozen=True)
     class Uniform:
-        inner: Any = sv.DualAveraging()
-
         def __getattr__(self, name: str) -> Any:
-            return getattr(self.inner, name)
+            return getattr(inner, name)
 
         def share(self, k: Any, rounds: int, *, noisy: bool) -> Any:
             return 1.0 / np.atleast_1d(k)
 
     return Uniform()
+
+
+def excluded() -> d.Problem:
+    """Agent x1 keeps above 0.9, and the public rows below 0.5."""
+    x = d.agents(2, lower=0, upper=1)
+    return d.state_problem(x, [x[0] ** 2, x[1] ** 2], [x[0] + x[1] <= 0.5], local=[x[0] >= 0.9])
+
+
+@cache
+def without_equality() -> d.Problem:
+    x = d.agents(2, lower=-1, upper=1)
+    return d.state_problem(x, [x[0] ** 2, x[1] ** 2], [(x[0] + 10 * x[1]) ** 2 <= 50])
+
+
+@cache
+def mixed_without_equality() -> Any:
+    hide = sv.Trajectory(radius=0.1, rounds=50)
+    return d.plan(without_equality(), epsilon=1.0, delta=0.01, hide=hide)
 
 
 SIMULATIONS = [
@@ -108,24 +123,6 @@ SIMULATIONS = [
     Refusal("a memory that is negative", lambda: sv.DualAveraging(memory=-1.0), INPUT, ("memory", "-1")),
     Refusal("an own bound outside the public domain", lambda: d.simulate(excluded(), rounds=2), d.ProblemError, ("x1|g1", "bounds|box", "widen|relax")),
 ]  # fmt: skip
-
-
-def excluded() -> d.Problem:
-    """Agent x1 keeps above 0.9, and the public rows below 0.5."""
-    x = d.agents(2, lower=0, upper=1)
-    return d.state_problem(x, [x[0] ** 2, x[1] ** 2], [x[0] + x[1] <= 0.5], local=[x[0] >= 0.9])
-
-
-@cache
-def without_equality() -> d.Problem:
-    x = d.agents(2, lower=-1, upper=1)
-    return d.state_problem(x, [x[0] ** 2, x[1] ** 2], [(x[0] + 10 * x[1]) ** 2 <= 50])
-
-
-@cache
-def mixed_without_equality() -> Any:
-    hide = sv.Trajectory(radius=0.1, rounds=50)
-    return d.plan(without_equality(), epsilon=1.0, delta=0.01, hide=hide)
 
 
 def saved(folder: Path) -> Path:
@@ -196,13 +193,17 @@ STUDIES = [
 def cloud(folder: Path, **changed: Any) -> Any:
     """A cloud that never starts."""
     plan = changed.pop("plan", noise())
-    facts = {"rounds": 50, "keys": folder / "keys", "store": folder / "run.db"}
+    facts: dict[str, Any] = {"rounds": 50, "keys": folder / "keys", "store": folder / "run.db"}
     return sv.Cloud(plan, **(facts | changed))
 
 
 def agent(folder: Path, **changed: Any) -> Any:
     house = changed.pop("house", None) or d.held_agents(problem(), [0])
-    facts = {"cloud": "wss://127.0.0.1:1", "keys": folder / "keys", "saved": folder / "a.state"}
+    facts: dict[str, Any] = {
+        "cloud": "wss://127.0.0.1:1",
+        "keys": folder / "keys",
+        "saved": folder / "a.state",
+    }
     return sv.Agent(house, **(facts | changed))
 
 

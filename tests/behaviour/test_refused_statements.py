@@ -134,7 +134,7 @@ CONSTRAINTS = [
     Refusal("no constraint that couples agents", lambda: of_fleet(R[0] + R[1] <= 1), PROBLEM, ("constraint", "couple")),
     Refusal("a constraint that is a formula", lambda: of_two(X[0] + X[1]), PROBLEM, ("<=", ">=")),
     Refusal("a constraint that is a number", lambda: of_two(3.0), PROBLEM, ("<=", "3.0")),
-    Refusal("a constraint that is always true", lambda: of_two(3 <= 5), PROBLEM, ("True", "agent")),  # noqa: PLR0133
+    Refusal("a constraint that is always true", lambda: of_two(3 <= 5), PROBLEM, ("True", "agent")),
     Refusal("a constraint without agents", lambda: of_two(X[0] - X[0] <= 1), PROBLEM, ("agent", "remove")),
     Refusal("a strict constraint", lambda: of_two(X[0] < 1), PROBLEM, ("<=", "g1|constraint")),
     Refusal("an equality that is not affine", lambda: of_two(d.equal(X[0] ** 2 + X[1], 1)), PROBLEM, ("affine", "x1**2", "<=")),
