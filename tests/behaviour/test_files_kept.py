@@ -1,0 +1,178 @@
+"""Folders, tables and results: what is written reads back the same."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import doors as d
+import numpy as np
+import problems as p
+import pytest
+
+import sottovoce as sv
+
+pytestmark = pytest.mark.core
+
+SAVED = {
+    "readme": p.readme, "bakeries": p.bakeries, "hard": lambda: p.bakeries(hard=True),
+    "valves": p.valves, "mixed": p.mixed, "kinked": p.kinked, "flows": p.flows,
+    "small fleet": p.small_fleet, "paper": sv.gallery.paper, "coupled": sv.gallery.coupled,
+    "hs66": lambda: d.gallery("hs66"), **p.FIELD,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_problem_reads_back_as_it_was_stated(name: str, tmp_path: Path) -> None:
+    problem = SAVED[name]()
+    d.save_problem(problem, tmp_path / "one")
+    again = d.load_problem(tmp_path / "one")
+    assert again.fingerprint == problem.fingerprint
+    d.save_problem(again, tmp_path / "two")
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
+    assert files
+    for file in files:
+        assert (tmp_path / "two" / file).read_bytes() == (tmp_path / "one" / file).read_bytes()
+
+
+@pytest.mark.parametrize("files", [p.BAKERIES, p.FLEET, p.MATRIX], ids=["named", "fleet", "matrix"])
+def test_a_folder_written_by_hand_is_kept_with_its_comments(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    folder = p.write_folder(tmp_path / "one", files)
+    d.save_problem(d.load_problem(folder), tmp_path / "two")
+    for name, text in files.items():
+        assert (tmp_path / "two" / name).read_text() == text
+
+
+def test_a_folder_of_the_tutorial_is_the_problem_of_the_tutorial(tmp_path: Path) -> None:
+    problem = d.load_problem(p.write_folder(tmp_path, p.BAKERIES))
+    np.testing.assert_allclose(d.optimum(problem).x, d.optimum(p.bakeries()).x, atol=1e-9)
+    assert d.sums_of(problem) == ["connection"]
+
+
+def test_a_matrix_in_a_table_is_its_rows(tmp_path: Path) -> None:
+    wide = d.load_problem(p.write_folder(tmp_path / "wide", p.MATRIX))
+    np.testing.assert_allclose(d.values_at(wide, [1.0, 2.0, 3.0]), [-1.0, -4.0])
+    long = "row,agent,component,weight\n1,1,1,1\n1,2,1,1\n2,2,1,2\n2,2,2,-1\n"
+    other = d.load_problem(p.write_folder(tmp_path / "long", p.MATRIX | {"lines.csv": long}))
+    assert other.fingerprint == wide.fingerprint
+
+
+def test_a_fleet_in_tables_is_what_its_numbers_say(tmp_path: Path) -> None:
+    problem = d.load_problem(p.write_folder(tmp_path, p.FLEET))
+    x = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 3.0], [1.5, 0.5]])
+    loss, need, hurry = [1, 0.5, 2, 1], [6, 5, 8, 4], [1, 2, 1, 0.5]
+    at = problem.evaluate(x.ravel())
+    by_hand = sum(h * (r.sum() - n) ** 2 for h, r, n in zip(hurry, x, need, strict=True))
+    assert at.objective == pytest.approx(by_hand + 0.1 * (x**2).sum())
+    first = x[:, 0]
+    expected = [
+        first.sum() - 12, x[:, 1].sum() - 10, loss @ first**2 - 40,
+        first[0] + first[1] - 9, first[2] + 0.5 * first[3] - 9,
+    ]  # fmt: skip
+    np.testing.assert_allclose(at.rows, expected)
+    assert d.certify(problem).holds
+
+
+def test_tables_may_be_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    files = dict(p.FLEET)
+    files["problem.toml"] = files["problem.toml"].replace("ev.csv", "ev.parquet")
+    files.pop("ev.csv")
+    folder = p.write_folder(tmp_path / "parquet", files)
+    columns = {"loss": [1, 0.5, 2, 1], "upper[1]": [4, 4, 6, 4], "upper[2]": [5, 5, 5, 3]}
+    parquet.write_table(pa.table(columns), folder / "ev.parquet")
+    same = d.load_problem(p.write_folder(tmp_path / "csv", p.FLEET))
+    assert d.load_problem(folder).fingerprint == same.fingerprint
+    (folder / "ev.parquet").write_text("words")
+    with pytest.raises(d.ProblemError, match=r"ev\.parquet"):
+        d.load_problem(folder)
+
+
+def test_a_gateway_gets_its_own_agents_and_a_cloud_none(tmp_path: Path) -> None:
+    problem = p.small_fleet(6)
+    d.save_problem(problem, tmp_path / "cloud", agents=[])
+    d.save_problem(problem, tmp_path / "gateway", agents=range(1, 3))
+    assert not list((tmp_path / "cloud").glob("agents/*.csv"))
+    lines = (tmp_path / "gateway" / "agents" / "fleet-ev.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines] == ["agent", "1", "2"]
+    d.save_problem(p.bakeries(), tmp_path / "named", agents=[2])
+    assert [f.name for f in (tmp_path / "named" / "agents").iterdir()] == ["2.toml"]
+
+
+def test_starts_and_fallbacks_are_kept(tmp_path: Path) -> None:
+    x = d.agents(2, lower=0, upper=5)
+    problem = d.state_problem(
+        x, [x[0] ** 2, x[1] ** 2], [x[0] + x[1] <= 3],
+        start=[1.0, 2.0], fallback=[0.5, 0.25], local=[x[0] <= 4],
+    )  # fmt: skip
+    d.save_problem(problem, tmp_path / "p")
+    text = (tmp_path / "p" / "agents" / "1.toml").read_text()
+    for word in ("start", "1", "fallback", "0.5", "local", "4"):
+        assert word in text
+    again = d.load_problem(tmp_path / "p")
+    traced = [d.simulate(q, rounds=1, record=[0, 1]).trace.objective for q in (problem, again)]
+    np.testing.assert_array_equal(*traced)
+    assert traced[0][0, 0] == pytest.approx(5.0)
+
+
+# Results
+
+
+@pytest.fixture(scope="module")
+def result() -> Any:
+    problem = p.bakeries()
+    noise = d.plan(
+        problem, epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=2.0, rounds=60), feasible=0.5
+    )
+    return d.simulate(
+        problem, noise, rounds=60, runs=5, seed=11, record=[0, 1, 30, 60], transcript=True
+    )
+
+
+def test_a_result_reads_back_the_same(result: Any, tmp_path: Path) -> None:
+    result.save(tmp_path / "result.npz")
+    again = d.load_result(tmp_path / "result.npz")
+    for name in ("x", "price", "last_x", "last_price", "confirmed", "saddle_x"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(result, name))
+    assert (again.rounds, again.runs, again.seed) == (60, 5, 11)
+    np.testing.assert_array_equal(again.trace.k, [0, 1, 30, 60])
+    np.testing.assert_array_equal(again.transcript.y, result.transcript.y)
+    assert str(again.summary()) == str(result.summary())
+
+
+def test_a_result_has_traces_a_transcript_and_a_summary(result: Any) -> None:
+    assert result.trace.objective.shape == (5, 4)
+    assert result.transcript.y.shape[:2] in ((5, 60), (60, 5))
+    text = str(result.summary())
+    for word in ("60 rounds", "5 runs", "connection", "north", "not private", "optimum"):
+        assert word in text
+    assert "Result(runs=5, rounds=60" in repr(result)
+    assert "<" in result._repr_html_()
+
+
+def test_a_result_is_a_table(result: Any) -> None:
+    pytest.importorskip("pandas")
+    answers, trace = result.to_frame(), result.to_frame("trace")
+    assert len(answers) == 5
+    assert {"north", "south", "west"} <= set(map(str, answers.columns))
+    np.testing.assert_allclose(answers["north"], result.x[:, 0])
+    assert len(trace) == 5 * 4
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_a_result_is_a_figure(result: Any, suffix: str, tmp_path: Path) -> None:
+    result.save(tmp_path / "result.npz")
+    done = d.run_cli("plot", tmp_path / "result.npz", "--out", tmp_path / f"figure.{suffix}")
+    assert done.code == 0, done.err
+    assert (tmp_path / f"figure.{suffix}").stat().st_size > 5_000
+
+
+def test_files_with_private_answers_are_for_their_owner(tmp_path: Path) -> None:
+    assert d.run_cli("identity", "init", "--dir", tmp_path / "keys", "--agents", "1").code == 0
+    keys = [*(tmp_path / "keys").rglob("*.key"), tmp_path / "keys" / "agents" / "1" / "key.pem"]
+    for key in keys:
+        assert stat.S_IMODE(key.stat().st_mode) & 0o077 == 0

@@ -1,0 +1,212 @@
+"""Everything that certificates, plans, budgets and studies refuse."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import doors as d
+import numpy as np
+import problems as p
+import pytest
+from refusals import Refusal, check, listed
+
+import sottovoce as sv
+
+pytestmark = pytest.mark.core
+
+INPUT, PRIVACY, PROBLEM = d.InputError, d.PrivacyError, d.ProblemError
+
+
+@cache
+def certified() -> Any:
+    return d.certify(p.bakeries())
+
+
+def planned(**changed: Any) -> Any:
+    """A plan for the bakeries with something changed."""
+    promise = {"epsilon": 1.0, "delta": 0.01, "hide": sv.Trajectory(radius=2.0, rounds=50)}
+    return d.plan(changed.pop("certificate", None) or certified(), **(promise | changed))
+
+
+def two(*rows: Any, lower: Any = -1, upper: Any = 1, objectives: Any = None) -> Any:
+    """A problem of two agents; rows and objectives are functions of their states."""
+    x = d.agents(2, lower=lower, upper=upper)
+    wishes = [(s - 0.2) ** 2 for s in x] if objectives is None else [f(x) for f in objectives]
+    return d.state_problem(x, wishes, [row(x) for row in rows])
+
+
+def promise_of(problem: d.Problem) -> Any:
+    return planned(certificate=d.certify(problem))
+
+
+CERTIFICATES = [
+    Refusal("a certificate of a number", lambda: d.certify(3), INPUT, ("problem", "3")),
+    Refusal("a tolerance that is negative", lambda: d.certify(p.bakeries(), tolerance=-1), INPUT, ("tolerance", "-1")),
+    Refusal("constraints without a common point", lambda: d.certify(two(lambda x: x[0] + x[1] <= -3)), PROBLEM, ("g1", "relax")),
+    Refusal("constraints that exclude each other", lambda: promise_of(two(lambda x: x[0] + x[1] <= -1, lambda x: x[0] + x[1] >= 1)), PROBLEM, ("g1|g2", "relax")),
+    Refusal("discs without a common point", lambda: promise_of(two(lambda x: (x[0] + x[1]) ** 2 <= 0.01, lambda x: x[0] + 2 * x[1] >= 1.4)), d.SottovoceError, ("g1|g2|Slater", "strict|common|together|relax")),
+    Refusal("a row without an inner point", lambda: promise_of(two(lambda x: (x[0] - x[1]) ** 2 <= 0)), d.SottovoceError, ("Slater", "strict|relax|equal")),
+    Refusal("a product of two agents", lambda: promise_of(two(lambda x: x[0] * x[1] <= 0.5)), d.ConvexityError, ("g1", "convex", "x1")),
+    Refusal("a concave constraint", lambda: promise_of(two(lambda x: x[0] ** 2 + x[1] >= 0.5)), d.ConvexityError, ("g1", "convex", "x1**2")),
+    Refusal("a concave kink", lambda: promise_of(two(lambda x: x[1] - abs(x[0]) <= 0.5)), d.ConvexityError, ("g1", "convex", "abs")),
+    Refusal("an objective with two valleys", lambda: promise_of(p.two_valleys()), d.ConvexityError, ("valve", "convex", "box")),
+    Refusal("a concave objective", lambda: promise_of(two(lambda x: x[0] + x[1] <= 1, objectives=[lambda x: -(x[0] ** 2), lambda x: x[1] ** 2])), d.ConvexityError, ("x1", "convex")),
+    Refusal("a logarithm over zero", lambda: promise_of(two(lambda x: x[0] + x[1] <= 1, objectives=[lambda x: -sv.log(x[0]), lambda x: x[1] ** 2])), d.SottovoceError, ("log", "x1")),
+    Refusal("a root over zero", lambda: promise_of(two(lambda x: x[0] + x[1] <= 1, objectives=[lambda x: -sv.sqrt(x[0] - 3), lambda x: x[1] ** 2])), d.SottovoceError, ("x1", "convex|defined")),
+    Refusal("a public set that excludes its fleet", lambda: d.certify(excluded_fleet()), PROBLEM, ("ev", "relax")),
+    Refusal("an optimum of code", lambda: d.optimum(p.coded()), d.CertificateError, ("press", "code", "formula")),
+    Refusal("an optimum of no problem", lambda: d.optimum(3), INPUT, ("problem", "3")),  # type: ignore[arg-type]
+    Refusal("an optimum of a concave objective", lambda: d.optimum(two(lambda x: x[0] + x[1] <= 1, objectives=[lambda x: -(x[0] ** 2), lambda x: x[1] ** 2])), d.SottovoceError, ("convex", "certify")),
+    Refusal("an optimum of nothing feasible", lambda: d.optimum(two(lambda x: x[0] + x[1] <= -3)), d.SottovoceError, ("g1", "relax|widen")),
+]  # fmt: skip
+
+
+def excluded_fleet() -> d.Problem:
+    ev = d.fleet(3, dim=2, lower=0, upper=1, name="ev")
+    r = d.state_of(ev)
+    return d.state_problem(ev, sum(s**2 for s in r), [d.total(ev) <= 1, sum(r) >= 3])
+
+
+def of_paper(**changed: Any) -> Any:
+    """A plan of the paper's method for the paper's problem, with something changed."""
+    return planned(**({"certificate": paper(), "method": "paper"} | changed))
+
+
+@cache
+def paper() -> Any:
+    return d.certify(d.gallery("paper"))
+
+
+@cache
+def coupled() -> Any:
+    x = d.agents(2, lower=-1, upper=1)
+    return d.certify(d.state_problem(x, [x[0] ** 2, x[1] ** 2], [(x[0] + 10 * x[1]) ** 2 <= 50]))
+
+
+PLANS = [
+    Refusal("a plan of no certificate", lambda: sv.plan(3, epsilon=1, delta=0.1, hide=sv.Everything(rounds=3)), INPUT, ("certificate", "3")),  # type: ignore[arg-type]
+    Refusal("epsilon 0", lambda: planned(epsilon=0), INPUT, ("epsilon", "positive", "0")),
+    Refusal("epsilon that is negative", lambda: planned(epsilon=-1.5), INPUT, ("epsilon", "positive", "-1.5")),
+    Refusal("epsilon that is NaN", lambda: planned(epsilon=math.nan), INPUT, ("epsilon", "nan")),
+    Refusal("epsilon that is infinite", lambda: planned(epsilon=math.inf), INPUT, ("epsilon", "finite|at most", "inf")),
+    Refusal("epsilon that is text", lambda: planned(epsilon="much"), INPUT, ("epsilon", "number")),
+    Refusal("epsilon for too few agents", lambda: planned(epsilon=[1.0, 2.0]), INPUT, ("epsilon", "3", "(2,)|2")),
+    Refusal("delta 0", lambda: planned(delta=0.0), INPUT, ("delta", "(0, 1)", "0")),
+    Refusal("delta 1", lambda: planned(delta=1.0), INPUT, ("delta", "(0, 1)", "1")),
+    Refusal("delta for too few agents", lambda: planned(delta=[0.1, 0.1]), INPUT, ("delta", "3", "2")),
+    Refusal("nothing to hide", lambda: planned(hide=None), INPUT, ("hide", "Trajectory", "Everything", "None")),
+    Refusal("a word for what to hide", lambda: planned(hide="trajectory"), INPUT, ("hide", "Trajectory", "trajectory")),
+    Refusal("radius 0", lambda: planned(hide=sv.Trajectory(radius=0.0)), INPUT, ("radius", "positive", "0")),
+    Refusal("a radius that is negative", lambda: sv.Offset(radius=-2.0, rounds=5) and planned(hide=sv.Offset(radius=-2.0, rounds=5)), INPUT, ("radius", "positive", "-2")),
+    Refusal("a radius that is infinite", lambda: planned(hide=sv.Trajectory(radius=math.inf)), INPUT, ("radius", "finite", "inf")),
+    Refusal("a radius for too few agents", lambda: planned(hide=sv.Trajectory(radius=[1.0, 2.0])), INPUT, ("radius", "3", "2")),
+    Refusal("a radius that is text", lambda: planned(hide=sv.Trajectory(radius="far")), INPUT, ("radius", "far|number")),
+    Refusal("no rounds", lambda: sv.Everything(rounds=0), INPUT, ("rounds", "0")),
+    Refusal("half a round", lambda: sv.Offset(radius=1.0, rounds=2.5), INPUT, ("rounds", "whole", "2.5")),  # type: ignore[arg-type]
+    Refusal("another method", lambda: planned(method="laplace"), INPUT, ("method", "joint", "paper", "laplace")),
+    Refusal("too few weights", lambda: planned(weights=[1.0, 1.0]), INPUT, ("weights", "1", "(2,)")),
+    Refusal("weight 0", lambda: planned(weights=[0.0]), INPUT, ("weights", "positive", "0")),
+    Refusal("weights that are text", lambda: planned(weights="equal"), INPUT, ("weights", "number|positive")),
+    Refusal("another trust", lambda: planned(trust="split"), INPUT, ("trust", "SplitCloud", "split")),
+    Refusal("a probability above 1", lambda: planned(feasible=1.5), INPUT, ("feasible|probability", "1.5")),
+    Refusal("feasible that is text", lambda: planned(feasible="yes"), INPUT, ("feasible|probability", "yes")),
+    Refusal("each_row that is a number", lambda: sv.Feasible(probability=0.9, each_row=3), INPUT, ("each_row", "True", "3")),  # type: ignore[arg-type]
+    Refusal("a hard row without a margin", lambda: promise_of(p.bakeries(hard=True)), PRIVACY, ("connection", "hard", "feasible")),
+    Refusal("no room for a margin", lambda: planned(hide=sv.Everything(rounds=50), feasible=0.95), PRIVACY, ("feasible", "room", "epsilon")),
+    Refusal("no room at any noise", lambda: planned(certificate=d.certify(two(lambda x: x[0] + x[1] <= -1.999999)), feasible=0.95), PRIVACY, ("feasible", "room", "relax|epsilon|radius")),
+    Refusal("constants with the joint method", lambda: planned(constants=d.papers_constants(k_g=1.0, k_prime=(1.0,))), INPUT, ("constants", "paper", "joint")),
+    Refusal("under-noised with the joint method", lambda: planned(allow_undernoised=True), INPUT, ("allow_undernoised", "paper", "joint")),
+    Refusal("weights with the paper's method", lambda: of_paper(weights=np.ones(4)), INPUT, ("weights", "joint", "paper")),
+    Refusal("feasible with the paper's method", lambda: of_paper(feasible=0.95), INPUT, ("feasible", "joint", "paper")),
+    Refusal("a split cloud with the paper's method", lambda: of_paper(trust=sv.SplitCloud()), INPUT, ("trust", "SplitCloud", "joint")),
+    Refusal("too few constants", lambda: of_paper(constants=d.papers_constants(k_g=472.0, k_prime=(1.0, 2.0))), INPUT, ("constants", "7", "2")),
+    Refusal("a constant 0 where states move a gradient", lambda: of_paper(constants=d.papers_constants(k_g=472.0, k_prime=(0.0,) * 7)), PRIVACY, ("positive", "0", "noise")),
+    Refusal("a constant that under-noises", lambda: of_paper(constants=d.papers_constants(k_g=5.0, k_prime=(200.0,) * 7)), PRIVACY, ("sigma", "joint", "allow_undernoised")),
+    Refusal("the paper's method where agents are coupled", lambda: planned(certificate=coupled(), method="paper"), PRIVACY, ("sigma", "joint", "allow_undernoised")),
+    Refusal("the paper's method for a fleet", lambda: planned(certificate=d.certify(p.rates()), method="paper"), PRIVACY, ("paper", "fleet", "joint")),
+    Refusal("the paper's method with an equality", lambda: planned(certificate=d.certify(p.flows()), method="paper"), PRIVACY, ("paper", "equalit", "joint")),
+    Refusal("noise that is far too small", lambda: planned(hide=sv.Trajectory(radius=1e-9, rounds=50)), PRIVACY, ("radius", "epsilon|2^25")),
+    Refusal("units that are out of range", lambda: planned(certificate=d.certify(d.public_view(two(lambda x: 1e160 * (x[0] + x[1]) <= 1e160)))), PRIVACY, ("units", "got")),
+    Refusal("a constant K_g that is negative", lambda: d.papers_constants(k_g=-1.0, k_prime=(1.0,)), INPUT, ("k_g", "-1")),
+    Refusal("a guarantee for nobody", lambda: d.guarantee(planned(), 7), INPUT, ("agent", "3", "8|7")),
+    Refusal("a limit for another problem", lambda: d.accuracy_limit(p.readme(), planned(), 50), INPUT, ("plan", "problem")),
+    Refusal("a limit of no rounds", lambda: d.accuracy_limit(p.bakeries(), planned(), 0), INPUT, ("rounds", "0")),
+    Refusal("sigma 0", lambda: d.secure_sampler([0.0]), INPUT, ("sigma", "positive", "0")),
+    Refusal("no sigma", lambda: d.secure_sampler([]), INPUT, ("sigma", "(0,)|empty")),
+    Refusal("a value that is NaN", lambda: d.secure_sampler([1.0]).release([math.nan]), PRIVACY, ("values", "finite", "1")),
+    Refusal("a value out of range", lambda: d.secure_sampler([1.0]).release([1e9]), PRIVACY, ("values", "2^25", "sigma")),
+    Refusal("too many values", lambda: d.secure_sampler([1.0]).release([1.0, 2.0]), INPUT, ("values", "(1,)", "(2,)")),
+]  # fmt: skip
+
+GRANT = {"epsilon": 1.0, "delta": 0.01, "hide": "trajectory", "radius": 1.0}
+
+
+def ledger(folder: Path) -> Any:
+    """Accounts with a budget for x1."""
+    book = sv.Ledger(folder / "budget.db")
+    book.grant("x1", **GRANT)  # type: ignore[arg-type]
+    return book
+
+
+def spent(folder: Path) -> Any:
+    """Accounts of which x1 has spent something in run ``one``."""
+    book = ledger(folder)
+    book.spend("one", [d.charge("x1", "trajectory", 1.0, 0.3)])
+    return book
+
+
+def of_another_kind(folder: Path) -> None:
+    """An account for everything, and a run that hides a trajectory."""
+    book = ledger(folder)
+    book.grant("x2", **(GRANT | {"hide": "everything", "radius": None}))
+    book.spend("r", [d.charge("x2", "trajectory", 1.0, 0.1)])
+
+
+def damaged(folder: Path) -> Any:
+    (folder / "budget.db").write_text("no database")
+    return sv.Ledger(folder / "budget.db").accounts()
+
+
+def foreign(folder: Path) -> Any:
+    with sqlite3.connect(folder / "budget.db") as other:
+        other.execute("CREATE TABLE t (x)")
+    other.close()
+    return sv.Ledger(folder / "budget.db").accounts()
+
+
+BUDGETS = [
+    Refusal("an agent without a name", lambda f: ledger(f).grant("", **GRANT), INPUT, ("agent", "name")),
+    Refusal("a budget of epsilon 0", lambda f: ledger(f).grant("x2", **(GRANT | {"epsilon": 0.0})), INPUT, ("epsilon", "positive", "0")),
+    Refusal("a budget for an unknown kind", lambda f: ledger(f).grant("x2", **(GRANT | {"hide": "nearby"})), INPUT, ("hide", "trajectory", "nearby")),
+    Refusal("a budget without a radius", lambda f: ledger(f).grant("x2", **(GRANT | {"radius": None})), INPUT, ("radius", "trajectory")),
+    Refusal("a radius for everything", lambda f: ledger(f).grant("x2", **(GRANT | {"hide": "everything"})), INPUT, ("radius", "everything")),
+    Refusal("a radius beyond all scales", lambda f: ledger(f).grant("x2", **(GRANT | {"radius": 1e300})), INPUT, ("radius", "1e+300")),
+    Refusal("a cost without a budget", lambda f: ledger(f).spend("r", [d.charge("x9", "trajectory", 1.0, 0.1)]), d.BudgetError, ("x9", "grant|budget")),
+    Refusal("a cost beyond the budget", lambda f: spent(f).spend("r", [d.charge("x1", "trajectory", 1.0, 0.5)]), d.BudgetError, ("x1", "0.5", "nothing was recorded")),
+    Refusal("a cost of another kind", of_another_kind, d.BudgetError, ("x2", "everything", "trajectory")),
+    Refusal("a run recorded with other costs", lambda f: spent(f).spend("one", [d.charge("x1", "trajectory", 1.0, 0.1)]), d.BudgetError, ("one", "run_id")),
+    Refusal("an agent charged twice", lambda f: ledger(f).spend("r", [d.charge("x1", "trajectory", 1.0, 0.1)] * 2), INPUT, ("x1", "twice")),
+    Refusal("a run without agents", lambda f: ledger(f).spend("r", []), INPUT, ("run_id", "agent")),
+    Refusal("a run without a name", lambda f: ledger(f).spend("", [d.charge("x1", "trajectory", 1.0, 0.1)]), INPUT, ("run_id", "agent")),
+    Refusal("a budget below what is spent", lambda f: spent(f).grant("x1", **(GRANT | {"epsilon": 0.1})), d.BudgetError, ("x1", "spent", "more")),
+    Refusal("the account of nobody", lambda f: ledger(f).account("x9"), d.BudgetError, ("x9", "grant|budget")),
+    Refusal("a cost that is negative", lambda f: d.charge("x1", "trajectory", 1.0, -0.1), INPUT, ("mu", "x1", "-0.1")),
+    Refusal("a cost of nobody", lambda f: d.charge("", "trajectory", 1.0, 0.1), INPUT, ("agent", "name")),
+    Refusal("a ledger that is text", damaged, PRIVACY, ("budget.db", "ledger", "released|restore")),
+    Refusal("a ledger that is another database", foreign, PRIVACY, ("budget.db", "ledger", "restore|choose")),
+    Refusal("a ledger in no folder", lambda f: sv.Ledger(f / "no" / "budget.db").grant("x1", **GRANT), d.SottovoceError, ("budget.db", "No such file|created|unable")),  # type: ignore[arg-type]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", listed(CERTIFICATES + PLANS))
+def test_what_cannot_be_promised_is_refused_by_name(row: Refusal) -> None:
+    check(row)
+
+
+@pytest.mark.parametrize("row", listed(BUDGETS))
+def test_what_no_budget_covers_is_refused_by_name(row: Refusal, tmp_path: Path) -> None:
+    check(row, tmp_path)
