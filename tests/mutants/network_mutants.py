@@ -29,10 +29,11 @@ SENT = (
         name="sums without noise in the cloud's step",
         file="network/rounds.py",
         old="        record = self._stepped("
-        "k, released.values, release_bytes(released), previous, held)",
+        "k, released.values, release_bytes(released), previous, held, missed)",
         new="        said = b''.join(part.data for part in parts)\n"
         "        bare = np.frombuffer(said, '<i8')[: released.values.size] * self._grid\n"
-        "        record = self._stepped(k, bare, release_bytes(released), previous, held)",
+        "        record = self._stepped("
+        "k, bare, release_bytes(released), previous, held, missed)",
         killed_by=DEPENDS + "[paper-joint]",
     ),
     Mutant(

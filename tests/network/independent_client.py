@@ -101,7 +101,7 @@ def main(port: str, keys: str) -> None:
             say(type="contribution", round=k + 1, values=struct.pack(f"<{len(sums)}q", *values))
 
         known = {} if mask is None else {"mask": mask.key}
-        say(type="hello", version=4, agents=[4], config=b"", round=k, receipt=receipt, **known)
+        say(type="hello", version=5, agents=[4], config=b"", round=k, receipt=receipt, **known)
         for frame in socket:
             message = msgpack.unpackb(frame)
             if message["type"] == "welcome":

@@ -264,7 +264,9 @@ def test_the_run_ends_with_done_after_the_last_round_and_collects_no_more(table:
     actions = table.round(ROUNDS)
     first, message = messages(actions, 1)
     assert isinstance(first, Round)
-    assert message == Done(rounds=ROUNDS, price=pack(np.full(2, ROUNDS / 2)), confirmed=None)
+    assert message == Done(
+        rounds=ROUNDS, price=pack(np.full(2, ROUNDS / 2)), confirmed=None, wait=0.0
+    )
     assert table.machine.phase is Phase.DONE
     assert sorted(table.records) == list(range(1, ROUNDS + 1))
     assert [type(m) for m in messages(table.send(1, ROUNDS + 1, 1), 1)] == [Done]
