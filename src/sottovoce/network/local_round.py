@@ -99,7 +99,7 @@ class LocalRound:
 
     def unsafe(self) -> list[int]:
         """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
-        from sottovoce.certify.mixtures import unsafe_fallbacks  # rounds need none of it
+        from sottovoce.privacy.mixtures import unsafe_fallbacks  # rounds need none of it
 
         groups, places = self._cloud.groups, np.array(self._agents) - 1
         can = tuple(bounded(groups, places, *self._bounds))
