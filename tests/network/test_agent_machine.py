@@ -49,6 +49,7 @@ def welcome(**changes: Any) -> Welcome:
         "config": "{}",
         "round": 1,
         "rounds": 9,
+        "spoke": 0,
         "states": False,
         "prices": 2,
         "lower": pack(np.array([-2.0])),
@@ -231,7 +232,9 @@ def test_done_ends_it_and_a_lost_connection_does_not() -> None:
     machine.connected()
     machine.receive(welcome())
     machine.joined(np.array([4]))
-    (finish,) = machine.receive(Done(rounds=3, price=pack(np.array([1.0, 2.0])), confirmed=False))
+    (finish,) = machine.receive(
+        Done(rounds=3, price=pack(np.array([1.0, 2.0])), confirmed=False, wait=0.0)
+    )
     assert isinstance(finish, Finish)
     assert finish.confirmed is False
     machine.lost()

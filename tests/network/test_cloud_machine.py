@@ -111,16 +111,18 @@ class Table:
         self.setup = setup(states=states)
         self.machine = CloudMachine(self.setup, self.notary, self._digest, hold=hold)
         self.actions: list[Action] = []
+        self.wait = 0.0
 
     def _digest(self, k: int) -> bytes | None:
         return self.records[k].digest if k in self.records else None
 
-    def restarted(self) -> Table:
+    def restarted(self, **settings: Any) -> Table:
         """The same run in another process."""
         again = Table(states=self.setup.states)
         again.records = self.records
         last = self.records[max(self.records)]
-        again.machine = CloudMachine(self.setup, self.notary, again._digest, last=last, hold=True)
+        known: dict[str, Any] = {"last": last, "hold": True, **settings}
+        again.machine = CloudMachine(self.setup, self.notary, again._digest, **known)
         return again
 
     def do(self, actions: list[Action]) -> list[Action]:
@@ -131,7 +133,7 @@ class Table:
             action = queue.pop(0)
             found.append(action)
             if isinstance(action, Commit):
-                queue += self.machine.committed(self.record(action))
+                queue += self.machine.committed(self.record(action), self.wait)
         self.actions += found
         return found
 
@@ -264,7 +266,9 @@ def test_the_run_ends_with_done_after_the_last_round_and_collects_no_more(table:
     actions = table.round(ROUNDS)
     first, message = messages(actions, 1)
     assert isinstance(first, Round)
-    assert message == Done(rounds=ROUNDS, price=pack(np.full(2, ROUNDS / 2)), confirmed=None)
+    assert message == Done(
+        rounds=ROUNDS, price=pack(np.full(2, ROUNDS / 2)), confirmed=None, wait=0.0
+    )
     assert table.machine.phase is Phase.DONE
     assert sorted(table.records) == list(range(1, ROUNDS + 1))
     assert [type(m) for m in messages(table.send(1, ROUNDS + 1, 1), 1)] == [Done]
@@ -640,3 +644,68 @@ def test_a_million_fuzzed_inputs_never_break_codec_or_machine() -> None:
         table = Table(hold=True, states=seed % 2 == 1)
         assert Halt not in fuzz(table, 1_000, seed)
         assert sorted(table.records) == list(range(1, len(table.records) + 1))
+
+
+def spoke(actions: list[Action], peer: int) -> int:
+    (welcome,) = (m for m in messages(actions, peer) if isinstance(m, Welcome))
+    return welcome.spoke
+
+
+def test_a_welcome_says_up_to_where_an_average_must_reach(table: Table) -> None:
+    assert spoke(table.join(9, 1), 9) == 0
+    table.join(1, 1)
+    table.round(1)
+    table.machine.disconnect(2)
+    assert spoke(table.join(4, 2), 4) == 1
+    table.send(4, 2, 2, 3)
+    table.machine.disconnect(4)
+    assert spoke(table.join(5, 2), 5) == 2  # its words of the round at hand count
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_was_held_has_no_gap_where_it_was_silent(restarted: bool) -> None:
+    table = Table(hold=True)
+    table.seat_all()
+    table.round(1)
+    table.machine.disconnect(2)
+    for k in (2, 3):
+        table.send(1, k, 1)
+        table.send(3, k, 4)
+        table.do(table.machine.deadline(k))
+    assert table.records[3].held == {2}
+    if restarted:
+        table = table.restarted(silent={2: 1})
+        table.join(1, 1, k=3)
+    assert spoke(table.join(4, 2, k=1), 4) == 1
+    assert spoke(table.join(5, 1, k=3), 5) == 3
+
+
+@pytest.mark.parametrize("gap", [(1, 2, 1, 1), (3, 3, 1, 1), (2, 2, 1, 2), (2, 2, 2, 1)])
+def test_gaps_of_others_or_of_rounds_to_come_are_malformed(
+    table: Table, gap: tuple[int, int, int, int]
+) -> None:
+    values = pack_whole(np.array([2, 3]))
+    said = Contribution(round=1, values=values, missed=[gap])
+    assert codes(table.do(table.machine.receive(2, said))) == [Code.MALFORMED]
+    table.join(4, 2)
+    said = Contribution(round=1, values=values, missed=[(2, 2, 1, 1)])
+    assert codes(table.do(table.machine.receive(4, said))) == []
+
+
+def test_who_hears_of_the_end_late_waits_less_and_applies_at_the_same_time() -> None:
+    now = [100.0]
+    table = Table()
+    table.machine = CloudMachine(table.setup, table.notary, table._digest, clock=lambda: now[0])
+    table.wait = 5.0
+    table.seat_all()
+    for k in range(1, ROUNDS):
+        table.round(k)
+    now[0] = 200.0
+    waits = [m.wait for m in messages(table.round(ROUNDS), 1) if isinstance(m, Done)]
+    for later, left in ((3.0, 2.0), (9.0, 0.0)):
+        now[0] = 200.0 + later
+        table.machine.disconnect(1)
+        (done,) = (m for m in messages(table.join(1, 1), 1) if isinstance(m, Done))
+        waits.append(done.wait)
+        assert done.wait == left
+    assert waits == [5.0, 2.0, 0.0]

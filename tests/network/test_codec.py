@@ -33,6 +33,7 @@ from sottovoce.network.protocol.messages import (
 MESSAGES: list[Hello | Contribution | State] = [
     Hello(version=VERSION, agents=[1, 5], config=b"", round=0, receipt=b""),
     Contribution(round=3, values=b"\1" * 16),
+    Contribution(round=3, values=b"\1" * 16, missed=[(1, 5, 1, 2)]),
     State(round=3, x=b"\0" * 8),
 ]
 ANSWERS: list[Welcome | Round | Done | Error] = [
@@ -41,6 +42,7 @@ ANSWERS: list[Welcome | Round | Done | Error] = [
         config="{}",
         round=1,
         rounds=5,
+        spoke=1,
         states=False,
         prices=3,
         lower=b"",
@@ -53,7 +55,7 @@ ANSWERS: list[Welcome | Round | Done | Error] = [
         columns=[1],
     ),
     Round(round=2, price=b"\0" * 8, y=b"", receipt=b"r" * 64),
-    Done(rounds=2, price=b"", confirmed=None),
+    Done(rounds=2, price=b"", confirmed=None, wait=0.5),
     Error(code="late", round=4),
 ]
 

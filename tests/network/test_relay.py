@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from network_harness import contributed, free_port, member, plan_for, run, serving
@@ -252,7 +253,7 @@ class Tree:
 
     def welcome(self, *agents: int) -> Welcome:
         """What the cloud itself would say to agents."""
-        return welcome_of(self.setup, self.setup.party(agents), self.cloud.round, b"")
+        return welcome_of(self.setup, self.setup.party(agents), self.cloud.round, 0, b"")
 
     def join(self) -> None:
         (hello,) = self.relay.connected()
@@ -393,9 +394,12 @@ def test_the_end_is_passed_on_with_its_answer(paper: Problem) -> None:
         tree.told(k)
     assert tree.told(3) == []
     answer = pack(np.linspace(0.0, 1.0, tree.setup.prices))
-    done = Done(rounds=3, price=answer, confirmed=True)
+    done = Done(rounds=3, price=answer, confirmed=True, wait=2.0)
     *sent, finish = tree.relay.above(done)
-    assert [a.message for a in sent if isinstance(a, Send)][-1] == done
+    passed = [a.message for a in sent if isinstance(a, Send)][-1]
+    assert isinstance(passed, Done)
+    assert 1.0 < passed.wait <= done.wait
+    assert msgspec.structs.replace(passed, wait=done.wait) == done
     assert isinstance(finish, Finish)
     assert finish.confirmed is True
     assert tree.relay.phase is Phase.DONE

@@ -54,7 +54,7 @@ def test_what_was_said_is_kept_so_that_it_is_said_again_in_the_same_bytes(tmp_pa
     machine.connected()
     (join,) = machine.receive(
         Welcome(
-            version=VERSION, config="", round=8, rounds=9, states=False, prices=4,
+            version=VERSION, config="", round=8, rounds=9, spoke=0, states=False, prices=4,
             lower=pack(np.array([-1.0])), upper=pack(np.array([1.0])), sums=[0, 2, 3],
             grid=pack(np.ones(3)), least=pack_whole(np.full(3, -9)),
             most=pack_whole(np.full(3, 9)), rows=[], columns=[],

@@ -57,6 +57,7 @@ def fill(store: Store, problem: Problem, rounds: int = ROUNDS) -> None:
             y=np.zeros(0),
             digest=digest,
             held=frozenset({k % 7 + 1}),
+            missed=((1, 3, 1, k),),
         )
         store.incident(Code.CONFLICT, (k % 3 + 1,), k)
         store.commit(record, released)
@@ -170,7 +171,7 @@ def test_no_flipped_bit_is_ever_sent_out_or_told(
     assert refused > FLIPS // 10  # the rest hit free space
 
 
-@pytest.mark.parametrize("column", ["said", "price", "release", "digest", "held"])
+@pytest.mark.parametrize("column", ["said", "price", "release", "digest", "held", "missed"])
 def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
     column: str, closed: Path, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def welcome_to(
         config=config.text,
         round=1,
         rounds=rounds,
+        spoke=0,
         states=states,
         prices=cloud.rows if states else p,
         lower=pack(lower[columns]),

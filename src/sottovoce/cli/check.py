@@ -20,6 +20,9 @@ def check(
 ) -> None:
     """Certify a problem: its assumptions, domain, sums and sensitivities.
 
+    Where constraints are to be kept, it also lists agents whose public fallback, the point nearest
+    0, may violate one beside answers of others.
+
     Exit code 1 if an assumption of the paper's Theorem 1 fails.
 
     Example: sottovoce check examples/paper --json
@@ -28,12 +31,18 @@ def check(
         from sottovoce.certify.certificate import certify
         from sottovoce.problem.folder import load_problem
         from sottovoce.report.certificate import certificate_data, certificate_tables
+        from sottovoce.report.fallbacks import fallback_words, unsafe_defaults
 
-        certificate = certify(load_problem(folder), tighten=not original, progress=tell)
+        problem = load_problem(folder)
+        certificate = certify(problem, tighten=not original, progress=tell)
+        hard = any(family.hard for family in problem.constraints)
+        unsafe = unsafe_defaults(certificate) if hard or "feasible" in problem.privacy else []
     if json:
-        print_json(certificate_data(certificate))
+        print_json({**certificate_data(certificate), "unsafe_fallbacks": unsafe})
     else:
         for table in certificate_tables(certificate):
             console.print(table)
+        if unsafe:
+            console.print(fallback_words(unsafe))
     if not certificate.holds:
         raise typer.Exit(1)

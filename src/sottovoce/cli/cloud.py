@@ -62,6 +62,10 @@ def cloud(
     helper: Annotated[
         str | None, typer.Option(help="the other half of a split cloud, wss://host:port")
     ] = None,
+    apply_after: Annotated[
+        str,
+        typer.Option(help="with --feasible: from the end until all agents apply answers, e.g. 5s"),
+    ] = "0s",
     linger: Annotated[
         float, typer.Option(help="seconds to wait for agents that missed the end")
     ] = LINGER_SECONDS,
@@ -122,6 +126,7 @@ def cloud(
             deadline=None if deadline is None else _seconds("deadline", deadline),
             ledger=None if ledger is None else Ledger(ledger),
             keep_states=keep_states,
+            apply_after=_seconds("apply-after", apply_after),
             new=new,
             stall=_seconds("stall", stall),
             helper=helper,

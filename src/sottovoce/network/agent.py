@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
 import logging
@@ -60,14 +61,25 @@ _REMEDIES: Final[Mapping[Code, str]] = {
 }
 """What to do about a refusal, where it is not for the agent's own files to say."""
 
+_APART: Final = (
+    "no state is both allowed at home and in the public bounds: the nearest public one takes part "
+    "in all rounds, and the fallback is applied"
+)
+_UNSAFE: Final = (
+    "beside answers of others it may violate a constraint: let it contribute the least that the "
+    "agent can where a sum has an upper limit, the most where it has a lower one"
+)
+_GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
+
 OnState = Callable[[int, Array, Which], Awaitable[None] | None]
 """Called with k, the setpoint and what it is: drive the device here.
 
 In a run that keeps constraints (``feasible``) it is the "fallback" when the agent joins, after
-every step and at the end, unless the answer is confirmed: then the "answer", once. In other runs it
-is the "average" after every step: averaged states if the algorithm averages, because what an agent
-sends while it searches is several times farther from the optimum. The run goes on whatever it
-raises; the log tells of it.
+every step and at the end, unless the answer is confirmed and lacks no round: then the "answer",
+once, when everybody applies it. In other runs it is the "average" after every step: averaged states
+if the algorithm averages, because what an agent sends while it searches is several times farther
+from the optimum. Agents whose own sets miss the public domain get the fallback in any run. The run
+goes on whatever it raises; the log tells of it.
 """
 
 
@@ -82,8 +94,10 @@ class AgentResult:
         last_x: its last state.
         price: the answer's prices of all sums; of the stated constraints with the paper's release.
         rounds: the last round it saw.
-        confirmed: whether the answer passed the test at the end; None where the run has none.
-        setpoint: what is to be applied: the answer, or where it was not confirmed the fallback.
+        confirmed: whether the answer passed the test at the end and lacks no round; None where the
+            run has no test.
+        setpoint: what is to be applied: the answer, or where it was not confirmed, or the agent's
+            own set misses the public domain, the fallback.
         failed: agent-rounds of this process in which an agent's own code failed, so that something
             else was sent; see ``network.substitute``.
         deviation: the standard deviation of every component of x that the noise leaves, as far as
@@ -225,6 +239,8 @@ class Agent:
                 case Join():
                     values, x = self._join(action)
                     note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
+                    if self._taking_part.keeps and machine.memory.missed:
+                        note("own average lacks rounds", level=logging.WARNING, words=_GAP)
                     if self._taking_part.keeps:
                         await self._drive(machine.memory.round, x)
                     queue.extend(machine.joined(values, x))
@@ -238,6 +254,8 @@ class Agent:
                     await socket.send_bytes(encode(action.message))
                 case Finish():
                     self._price, self._confirmed = action.price, action.confirmed
+                    if action.confirmed:
+                        await asyncio.sleep(action.wait)
                     if action.confirmed is not None:
                         await self._drive(machine.memory.round, unpack(machine.memory.answer))
                     return False
@@ -279,9 +297,25 @@ class Agent:
         self._welcome = action.welcome
         if self._round is None and any(g.fleet.group.count > 1 for g in self._household.groups):
             note("preparing", doing="compiling the agents' step")
+        first = self._round is None
         self._round = LocalRound(self._household, action.welcome)
+        if first:
+            self._warn(self._round)
         x = self._round.begin(action.x)
         return self._round.contributions(x), x
+
+    def _warn(self, taking_part: LocalRound) -> None:
+        """Tell the agent's own log, and nobody else, what a fallback is in for."""
+        if taking_part.apart:
+            note(
+                "own set misses the public domain",
+                level=logging.WARNING,
+                agents=taking_part.apart[:16],
+                words=_APART,
+            )
+        unsafe = taking_part.unsafe() if taking_part.keeps else []
+        if unsafe:
+            note("unsafe fallback", level=logging.WARNING, agents=unsafe[:16], words=_UNSAFE)
 
     def _objection(self, welcome: Welcome) -> str | None:
         cloud = self._household.cloud

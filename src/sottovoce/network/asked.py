@@ -14,11 +14,14 @@ from typing import Final, final
 import msgspec
 
 from sottovoce.network.protocol.actions import Commit, Part, Party
+from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.slots import Slots
 
 _MAGIC: Final = b"svasked1"
 
-_decoder = msgspec.msgpack.Decoder(tuple[int, bytes, list[tuple[list[int], bytes]]])
+_decoder = msgspec.msgpack.Decoder(
+    tuple[int, bytes, list[tuple[list[int], bytes, tuple[Gap, ...]]]]
+)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -38,7 +41,7 @@ class Asked:
     """
 
     def __init__(self, store: Path, config: bytes, *, agents: int, sums: int) -> None:
-        self.room = (1 << 16) + agents * (96 + 8 * sums)
+        self.room = (1 << 16) + agents * (704 + 8 * sums)
         self.receipt = b""
         path = store.with_name(store.name + ".asked")
         # A mark of the run is part of the magic's place: another run's file is written over.
@@ -50,12 +53,15 @@ class Asked:
             round_, receipt, said = _decoder.decode(body)
             if round_ == k:
                 self.receipt = receipt
-                return tuple(Part(party=party(tuple(who)), data=data) for who, data in said)
+                return tuple(
+                    Part(party=party(tuple(who)), data=data, missed=missed)
+                    for who, data, missed in said
+                )
         return ()
 
     def write(self, full: Commit) -> None:
         """Keep a question before it is asked."""
-        said = [(part.party.agents, part.data) for part in full.parts]
+        said = [(part.party.agents, part.data, part.missed) for part in full.parts]
         self._slots.write(full.k, _encoder.encode((full.k, self.receipt, said)))
 
     def close(self) -> None:

@@ -43,6 +43,7 @@ from sottovoce.network.setup import (
     check_halves,
     check_request,
     check_store,
+    check_wait,
     make_config,
     resumed,
     round_key,
@@ -112,6 +113,8 @@ class Cloud:
         seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
             refuse unless they were told to expect it.
         keep_states: keep what agents said in every round in the store, for an audit.
+        apply_after: seconds from the end until all agents apply a confirmed answer, up to 600: long
+            enough for everybody to hear of it, so that all do at once.
         stall: seconds without a round after which /healthz says that the run is stalled.
         new: begin a new run where the store is damaged or has lost rounds, and only there.
         helper: address of the other half, ``wss://host:port``, for a plan with
@@ -132,11 +135,13 @@ class Cloud:
         ledger: Ledger | None = None,
         seed: int | None = None,
         keep_states: bool = False,
+        apply_after: float = 0.0,
         stall: float = STALL_SECONDS,
         new: bool = False,
         helper: str | None = None,
     ) -> None:
         check_request(plan, rounds, straggler, deadline)
+        check_wait(apply_after)
         check_halves(plan, helper=helper is not None, simulated=seed is not None)
         if helper is not None and not helper.startswith("wss://"):
             raise InputError(f"helper must be an address wss://host:port, got {helper!r:.60}")
@@ -152,6 +157,7 @@ class Cloud:
         self._ledger = ledger
         self._seed = seed
         self._keep_states = keep_states
+        self._apply_after = apply_after
         self._new = new
         self._helper = helper
         self._link: HelperLink | None = None
@@ -297,6 +303,7 @@ class Cloud:
             self._digest,
             last=resumed(store, self._rounds, setup, secure=self._seed is None),
             hold=self._deadline is not None,
+            silent=store.silent(),
         )
         self._performer = Performer(
             self._machine,
@@ -306,6 +313,7 @@ class Cloud:
             metrics=self._metrics,
             attendance=self._attendance,
             deadline=self._deadline,
+            apply_after=self._apply_after,
         )
         self._front = Front(
             self._gate,

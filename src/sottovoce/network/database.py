@@ -26,7 +26,7 @@ from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.seal import seal
 
 APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 
 LOG_PAGES: Final = 256
 LOG_BYTES: Final = (LOG_PAGES + 16) * (4096 + 24)
@@ -52,6 +52,7 @@ TABLES: Final = (
     release BLOB NOT NULL,
     digest BLOB NOT NULL,
     held BLOB NOT NULL,
+    missed BLOB NOT NULL,
     seal BLOB NOT NULL,
     said BLOB,
     said_seal BLOB
@@ -73,7 +74,7 @@ BEGIN UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = NEW.k - 1; END
 """Makes erasing part of the statement that commits. TEMP: it is this process that asks for it."""
 
 _RUN: Final = "SELECT run_id, config, status, reason, created, incidents, seal FROM run"
-_ROUNDS: Final = "SELECT k, price, release, digest, held, seal, said, said_seal FROM rounds"
+_ROUNDS: Final = "SELECT k, price, release, digest, held, missed, seal, said, said_seal FROM rounds"
 
 _said: Final = msgspec.msgpack.Decoder(tuple[tuple[int, bytes], ...])
 
@@ -128,6 +129,7 @@ class Row(Struct, frozen=True, kw_only=True):
         release: whole numbers on the grid, or the floats of a simulation.
         digest: names the history up to here.
         held: agents whose last words counted again, from 1.
+        missed: gaps in agents' averages that are known since this round, four numbers each.
         said: what every party said, None once it is erased.
     """
 
@@ -136,12 +138,13 @@ class Row(Struct, frozen=True, kw_only=True):
     release: bytes
     digest: bytes
     held: bytes
+    missed: bytes
     said: bytes | None
 
     @property
     def seal(self) -> bytes:
         """The row's checksum, without what was said."""
-        return seal(self.k, self.price, self.release, self.digest, self.held)
+        return seal(self.k, self.price, self.release, self.digest, self.held, self.missed)
 
 
 def connect(path: Path, run: Run, *, keep: bool) -> sqlite3.Connection:

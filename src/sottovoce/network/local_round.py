@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import logging
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
+import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import by_form, in_form
+from sottovoce.engine.formulas import part_of
 from sottovoce.engine.own_set import own_bounds
+from sottovoce.network.apart import apart, nearest_points
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.gradient_step import GradientStep, own_terms
 from sottovoce.network.household import Household, LocalGroup
 from sottovoce.network.logs import note
+from sottovoce.network.parties import bounded
 from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.network.schedule import Shares
@@ -68,26 +72,40 @@ class LocalRound:
         self._least, self._most = unpack_whole(welcome.least), unpack_whole(welcome.most)
         lower, upper = unpack(welcome.lower), unpack(welcome.upper)
         self._substitute = Substitute(household.sizes, lower, upper, config.promise)
-        self._parts: list[tuple[slice, tuple[int, int], Any]] = []
+        self._parts: list[tuple[slice | Integers, tuple[int, int], Any]] = []
         self._raised = False
         self._stood_in: NDArray[np.bool_] | None = None
         self.keeps = config.promise.get("feasible") is not None
         """Whether the run keeps constraints: then nothing is applied before it is confirmed."""
-        begin = 0
+        self._bounds = (np.array(lower), np.array(upper))
+        self._apart = np.zeros(lower.size, dtype=np.bool_)
+        nearest, begin = np.zeros(lower.size), 0
         for own in household.groups:
             here = slice(begin, begin + own.size)
-            shape = (own.fleet.group.count, own.fleet.group.dim)
-            part = self._part(own, lower[here].reshape(shape), upper[here].reshape(shape), begin)
-            self._parts.append((here, shape, part))
+            nearest[here] = self._add(own, lower[here], upper[here], begin)
             begin = here.stop
-        start = self.begin(np.clip(household.start, lower, upper))
+        self.apart = np.unique(np.repeat(household.agents, household.sizes)[self._apart]).tolist()
+        """Agents whose own sets miss the public bounds: they apply their fallbacks in any case."""
+        start = np.where(self._apart, nearest, self.begin(np.clip(household.start, lower, upper)))
         self._fallback = np.where(np.isnan(household.fallback), start, household.fallback)
+        self._agents = household.agents
 
     def applied(self, answer: Array, confirmed: bool | None) -> tuple[Array, Which]:
         """Return what is to be applied, given the answer so far and whether it was confirmed."""
-        if confirmed:
-            return answer, "answer"
-        return (self._fallback, "fallback") if self.keeps else (answer, "average")
+        if (self.keeps and not confirmed) or self._apart.all():
+            return self._fallback, "fallback"
+        setpoint = np.where(self._apart, self._fallback, answer) if self.apart else answer
+        return setpoint, "answer" if confirmed else "average"
+
+    def unsafe(self) -> list[int]:
+        """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
+        from sottovoce.privacy.mixtures import unsafe_fallbacks  # rounds need none of it
+
+        groups, places = self._cloud.groups, np.array(self._agents) - 1
+        can = tuple(bounded(groups, places, *self._bounds))
+        fixed = tuple(bounded(groups, places, self._fallback, self._fallback))
+        found = unsafe_fallbacks(self._cloud.sums, can, fixed)
+        return [agent for agent in self._agents if found[agent - 1]]
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, which lies in the public bounds."""
@@ -172,10 +190,36 @@ class LocalRound:
             return np.full(x.shape, np.nan), np.zeros(price.size)
         return own, added
 
+    def _add(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Array:
+        """Get a group ready; return the nearest points of sets that miss the public bounds."""
+        fleet, shape = own.fleet, (own.fleet.group.count, own.fleet.group.dim)
+        ends = (lower.reshape(shape), upper.reshape(shape))
+        columns = begin + np.arange(own.size).reshape(shape)
+        missing, nearest = apart(fleet, *ends), np.zeros(shape)
+        if not missing.all():
+            kept = np.flatnonzero(~missing)
+            those = own if not missing.any() else replace(own, fleet=part_of(fleet, kept))
+            self._append(those, columns[kept], ends[0][kept], ends[1][kept])
+        algorithm = None if isinstance(self._algorithm, GradientSteps) else self._algorithm
+        for place in np.flatnonzero(missing):
+            one, here = part_of(fleet, np.array([place])), slice(place, place + 1)
+            public, nearest[here] = nearest_points(one, algorithm, ends[0][here], ends[1][here])
+            still = LocalGroup(fleet=replace(one, objective=sp.S.Zero, local=None))
+            self._append(still, columns[here], public, public)
+            self._apart[columns[here]] = True
+        return nearest.ravel()
+
+    def _append(self, own: LocalGroup, columns: Integers, lower: Array, upper: Array) -> None:
+        if own.fleet.local is not None:
+            lower, upper = own_bounds(own.fleet.group, own.fleet.local, lower, upper)
+        first, last = int(columns[0, 0]), int(columns[-1, -1])
+        whole = last - first + 1 == columns.size
+        here = slice(first, last + 1) if whole else columns.ravel()
+        self._bounds[0][here], self._bounds[1][here] = lower.ravel(), upper.ravel()
+        self._parts.append((here, columns.shape, self._part(own, lower, upper, first)))
+
     def _part(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
-        algorithm, local = self._algorithm, own.fleet.local
-        if local is not None:
-            lower, upper = own_bounds(own.fleet.group, local, lower, upper)
+        algorithm = self._algorithm
         if isinstance(algorithm, GradientSteps):
             listed = zip(self._welcome.rows, self._welcome.columns, strict=True)
             sent = {

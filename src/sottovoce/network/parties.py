@@ -77,7 +77,7 @@ class Told:
             for row, (name, step) in enumerate(zip(labels, grid, strict=True))
         )
         ends = (unpack(welcome.lower), unpack(welcome.upper))
-        domain = tuple(_bounded(cloud.groups, np.array(agents) - 1, *ends))
+        domain = tuple(bounded(cloud.groups, np.array(agents) - 1, *ends))
         return Told(cloud=cloud, outputs=outputs, domain=domain)
 
 
@@ -216,7 +216,7 @@ def _blocks(plan: Terms) -> Iterator[_Block]:
         yield _Block(rows=rows, first=first, count=count, lower=low, upper=high, takes=takes)
 
 
-def _bounded(
+def bounded(
     groups: Sequence[Group], places: Integers, lower: Array, upper: Array
 ) -> Iterator[Group]:
     """Yield groups with the bounds of the agents at ``places``, given one after the other."""

@@ -45,6 +45,7 @@ class Performer:
         metrics: counts.
         attendance: keeps who held rounds up.
         deadline: seconds after which last words count again; None to wait for everybody.
+        apply_after: seconds from the end until answers are applied.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Performer:
         metrics: Metrics,
         attendance: Attendance,
         deadline: float | None,
+        apply_after: float,
     ) -> None:
         self.peers: Peers
         self.door: Door
@@ -68,6 +70,7 @@ class Performer:
         self._metrics = metrics
         self._attendance = attendance
         self._deadline = deadline
+        self._apply_after = apply_after
         self._timer: asyncio.TimerHandle | None = None
         self._quiet = Quiet()
 
@@ -144,7 +147,7 @@ class Performer:
             return self._diverged(error)
         last = tuple(sorted(full.held)) or self.peers.spoke
         asyncio.get_running_loop().call_soon(self._after, record, last)
-        return self._machine.committed(record)
+        return self._machine.committed(record, self._apply_after)
 
     def _after(self, record: Record, last: tuple[int, ...]) -> None:
         """A round was sent: draw noise, keep the books."""

@@ -16,6 +16,7 @@ from sottovoce.network.parties import Ranges
 from sottovoce.network.protocol.actions import Part, Party, Record
 from sottovoce.network.protocol.codec import Integers, MalformedError, pack, unpack
 from sottovoce.network.protocol.masked import HEAD
+from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.turns import turns_of
 from sottovoce.network.verdict import Verdict
@@ -116,7 +117,8 @@ class Rounds:
         released = self._release.release(parts, self._sampler, answer)
         if isinstance(self._release, _MaskedSums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
-        record = self._stepped(k, released.values, release_bytes(released), previous, held)
+        missed = () if self._verdict is None else self._verdict.news(parts)
+        record = self._stepped(k, released.values, release_bytes(released), previous, held, missed)
         return replace(record, parts=parts), released
 
     def replay(
@@ -127,6 +129,7 @@ class Rounds:
         secure: bool,
         previous: bytes,
         held: frozenset[int] = frozenset(),
+        missed: tuple[Gap, ...] = (),
     ) -> Record:
         """Take the step of a round that was released before, and return it without its parts.
 
@@ -136,12 +139,19 @@ class Rounds:
             secure: whether it is whole numbers, or the floats of a simulation.
             previous: digest(k-1).
             held: agents whose last words counted again, from 1.
+            missed: gaps in agents' averages that are known since.
         """
         values = np.frombuffer(release, "<i8") * self._grid if secure else unpack(release)
-        return self._stepped(k, values, release, previous, held)
+        return self._stepped(k, values, release, previous, held, missed)
 
     def _stepped(
-        self, k: int, values: Array, release: bytes, previous: bytes, held: frozenset[int]
+        self,
+        k: int,
+        values: Array,
+        release: bytes,
+        previous: bytes,
+        held: frozenset[int],
+        missed: tuple[Gap, ...],
     ) -> Record:
         y, entries = self._release.outputs(values)
         told = self._turns.take(k, y)
@@ -156,11 +166,14 @@ class Rounds:
             y=entries,
             digest=next_digest(previous, k, pack(price), release),
             held=held,
-            confirmed=self._confirmed(k, held),
+            missed=missed,
+            confirmed=self._confirmed(k, held, missed),
         )
 
-    def _confirmed(self, k: int, held: frozenset[int]) -> bool | None:
-        return None if self._verdict is None else self._verdict(k, self._turns.averaged, held)
+    def _confirmed(self, k: int, held: frozenset[int], missed: tuple[Gap, ...]) -> bool | None:
+        if self._verdict is None:
+            return None
+        return self._verdict(k, self._turns.averaged, held, missed)
 
 
 @final

@@ -13,9 +13,9 @@ from sottovoce.network.lock import own
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.slots import Slots
 
-_MAGIC: Final = b"svagent4"
+_MAGIC: Final = b"svagent5"
 
-_decoder = msgspec.msgpack.Decoder(tuple[bytes, int, bytes, bytes, bytes, bytes])
+_decoder = msgspec.msgpack.Decoder(Memory)
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -40,7 +40,7 @@ class Saved:
         try:
             # Room for everything in a memory that is not yet known to the first one.
             size = len(start.x)
-            self._slots = Slots(self.path, _MAGIC, 256 + 2 * size + max(8 * sums, size))
+            self._slots = Slots(self.path, _MAGIC, 1024 + 2 * size + max(8 * sums, size))
         except BaseException:
             self._lock.close()
             raise
@@ -56,8 +56,7 @@ class Saved:
         Raises:
             DiskError: the disk is full or failing; what was saved before is still there.
         """
-        values = (memory.config, memory.round, memory.receipt, memory.x, memory.answer, memory.sent)
-        self._slots.write(memory.round, _encoder.encode(values))
+        self._slots.write(memory.round, _encoder.encode(memory))
         self.memory = memory
 
     def close(self) -> None:
@@ -66,10 +65,7 @@ class Saved:
         self._lock.close()
 
     def _load(self, start: Memory) -> Memory:
-        found = [
-            Memory(config=config, round=k, receipt=receipt, x=x, answer=answer, sent=sent)
-            for config, k, receipt, x, answer, sent in map(_decoder.decode, self._slots.bodies())
-        ]
+        found = [_decoder.decode(body) for body in self._slots.bodies()]
         if not found and not self._slots.empty:
             raise NetworkError(f"{self.path} is not an agent's saved state, or is damaged")
         memory = max(found, key=lambda m: m.round, default=start)

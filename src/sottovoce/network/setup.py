@@ -17,8 +17,9 @@ from sottovoce.network.errors import IdentityError, StoreError
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Record, Setup
 from sottovoce.network.protocol.codec import pack
+from sottovoce.network.protocol.messages import LONGEST_WAIT
 from sottovoce.network.rounds import Rounds
-from sottovoce.network.store import Store, held_in
+from sottovoce.network.store import Store, held_in, missed_in
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import SplitCloud
@@ -86,8 +87,14 @@ def resumed(store: Store, rounds: Rounds, setup: Setup, *, secure: bool) -> Reco
     """
     previous, last = setup.config_hash, None
     for row in store.rounds():
-        held = frozenset(held_in(row))
-        last = rounds.replay(row.k, row.release, secure=secure, previous=previous, held=held)
+        last = rounds.replay(
+            row.k,
+            row.release,
+            secure=secure,
+            previous=previous,
+            held=frozenset(held_in(row)),
+            missed=missed_in(row),
+        )
         if pack(last.price) != row.price:
             raise StoreError(
                 f"{store.path} must hold the prices that follow from its releases, got others in "
@@ -153,6 +160,14 @@ def check_request(plan: NoisePlan, rounds: int, straggler: str, deadline: float 
         )
     if not plan.certified:
         raise PrivacyError("plan must keep what it promises; an undernoised plan is for study only")
+
+
+def check_wait(wait: float) -> None:
+    """Refuse a time between the end and the moment to apply answers that agents would not wait."""
+    if not 0.0 <= wait <= LONGEST_WAIT:  # not a number is refused, too
+        raise InputError(
+            f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got apply_after={wait}"
+        )
 
 
 def check_store(plan: NoisePlan, store: Store) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from sottovoce.network.config import RunConfig, read_config
 from sottovoce.network.database import (
@@ -45,12 +45,12 @@ from sottovoce.network.lock import own
 from sottovoce.network.mark import Mark, Reached, mark_of
 from sottovoce.network.protocol.actions import Part, Party, Record
 from sottovoce.network.protocol.codec import pack
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import Code, Gap
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.seal import seal
 from sottovoce.privacy.sampler import Released
 
-INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 PARTY: Final = "INSERT INTO parties VALUES (?, ?, ?)"
 FORGET: Final = """
 UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = (SELECT max(k) FROM rounds)
@@ -143,9 +143,10 @@ class Store:
             release=release_bytes(released),
             digest=record.digest,
             held=_numbers(sorted(record.held)),
+            missed=_numbers([number for gap in record.missed for number in gap]),
             said=said,
         )
-        values = (row.k, row.price, row.release, row.digest, row.held, row.seal, said, seal(said))
+        values = (*astuple(row)[:-1], row.seal, said, seal(said))
         if new or self._waiting.total:
             self._write(self._run, values, new)
         else:
@@ -216,6 +217,16 @@ class Store:
             parts = tuple(Part(party=party(who), data=data) for who, data in said)
             return {"parts": parts, "held": frozenset(held_in(row))}
         raise damaged(self.path, "it holds no round")
+
+    def silent(self) -> dict[int, int]:
+        """Return who was held in the last round, with the last round in which each spoke."""
+        found: dict[int, int] = {}
+        last = 0
+        for row in read_rounds(self._database, self.path, "WHERE length(held) > 0"):
+            before = found if row.k == last + 1 else {}
+            found = {agent: before.get(agent, row.k - 1) for agent in held_in(row)}
+            last = row.k
+        return found if last == self._rounds else {}
 
     def has_held(self) -> bool:
         """Whether an agent's last words counted again in some round."""
@@ -337,6 +348,11 @@ def _numbers(values: Sequence[int]) -> bytes:
 def held_in(row: Row) -> tuple[int, ...]:
     """Return the agents, from 1, whose last words counted again in a round."""
     return struct.unpack(f"<{len(row.held) // 8}q", row.held)
+
+
+def missed_in(row: Row) -> tuple[Gap, ...]:
+    """Return the gaps in agents' averages that are known since a round."""
+    return tuple(struct.iter_unpack("<4q", row.missed))
 
 
 def _has_content(path: Path) -> bool:

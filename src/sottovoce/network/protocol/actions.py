@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from sottovoce.network.protocol.box import Box
 from sottovoce.network.protocol.codec import Floats, Integers
-from sottovoce.network.protocol.messages import Code, FromCloud
+from sottovoce.network.protocol.messages import Code, FromCloud, Gap
 
 
 class Party(Struct, frozen=True, kw_only=True, eq=False):
@@ -50,10 +50,17 @@ class Party(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """What a party said in a round, within its range; never sent to anybody."""
+    """What a party said in a round, within its range; never sent to anybody.
+
+    Attributes:
+        party: who.
+        data: what.
+        missed: rounds that their averages lack.
+    """
 
     party: Party
     data: bytes
+    missed: tuple[Gap, ...] = ()
 
 
 class Record(Struct, frozen=True, kw_only=True, eq=False):
@@ -70,6 +77,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
         y: the released gradient entries, in the plan's order.
         digest: names the history up to here.
         held: agents for whom their last words counted again, from 1.
+        missed: gaps in agents' averages that were not known before, where the run has a test.
         confirmed: of the last round, whether its answer passed the test at the end; None before,
             and where there is none.
     """
@@ -83,6 +91,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
     y: Floats
     digest: bytes
     held: frozenset[int] = frozenset()
+    missed: tuple[Gap, ...] = ()
     confirmed: bool | None = None
 
 

@@ -35,6 +35,7 @@ from sottovoce.network.protocol.codec import (
     unpack,
     unpack_whole,
 )
+from sottovoce.network.protocol.gaps import few
 from sottovoce.network.protocol.messages import (
     LASTING,
     RECEIPT,
@@ -46,6 +47,7 @@ from sottovoce.network.protocol.messages import (
     Error,
     FromAgent,
     FromCloud,
+    Gap,
     Hello,
     Masked,
     Round,
@@ -78,6 +80,8 @@ class Memory(Struct, frozen=True, kw_only=True):
         sent: what goes to the cloud for round k+1, contributions or states as they travel, masked
             ones after their session; empty before the first welcome. Said twice, it is the same
             bytes.
+        missed: gaps: rounds up to k that the answer lacks, because the state was lost or is an
+            older copy.
     """
 
     config: bytes = b""
@@ -86,6 +90,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     x: bytes
     answer: bytes
     sent: bytes = b""
+    missed: tuple[Gap, ...] = ()
 
 
 class Send(Struct, frozen=True, kw_only=True):
@@ -133,10 +138,18 @@ class Save(Struct, frozen=True, kw_only=True):
 
 
 class Finish(Struct, frozen=True, kw_only=True, eq=False):
-    """The run is over; price is its answer's, and ``confirmed`` whether that may be applied."""
+    """The run is over.
+
+    Attributes:
+        price: the answer's.
+        confirmed: whether the answer may be applied: it passed the test at the end, and the agent's
+            own part of it has no gap. None where the run has no test.
+        wait: seconds until everybody applies it.
+    """
 
     price: Floats
     confirmed: bool | None
+    wait: float
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -260,8 +273,8 @@ class AgentMachine:
         message, self._thinking = self._thinking, None
         self.phase = Phase.WAITING
         state = pack(x)
-        self.memory = Memory(
-            config=self.memory.config,
+        self.memory = replace(
+            self.memory,
             round=message.round,
             receipt=message.receipt,
             x=state,
@@ -291,8 +304,20 @@ class AgentMachine:
         # A state inside keeps its bytes, signed zeros too: the cloud compares them.
         kept = np.where(x < lower, lower, np.where(x > upper, upper, x))
         answer = memory.answer if memory.round else pack(kept)
-        self.memory = replace(memory, config=config, x=pack(kept), answer=answer)
+        missed = self._missed(welcome.spoke)
+        self.memory = replace(memory, config=config, x=pack(kept), answer=answer, missed=missed)
         return [Join(welcome=welcome, x=kept)]
+
+    def _missed(self, spoke: int) -> tuple[Gap, ...]:
+        """The gaps, with what was said up to round ``spoke`` beyond this memory.
+
+        A memory holds what goes out for the round after its own, too, once it has joined.
+        """
+        memory, agents = self.memory, self.agents
+        covered = memory.round + 1 if memory.config else 0
+        if spoke <= covered:
+            return memory.missed
+        return few((*memory.missed, (agents[0], agents[-1], covered + 1, spoke)))
 
     def _round(self, message: Round) -> list[Action]:
         memory = self.memory
@@ -311,7 +336,8 @@ class AgentMachine:
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)
         self.phase = Phase.DONE
-        return [Finish(price=price, confirmed=done.confirmed)]
+        confirmed = False if done.confirmed and self.memory.missed else done.confirmed
+        return [Finish(price=price, confirmed=confirmed, wait=done.wait)]
 
     def _error(self, error: Error) -> list[Action]:
         if error.code in LASTING:
@@ -337,11 +363,13 @@ class AgentMachine:
         k, sent = self.memory.round + 1, self.memory.sent
         if k > self._welcome.rounds:
             return []
-        if self._veil is not None:
-            return [Send(message=Masked(round=k, session=sent[:SESSION], values=sent[SESSION:]))]
         if self._welcome.states:
             return [Send(message=State(round=k, x=sent))]
-        return [Send(message=Contribution(round=k, values=sent))]
+        missed = list(self.memory.missed)
+        if self._veil is None:
+            return [Send(message=Contribution(round=k, values=sent, missed=missed))]
+        session, values = sent[:SESSION], sent[SESSION:]
+        return [Send(message=Masked(round=k, session=session, values=values, missed=missed))]
 
     def _stop(self, code: Code, detail: str) -> list[Action]:
         self.phase = Phase.STOPPED

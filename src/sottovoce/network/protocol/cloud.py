@@ -1,4 +1,4 @@
-"""The cloud's side as a state machine: events in, actions out; no sockets, no clock, no noise.
+"""The cloud's side as a state machine: events in, actions out; no sockets, no noise.
 
     phase        event        next phase
     COLLECTING   full         COMMITTING    everybody has spoken in the round, or is held
@@ -12,11 +12,14 @@
 A connection begins GREETING and becomes ACTIVE with its hello, of a split cloud by way of MEETING,
 until the helper has signed what is asked of its agents; whatever the table does not list closes it.
 A split cloud stays COMMITTING until the helper has answered, and goes on hearing agents meanwhile.
+The clock serves to tell how long answers wait, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+import math
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import IntEnum, auto
 from typing import Any, Final, final
 
@@ -45,6 +48,7 @@ from sottovoce.network.protocol.messages import (
     Done,
     Error,
     FromAgent,
+    Gap,
     Hello,
     Masked,
     Round,
@@ -84,6 +88,8 @@ class CloudMachine:
         last: the last committed round when resuming.
         hold: whether a deadline may count agents' last words again.
         awaited: the agents that are waited for; None for all.
+        silent: those held in the last round, with the last round in which each of them spoke.
+        clock: seconds, from any moment on.
     """
 
     def __init__(
@@ -95,12 +101,16 @@ class CloudMachine:
         last: Record | None = None,
         hold: bool = False,
         awaited: Container[int] | None = None,
+        silent: Mapping[int, int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.setup = setup
         self.last: Record | None = None
         self.phase = Phase.COLLECTING
         self.round = 1
         """The round that is being collected."""
+        self.heard = 0
+        """A round in which agents spoke as far as is known from elsewhere: a relay is told."""
         self._notary = notary
         self._history = history
         self._hold = hold
@@ -108,6 +118,8 @@ class CloudMachine:
         self._sessions = Sessions()
         self._collected = Collected(setup.agents, awaited)
         self._used: dict[int, Part] = {}
+        self._silent = dict(silent or {})
+        self._clock, self._applied_at = clock, -math.inf
         if last is not None:
             self._keep(last)
             self.phase = Phase.DONE if last.k >= setup.rounds else Phase.COLLECTING
@@ -191,14 +203,20 @@ class CloudMachine:
             return self._full(self._collected.parts, frozenset(held))
         return []
 
-    def committed(self, record: Record) -> list[Action]:
-        """The round is durable: send it, and after the last say goodbye."""
+    def committed(self, record: Record, wait: float = 0.0) -> list[Action]:
+        """The round is durable: send it, and after the last say goodbye.
+
+        Args:
+            record: the round.
+            wait: seconds after the last until answers are applied.
+        """
         last = record.k >= self.setup.rounds
         self._move("finished" if last else "committed")
         self._keep(record)
         self._collected.clear()
         actions = list(self._broadcast(record))
         if last:
+            self._applied_at = self._clock() + wait
             actions.append(Send(peers=self._sessions.active(), message=self._done()))
         return actions
 
@@ -225,6 +243,7 @@ class CloudMachine:
 
     def _keep(self, record: Record) -> None:
         self.last = record
+        self._silent = {a: self._silent.get(a, self.round - 1) for a in record.held}
         self.round = record.k + 1
         self._used = {part.party.agents[0]: part for part in record.parts}
 
@@ -252,7 +271,7 @@ class CloudMachine:
         actions = self._replace(peer, agents)
         session.hello, party = hello, self.setup.party(agents)
         self._sessions.admit(peer, party)
-        welcome = welcome_of(self.setup, party, self.round, pledge)
+        welcome = welcome_of(self.setup, party, self.round, self._spoke(party), pledge)
         actions.append(Send(peers=(peer,), message=welcome))
         if self.last is not None and hello.round < self.last.k:
             actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
@@ -260,13 +279,21 @@ class CloudMachine:
             actions.append(Send(peers=(peer,), message=self._done()))
         return actions
 
+    def _spoke(self, party: Party) -> int:
+        """The last round in which one of these agents spoke, the one at hand included."""
+        if self._collected.spoken(party.places):
+            return self.round
+        last = self.round - 1
+        spoken = max(self._silent.get(a, last) for a in party.agents) if self._silent else last
+        return max(self.heard, spoken)
+
     def _replace(self, peer: int, agents: tuple[int, ...]) -> list[Action]:
         """The newest connection counts: an older one of the same agent is dead or doubtful."""
         older = sorted(self._sessions.speaking_for(agents) - {peer})
         return [a for p in older for a in self.refuse(p, Code.REPLACED)]
 
     def _contribution(self, peer: int, session: Session, message: Contribution) -> list[Action]:
-        return self._said(peer, session, message.round, message.values)
+        return self._said(peer, session, message.round, message.values, message.missed)
 
     def _state(self, peer: int, session: Session, message: State) -> list[Action]:
         return self._said(peer, session, message.round, message.x)
@@ -274,19 +301,31 @@ class CloudMachine:
     def _masked(self, peer: int, session: Session, message: Masked) -> list[Action]:
         party, hello = session.party, session.hello
         assert party is not None and hello is not None  # noqa: S101, PT018  likewise
-        if len(message.values) != 8 * party.sums.size:
+        missed = self._gaps(party, message.missed)
+        if missed is None or len(message.values) != 8 * party.sums.size:
             return self._drop(peer, session, Code.MALFORMED)
         mask = Mask(key=hello.mask, session=message.session, round=message.round)
         data = join(mask, message.values)
-        return self._heard(peer, session, message.round, Part(party=party, data=data), data)
+        part = Part(party=party, data=data, missed=missed)
+        return self._heard(peer, session, message.round, part, data)
 
-    def _said(self, peer: int, session: Session, k: int, data: bytes) -> list[Action]:
+    def _said(
+        self, peer: int, session: Session, k: int, data: bytes, gaps: Sequence[Gap] = ()
+    ) -> list[Action]:
         party = session.party
         assert party is not None  # noqa: S101  only an active session is heard
-        used = party.range.nearest(data)
-        if used is None:
+        used, missed = party.range.nearest(data), self._gaps(party, gaps)
+        if used is None or missed is None:
             return self._drop(peer, session, Code.MALFORMED)
-        return self._heard(peer, session, k, Part(party=party, data=used), data)
+        return self._heard(peer, session, k, Part(party=party, data=used, missed=missed), data)
+
+    def _gaps(self, party: Party, gaps: Sequence[Gap]) -> tuple[Gap, ...] | None:
+        """The gaps that a party speaks of; None if one is not its own, or of rounds to come."""
+        fine = all(
+            party.agents[0] <= first <= last <= party.agents[-1] and begin <= end <= self.round
+            for first, last, begin, end in gaps
+        )
+        return tuple(gaps) if fine else None
 
     def _heard(self, peer: int, session: Session, k: int, part: Part, sent: bytes) -> list[Action]:
         if self.phase is Phase.DONE and k >= self.round:
@@ -349,7 +388,12 @@ class CloudMachine:
         )
 
     def _done(self) -> Done:
-        return Done(rounds=self.setup.rounds, price=pack(self.answer), confirmed=self.confirmed)
+        return Done(
+            rounds=self.setup.rounds,
+            price=pack(self.answer),
+            confirmed=self.confirmed,
+            wait=max(0.0, self._applied_at - self._clock()),
+        )
 
     def _object(self, peer: int, session: Session, code: Code) -> list[Action]:
         """Refuse a message and go on with the connection."""

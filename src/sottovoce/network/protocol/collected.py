@@ -57,7 +57,7 @@ class Collected:
         before = self._parts.get(party.agents[0])
         if before is not None and before.party.agents == party.agents:
             return before.data == part.data
-        if self._spoken(party.places):
+        if self.spoken(party.places):
             taken = set(party.agents)
             for other in self.parts:
                 if not taken.isdisjoint(other.party.agents):
@@ -70,7 +70,8 @@ class Collected:
         del self._parts[part.party.agents[0]]
         self._mark(part.party, 0)
 
-    def _spoken(self, places: slice | Any) -> bool:
+    def spoken(self, places: slice | Any) -> bool:
+        """Whether one of these agents, from 0, has spoken."""
         if isinstance(places, slice):
             return self._flags.find(1, places.start, places.stop) >= 0
         return bool(self._known[places].any())

@@ -40,13 +40,14 @@ def objection(
     return None
 
 
-def welcome_of(setup: Setup, party: Party, k: int, pledge: bytes) -> Welcome:
+def welcome_of(setup: Setup, party: Party, k: int, spoke: int, pledge: bytes) -> Welcome:
     """Describe a run to a party, while round k is being collected.
 
     Args:
         setup: the run.
         party: the agents on the connection.
         k: the round.
+        spoke: the last round in which one of these agents spoke.
         pledge: the helper's signature, of a split cloud.
     """
     return Welcome(
@@ -54,6 +55,7 @@ def welcome_of(setup: Setup, party: Party, k: int, pledge: bytes) -> Welcome:
         config=setup.config,
         round=k,
         rounds=setup.rounds,
+        spoke=spoke,
         states=setup.states,
         prices=setup.prices,
         lower=pack(party.lower),

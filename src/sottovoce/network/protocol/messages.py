@@ -29,6 +29,14 @@ Number: TypeAlias = Annotated[int, Meta(ge=1, lt=2**53)]
 Hash: TypeAlias = Annotated[bytes, Meta(max_length=DIGEST)]
 Receipt: TypeAlias = Annotated[bytes, Meta(max_length=RECEIPT)]
 
+Gap: TypeAlias = tuple[Number, Number, Number, Number]
+"""Agents a to b of a connection, whose averages lack rounds k to l: ``(a, b, k, l)``."""
+
+Gaps: TypeAlias = Annotated[list[Gap], Meta(max_length=16)]
+
+LONGEST_WAIT: Final = 600.0
+"""Seconds between the end of a run and the moment at which answers are applied, at most."""
+
 
 class Code(StrEnum):
     """Why something was refused; the only text about it that leaves the cloud.
@@ -97,31 +105,35 @@ class Hello(Message, tag="hello", frozen=True, kw_only=True, omit_defaults=True)
     mask: Annotated[bytes, Meta(max_length=KEY)] = b""
 
 
-class Contribution(Message, tag="contribution", frozen=True, kw_only=True):
+class Contribution(Message, tag="contribution", frozen=True, kw_only=True, omit_defaults=True):
     """``sum_i h_oi(x_i(k))`` over the connection's agents, for each sum o listed in welcome.
 
     Attributes:
         round: k.
         values: one int64 per sum: each agent's contribution in steps of the sum's grid, rounded to
             a whole number agent by agent, then added up.
+        missed: what the connection's averages lack; left out where they lack nothing.
     """
 
     round: Number
     values: bytes
+    missed: Gaps = []
 
 
-class Masked(Message, tag="masked", frozen=True, kw_only=True):
+class Masked(Message, tag="masked", frozen=True, kw_only=True, omit_defaults=True):
     """The same behind a mask, where the run has a helper: the cloud cannot read it.
 
     Attributes:
         round: k.
         session: names the masks.
         values: one number per sum as in a contribution, plus the mask's, modulo 2^64.
+        missed: as in a contribution.
     """
 
     round: Number
     session: Annotated[bytes, Meta(min_length=SESSION, max_length=SESSION)]
     values: bytes
+    missed: Gaps = []
 
 
 class State(Message, tag="state", frozen=True, kw_only=True):
@@ -143,6 +155,8 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=T
         config: the run's configuration as canonical JSON; its SHA-256 names the run.
         round: the round that the cloud is collecting.
         rounds: how many rounds there will be; after the last nothing is collected.
+        spoke: the last round, the one being collected included, in which an agent on the connection
+            spoke: what its average does not cover up to there is a gap. 0 for none.
         states: whether agents send states, for the paper's release, in place of contributions.
         prices: how many prices every round carries: one per sum, or per constraint with states.
         lower: lower bounds the agents' states must keep, in the order of hello, float64.
@@ -160,6 +174,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=T
     config: str
     round: Number
     rounds: Number
+    spoke: Count
     states: bool
     prices: Number
     lower: bytes
@@ -197,11 +212,13 @@ class Done(Message, tag="done", frozen=True, kw_only=True):
         price: the prices of its answer, averaged or the last.
         confirmed: whether the answer passed the test at the end, so that it may be applied; None
             where the run has none.
+        wait: seconds from now until everybody applies it; from now, so that no clock need be right.
     """
 
     rounds: Number
     price: bytes
     confirmed: bool | None
+    wait: Annotated[float, Meta(ge=0.0, le=LONGEST_WAIT)]
 
 
 class Error(Message, tag="error", frozen=True, kw_only=True):

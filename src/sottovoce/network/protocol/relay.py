@@ -21,6 +21,7 @@ from sottovoce.network.protocol.agent import PASSING, Finish, Handlers, Hangup, 
 from sottovoce.network.protocol.box import finite
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import Floats, MalformedError, pack_whole, unpack
+from sottovoce.network.protocol.gaps import few
 from sottovoce.network.protocol.messages import (
     DIGEST,
     LASTING,
@@ -107,6 +108,7 @@ class RelayMachine:
         self._full: Commit | None = None
         self._last: Round | None = None
         self._sums: list[int] = []
+        self._collecting = 1
 
     @property
     def below(self) -> CloudMachine:
@@ -160,9 +162,11 @@ class RelayMachine:
 
     def receive(self, peer: int, message: FromAgent) -> list[Action]:
         """A message came from below."""
-        if isinstance(message, Hello) and message.round >= self.below.round:
-            # It has seen what has not come down here yet: it would take the relay for a cloud that
-            # has forgotten rounds. Later it will be welcome, unless the cloud has indeed.
+        late = self.below.round < self._collecting
+        if isinstance(message, Hello) and (late or message.round >= self.below.round):
+            # The last round has not come down here yet. Who has seen it would take the relay for a
+            # cloud that has forgotten rounds, who has not would not learn what it has missed. Later
+            # it will be welcome, unless the cloud has forgotten rounds indeed.
             return self._answered(self.below.refuse(peer, Code.FUTURE_ROUND))
         return self._answered(self.below.receive(peer, message))
 
@@ -187,7 +191,8 @@ class RelayMachine:
         if full is None or self.phase is not Phase.WAITING:
             return []
         values = added(full.parts, self.below.setup.prices)[self._sums]
-        return [Up(message=Contribution(round=full.k, values=pack_whole(values)))]
+        missed = list(few(gap for part in full.parts for gap in part.missed))
+        return [Up(message=Contribution(round=full.k, values=pack_whole(values), missed=missed))]
 
     def _welcomed(self, welcome: Welcome) -> list[Action]:
         config = hashlib.sha256(welcome.config.encode()).digest()
@@ -207,6 +212,7 @@ class RelayMachine:
                 setup, receipts, receipts.history, awaited=frozenset(self.agents)
             )
             self._sums = welcome.sums
+        self._collecting, self.below.heard = welcome.round, welcome.spoke
         self.phase = Phase.WAITING
         return self._contributed()
 
@@ -223,34 +229,40 @@ class RelayMachine:
         if message.round >= setup.rounds:
             self._last = message  # its answer comes with the goodbye
             return []
-        return self._passed_on(message, np.zeros(setup.prices), None)
+        return self._passed_on(message, np.zeros(setup.prices), None, 0.0)
 
     def _done(self, done: Done) -> list[Action]:
         actions: list[Action] = []
         if self._last is not None:
-            actions = self._passed_on(self._last, unpack(done.price), done.confirmed)
+            actions = self._passed_on(self._last, unpack(done.price), done.confirmed, done.wait)
         elif self.below.round <= self.below.setup.rounds:
             raise MalformedError("a run ends with its last round")
         self.phase = Phase.DONE
-        return [*actions, Finish(price=unpack(done.price), confirmed=done.confirmed)]
+        price = unpack(done.price)
+        return [*actions, Finish(price=price, confirmed=done.confirmed, wait=done.wait)]
 
-    def _passed_on(self, message: Round, answer: Floats, confirmed: bool | None) -> list[Action]:
+    def _passed_on(
+        self, message: Round, answer: Floats, confirmed: bool | None, wait: float
+    ) -> list[Action]:
         """Send a round on, also one that was completed without those below: held, or again."""
         full, price = self._full, unpack(message.price)
         self._full = None
+        spoken = full is not None and full.k == message.round
+        held = not spoken and self.below.heard < message.round
         self._receipts.keep(message.round, message.receipt)
         record = Record(
             k=message.round,
-            parts=full.parts if full is not None and full.k == message.round else (),
+            parts=full.parts if full is not None and spoken else (),
             told=price,
             price=price,
             answer=answer,
             released=np.zeros(0),
             y=np.zeros(0),
             digest=message.receipt[:DIGEST],
+            held=frozenset(self.agents) if held else frozenset(),
             confirmed=confirmed,
         )
-        return self._answered(self.below.committed(record))
+        return self._answered(self.below.committed(record, wait))
 
     def _error(self, error: Error) -> list[Action]:
         if error.code in LASTING:
