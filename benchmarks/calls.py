@@ -121,7 +121,6 @@ def _quadratics(agents: int) -> Case:
 
     def make() -> tuple[Any, Any]:
         import numpy as np
-        import sympy as sp
 
         import sottovoce as sv
 
@@ -130,7 +129,7 @@ def _quadratics(agents: int) -> Case:
         curves, centres = rng.uniform(0.5, 2, agents), rng.normal(0, 2, agents)
         objectives = [a * (s - c) ** 2 for a, c, s in zip(curves, centres, x, strict=True)]
         rows = rng.normal(size=(20, agents)) / np.sqrt(agents)
-        sums = [sp.Add(*(a * s for a, s in zip(row, x, strict=True))) for row in rows]
+        sums = [sum(a * s for a, s in zip(row, x, strict=True)) for row in rows]
         bounds = rows @ centres - 0.3
         constraints = [total <= b for total, b in zip(sums, bounds, strict=True)]
         problem = sv.Problem(states=x, objectives=objectives, constraints=constraints)
@@ -142,7 +141,6 @@ def _quadratics(agents: int) -> Case:
 def _dispatch() -> tuple[Any, Any]:
     """Six generators over a day: balance and 40 lines in every hour, ramps at home."""
     import numpy as np
-    import sympy as sp
 
     import sottovoce as sv
 
@@ -150,16 +148,14 @@ def _dispatch() -> tuple[Any, Any]:
     hours, units = 24, 6
     p = sv.states(units, dim=hours, lower=0, upper=10, names=[f"p{i + 1}" for i in range(units)])
     costs = rng.uniform(0.02, 0.1, units), rng.uniform(1, 3, units)
-    objectives = [
-        sp.Add(*(a * s**2 + b * s for s in own)) for a, b, own in zip(*costs, p, strict=True)
-    ]
+    objectives = [sum(a * s**2 + b * s for s in own) for a, b, own in zip(*costs, p, strict=True)]
     demand = 30 + 10 * np.sin(np.arange(hours) * np.pi / 12)
     shares = rng.uniform(-0.5, 0.5, (40, units))
     constraints = {}
     for t in range(hours):
-        constraints[f"balance{t + 1}"] = sv.equal(sp.Add(*(own[t] for own in p)), demand[t])
+        constraints[f"balance{t + 1}"] = sum(own[t] for own in p) == demand[t]
         for line, share in enumerate(shares):
-            flow = sp.Add(*(s * own[t] for s, own in zip(share, p, strict=True)))
+            flow = sum(s * own[t] for s, own in zip(share, p, strict=True))
             constraints[f"line{line + 1}at{t + 1}"] = flow <= 15.0
     steps = [(own[t + 1] - own[t]) for own in p for t in range(hours - 1)]
     local = [row for step in steps for row in (step <= 2.0, -step <= 2.0)]

@@ -16,6 +16,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.engine.result import Result
+from sottovoce.formula.tape import evaluate
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.problem.numeric import Numeric, Rows
 
@@ -89,6 +90,5 @@ def over(problem: sv.Problem, found: Feasibility, result: Result) -> Any:
     off = np.any((s > high) | (s < low), axis=1)
     for region in sums.regions:
         u = s[:, list(region.rows)]
-        off |= np.array([float(region.phi.subs(dict(zip(region.symbols, v, strict=True)))) > 0.0
-                         for v in u])  # fmt: skip
+        off |= evaluate(region.phi, dict(zip(region.symbols, u.T, strict=True))) > 0.0
     return off

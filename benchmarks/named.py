@@ -154,7 +154,7 @@ def generators(n: int = 6, hours: int = 24, lines: int = 40) -> sv.Problem:
         sum(float(c) * p**2 + float(s) * p for p in own)
         for c, s, own in zip(cost, slope, x, strict=True)
     ]
-    rows = {"balance": sv.equal(balance @ x, demand), "lines": flows @ x <= limit}
+    rows = {"balance": balance @ x == demand, "lines": flows @ x <= limit}
     ramps = [
         row
         for own in x

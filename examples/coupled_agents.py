@@ -10,7 +10,7 @@ problem = sv.Problem(
     constraints={
         "pressure": (pump + 10 * valve) ** 2 + tank**2 <= 30,
         "level": sv.logsumexp(pump, tank) <= 1.5,
-        "balance": sv.equal(pump + valve + tank, 0.5),
+        "balance": pump + valve + tank == 0.5,
     },
 )
 for origin in problem.cloud.sums.origins:

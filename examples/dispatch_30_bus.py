@@ -63,7 +63,7 @@ problem = sv.Problem(
     states=p,
     objectives=[a * s**2 + b * s for s, (_, a, b) in zip(p, GENERATORS.values(), strict=True)],
     constraints=[
-        sv.equal(sum(p), demand),
+        sum(p) == demand,
         *(abs(sum(own[line] * p) - fixed[line]) <= rating[line] for line in needed),
     ],
 )

@@ -30,7 +30,7 @@ def charging(cars: int) -> sv.Problem:
         states=ev,
         objectives=sum(p * x + 0.002 * x**2 for p, x in zip(price, ev.state, strict=True)),
         constraints=[sv.total(ev, ev.state) <= np.full(HOURS, PER_CAR * cars)],
-        local=[sv.equal(sum(ev.state), ev.parameter("need")), ev.state <= ev.parameter("window")],
+        local=[sum(ev.state) == ev.parameter("need"), ev.state <= ev.parameter("window")],
     )
 
 

@@ -16,6 +16,7 @@ LAYERS = (
     "tables",
     "progress",
     "compiler",
+    "formula",
     "problem",
     "certify",
     "privacy",
@@ -101,7 +102,6 @@ def test_the_public_names_are_these() -> None:
         "advise",
         "audit",
         "certify",
-        "equal",
         "exp",
         "fleet",
         "gallery",
@@ -122,6 +122,7 @@ def test_the_public_names_are_these() -> None:
         "solve",
         "sqrt",
         "states",
+        "sum_squares",
         "total",
     ]
     assert all(hasattr(sv, name) for name in sv.__all__)

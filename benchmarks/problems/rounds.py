@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import sympy as sp
 
 from benchmarks.problems.games import WHOLE, Agents, slope_h
 from benchmarks.problems.responses import force_of, respond, sums_of
@@ -14,12 +13,14 @@ from sottovoce.algorithm.dual_averaging import DualAveraging, Rows, damping, mem
 from sottovoce.compiler.kinds import signature
 from sottovoce.engine.compile import load_kernel
 from sottovoce.engine.turn import PHI, PUBLIC, load_turn
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.expression import symbol
 from sottovoce.problem.sums import Region
 
-_U, _V = sp.symbols("u v", real=True)
+_U, _V = symbol("u"), symbol("v")
 REGIONS = (
-    Region(name="disc", stated=0, rows=(0, 1), symbols=(_U, _V), phi=_U**2 + _V**2 - 8),
-    Region(name="joint", stated=1, rows=(2, 3), symbols=(_U, _V), phi=_U**2 + _V - 9),
+    Region(name="disc", stated=0, rows=(0, 1), symbols=(_U, _V), phi=canonical(_U**2 + _V**2 - 8)),
+    Region(name="joint", stated=1, rows=(2, 3), symbols=(_U, _V), phi=canonical(_U**2 + _V - 9)),
 )
 """The regions of all games that have any, so that one compiled cloud serves all."""
 

@@ -27,6 +27,18 @@ if TYPE_CHECKING:
         SottovoceError,
         UnavailableError,
     )
+    from sottovoce.formula.functions import (
+        exp,
+        huber,
+        log,
+        logsumexp,
+        maximum,
+        minimum,
+        norm,
+        pos,
+        sqrt,
+        sum_squares,
+    )
     from sottovoce.network.agent import Agent
     from sottovoce.network.cloud import Cloud
     from sottovoce.network.errors import NetworkError
@@ -46,18 +58,7 @@ if TYPE_CHECKING:
     from sottovoce.problem import gallery
     from sottovoce.problem.agents import fleet, states
     from sottovoce.problem.code import Objective
-    from sottovoce.problem.constraints import equal, hard, total
-    from sottovoce.problem.expressions import (
-        exp,
-        huber,
-        log,
-        logsumexp,
-        maximum,
-        minimum,
-        norm,
-        pos,
-        sqrt,
-    )
+    from sottovoce.problem.constraints import hard, total
     from sottovoce.problem.folder import load_problem
     from sottovoce.problem.problem import Problem
     from sottovoce.problem.save import save_problem
@@ -109,27 +110,27 @@ _HOME = {
     "advise": "sottovoce.study.advise",
     "audit": "sottovoce.study.audit",
     "certify": "sottovoce.certify",
-    "equal": "sottovoce.problem.constraints",
-    "exp": "sottovoce.problem.expressions",
+    "exp": "sottovoce.formula.functions",
     "fleet": "sottovoce.problem.agents",
     "gallery": "sottovoce.problem.gallery",
     "hard": "sottovoce.problem.constraints",
-    "huber": "sottovoce.problem.expressions",
+    "huber": "sottovoce.formula.functions",
     "limit": "sottovoce.privacy.limit",
     "load": "sottovoce.engine.result",
     "load_problem": "sottovoce.problem.folder",
-    "log": "sottovoce.problem.expressions",
-    "logsumexp": "sottovoce.problem.expressions",
-    "maximum": "sottovoce.problem.expressions",
-    "minimum": "sottovoce.problem.expressions",
-    "norm": "sottovoce.problem.expressions",
+    "log": "sottovoce.formula.functions",
+    "logsumexp": "sottovoce.formula.functions",
+    "maximum": "sottovoce.formula.functions",
+    "minimum": "sottovoce.formula.functions",
+    "norm": "sottovoce.formula.functions",
     "plan": "sottovoce.privacy.plan",
-    "pos": "sottovoce.problem.expressions",
+    "pos": "sottovoce.formula.functions",
     "saddle_point": "sottovoce.certify.saddle",
     "save_problem": "sottovoce.problem.save",
     "solve": "sottovoce.engine.solve",
-    "sqrt": "sottovoce.problem.expressions",
+    "sqrt": "sottovoce.formula.functions",
     "states": "sottovoce.problem.agents",
+    "sum_squares": "sottovoce.formula.functions",
     "total": "sottovoce.problem.constraints",
 }
 
@@ -177,7 +178,6 @@ __all__ = [
     "advise",
     "audit",
     "certify",
-    "equal",
     "exp",
     "fleet",
     "gallery",
@@ -198,6 +198,7 @@ __all__ = [
     "solve",
     "sqrt",
     "states",
+    "sum_squares",
     "total",
 ]
 

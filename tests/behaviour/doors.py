@@ -77,7 +77,7 @@ def total(group: Any, terms: Any = None, **weights: Any) -> Any:
 
 def equal(left: Any, right: Any) -> Any:
     """The constraint that two sides are equal."""
-    return sv.equal(left, right)
+    return left == right
 
 
 def state_problem(who: Any, objectives: Any, constraints: Any, **more: Any) -> sv.Problem:

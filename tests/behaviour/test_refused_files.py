@@ -219,7 +219,7 @@ FORMULAS = {
     "a number too small": ("north*1e-400", "number|zero", "2.3e-308|double"),
     "too many digits": ("north*" + "9" * 5_000, "digits|bits|characters", "1e40|most"),
     "a tower of powers": ("north + 9**9**9**9", "9", "exponent|large|bits"),
-    "a logarithm of a negative number": ("north + log(-1)", "log", "real|negative"),
+    "a logarithm of a negative number": ("north + log(-1)", "log", "positive", "-1"),
     "a division by zero": ("north + 1/0", "0", "divi"),
     "Python's internals": ("north.__class__", "'.'"),
     "an import": ("__import__('os')", "'|quote|_"),
@@ -321,10 +321,6 @@ except d.ProblemError as error:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs limits of a process")
-@pytest.mark.xfail(
-    strict=True,
-    reason="its line is searched with a pattern as long as the text, before it is refused",
-)
 def test_ten_million_terms_are_refused_in_bounded_time_and_memory(tmp_path: Path) -> None:
     huge = north(tmp_path / "huge", "north" + "+north" * 10_000_000)
     small = north(tmp_path / "small", "north +")

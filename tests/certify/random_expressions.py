@@ -1,44 +1,72 @@
-"""Random expressions, boxes and points, with their values to 50 digits (mpmath) and in arb."""
+"""Random formulas, boxes and points, with their values to 50 digits (mpmath) and in arb."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import mpmath
-import sympy
 from flint import arb, fmpq
 from hypothesis import reject, settings
 from hypothesis import strategies as st
 
+from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.expression import Expression, Op, node, number, symbol
+from sottovoce.formula.functions import exp, log
+
 patiently = settings(deadline=None)  # the machine may be busy
 
-SYMBOLS = sympy.symbols("x y z")
+SYMBOLS = tuple(map(symbol, "xyz"))
 EXPONENTS = [2, 3, 4, -1, -2, -3] + [
-    sympy.Rational(*pair) for pair in [(1, 2), (-1, 2), (3, 2), (-3, 2), (1, 3), (-2, 3), (7, 5)]
+    Fraction(*pair) for pair in [(1, 2), (-1, 2), (3, 2), (-3, 2), (1, 3), (-2, 3), (7, 5)]
 ]
 
 numbers = st.one_of(
-    st.integers(-4, 4).map(sympy.Integer),
-    st.fractions(-3, 3, max_denominator=9).map(sympy.Rational),
-    st.floats(-3, 3, allow_subnormal=False).map(sympy.Float),
-    st.sampled_from([sympy.pi, sympy.E]),
+    st.integers(-4, 4).map(number),
+    st.fractions(-3, 3, max_denominator=9).map(number),
+    st.floats(-3, 3, allow_subnormal=False).map(number),
 )
 leaves = st.one_of(st.sampled_from(SYMBOLS), st.sampled_from(SYMBOLS), numbers)
 
 
+def symbols(letter: str, count: int) -> tuple[Expression, ...]:
+    """``x1, x2, ...`` for the letter x."""
+    return tuple(symbol(f"{letter}{k}") for k in range(1, count + 1))
+
+
+def total(terms: Any) -> Expression:
+    """The canonical sum of some formulas."""
+    return canonical(node(Op.ADD, tuple(terms)))
+
+
 def _grow(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    moving = children.filter(lambda expr: expr.free_symbols)  # SymPy works out powers of numbers
+    moving = children.filter(_moves)
     return st.one_of(
-        st.lists(children, min_size=2, max_size=3).map(lambda terms: sympy.Add(*terms)),
-        st.lists(children, min_size=2, max_size=3).map(lambda terms: sympy.Mul(*terms)),
-        st.tuples(moving, st.sampled_from(EXPONENTS)).map(lambda pair: sympy.Pow(*pair)),
-        moving.map(lambda u: sympy.exp(u / 3)),
-        moving.map(sympy.log),
+        st.lists(children, min_size=2, max_size=3).map(lambda a: node(Op.ADD, tuple(a))),
+        st.lists(children, min_size=2, max_size=3).map(lambda a: node(Op.MUL, tuple(a))),
+        st.tuples(moving, st.sampled_from(EXPONENTS)).map(lambda pair: pair[0] ** pair[1]),
+        moving.map(lambda u: exp(u / 3)),
+        moving.map(log),
     )
 
 
-expressions = st.recursive(leaves, _grow, max_leaves=8).filter(
-    lambda expr: not expr.has(sympy.I, sympy.zoo, sympy.nan, sympy.oo)
+def _moves(expr: Expression) -> bool:
+    try:
+        return bool(expr.symbols)
+    except ProblemError:
+        return False
+
+
+def _form(expr: Expression) -> Expression | None:
+    try:
+        return canonical(expr)
+    except ProblemError:  # a constant that is not a real number
+        return None
+
+
+expressions = (
+    st.recursive(leaves, _grow, max_leaves=8).map(_form).filter(lambda expr: expr is not None)
 )
 ends = st.one_of(
     st.integers(-3, 3).map(float), st.floats(-3, 3, allow_nan=False, allow_subnormal=False)
@@ -55,50 +83,47 @@ def inside(box: dict[Any, tuple[float, float]], shares: list[float]) -> dict[Any
 
 
 def precise(expr: Any, point: dict[Any, float]) -> Any:
-    """Return the real value of an expression to 50 digits, or None where it has none."""
-    if expr.is_Symbol:
+    """Return the real value of a formula to 50 digits, or None where it has none."""
+    if expr.is_symbol:
         return mpmath.mpf(point[expr])
-    if expr.is_Rational or expr.is_Float:
-        exact = sympy.Rational(expr)
-        return mpmath.mpf(exact.p) / exact.q
-    if expr.is_NumberSymbol:
-        return +getattr(mpmath, {"Pi": "pi", "Exp1": "e"}[type(expr).__name__])
+    if expr.is_number:
+        exact = Fraction(expr.value)
+        return mpmath.mpf(exact.numerator) / exact.denominator
     args = [precise(child, point) for child in expr.args]
     if any(value is None for value in args):
         return None
-    if expr.is_Add:
+    if expr.op == Op.ADD:
         return mpmath.fsum(args)
-    if expr.is_Mul:
+    if expr.op == Op.MUL:
         return mpmath.fprod(args)
-    if isinstance(expr, sympy.exp):
+    if expr.op == Op.EXP:
         if abs(args[0]) > 10_000:
             reject()  # mpmath would be busy with millions of digits
         return mpmath.exp(args[0])
-    if isinstance(expr, sympy.log):
+    if expr.op == Op.LOG:
         return mpmath.log(args[0]) if args[0] > 0 else None
-    base, exponent = args
-    if (base == 0 and exponent < 0) or (base < 0 and not mpmath.isint(exponent)):
+    base, exponent = args[0], Fraction(expr.value)
+    if (base == 0 and exponent < 0) or (base < 0 and exponent.denominator > 1):
         return None
-    return base ** int(exponent) if mpmath.isint(exponent) else mpmath.power(base, exponent)
+    if exponent.denominator == 1:
+        return base ** int(exponent)
+    return mpmath.power(base, mpmath.mpf(exponent.numerator) / exponent.denominator)
 
 
 def as_arb(expr: Any, point: dict[Any, Any]) -> Any:
-    """Evaluate an expression in arb ball arithmetic; not finite where it is undefined."""
-    if expr.is_Symbol:
+    """Evaluate a formula in arb ball arithmetic; not finite where it is undefined."""
+    if expr.is_symbol:
         return arb(point[expr])
-    if expr.is_Rational or expr.is_Float:
-        exact = sympy.Rational(expr)
-        return arb(fmpq(int(exact.p), int(exact.q)))
-    if expr.is_NumberSymbol:
-        return arb.pi() if expr is sympy.pi else arb(1).exp()
+    if expr.is_number:
+        return arb(fmpq(*Fraction(expr.value).as_integer_ratio()))
     args = [as_arb(child, point) for child in expr.args]
-    if expr.is_Add:
+    if expr.op == Op.ADD:
         return sum(args, arb(0))
-    if expr.is_Pow:
-        return _arb_power(args[0], expr.exp, args[1])
-    if isinstance(expr, sympy.exp):
+    if expr.op == Op.POW:
+        return _arb_power(args[0], Fraction(expr.value))
+    if expr.op == Op.EXP:
         return args[0].exp()
-    if isinstance(expr, sympy.log):
+    if expr.op == Op.LOG:
         return args[0].log()
     product = arb(1)
     for factor in args:
@@ -106,9 +131,9 @@ def as_arb(expr: Any, point: dict[Any, Any]) -> Any:
     return product
 
 
-def _arb_power(base: Any, exponent: Any, value: Any) -> Any:
-    if not exponent.is_Integer:
-        return base**value
+def _arb_power(base: Any, exponent: Fraction) -> Any:
+    if exponent.denominator > 1:
+        return base ** arb(fmpq(*exponent.as_integer_ratio()))
     product = arb(1)
     for _ in range(abs(int(exponent))):
         product *= base

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sottovoce.certify.branch import maximise, middle
-from sottovoce.certify.interval import FloatArray, Interval, interval
+from sottovoce.formula.intervals import FloatArray, Interval, interval
 
 
 class Parabola:

@@ -47,7 +47,7 @@ class Dispatch:
             states=x,
             objectives=costs,
             constraints=[
-                sv.equal(balance @ x, self.demand),
+                balance @ x == self.demand,
                 flows @ x <= np.repeat(self.limit, HOURS),
             ],
             local=local,

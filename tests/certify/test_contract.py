@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
-import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 from random_expressions import (
@@ -18,16 +18,24 @@ from random_expressions import (
     inside,
     patiently,
     precise,
+    symbols,
+    total,
 )
 
 from sottovoce.certify import contract as module
-from sottovoce.certify.contract import EmptyDomainError, contract
-from sottovoce.certify.interval import Interval, interval
+from sottovoce.certify.contract import EmptyDomainError
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.functions import exp, log, sqrt
+from sottovoce.formula.intervals import Interval, interval
 
-X1, X2, X3, X4, X5, X6, X7 = STATES = sympy.symbols("x1:8")
+X1, X2, X3, X4, X5, X6, X7 = STATES = symbols("x", 7)
 X, Y, Z = SYMBOLS
 TEN = {symbol: interval(-10, 10) for symbol in STATES}
+
+
+def contract(expr: Any, box: dict[Any, Interval], upper: Any = 0.0) -> dict[Any, Interval]:
+    return module.contract(canonical(expr), box, upper)
 
 
 def propagate(constraints: list[Any], box: dict[Any, Interval]) -> dict[Any, Interval]:
@@ -68,17 +76,15 @@ def test_the_papers_constraints_tighten_its_box() -> None:
 
 
 def test_an_exponential_bounds_its_argument() -> None:
-    box = propagate([sympy.exp(X2) - X3], {X2: interval(0, 100), X3: interval(0, 10)})
+    box = propagate([exp(X2) - X3], {X2: interval(0, 100), X3: interval(0, 10)})
     assert ends(box[X2]) == pytest.approx((0, math.log(10)), rel=1e-14)
     assert ends(box[X3]) == pytest.approx((1, 10), rel=1e-14)
 
 
 def test_reciprocals_bound_from_below() -> None:
-    weights = {X1: 4, X2: sympy.Rational(9, 4), X3: 1, X4: sympy.Rational(1, 4)}
-    total = sympy.Add(*(weight / x for x, weight in weights.items()))
-    box = propagate(
-        [total - sympy.Rational(401, 10_000)], dict.fromkeys(weights, interval(1e-3, 4e5))
-    )
+    weights: dict[Any, Any] = {X1: 4, X2: Fraction(9, 4), X3: 1, X4: Fraction(1, 4)}
+    whole = total(weight / x for x, weight in weights.items())
+    box = propagate([whole - Fraction(401, 10_000)], dict.fromkeys(weights, interval(1e-3, 4e5)))
     for x, weight in weights.items():
         rest = float(sum(weights.values()) - weight) / 4e5
         assert float(box[x].lower) == pytest.approx(float(weight) / (0.0401 - rest), rel=1e-12)
@@ -93,17 +99,17 @@ def test_reciprocals_bound_from_below() -> None:
         (X**2 - 4, (-10, 10), (-2, 2)),
         (8 + X**3, (-5, 10), (-5, -2)),
         (X**3 - 8, (-5, 10), (-5, 2)),
-        (-sympy.log(X) - 5, (-5, 10), (math.exp(-5), 10)),
-        (sympy.log(X) - 1, (-5, 10), (0, math.e)),
-        (sympy.sqrt(X) - 2, (-2, 50), (0, 4)),
-        (2 - sympy.sqrt(X), (-2, 50), (4, 50)),
-        (X ** sympy.Rational(1, 3) - 2, (-10, 50), (0, 8)),
-        (1 / sympy.sqrt(X) - 2, (-10, 50), (0.25, 50)),
+        (-log(X) - 5, (-5, 10), (math.exp(-5), 10)),
+        (log(X) - 1, (-5, 10), (0, math.e)),
+        (sqrt(X) - 2, (-2, 50), (0, 4)),
+        (2 - sqrt(X), (-2, 50), (4, 50)),
+        (X ** Fraction(1, 3) - 2, (-10, 50), (0, 8)),
+        (1 / sqrt(X) - 2, (-10, 50), (0.25, 50)),
         (1 / X - 2, (0, 50), (0.5, 50)),
         (1 / X**2 - 4, (-0.1, 50), (0.5, 50)),
         (1 / X**3 + 8, (-9, 0), (-0.5, 0)),
-        (X**sympy.pi - 3, (0, 50), (0, 3 ** (1 / math.pi))),
-        (sympy.exp(-X) - 3, (-50, 50), (-math.log(3), 50)),
+        (X**math.pi - 3, (0, 50), (0, 3 ** (1 / math.pi))),
+        (exp(-X) - 3, (-50, 50), (-math.log(3), 50)),
         (-2 * X + 3, (-50, 50), (1.5, 50)),
     ],
 )
@@ -186,17 +192,16 @@ def test_a_symbol_outside_the_constraint_keeps_its_bounds() -> None:
     [
         X + 100,
         X**2 + 1,
-        sympy.exp(X),
+        exp(X),
         X**2 - 2 * X + 200,
-        -sympy.log(X) + 20,
-        11 - sympy.sqrt(X**2),
+        -log(X) + 20,
+        11 - sqrt(X**2),
     ],
 )
 def test_an_infeasible_constraint_is_proven_empty_by_name(expr: Any) -> None:
     with pytest.raises(EmptyDomainError, match="holds nowhere") as caught:
         contract(expr, {X: interval(-10, 10)})
-    assert caught.value.constraint == expr
-    assert str(expr) in str(caught.value)
+    assert str(canonical(expr)) in str(caught.value)
     assert isinstance(caught.value, ProblemError)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sparse
-import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_expressions import precise
 
 import sottovoce as sv
 from sottovoce.certify.contributions import contribution_ranges, own_range, sum_ranges
 from sottovoce.errors import CertificateError
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.tape import evaluate, tape
 from sottovoce.problem.agents import Array
 from sottovoce.problem.sums import contributions
 
@@ -50,17 +53,16 @@ def members(problem: sv.Problem, agent: int, points: Array) -> Array:
     if agent < 2:
         group = problem.cloud.groups[agent]
         for o, h in contributions(sums, group).items():
-            value: Any = sp.lambdify([group.symbols], h)
-            out[:, o] = [value(x) for x in points]
+            out[:, o] = tape([h], group.symbols)(*points.T)[0]
         return out
     group, place = problem.cloud.groups[2], agent - 2
     part = sums.families[0].sums[0]
     here = {s: a[place] for s, a in group.parameters.items()}
-    value = sp.lambdify([group.symbols], part.terms[0].subs(here))
     w: Any = np.ones((1, 4)) if part.weights is None else part.weights
     w = w.toarray() if sparse.issparse(w) else np.asarray(w)
     for row in range(len(w)):
-        out[:, row] = [w[row, place] * value(x) for x in points]
+        known = dict(zip(group.symbols, points.T, strict=True)) | here
+        out[:, row] = w[row, place] * evaluate(part.terms[0], known)
     return out
 
 
@@ -144,13 +146,13 @@ def test_the_error_of_a_contribution_covers_what_float64_does(seed: int) -> None
     rng = np.random.default_rng(seed)
     x = sv.states(1, lower=-2, upper=3, dim=2)
     p, q = x[0]
-    h = sp.Float(rng.normal()) * p**3 + sp.exp(q / 3) - sp.Float(rng.normal()) * p * q
+    h = canonical(rng.normal() * p**3 + sv.exp(q / 3) - rng.normal() * p * q)
     _, error = own_range(h, x.groups[0])
-    value: Any = sp.lambdify([p, q], h)
-    for point in rng.uniform(-2, 3, (10, 2)).tolist():
-        here = {s: sp.Rational(v) for s, v in zip((p, q), point, strict=True)}
-        exact = h.xreplace({f: sp.Rational(f) for f in h.atoms(sp.Float)}).subs(here).evalf(40)
-        assert abs(sp.Float(value(*point), 40) - exact) <= float(error[0])
+    with mpmath.workdps(40):
+        for point in rng.uniform(-2, 3, (10, 2)):
+            here = dict(zip((p, q), point, strict=True))
+            value = mpmath.mpf(float(evaluate(h, here)))
+            assert abs(value - precise(h, here)) <= float(error[0])
 
 
 def test_the_range_of_an_agent_that_cannot_move_is_nothing() -> None:

@@ -24,7 +24,7 @@ def stated(*constraints: Any, lower: Any = -2.0, upper: Any = 2.0) -> sv.Problem
 
 
 def test_slaters_condition_asks_equalities_for_a_point_and_inequalities_for_an_interior() -> None:
-    problem = stated(lambda x: sv.equal(x[0] + x[1], 1), lambda x: x[1] + x[2] ** 2 <= 1)
+    problem = stated(lambda x: x[0] + x[1] == 1, lambda x: x[1] + x[2] ** 2 <= 1)
     found = slater_point(problem.cloud, problem.cloud.groups)
     assert found.status == "numerical"
     assert found.slack < 0
@@ -33,9 +33,9 @@ def test_slaters_condition_asks_equalities_for_a_point_and_inequalities_for_an_i
 
 
 def test_equalities_alone_need_no_interior() -> None:
-    problem = stated(lambda x: sv.equal(x[0] + x[1] + x[2], 6))  # one point: every x at its bound
+    problem = stated(lambda x: x[0] + x[1] + x[2] == 6)  # one point: every x at its bound
     assert slater_point(problem.cloud, problem.cloud.groups).status == "numerical"
-    problem = stated(lambda x: sv.equal(x[0] + x[1], 0), lambda x: sv.equal(x[1] - x[2], 0.5))
+    problem = stated(lambda x: x[0] + x[1] == 0, lambda x: x[1] - x[2] == 0.5)
     assert sv.certify(problem).holds
 
 
@@ -46,7 +46,7 @@ def test_equalities_over_a_large_fleet_are_met_without_a_dense_matrix() -> None:
         states=ev,
         objectives=ev.state[0] + ev.state[1],
         constraints=[
-            sv.equal(sv.total(ev, list(ev.state)), [0.99 * n, 0.3 * n]),
+            sv.total(ev, list(ev.state)) == [0.99 * n, 0.3 * n],
             sv.total(ev, ev.state[0] - ev.state[1]) <= 0.8 * n,
         ],
     )
@@ -60,16 +60,14 @@ def test_equalities_over_a_large_fleet_are_met_without_a_dense_matrix() -> None:
 
 
 def test_an_inequality_that_an_equality_presses_shut_fails() -> None:
-    problem = stated(lambda x: sv.equal(x[0] + x[1], 1), lambda x: x[0] + x[1] <= 1,
+    problem = stated(lambda x: x[0] + x[1] == 1, lambda x: x[0] + x[1] <= 1,
                      lambda x: x[2] + x[0] <= 3)  # fmt: skip
     found = slater_point(problem.cloud, problem.cloud.groups)
     assert found.status == "fails"
 
 
 def test_equalities_that_contradict_one_another_are_refused() -> None:
-    problem = stated(
-        lambda x: sv.equal(x[0] + x[1] + x[2], 1), lambda x: sv.equal(x[0] + x[1] + x[2], 1.5)
-    )
+    problem = stated(lambda x: x[0] + x[1] + x[2] == 1, lambda x: x[0] + x[1] + x[2] == 1.5)
     certificate = sv.certify(problem)
     assert not certificate.holds
     with pytest.raises(
@@ -82,7 +80,7 @@ def test_equalities_that_contradict_one_another_are_refused() -> None:
 
 @pytest.mark.parametrize("right", [6.5, -6.5])
 def test_an_equality_that_no_box_reaches_is_proven_infeasible(right: float) -> None:
-    problem = stated(lambda x: sv.equal(x[0] + x[1] + x[2], right))
+    problem = stated(lambda x: x[0] + x[1] + x[2] == right)
     with pytest.raises(ProblemError, match="must have a common point, got none"):
         sv.certify(problem)
 
@@ -90,7 +88,7 @@ def test_an_equality_that_no_box_reaches_is_proven_infeasible(right: float) -> N
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_boxes_are_contracted_from_both_sides(sign: float) -> None:
     problem = stated(
-        lambda x: sv.equal(sign * (x[0] + 4 * x[1] + x[2]), 0.0), upper=[1.0, 5.0, 1.0],
+        lambda x: sign * (x[0] + 4 * x[1] + x[2]) == 0.0, upper=[1.0, 5.0, 1.0],
         lower=[-1.0, -5.0, -1.0],
     )  # fmt: skip
     domain = tightened_domain(problem.cloud)
@@ -111,7 +109,7 @@ def test_multipliers_of_equalities_have_either_sign_and_meet_the_conditions(seed
         states=x,
         objectives=[float(k) * (s - float(v)) ** 2 / 2 for k, v, s in zip(c, t, x, strict=True)],
         constraints=[
-            sv.equal(sum(float(w) * s for w, s in zip(row, x, strict=True)), float(right))
+            sum(float(w) * s for w, s in zip(row, x, strict=True)) == float(right)
             for row, right in zip(A, b, strict=True)
         ],
     )
@@ -131,7 +129,7 @@ def test_a_fleet_balances_a_demand() -> None:
     problem = sv.Problem(
         states=ev,
         objectives=ev.parameter("c") * ev.state**2 / 2,
-        constraints=[sv.equal(sv.total(ev, ev.state), n)],
+        constraints=[sv.total(ev, ev.state) == n],
     )
     found = sv.saddle_point(problem)
     price = -n / np.sum(1 / c)

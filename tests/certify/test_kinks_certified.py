@@ -13,17 +13,21 @@ from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.certify.contract import contract
-from sottovoce.certify.curvature import curvature, smoothness
-from sottovoce.certify.evaluation import evaluation_error
-from sottovoce.certify.interval import enclose, enclose_with_gradient, interval
-from sottovoce.problem import kinks
+from sottovoce.certify.convexity import convexity, smoothness
+from sottovoce.formula.canonical import canonical, negate, sign
+from sottovoce.formula.derive import gradient, is_smooth
+from sottovoce.formula.enclosure import enclose, enclose_with_gradient
+from sottovoce.formula.expression import symbol
+from sottovoce.formula.intervals import interval
+from sottovoce.formula.rounding import evaluation_error
+from sottovoce.formula.tape import evaluate
 from sottovoce.problem.epigraph import home_form
-from sottovoce.problem.expressions import check_expression
+from sympy_oracle import sympy_of, sympy_symbol
 
 cp: Any = import_module("cvxpy")  # its type hints do not name what it exports
-X, Y = sp.symbols("x y")
+X, Y = symbol("x"), symbol("y")
 FORMULAS = [
-    check_expression(f, [X, Y], "")
+    canonical(f)
     for f in (
         abs(X - 1) + sv.maximum(X, 2 * Y, -1),
         sv.norm(X, Y - 1) + sv.huber(X + Y, 1),
@@ -47,12 +51,15 @@ def test_enclosures_hold_values_slopes_and_jumps(
     value, slope = enclose_with_gradient(expr, box, (X, Y))
     rng = np.random.default_rng(seed)
     points = rng.random((20, 2)) * [wide, high] + [x, y]
-    f = sp.lambdify([X, Y], expr, modules=[kinks.NUMPY, "numpy"])
-    derivatives = [sp.diff(expr, s) for s in (X, Y)]
+    derivatives = gradient(expr, (X, Y))
+
+    def f(a: float, b: float) -> float:
+        return float(evaluate(expr, {X: a, Y: b}))
+
     for a, b in points:
         assert value.lower - 1e-12 <= f(a, b) <= value.upper + 1e-12
-        for k, derivative in enumerate(derivatives):
-            found = enclose(derivative, {X: interval(a, a), Y: interval(b, b)})
+        for k, s in enumerate((X, Y)):
+            found = enclose(derivatives[s], {X: interval(a, a), Y: interval(b, b)})
             assert slope.lower[k] - 1e-12 <= found.upper
             assert found.lower <= slope.upper[k] + 1e-12
     # the mean-value property, which a jump of the function itself would break
@@ -65,41 +72,43 @@ def test_enclosures_hold_values_slopes_and_jumps(
 
 
 def test_a_slope_that_jumps_has_no_finite_slope() -> None:
-    _, slope = enclose_with_gradient(kinks.sgn(X), {X: interval(-1.0, 1.0)}, (X,))
+    _, slope = enclose_with_gradient(sign(X), {X: interval(-1.0, 1.0)}, (X,))
     assert slope.lower[0] == -np.inf
     assert slope.upper[0] == np.inf
-    _, apart = enclose_with_gradient(kinks.sgn(X), {X: interval(0.5, 1.0)}, (X,))
+    _, apart = enclose_with_gradient(sign(X), {X: interval(0.5, 1.0)}, (X,))
     assert (apart.lower[0], apart.upper[0]) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("expr", FORMULAS)
 def test_their_convexity_is_proven_and_their_negatives_fail(expr: Any) -> None:
     box = {X: (-2.0, 2.0), Y: (-1.0, 3.0)}
-    assert curvature(expr, box).status == "proven"
+    assert convexity(expr, box).status == "proven"
     assert smoothness(expr, box).status == "note"
-    assert curvature(-expr, box).status == "fails"
+    assert convexity(negate(expr), box).status == "fails"
 
 
 def test_second_derivatives_never_prove_a_kink_convex() -> None:
     # |x| bends nowhere but at 0: an interval Hessian of -|x| + x^2/100 would not see the kink
-    found = curvature(check_expression(X**2 / 100 - abs(X), [X], ""), {X: (-1.0, 1.0)})
+    found = convexity(canonical(X**2 / 100 - abs(X)), {X: (-1.0, 1.0)})
     assert found.status == "fails"
     assert "abs" in found.how or "absolute" in found.how
 
 
 @pytest.mark.parametrize("expr", FORMULAS)
 def test_evaluation_errors_bound_what_doubles_do(expr: Any) -> None:
-    f = sp.lambdify([X, Y], expr, modules=[kinks.NUMPY, "numpy"])
     rng = np.random.default_rng(1)
+    oracle, places = sympy_of(expr), (sympy_symbol(X), sympy_symbol(Y))
     for x, y in rng.uniform(-2, 2, (20, 2)):
         bound = float(np.max(evaluation_error(expr, {X: interval(x, x), Y: interval(y, y)})))
-        exact = expr.subs({X: sp.Rational(float(x)), Y: sp.Rational(float(y))}).evalf(40)
-        assert abs(sp.Float(float(f(x, y)), 40) - exact) <= bound < 1e-12
+        at = (sp.Rational(float(x)), sp.Rational(float(y)))
+        exact = oracle.subs(dict(zip(places, at, strict=True))).evalf(40)
+        found = float(evaluate(expr, {X: np.float64(x), Y: np.float64(y)}))
+        assert abs(sp.Rational(found) - exact) <= bound < 1e-12
 
 
 def test_domains_shrink_by_what_kinks_imply() -> None:
     found = contract(
-        check_expression(abs(X) + sv.norm(X, Y) - 2, [X, Y], ""),
+        canonical(abs(X) + sv.norm(X, Y) - 2),
         {X: interval(-9.0, 9.0), Y: interval(-9.0, 9.0)},
     )
     assert found[X].upper <= 2.0 + 1e-12
@@ -159,8 +168,9 @@ def test_the_form_for_vectors_has_the_same_minimum(seed: int) -> None:
     u, v = x[0]
     objective = abs(u - a) + sv.huber(v - b, 0.5) + 2 * sv.norm(u - c, v - d) + sv.pos(u + v) ** 2
     stated = sv.Problem(states=x, objectives=[objective, x[1] ** 2], constraints=[u + x[1] <= 9])
+    assert stated.objectives[0] is not None
     form = home_form(stated.groups[0], stated.objectives[0], [abs(u)], stated.local[0])
-    assert not any(kinks.bent(e) for e in (form.objective, *form.inequalities))
+    assert all(is_smooth(e) for e in (form.objective, *form.inequalities))
     z = cp.Variable(2)
     cost = cp.abs(z[0] - a) + cp.huber(z[1] - b, 0.5) + cp.square(cp.pos(z[0] + z[1]))
     cost += 2 * cp.norm(z - np.array([c, d]))

@@ -24,7 +24,7 @@ def chargers(need: Any, *, cap: float, equality: bool, named: bool = False) -> s
         return sum(0.5 * r**2 + float(c) * r for r, c in zip(s, PRICES, strict=True))
 
     def rows(s: Any, need: Any) -> list[Any]:
-        total = sv.equal(sum(s), need) if equality else sum(s) >= need
+        total = sum(s) == need if equality else sum(s) >= need
         ramps = [s[t + 1] - s[t] <= 0.5 for t in range(hours - 1)]
         return [total, *ramps, sum(r**2 for r in s) <= need**2 / 2, s[3] <= 0.3 * need]
 
@@ -148,7 +148,7 @@ def test_the_limit_moves_along_local_rows_only() -> None:
         states=ev,
         objectives=a**2 / 2 + b**2 / 2,
         constraints=[sv.total(ev, a) <= 2.0],
-        local=[sv.equal(a + b, ev.parameter("need"))],
+        local=[a + b == ev.parameter("need")],
     )
     hide = sv.Trajectory(radius=0.1, rounds=rounds)
     plan = sv.plan(sv.certify(stated), epsilon=1.0, delta=1e-3, hide=hide)

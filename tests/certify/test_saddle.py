@@ -10,12 +10,13 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
+from sottovoce.formula.expression import number, symbol
+from sottovoce.formula.functions import exp
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
@@ -235,7 +236,7 @@ def test_a_second_solver_finds_the_same_plan_and_prices_for_chargers() -> None:
     n = 60
     problem = gallery.chargers(n, seed=5)
     (ev,) = problem.groups
-    value, need = (ev.parameters[sp.Symbol(name)] for name in ("value", "need"))
+    value, need = (ev.parameters[symbol(name)] for name in ("value", "need"))
     x = cp.Variable((n, 24))
     slope = Numeric(problem).objective_gradient(np.zeros(problem.size)).reshape(n, 24)
     price = slope[0] + 2.0 * value[0] * need[0]
@@ -270,7 +271,7 @@ def test_random_quadratic_fleets_agree_with_a_second_solver(seed: int, scale: fl
     pairs = zip(ev.state, ev.parameter("t"), strict=True)
     problem = Problem(
         states=ev,
-        objectives=sum(((a - t) ** 2 for a, t in pairs), sp.Integer(0)) / scale**2,
+        objectives=sum(((a - t) ** 2 for a, t in pairs), number(0)) / scale**2,
         constraints=[total(ev, ev.state, weights=weights) <= scale * bound],
     )
     x = cp.Variable((n, d))
@@ -288,12 +289,12 @@ def test_a_fleet_and_the_same_agents_stated_one_by_one_have_one_saddle_point() -
     x = states(4, lower=0, upper=2)
     together = Problem(
         states=ev,
-        objectives=sp.exp(ev.state) - ev.parameter("t") * ev.state,
+        objectives=exp(ev.state) - ev.parameter("t") * ev.state,
         constraints=[total(ev, ev.state**2) <= 0.5],
     )
     apart = Problem(
         states=x,
-        objectives=[sp.exp(v) - float(t) * v for v, t in zip(x, target, strict=True)],
+        objectives=[exp(v) - float(t) * v for v, t in zip(x, target, strict=True)],
         constraints=[sum(v**2 for v in x) <= 0.5],
     )
     one, other = saddle_point(together), saddle_point(apart)

@@ -9,11 +9,14 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sparse
-import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_expressions import precise as exact_value
 
+from sottovoce.certify import slater
 from sottovoce.certify.slater import SlaterPoint, slater_point
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.functions import exp, log
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
@@ -28,7 +31,7 @@ def find(problem: Problem) -> SlaterPoint:
 
 def precise(cloud: CloudView, x: Any) -> list[Any]:
     """``g(x)`` row by row with 50 digits, agent by agent."""
-    held: dict[str, list[dict[sp.Symbol, Any]]] = {}
+    held: dict[str, list[dict[Expression, Any]]] = {}
     begin = 0
     for group in cloud.groups:
         rows = x[begin : begin + group.count * group.dim].reshape(group.count, group.dim)
@@ -38,16 +41,11 @@ def precise(cloud: CloudView, x: Any) -> list[Any]:
             point.update({s: a[i] for s, a in group.parameters.items()})
     named = {s: v for g in cloud.groups if g.count == 1 for s, v in held[g.name][0].items()}
 
-    def value(f: sp.Expr, point: dict[sp.Symbol, Any]) -> Any:
-        exact = f.xreplace({c: sp.Rational(c) for c in f.atoms(sp.Float)})
-        symbols = sorted(exact.free_symbols, key=str)
-        return sp.lambdify(symbols, exact, "mpmath")(*(mpmath.mpf(point[s]) for s in symbols))
-
     found = []
     for family in cloud.constraints:
         for row in range(family.rows):
             g = mpmath.mpf(family.offset[row])
-            g += value(family.named[row], named) if family.named else 0
+            g += exact_value(family.named[row], named) if family.named else 0
             for part in family.sums:
                 h = part.terms[row % len(part.terms)]
                 w: Any = part.weights
@@ -55,7 +53,7 @@ def precise(cloud: CloudView, x: Any) -> list[Any]:
                 w = w.toarray() if sparse.issparse(w) else w
                 weights = w[row // len(part.terms)]
                 for weight, point in zip(weights, held[part.group.name], strict=True):
-                    g += mpmath.mpf(weight) * value(h, point)
+                    g += mpmath.mpf(weight) * exact_value(h, point)
             found.append(g)
     return found
 
@@ -124,7 +122,7 @@ def test_a_sum_that_only_rounding_keeps_below_its_bound_is_not_accepted(
 
 def test_a_point_where_a_constraint_is_minus_infinity_does_not_count() -> None:
     x = states(1, lower=0, upper=1)
-    problem = Problem(states=x, objectives=[x[0]], constraints=[sp.log(x[0]) + 1 <= 0])
+    problem = Problem(states=x, objectives=[x[0]], constraints=[log(x[0]) + 1 <= 0])
     found = find(problem)
     assert found.point[0] > 0
     assert np.isfinite(found.slack)
@@ -151,7 +149,7 @@ def test_the_certified_slack_bounds_weighted_sums_with_50_digits(
         objectives=[u[0], single[0]],
         constraints=[
             total(group, [u[0] + u[1], u[0] - u[1]], weights=w) + single[0] <= [4, 5, 6, 7],
-            total(group, sp.exp(a * u[0]) + u[1] ** 2) <= 60,
+            total(group, exp(a * u[0]) + u[1] ** 2) <= 60,
         ],
     )
     found = find(problem)
@@ -183,3 +181,16 @@ def precise_sums(problem: Problem, x: Any) -> list[Fraction]:
     return [s + Fraction(o) for s, o in zip(sums, first.offset.tolist(), strict=True)] + [
         -s + Fraction(o) for s, o in zip(sums, second.offset.tolist(), strict=True)
     ]
+
+
+def test_affine_rows_take_one_linear_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("rows do not curve")
+
+    monkeypatch.setattr(slater, "_by_steps", refuse)
+    x = states(3, lower=0, upper=4)
+    rows = [x[0] + x[1] <= 3, x[1] - x[2] <= 1, 2 * x[2] - x[0] <= 2, x[0] + x[2] == 2]
+    found = find(Problem(states=x, objectives=list(x), constraints=rows))
+    # x = (2 - z, y, z): the largest of y - z - 1, y - 1 - z and 3 z - 4 is least at y = 0, z = 3/4.
+    assert found.slack == pytest.approx(-1.75, abs=1e-5)
+    np.testing.assert_allclose(found.point, [1.25, 0.0, 0.75], atol=1e-7)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.algorithm import projection
 from sottovoce.algorithm.dual_averaging import DualAveraging
@@ -28,6 +27,9 @@ from sottovoce.engine.slopes import used_parameters
 from sottovoce.engine.turn import public_rows
 from sottovoce.engine.vectors import WIDTH
 from sottovoce.engine.weight_text import kind_of
+from sottovoce.formula.canonical import add, multiply, substitute
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Trajectory
@@ -35,6 +37,7 @@ from sottovoce.privacy.margins import Noise, feasibility
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.terms import column_of
+from sympy_oracle import function_of
 
 
 def noise(
@@ -98,33 +101,34 @@ def everywhere(problem: Problem) -> NoisePlan:
     return noise(problem, 0.5, entries)
 
 
-def written_out(problem: Problem) -> tuple[list[sp.Symbol], sp.Expr, list[sp.Expr]]:
+def written_out(problem: Problem) -> tuple[list[Expression], Expression, list[Expression]]:
     """All states as symbols, the objective and the rows of g: a fleet agent by agent."""
-    symbols: list[sp.Symbol] = []
+    symbols: list[Expression] = []
     own: dict[str, list[dict[Any, Any]]] = {}
-    objective = sp.S.Zero
+    objective = ZERO
     for group, f in zip(problem.groups, problem.objectives, strict=True):
         own[group.name] = []
         for i in range(group.count):
-            fresh = [sp.Dummy() for _ in group.symbols]
-            values = {s: sp.Float(a[i]) for s, a in group.parameters.items()}
+            fresh = [symbol(f"{s.name} of {i}") for s in group.symbols]
+            values = {s: number(a[i]) for s, a in group.parameters.items()}
             own[group.name].append(dict(zip(group.symbols, fresh, strict=True)) | values)
             symbols += fresh
-            objective += f.xreplace(own[group.name][i])
+            objective = add(objective, substitute(f, own[group.name][i]))
     named = {s: t for g in problem.groups if g.count == 1 for s, t in own[g.name][0].items()}
-    rows: list[sp.Expr] = []
+    rows: list[Expression] = []
     for family in problem.constraints:
-        exprs = [sp.Float(c) for c in family.offset]
+        exprs = [number(c) for c in family.offset]
         for r, e in enumerate(family.named):
-            exprs[r] += e.xreplace(named)
+            exprs[r] = add(exprs[r], substitute(e, named))
         for part in family.sums:
             w = part.weights
             w = np.ones((1, part.group.count)) if w is None else w
             w = w.toarray() if hasattr(w, "toarray") else w
             for (r, i), weight in np.ndenumerate(w):
                 for t, h in enumerate(part.terms):
-                    term = h.xreplace(own[part.group.name][i])
-                    exprs[r * len(part.terms) + t] += float(weight) * term
+                    term = multiply(number(weight), substitute(h, own[part.group.name][i]))
+                    at = r * len(part.terms) + t
+                    exprs[at] = add(exprs[at], term)
         rows += exprs
     return symbols, objective, rows
 
@@ -135,8 +139,13 @@ class Written:
     def __init__(self, problem: Problem) -> None:
         symbols, f, g = written_out(problem)
         self.f, self.g, self.df, self.dg = (
-            sp.lambdify([symbols], e, modules="numpy")
-            for e in (f, g, [f.diff(s) for s in symbols], [[h.diff(s) for s in symbols] for h in g])
+            function_of(symbols, e)
+            for e in (
+                f,
+                g,
+                [derivative(f, s) for s in symbols],
+                [[derivative(h, s) for s in symbols] for h in g],
+            )
         )
 
 

@@ -13,6 +13,7 @@ from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import alike, by_form, in_form
 from sottovoce.engine.fleet_round import FleetRound
 from sottovoce.engine.formulas import Fleet, formulas, local_fleet
+from sottovoce.formula.tape import evaluate
 
 
 def scalars(n: int = 40) -> sv.Problem:
@@ -58,8 +59,8 @@ def test_agents_that_differ_in_numbers_are_one_fleet(made: Any) -> None:
         here = dict(zip(one.group.symbols, x[i], strict=True))
         here |= {s: float(p[i]) for s, p in one.group.parameters.items()}
         own = dict(zip(problem.groups[i].symbols, x[i], strict=True))
-        stated = float(problem.objectives[i].subs(own))
-        assert float(one.objective.subs(here)) == pytest.approx(stated, rel=1e-13)
+        stated = float(evaluate(problem.objectives[i], own))
+        assert float(evaluate(one.objective, here)) == pytest.approx(stated, rel=1e-13)
 
 
 def test_few_agents_are_written_into_the_kernel_one_by_one() -> None:

@@ -20,6 +20,7 @@ from sottovoce.problem.gallery.coupled import coupled
 from sottovoce.problem.gallery.hock_schittkowski import hock_schittkowski
 from sottovoce.problem.gallery.paper import paper
 from sottovoce.problem.problem import Problem
+from sympy_oracle import sympy_of, sympy_symbol
 
 ROUNDS = 1_000_000
 
@@ -90,12 +91,12 @@ def test_the_bias_of_the_regularisation_is_what_the_formula_says() -> None:
     case = CASES["coupled"]
     hat = saddle_point(case.problem)
     symbols, f, g = written_out(case.problem)
-    active = [g[j] for j in np.flatnonzero(hat.mu > 1e-9)]
+    active = [sympy_of(g[j]) for j in np.flatnonzero(hat.mu > 1e-9)]
     multipliers = hat.mu[hat.mu > 1e-9]
-    at = dict(zip(symbols, hat.x.tolist(), strict=True))
-    lagrangian = f + sum(m * h for m, h in zip(multipliers.tolist(), active, strict=True))
-    H = np.array(sp.hessian(lagrangian, symbols).subs(at), dtype=float)
-    J = np.array(sp.Matrix(active).jacobian(symbols).subs(at), dtype=float)
+    at = dict(zip(map(sympy_symbol, symbols), hat.x.tolist(), strict=True))
+    lagrangian = sympy_of(f) + sum(m * h for m, h in zip(multipliers.tolist(), active, strict=True))
+    H = np.array(sp.hessian(lagrangian, list(at)).subs(at), dtype=float)
+    J = np.array(sp.Matrix(active).jacobian(list(at)).subs(at), dtype=float)
     K = np.block([[H, J.T], [J, np.zeros((len(active), len(active)))]])
     result = solve(
         case.problem, silent(everywhere(case.problem)), rounds=ROUNDS, record=[],

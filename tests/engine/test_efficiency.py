@@ -29,13 +29,13 @@ from sottovoce.certify.certificate import certify
 from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.engine.solve import solve
+from sottovoce.formula.functions import exp, log
 from sottovoce.privacy.hide import Hide, Offset, Trajectory
 from sottovoce.privacy.limit import limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states
-from sottovoce.problem.constraints import equal, total
-from sottovoce.problem.expressions import exp, log
+from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 FILE = Path(__file__).with_name("efficiency.json")
@@ -96,7 +96,7 @@ def dispatch() -> Problem:
     return Problem(
         states=p,
         objectives=[c / 2 * (a - 4) ** 2 for a, c in zip(p, curvature, strict=True)],
-        constraints=[equal(sum(p), 30)],
+        constraints=[sum(p) == 30],
     )
 
 

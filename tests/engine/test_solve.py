@@ -33,9 +33,9 @@ from sottovoce.engine.result import Result
 from sottovoce.engine.solve import solve
 from sottovoce.engine.turn import public_rows
 from sottovoce.errors import InputError
+from sottovoce.formula.functions import exp
 from sottovoce.problem.agents import fleet, states
-from sottovoce.problem.constraints import equal, total
-from sottovoce.problem.expressions import exp
+from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery.chargers import chargers
 from sottovoce.problem.gallery.coupled import coupled
 from sottovoce.problem.gallery.hock_schittkowski import hock_schittkowski
@@ -97,7 +97,7 @@ def regions() -> Problem:
         constraints=[
             (a + b) ** 2 + (a - p[0]) ** 2 <= 1,
             (a + 2 * b) ** 2 + exp(b - p[1]) <= 3,
-            equal(a + b + p[1] + c, 1),
+            a + b + p[1] + c == 1,
             p[0] + c <= 1,
         ],
     )

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sparse
 from fault import Fault, changed
 
-from sottovoce.certify.arithmetic import wrap
+from sottovoce.formula.intervals import wrap
 
 CONTRIBUTIONS = "certify/test_contributions.py::"
 EVALUATION = "certify/test_evaluation.py::"

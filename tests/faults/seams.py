@@ -104,8 +104,8 @@ SEAMS: Final = {
     "sensitivity": "sottovoce.certify.sensitivity.sensitivity",
     "ranges of contributions": "sottovoce.certify.contributions.contribution_ranges",
     "Slater point": "sottovoce.certify.slater.slater_point",
-    "sum of intervals": "sottovoce.certify.arithmetic.Interval.__add__",
-    "evaluation error": "sottovoce.certify.evaluation.evaluation_error",
+    "sum of intervals": "sottovoce.formula.intervals.Interval.__add__",
+    "evaluation error": "sottovoce.formula.rounding.evaluation_error",
     "spectral bounds": "sottovoce.certify.spectral.singular_bounds",
     # statement
     "distinct labels": "sottovoce.problem.agents.require_distinct_labels",

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.certify.arithmetic import interval
 from sottovoce.errors import PrivacyError
+from sottovoce.formula.intervals import interval
 from sottovoce.privacy import plan as plan_module
 from sottovoce.privacy.allocate import allocate
 from sottovoce.privacy.gaussian import compose, delta_of, epsilon_of, kappa, mu_of

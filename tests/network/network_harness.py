@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sottovoce.certify.gradients import gradient_entries
+from sottovoce.formula.tape import evaluate
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.helper import Helper
@@ -103,7 +104,7 @@ def contributed(plan: NoisePlan, party: Party, x: npt.ArrayLike) -> bytes:
             continue
         values = dict(zip(group.symbols, states[offset : offset + group.dim], strict=True))
         for o, h in contributions(plan.cloud.sums, group).items():
-            total[o] += round(float(h.subs(values)) / plan.outputs[o].grid)
+            total[o] += round(float(evaluate(h, values)) / plan.outputs[o].grid)
     return pack_whole(total[party.sums])
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sympy as sp
 from network_harness import member, run, serving
 from test_feasible_run import with_margins
 from test_relay import relay_keys, relaying
@@ -36,7 +35,7 @@ def together(agents: int = 2, *, most: float = 5.0) -> Problem:
     return Problem(
         states=x,
         objectives=[xi**2 for xi in x],
-        constraints={"demand": sv.hard(sp.Add(*x) >= LIMIT)},
+        constraints={"demand": sv.hard(sum(x) >= LIMIT)},
         fallback=[[most]] * agents,
     )
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sympy as sp
 from network_harness import member, run, serving
 from test_feasible_run import with_margins
 from typer.testing import CliRunner
@@ -28,7 +27,7 @@ ROUNDS = 20
 def fused(*fallback: float, rows: Any = None, limit: float = 3.0) -> Problem:
     """Two agents under a limit, with the fallbacks given."""
     x = sv.states(2, lower=0, upper=5)
-    couple = sv.hard(sp.Add(*x) <= limit) if rows is None else rows(x)
+    couple = sv.hard(sum(x) <= limit) if rows is None else rows(x)
     return Problem(
         states=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],

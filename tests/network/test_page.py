@@ -17,6 +17,7 @@ import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
 from sottovoce.certify.certificate import certify
+from sottovoce.formula.tape import evaluate
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DiskError
@@ -416,7 +417,7 @@ def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Pro
         if region is None:
             assert shown[0] == at[0, held.labels().index(row.name)]
             continue
-        phi = region.phi.subs(dict(zip(region.symbols, at[0, list(region.rows)], strict=True)))
+        phi = evaluate(region.phi, dict(zip(region.symbols, at[0, list(region.rows)], strict=True)))
         assert shown[0] == pytest.approx(float(phi))
         assert (row.upper, row.sigma) == (0.0, None)
     values = Limits(plan_for(coupled, method="paper"))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sympy as sp
 from network_harness import member, parts_at, plan_for, play, run, serving
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
@@ -17,6 +16,9 @@ from scipy import stats
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import certify
+from sottovoce.formula.canonical import add
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import number
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
 from sottovoce.network.protocol.cloud import CloudMachine
@@ -32,6 +34,7 @@ from sottovoce.privacy.plan import plan as make_plan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler, grid_of
 from sottovoce.problem.agents import lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
+from sympy_oracle import function_of
 
 Floats = NDArray[np.float64]
 
@@ -46,14 +49,14 @@ def exact_outputs(plan: NoisePlan) -> Any:
     symbols = [s for group in plan.cloud.groups for s in group.symbols]
     stated = plan.cloud.sums.families if plan.method == "joint" else plan.cloud.constraints
     rows = [
-        row + sp.Float(float(offset))
+        add(row, number(offset))
         for family in stated
         for row, offset in zip(family.named, family.offset, strict=True)
     ]
     entries = [
-        sp.diff(rows[o.row], symbols[o.column]) for o in plan.outputs if o.column is not None
+        derivative(rows[o.row], symbols[o.column]) for o in plan.outputs if o.column is not None
     ]
-    formulas = sp.lambdify([symbols], [*rows, *entries])
+    formulas = function_of(symbols, [*rows, *entries])
     return lambda x: np.array(formulas(x), dtype=np.float64)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import pytest
-import sympy as sp
 from network_harness import member, plan_for, run, serving
 from welcomes import welcome_to
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
@@ -192,7 +192,7 @@ def test_an_agent_of_a_compiled_fleet_fails_alone(dim: int) -> None:
         x = ev.state if dim == 2 else [ev.state]
         problem = Problem(
             states=ev,
-            objectives=sum((v**2 - 1.5 * sp.sqrt(v + ev.parameter("a")) for v in x), 0),
+            objectives=sum((v**2 - 1.5 * sv.sqrt(v + ev.parameter("a")) for v in x), 0),
             constraints={"net": total(ev, [x[0]]) <= np.ones(1)},
         )
         house = Household.of_problem(problem, range(1, count + 1))

@@ -15,11 +15,13 @@ import sottovoce as sv
 from sottovoce.certify.saddle import SaddlePoint
 from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.errors import InputError
+from sottovoce.formula.canonical import canonical, substitute
 from sottovoce.privacy.limit import Limit, limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_limit import _pseudo_inverse
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric, Rows
+from sympy_oracle import sympy_of, sympy_symbol
 
 
 def two() -> sv.Problem:
@@ -40,8 +42,8 @@ def balanced() -> sv.Problem:
         states=x,
         objectives=[(a - 1) ** 2 + b**2 + a * b, 3 * (c + 1) ** 2, (d - 2) ** 4 + d**2, e**2],
         constraints=[
-            sv.equal(a + b + c + d + e, 1),
-            sv.equal(a - 2 * d, -1),
+            a + b + c + d + e == 1,
+            a - 2 * d == -1,
             sv.exp(c / 2) + e <= 0.2,
             a + b + e <= 40,
         ],
@@ -88,7 +90,7 @@ def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
     """The same problem with a number added to one sum wherever it is held."""
     sums = problem.cloud.sums
     formulas = [e for family in sums.families for e in family.formulas]
-    moved = [e + (sp.Float(by) if k == o else 0) for k, e in enumerate(formulas)]
+    moved = [canonical(e + (by if k == o else 0)) for k, e in enumerate(formulas)]
     held = {row for region in sums.regions for row in region.rows}
     g: list[Any] = []
     for k, h in enumerate(moved):
@@ -96,12 +98,12 @@ def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
         if k in held:
             continue
         if low == high:
-            g.append(sv.equal(h, high))
+            g.append(h == high)
         else:
             g += [h <= high] if np.isinf(low) else [h <= high, h >= low]
     for region in sums.regions:
         rows = dict(zip(region.symbols, (moved[r] for r in region.rows), strict=True))
-        g.append(region.phi.xreplace(rows) <= 0)
+        g.append(substitute(region.phi, rows) <= 0)
     return sv.Problem(states=problem.groups, objectives=problem.objectives, constraints=g)
 
 
@@ -161,9 +163,10 @@ def dense(problem: sv.Problem, made: NoisePlan) -> tuple[Array, Array]:
             system[du[o], du[o] if abs(price[o]) > 1e-7 else lam[o]] = 1.0
     for m, region in enumerate(sums.regions):
         rows = list(region.rows)
-        here = dict(zip(region.symbols, u[rows].tolist(), strict=True))
-        slope = np.array([float(sp.diff(region.phi, s).subs(here)) for s in region.symbols])
-        bent = np.array(sp.hessian(region.phi, region.symbols).subs(here).tolist(), dtype=float)
+        names, phi = [sympy_symbol(s) for s in region.symbols], sympy_of(region.phi)
+        here = dict(zip(names, u[rows].tolist(), strict=True))
+        slope = np.array([float(sp.diff(phi, s).subs(here)) for s in names])
+        bent = np.array(sp.hessian(phi, names).subs(here).tolist(), dtype=float)
         pressure = price[rows] @ slope / (slope @ slope)
         system[du[rows], lam[rows]] = 1.0
         if np.any(np.abs(price[rows]) > 1e-7):
@@ -266,7 +269,7 @@ def test_four_times_the_rounds_halve_the_error() -> None:
 def test_the_units_of_the_objective_do_not_matter() -> None:
     def scaled(factor: float) -> Limit:
         plain = two()
-        f = [sp.Float(factor) * each for each in plain.objectives]
+        f = [factor * each for each in plain.objectives]
         g = [row <= 0 for family in plain.constraints for row in family.formulas]
         problem = sv.Problem(states=plain.groups, objectives=f, constraints=g)
         return limit(problem, planned(problem), 100)

@@ -19,7 +19,7 @@ from sottovoce.privacy.paper_method import Constants
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, states
-from sottovoce.problem.constraints import equal, total
+from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 EPSILON, DELTA = math.log(3), 0.05
@@ -182,7 +182,7 @@ def test_fleets_are_not_for_the_paper() -> None:
 
 def test_equalities_are_not_for_the_paper() -> None:
     x = states(2, lower=0, upper=1)
-    problem = Problem(states=x, objectives=list(x), constraints=[equal(x[0] + x[1], 1)])
+    problem = Problem(states=x, objectives=list(x), constraints=[x[0] + x[1] == 1])
     with pytest.raises(PrivacyError, match="method='paper' knows no equalities"):
         made(certify(problem.cloud))
 

@@ -7,16 +7,17 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 import scipy.sparse as sparse
-import sympy as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import sottovoce as sv
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.certify.contributions import Contributions
 from sottovoce.certify.sensitivity import Block, Sensitivity
@@ -30,6 +31,7 @@ from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
+from sympy_oracle import function_of
 
 ASKED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "hide": Trajectory(radius=1.0)}
 
@@ -40,7 +42,7 @@ def linear(
     """One agent per column, one affine constraint per row."""
     rows = np.atleast_2d(np.asarray(coefficients, dtype=float))
     x = states(rows.shape[1], lower=lower, upper=upper)
-    g = [sp.Add(*(float(c) * s for c, s in zip(row, x, strict=True))) <= bound for row in rows]
+    g = [sum(float(c) * s for c, s in zip(row, x, strict=True)) <= bound for row in rows]
     return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
 
 
@@ -136,11 +138,11 @@ def test_every_agents_exact_delta_is_at_most_the_one_asked_for(
     assert np.max(made.gdp_mu / mu_of(made.epsilon, made.delta)) > 0.998
 
 
-KINDS: dict[str, Callable[[sp.Expr, list[sp.Symbol]], sp.Expr]] = {
+KINDS: dict[str, Callable[[Any, list[Any]], Any]] = {
     "affine": lambda form, _: form,
     "square": lambda form, _: form**2,
-    "separable": lambda _, x: sp.Add(*((i + 1) * s**2 / 2 for i, s in enumerate(x))),
-    "exp": lambda form, x: sp.exp(form / 8) + x[0],
+    "separable": lambda _, x: sum((i + 1) * s**2 / 2 for i, s in enumerate(x)),
+    "exp": lambda form, x: sv.exp(form / 8) + x[0],
 }
 
 
@@ -150,12 +152,12 @@ def problems(draw: st.DrawFn) -> Problem:
     dims = draw(st.lists(st.integers(1, 2), min_size=2, max_size=3))
     x = states(len(dims), lower=-2, upper=[1.0 + i for i in range(len(dims))], dim=dims)
     flat = [s for group in x.groups for s in group.symbols]
-    g = [sp.Add(*flat) <= 30]
+    g = [sum(flat) <= 30]
     for kind in draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2)):
         tenths = draw(st.lists(st.integers(1, 20), min_size=len(flat), max_size=len(flat)))
-        form = sp.Add(*(sp.Rational(t, 10) * s for t, s in zip(tenths, flat, strict=True)))
+        form = sum(Fraction(t, 10) * s for t, s in zip(tenths, flat, strict=True))
         g.append(KINDS[kind](form, flat) <= 50)
-    objectives = [sp.Add(*(s**2 for s in group.symbols)) for group in x.groups]
+    objectives = [sum(s**2 for s in group.symbols) for group in x.groups]
     return Problem(states=x, objectives=objectives, constraints=g)
 
 
@@ -163,7 +165,7 @@ def contributed(problem: Problem) -> Any:
     """All sums at a point of all states."""
     symbols = [s for group in problem.groups for s in group.symbols]
     sums = [row for family in problem.cloud.sums.families for row in family.formulas]
-    return sp.lambdify([symbols], sums)
+    return function_of(symbols, sums)
 
 
 HIDDEN = [
@@ -308,7 +310,7 @@ def named_twin(weights: Array, slopes: Array, curved: bool) -> Certificate:
     n = slopes.size
     x = states(n, lower=-1, upper=2)
     h = [s**2 if curved else p * s for p, s in zip(slopes.tolist(), x, strict=True)]
-    g = [sp.Add(*(w * t for w, t in zip(row, h, strict=True))) <= 9 for row in weights.tolist()]
+    g = [sum(w * t for w, t in zip(row, h, strict=True)) <= 9 for row in weights.tolist()]
     return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
 
 
@@ -322,7 +324,7 @@ def test_a_fleet_gets_the_noise_of_the_same_agents_stated_by_name(kind: str, cur
     weights[weights < 0.4] = 0.0
     weights[0] += 0.1
     ev = fleet(n, lower=-1, upper=2, name="ev", parameters={"p": slopes})
-    term = ev.state**2 if curved else (sp.Rational(3, 2) if kind == "broadcast" else
+    term = ev.state**2 if curved else (1.5 if kind == "broadcast" else
                                        ev.parameter("p")) * ev.state  # fmt: skip
     held = {"broadcast": None, "dense": weights, "sparse": sparse.csr_array(weights)}[kind]
     used = weights if held is not None else np.ones((1, n))

@@ -9,7 +9,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import equal, total
+from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 
@@ -19,7 +19,7 @@ def test_objective_and_rows_are_those_of_the_formulas() -> None:
         states=x,
         objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, x[2] ** 2],
         constraints={"low": x[0] + x[1] <= 3, "mix": (x[0] + x[2]) ** 2 <= 4,
-                     "balance": equal(x[1] + x[2], 1)},
+                     "balance": x[1] + x[2] == 1},
     )  # fmt: skip
     found = problem.evaluate([1.0, -2.0, 3.0])
     assert found.objective == pytest.approx(64 + 16 + 9)

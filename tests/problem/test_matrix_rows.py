@@ -85,7 +85,7 @@ def test_matrices_stated_in_python_read_back_the_same(
         objectives=[sum(np.ravel(s) ** 2) for s in x],
         constraints={
             "rows": W @ x <= 1,
-            "balance": sv.equal(sparse.csr_array(W[:1]) @ x, 0.1),
+            "balance": sparse.csr_array(W[:1]) @ x == 0.1,
             "first": W[1:2] @ x <= 0.3,
         },
     )

@@ -18,7 +18,7 @@ def stated(**given: Any) -> sv.Problem:
         states=[x, ev],
         objectives=[a**2, b[0] ** 2 + b[1] ** 2, (ev.state - 1) ** 2],
         constraints={"all": sv.total(ev, ev.state) + a + b[0] <= 6},
-        local=[b[0] + b[1] >= 1, sv.equal(b[0], b[1]), ev.state >= ev.parameter("need")],
+        local=[b[0] + b[1] >= 1, b[0] == b[1], ev.state >= ev.parameter("need")],
         **given,
     )
 

@@ -48,7 +48,7 @@ def test_equalities_intervals_fleets_and_own_bounds_are_told_apart() -> None:
         states=[x, ev],
         objectives=[*x, ev.state],
         constraints={
-            "balance": sv.equal(sv.total(ev, ev.state) + x[0], 1),
+            "balance": sv.total(ev, ev.state) + x[0] == 1,
             "between": (x[0] - x[1]) ** 2 <= 1,
             "weighted": sv.total(ev, ev.state**2, weights=[[1.0, 2.0, 3.0]]) <= 4,
             "own": x[0] ** 2 <= 0.25,

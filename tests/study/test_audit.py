@@ -29,6 +29,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certify.certificate import Certificate, certify
 from sottovoce.certify.sensitivity import Sensitivity
 from sottovoce.errors import InputError, ProblemError
+from sottovoce.formula.functions import exp
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Rounds, deployed_sampler
@@ -40,7 +41,6 @@ from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, read_only, states
 from sottovoce.problem.constraints import total
-from sottovoce.problem.expressions import exp
 from sottovoce.problem.problem import Problem
 from sottovoce.study import audit as module
 from sottovoce.study.audit import Audit, _bounds, audit

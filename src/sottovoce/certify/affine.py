@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.certify.forms import exact
-from sottovoce.certify.interval import Interval, enclose
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.enclosure import enclose
+from sottovoce.formula.expression import ZERO, Expression, exactly
+from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, Weights
 from sottovoce.problem.terms import NamedRows
@@ -130,14 +132,15 @@ def _parts(families: Sequence[Constraint], group: Group) -> Iterator[_Rows]:
         row += family.rows
 
 
-def _slopes(formula: sp.Expr, group: Group) -> list[Interval] | None:
+@exactly()
+def _slopes(formula: Expression, group: Group) -> list[Interval] | None:
     """The derivatives of an affine formula by the group's components; None if none or not so."""
-    derivatives = [sp.diff(exact(formula), s) for s in group.symbols]
-    own = set(group.symbols)
-    if not any(derivatives) or any(d.free_symbols & own for d in derivatives):
+    slopes, own = gradient(exact(formula), group.symbols), set(group.symbols)
+    if not slopes or any(d.symbols & own for d in slopes.values()):
         return None
     box = {s: Interval(lower=a, upper=a) for s, a in group.parameters.items()}
-    return [enclose(d, {s: box[s] for s in d.free_symbols}) for d in derivatives]
+    derivatives = [slopes.get(s, ZERO) for s in group.symbols]
+    return [enclose(d, {s: box[s] for s in d.symbols}) for d in derivatives]
 
 
 def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> _Rows:

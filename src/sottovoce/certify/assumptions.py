@@ -9,23 +9,25 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
 from sottovoce.certify.contributions import sum_ranges
-from sottovoce.certify.curvature import SMOOTH, Curvature, Smoothness, curvature, smoothness
+from sottovoce.certify.convexity import SMOOTH, Convexity, Smoothness, convexity, smoothness
 from sottovoce.certify.local_slater import local_slater_point
 from sottovoce.certify.saddle import saddle_point
 from sottovoce.certify.slater import slater_point
 from sottovoce.errors import ProblemError, SottovoceError
+from sottovoce.formula.canonical import negate
+from sottovoce.formula.curvature import curvature
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.problem import CloudView, Problem
-from sottovoce.problem.shape import shape
 from sottovoce.problem.terms import Terms, filled, grouped, named_rows_of
 
 Status = Literal["proven", "numerical", "fails", "unchecked", "note"]
 
 CONVEX = "convex by rules of convex calculus"
+_FEW = 1000  # agents that are judged one by one at once
 _MANY = 16  # states of a row beyond which it is judged form by form
 
 # Above this many scalar states the saddle point takes longer than stating and certifying together.
@@ -81,7 +83,8 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                 # One proof per term and sign of its weights serves all rows that use it.
                 for sign in _signs(part):
                     group = kept[part.group.name]
-                    yield from _of_term(family.label(t), first + t, sign * h, [group])
+                    term = h if sign > 0 else negate(h)
+                    yield from _of_term(family.label(t), first + t, term, [group])
         first += family.rows
     yield from _regions(cloud, domain)
     point = slater_point(cloud, domain)
@@ -94,7 +97,7 @@ def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
         first + row
         for first, family in _firsts(cloud.constraints)
         for row, g in enumerate(family.rest)
-        if len(g.free_symbols) > _MANY
+        if len(g.symbols) > _MANY
     ]
     if not large:
         return set()
@@ -108,10 +111,10 @@ def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
     return set(large) - open_rows
 
 
-def _together(terms: Terms, ends: tuple[Array, Array], *, order: int) -> Curvature | None:
+def _together(terms: Terms, ends: tuple[Array, Array], *, order: int) -> Convexity | None:
     """What holds for all terms of one form, if it is proven that they are convex and smooth."""
     group = terms.group(*ends)
-    found: Curvature = _judged(curvature, terms.formula, [group])
+    found: Convexity = _judged(convexity, terms.formula, [group])
     if found.status != "proven":
         return None
     smooth = _judged(partial(smoothness, order=order), terms.formula, [group])
@@ -136,12 +139,12 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
     ranges = sum_ranges(cloud.sums, domain)
     for region in cloud.sums.regions:
         name = f"convexity of the set of {region.name}"
-        if shape(region.phi) in ("affine", "convex"):
+        if curvature(region.phi).is_convex:
             detail = "convex by its form"
             yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
             continue
         box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
-        yield _curvature_assumption(name, curvature(region.phi, box), region.stated)
+        yield _convexity_assumption(name, convexity(region.phi, box), region.stated)
 
 
 def convex_sums(
@@ -168,12 +171,10 @@ def convex_sums(
         row += family.rows
     row = 0
     for family in cloud.sums.families:
-        for r, formula in enumerate(
-            () if family.sums else family.rest or (sp.S.Zero,) * family.rows
-        ):
+        for r, formula in enumerate(() if family.sums else family.rest or (ZERO,) * family.rows):
             if row + r not in facts:
-                facts[row + r] = shape(formula) in ("affine", "convex") or (
-                    _judged(curvature, formula, boxes).status == "proven"
+                facts[row + r] = curvature(formula).is_convex or (
+                    _judged(convexity, formula, boxes).status == "proven"
                 )
         row += family.rows
     return facts
@@ -205,10 +206,10 @@ def private_assumptions(
         # Where the agent can be: nobody asks its objective for anything else.
         low, high = np.maximum(kept.lower, local.lower), np.minimum(kept.upper, local.upper)
         own = [replace(group, lower=low, upper=np.maximum(low, high))]
-        found = known.get(group.name) or _judged(curvature, objective, own)
-        strict &= found.strict and objective.free_symbols >= set(group.symbols)
+        found = known.get(group.name) or _judged(convexity, objective, own)
+        strict &= found.strict and objective.symbols >= set(group.symbols)
         sound &= found.status != "fails"
-        yield _curvature_assumption(f"convexity of the objective of {group.name}", found)
+        yield _convexity_assumption(f"convexity of the objective of {group.name}", found)
         smooth = Smoothness(status="proven", how=SMOOTH)
         if group.name not in known:
             smooth = _judged(partial(smoothness, order=1), objective, own)
@@ -237,14 +238,14 @@ def _local_slater(problem: Problem) -> Assumption:
     return Assumption(name=name, status=point.status, detail=point.how)
 
 
-def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Curvature]:
+def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Convexity]:
     """Objectives of named agents that are proven convex and smooth form by form, by their names."""
-    named = [(g, f) for g, f in zip(problem.groups, problem.objectives, strict=True)
-             if g.count == 1]  # fmt: skip
+    pairs = zip(problem.groups, problem.objectives, strict=True)
+    named = [(g, f) for g, f in pairs if g.count == 1]
     units = named_rows_of(problem.groups, []).units
-    formulas = [(i, i, filled(f, g)) for i, (g, f) in enumerate(named) if f.free_symbols]
+    formulas = [(i, i, filled(f, g)) for i, (g, f) in enumerate(named) if f.symbols]
     ends = (lower_bounds(domain), upper_bounds(domain)) if named else (np.zeros(0),) * 2
-    known: dict[str, Curvature] = {}
+    known: dict[str, Convexity] = {}
     for terms in (t for t in grouped(formulas, units) if t.rows.size > 1):
         found = _together(terms, ends, order=1)
         if found is not None:
@@ -252,9 +253,11 @@ def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Cu
     return known
 
 
-def _of_term(label: str, row: int, term: sp.Expr, groups: Sequence[Group]) -> Iterator[Assumption]:
-    found = _judged(curvature, term, groups)
-    yield _curvature_assumption(f"convexity of {label}", found, row)
+def _of_term(
+    label: str, row: int, term: Expression, groups: Sequence[Group]
+) -> Iterator[Assumption]:
+    found = _judged(convexity, term, groups)
+    yield _convexity_assumption(f"convexity of {label}", found, row)
     smooth = _judged(smoothness, term, groups)
     yield Assumption(
         name=f"smoothness of {label}",
@@ -265,12 +268,12 @@ def _of_term(label: str, row: int, term: sp.Expr, groups: Sequence[Group]) -> It
     )
 
 
-def _judged(judge: Any, formula: sp.Expr, groups: Sequence[Group]) -> Any:
-    """Judge a formula on one box that holds all agents, and agent by agent if that proves nothing.
+def _judged(judge: Any, formula: Expression, groups: Sequence[Group]) -> Any:
+    """Judge a formula agent by agent; for many agents on one box that holds all of them first.
 
-    The first is fast for a fleet; the second keeps apart parameters that never occur together.
+    The latter is fast; the former keeps apart parameters that never occur together.
     """
-    used = formula.free_symbols
+    used = formula.symbols
     parameters = [s for group in groups for s in group.parameters if s in used]
     ends = {
         s: (group.lower[:, c], group.upper[:, c])
@@ -279,14 +282,15 @@ def _judged(judge: Any, formula: sp.Expr, groups: Sequence[Group]) -> Any:
         if s in used
     }
     ends |= {s: (a, a) for group in groups for s, a in group.parameters.items() if s in used}
-    together = {s: (float(low.min()), float(high.max())) for s, (low, high) in ends.items()}
-    found = judge(formula, together, parameters=parameters)
-    if found.status != "proven" and any(group.count > 1 for group in groups):
-        found = judge(formula, ends, parameters=parameters)
-    return found
+    if any(group.count > _FEW for group in groups):
+        hull = {s: (float(low.min()), float(high.max())) for s, (low, high) in ends.items()}
+        found = judge(formula, hull, parameters=parameters)
+        if found.status == "proven":
+            return found
+    return judge(formula, ends, parameters=parameters)
 
 
-def _curvature_assumption(name: str, found: Curvature, row: int | None = None) -> Assumption:
+def _convexity_assumption(name: str, found: Convexity, row: int | None = None) -> Assumption:
     detail = found.how
     if found.status == "fails":
         detail = (
@@ -346,5 +350,5 @@ def _signs(part: FleetSum) -> list[int]:
     return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]
 
 
-def _names(point: Mapping[sp.Symbol, float] | None) -> Mapping[str, float] | None:
+def _names(point: Mapping[Expression, float] | None) -> Mapping[str, float] | None:
     return None if point is None else {s.name: float(v) for s, v in point.items()}

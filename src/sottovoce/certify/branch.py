@@ -15,7 +15,7 @@ from typing import Protocol, final
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.certify.interval import BoolArray, FloatArray, Interval, interval
+from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval
 
 _BATCH = 512
 _HOPELESS = 2.0**-40

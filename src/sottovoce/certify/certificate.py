@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from sottovoce.arguments import instance, real, without_deep_recursion
+from sottovoce.arguments import instance, real
 from sottovoce.certify.assumptions import (
     Assumption,
     convex_sums,
@@ -97,7 +97,6 @@ class Certificate:
         )
 
 
-@without_deep_recursion
 def certify(
     problem: Problem | CloudView,
     *,

@@ -8,6 +8,7 @@ the box that satisfies the constraint is ever lost; points that do not may remai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from itertools import accumulate
 from operator import add, mul
@@ -15,21 +16,12 @@ from typing import final
 
 import numpy as np
 import numpy.typing as npt
-import sympy
 
-from sottovoce.certify.interval import (
-    BoolArray,
-    Expr,
-    Interval,
-    Symbol,
-    evaluate,
-    exponent_of,
-    interval,
-    operands,
-    raised,
-)
 from sottovoce.errors import ProblemError
-from sottovoce.problem import kinks
+from sottovoce.formula.canonical import is_even, is_integer
+from sottovoce.formula.enclosure import IntervalBox, evaluate
+from sottovoce.formula.expression import Expression, Op, Scalar
+from sottovoce.formula.intervals import BoolArray, Interval, interval
 
 _LINE = interval(-np.inf, np.inf)
 _ZERO = interval(0.0, 0.0)
@@ -40,7 +32,7 @@ _ONE = interval(1.0, 1.0)
 class EmptyDomainError(ProblemError):
     """A constraint is proven to hold at no point of the box."""
 
-    def __init__(self, constraint: Expr) -> None:
+    def __init__(self, constraint: object) -> None:
         super().__init__(
             f"the constraint {constraint} <= 0 must hold somewhere within the bounds and the other "
             "constraints, got a proof that it holds nowhere; widen the bounds or relax it"
@@ -49,15 +41,15 @@ class EmptyDomainError(ProblemError):
 
 
 def contract(
-    expr: Expr, box: Mapping[Symbol, Interval], upper: npt.ArrayLike = 0.0
-) -> dict[Symbol, Interval]:
+    expr: Expression, box: IntervalBox, upper: npt.ArrayLike = 0.0
+) -> dict[Expression, Interval]:
     """Shrink a box to what expr(x) <= upper leaves of it.
 
     {x in box : expr(x) <= upper} is contained in the result, box by box. Points at which expr is
     undefined do not satisfy the constraint.
 
     Args:
-        expr: The constraint's left-hand side, a tree as `enclose` takes.
+        expr: The constraint's left-hand side, canonical.
         box: An interval for each symbol; for a fleet, arrays over agents.
         upper: The right-hand side; for a fleet, an array over agents.
 
@@ -73,7 +65,7 @@ def contract(
     return {symbol: image.get(symbol, side) for symbol, side in box.items()}
 
 
-def _meet(value: Interval, allowed: Interval, constraint: Expr) -> Interval:
+def _meet(value: Interval, allowed: Interval, constraint: object) -> Interval:
     lower = np.maximum(value.lower, allowed.lower)
     upper = np.minimum(value.upper, allowed.upper)
     if np.any(lower > upper):
@@ -81,32 +73,34 @@ def _meet(value: Interval, allowed: Interval, constraint: Expr) -> Interval:
     return Interval(lower=lower, upper=upper)
 
 
-def _solved(node: Expr, image: Mapping[Expr, Interval]) -> Iterator[tuple[Expr, Interval]]:
+def _solved(
+    node: Expression, image: Mapping[Expression, Interval]
+) -> Iterator[tuple[Expression, Interval]]:
     """Solve node = image[node] for each operand, given the images of the other operands."""
-    result, children = image[node], operands(node)
-    if node.is_Add:
+    result, children = image[node], node.args
+    if node.op == Op.ADD:
         for child, rest in zip(children, _all_but_one(children, image, add, _ZERO), strict=True):
             yield child, result - rest
-    elif node.is_Mul:
+    elif node.op == Op.MUL:
         for child, rest in zip(children, _all_but_one(children, image, mul, _ONE), strict=True):
             yield child, _quotient(result, rest)
-    elif node.is_Pow:
-        yield node.base, _base(result, exponent_of(node), image[node.base])
-    elif isinstance(node, sympy.exp):
+    elif node.op == Op.POW:
+        yield children[0], _base(result, node.value, image[children[0]])
+    elif node.op == Op.EXP:
         yield children[0], result.log()
-    elif isinstance(node, sympy.log):
+    elif node.op == Op.LOG:
         yield children[0], result.exp()
-    elif isinstance(node, kinks.maximum):
+    elif node.op == Op.MAX:
         for child in children:
             yield child, interval(-np.inf, result.upper)
-    elif isinstance(node, kinks.absolute | kinks.norm):
+    elif node.op in (Op.ABS, Op.NORM):
         for child in children:
             yield child, interval(-result.upper, result.upper)
 
 
 def _all_but_one(
-    children: Sequence[Expr],
-    image: Mapping[Expr, Interval],
+    children: Sequence[Expression],
+    image: Mapping[Expression, Interval],
     operation: Callable[[Interval, Interval], Interval],
     unit: Interval,
 ) -> Iterator[Interval]:
@@ -129,15 +123,16 @@ def _holds_zero(value: Interval) -> BoolArray:
     return holds
 
 
-def _base(result: Interval, exponent: Expr, base: Interval) -> Interval:
+def _base(result: Interval, exponent: Scalar, base: Interval) -> Interval:
     """Enclose the x in `base` with x**exponent in `result`."""
-    if exponent.is_negative:
+    if exponent < 0:
         return _base(result.reciprocal(), -exponent, base)
-    root = raised(result.clip(), 1 / exponent)
-    if not exponent.is_Integer:
+    inverse = 1 / Fraction(exponent)
+    root = result.clip().power(inverse)
+    if not is_integer(exponent):
         return root
-    if exponent % 2 == 1:
-        return root - raised((-result).clip(), 1 / exponent)
+    if not is_even(exponent):
+        return root - (-result).clip().power(inverse)
     # x lies in [-b, -a] or in [a, b]; the box may rule one of the two out.
     only_positive = base.lower > -root.lower
     only_negative = (base.upper < root.lower) & ~only_positive

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.certify.contract import EmptyDomainError
 from sottovoce.problem.agents import Array
@@ -53,7 +52,7 @@ class Box:
         upper = np.where(w > 0, np.minimum(high, edge), high)
         lower = np.where(w > 0, low, np.maximum(low, edge))
         if np.any(lower > upper):
-            raise EmptyDomainError(sp.Symbol(f"row {row + 1}"))
+            raise EmptyDomainError(f"row {row + 1}")
         moved, width = np.maximum(lower - low, high - upper), high - low
         self.lower[at], self.upper[at] = lower, upper
         return float(np.max(moved[width > 0] / width[width > 0], initial=0.0))

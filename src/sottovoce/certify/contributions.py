@@ -7,19 +7,20 @@ cloud may believe; the evaluation error is paid for in the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 from numpy.typing import NDArray
 
-from sottovoce.certify.evaluation import evaluation_error
-from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.certify.sensitivity import Block, Sensitivity
 from sottovoce.errors import CertificateError
+from sottovoce.formula.enclosure import IntervalBox, evaluate
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.intervals import Interval
+from sottovoce.formula.rounding import evaluation_error
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.sums import Sums
@@ -77,15 +78,15 @@ def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
     return Contributions(spread=spread, size=size, error=error)
 
 
-def own_range(h: sp.Expr, group: Group) -> tuple[Interval, Array]:
+def own_range(h: Expression, group: Group) -> tuple[Interval, Array]:
     """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error.
 
     Where all agents have one box and h names no parameter, one of them stands for all.
     """
-    used = h.free_symbols
+    used = h.symbols
     one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
     some = slice(1) if one_box and not used & set(group.parameters) else slice(None)
-    box: Mapping[sp.Symbol, Interval] = {
+    box: IntervalBox = {
         s: Interval(lower=group.lower[some, c], upper=group.upper[some, c])
         for c, s in enumerate(group.symbols)
         if s in used

@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
 from sottovoce.certify.contract import EmptyDomainError, contract
 from sottovoce.certify.contract_linear import Box
-from sottovoce.certify.interval import Interval, evaluate
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import multiply, negate
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.enclosure import evaluate
+from sottovoce.formula.expression import Expression, symbol
+from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.derivatives import slopes_of
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.relations import Row
 from sottovoce.problem.sums import Sums
@@ -25,9 +27,9 @@ MARGIN = 0.01
 _ROOMY = 10.0
 _SWEEPS = 30
 _ENOUGH = 1e-3  # a sweep that shrinks no side by more than this share of its width is the last
-_WEIGHT = sp.Symbol("weight of the summand")  # no user's symbol has spaces
+_WEIGHT = symbol("weight of the summand")  # no user's symbol has spaces
 
-Boxes = dict[sp.Symbol, tuple[Array, Array]]
+Boxes = dict[Expression, tuple[Array, Array]]
 """Lower and upper ends per symbol: one per agent, or a single one that all agents share."""
 
 
@@ -100,11 +102,11 @@ def _keep(group: Group, rows: Sequence[Row], boxes: Boxes) -> float:
     """Shrink the boxes of a group to what each agent's own public rows imply."""
     shrunk = 0.0
     for row in rows:
-        for g in (row.g, -row.g) if row.equality else (row.g,):
+        for g in (row.g, negate(row.g)) if row.equality else (row.g,):
             local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1])
-                     for s in g.free_symbols if s in boxes}  # fmt: skip
+                     for s in g.symbols if s in boxes}  # fmt: skip
             local |= {s: Interval(lower=group.parameters[s], upper=group.parameters[s])
-                      for s in g.free_symbols if s in group.parameters}  # fmt: skip
+                      for s in g.symbols if s in group.parameters}  # fmt: skip
             own = _Summand(
                 formula=g,
                 local=local,
@@ -129,34 +131,34 @@ def _sides(stated: Constraint) -> Iterator[Constraint]:
     if stated.equality:
         yield replace(
             stated,
-            sums=tuple(replace(p, terms=tuple(-h for h in p.terms)) for p in stated.sums),
-            rest=tuple(-e for e in stated.rest),
+            sums=tuple(replace(p, terms=tuple(map(negate, p.terms))) for p in stated.sums),
+            rest=tuple(map(negate, stated.rest)),
             offset=-stated.offset,
             linear=None if stated.linear is None else stated.linear.times(-1.0),
         )
 
 
-def _linear(family: Constraint, column: Mapping[sp.Symbol, int]) -> Any:
+def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:
     """The weights of a family over the states of named agents; None if it has anything else."""
     if family.linear is None or family.rest or family.sums:
         return None
     return family.linear.over(column, len(column))
 
 
-def _bending(sums: Sums) -> Iterator[sp.Symbol]:
+def _bending(sums: Sums) -> Iterator[Expression]:
     """The components of states that a derivative of a sum depends on."""
     for family in sums.families:
         for h in (*family.rest, *(t for part in family.sums for t in part.terms)):
-            for slope in slopes_of(h, list(h.free_symbols)).values():
-                yield from slope.free_symbols
+            for slope in gradient(h, h.symbols).values():
+                yield from slope.symbols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Summand:
     """A part of a row of g, or one part per agent of a fleet: whose it is and on which boxes."""
 
-    formula: sp.Expr
-    local: dict[sp.Symbol, Interval]
+    formula: Expression
+    local: dict[Expression, Interval]
     members: Any  # which agents of the fleet: a slice or an array of indices
     population: int  # of the whole fleet
     count: int  # of the members
@@ -188,7 +190,7 @@ def _propagate(family: Constraint, row: int, boxes: Boxes) -> float:
 def _summands(family: Constraint, row: int, boxes: Boxes) -> Iterator[_Summand]:
     if family.rest:
         g = family.rest[row]
-        local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1]) for s in g.free_symbols}
+        local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1]) for s in g.symbols}
         yield _Summand(formula=g, local=local, members=slice(None), population=1, count=1)
     for part in family.sums:
         h = part.terms[row % len(part.terms)]
@@ -201,12 +203,12 @@ def _summands(family: Constraint, row: int, boxes: Boxes) -> Iterator[_Summand]:
             else:
                 values = np.asarray(weights).ravel()
             local[_WEIGHT] = Interval(lower=values, upper=values)
-        for s in h.free_symbols:
+        for s in h.symbols:
             fixed = part.group.parameters.get(s)
             low, high = boxes[s] if fixed is None else (fixed, fixed)
             local[s] = Interval(lower=_of(low, members), upper=_of(high, members))
         yield _Summand(
-            formula=h if part.weights is None else _WEIGHT * h,
+            formula=h if part.weights is None else multiply(_WEIGHT, h),
             local=local,
             members=members,
             population=part.group.count,
@@ -214,33 +216,33 @@ def _summands(family: Constraint, row: int, boxes: Boxes) -> Iterator[_Summand]:
         )
 
 
-def _write_back(contracted: dict[sp.Symbol, Interval], summand: _Summand, boxes: Boxes) -> float:
+def _write_back(contracted: dict[Expression, Interval], summand: _Summand, boxes: Boxes) -> float:
     shrunk = 0.0
-    for symbol in summand.local.keys() & boxes.keys():
-        old, new = summand.local[symbol], contracted[symbol]
+    for s in summand.local.keys() & boxes.keys():
+        old, new = summand.local[s], contracted[s]
         moved = np.maximum(new.lower - old.lower, old.upper - new.upper)
         if not np.any(moved > 0):
             continue
         width = np.broadcast_to(old.upper - old.lower, moved.shape)
         shrunk = max(shrunk, float(np.max(moved[width > 0] / width[width > 0], initial=0.0)))
         if summand.population == 1:
-            boxes[symbol][0][:], boxes[symbol][1][:] = new.lower, new.upper
+            boxes[s][0][:], boxes[s][1][:] = new.lower, new.upper
             continue
         whole = (summand.population,)
-        lower, upper = (np.broadcast_to(end, whole).copy() for end in boxes[symbol])
+        lower, upper = (np.broadcast_to(end, whole).copy() for end in boxes[s])
         lower[summand.members], upper[summand.members] = new.lower, new.upper
-        boxes[symbol] = (lower, upper)
+        boxes[s] = (lower, upper)
     return shrunk
 
 
-def _widened(group: Group, boxes: Boxes, margins: Mapping[sp.Symbol, float]) -> Group:
+def _widened(group: Group, boxes: Boxes, margins: Mapping[Expression, float]) -> Group:
     lower, upper = list(group.lower.T), list(group.upper.T)
     moved = False
-    for c, symbol in enumerate(group.symbols):
-        low, high = boxes[symbol]
+    for c, s in enumerate(group.symbols):
+        low, high = boxes[s]
         if (low > lower[c]).any() or (high < upper[c]).any():
             moved = True
-            extra = margins[symbol] * (high - low)
+            extra = margins[s] * (high - low)
             lower[c] = low - np.minimum(extra, (low - lower[c]) / 2.0)
             upper[c] = high + np.minimum(extra, (upper[c] - high) / 2.0)
     if not moved:

@@ -1,111 +1,187 @@
-"""Other ways to write an expression, on which interval arithmetic is less pessimistic.
+"""Other ways to write a formula, on which interval arithmetic is less pessimistic.
 
 An interval bound suffers where a variable occurs more than once. A common denominator, and a sum of
 exponentials that swallows the exponentials above it, make many repetitions disappear.
+
+Formulas must be exact, and rewriting must happen inside ``exactly()``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
+from math import gcd, lcm
 
-import sympy
+from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    base_exponent,
+    coefficient,
+    divide,
+    exp,
+    factors,
+    huber,
+    is_integer,
+    multiply,
+    power,
+    rebuilt,
+)
+from sottovoce.formula.expression import (
+    Expression,
+    Op,
+    Scalar,
+    exactly,
+    nodes,
+    number,
+)
 
-from sottovoce.certify.interval import Expr
-
-_LARGE = 500  # operations beyond which SymPy's rewriting costs more than subdivision
-
-
-def exact(expr: Expr) -> Expr:
-    """Replace floating-point numbers by the rationals they are, so that rewriting never rounds."""
-    expr = sympy.sympify(expr)
-    return expr.xreplace({number: sympy.Rational(number) for number in expr.atoms(sympy.Float)})
+_LARGE = 500  # operations beyond which rewriting costs more than subdivision
+_EXPONENTIALS = frozenset((Op.EXP,))
 
 
-def simplified(expr: Expr) -> Expr:
-    """Bring an expression to a common denominator and like signs, where that is cheap."""
-    return oriented(sympy.together(expr)) if sympy.count_ops(expr) <= _LARGE else expr
+@exactly()
+def exact(expr: Expression) -> Expression:
+    """Replace doubles by the fractions they are, so that nothing derived from them is rounded."""
+    done: dict[Expression, Expression] = {}
+    for node in nodes((expr,)):
+        args = [done[a] for a in node.args]
+        if node.op == Op.NUMBER:
+            done[node] = number(Fraction(node.value))
+        elif node.op == Op.POW:
+            done[node] = power(args[0], Fraction(node.value))
+        elif node.op == Op.HUBER:
+            done[node] = huber(args[0], Fraction(node.value))
+        else:
+            done[node] = rebuilt(node, args) if args else node
+    return done[expr]
 
 
-def oriented(expr: Expr) -> Expr:
-    """Write b - a as -(a - b) in products and even powers, so that a difference has one form."""
+def simplified(expr: Expression) -> Expression:
+    """Bring a formula to a common denominator and like signs, where that is cheap."""
+    operations = sum(max(len(node.args) - 1, 1) for node in nodes((expr,)) if node.args)
+    try:
+        return oriented(_over_one(oriented(expr))) if operations <= _LARGE else expr
+    except ProblemError:  # exponents beyond what formulas may have
+        return expr
+
+
+def _over_one(expr: Expression) -> Expression:
+    """Write sums as products of what all their terms share and what is left of them.
+
+    a/b + c/d = (a d + c b)/(b d): a power that a term has not counts as exponent 0.
+    """
+    if expr.op not in (Op.ADD, Op.MUL, Op.POW):
+        return expr
+    expr = rebuilt(expr, [_over_one(a) for a in expr.args])
+    if expr.op != Op.ADD:
+        return expr
+    terms = [(coefficient(term)[0], _powers(term)) for term in expr.args]
+    bases = dict.fromkeys(base for _, powers in terms for base in powers)
+    shared = {base: min(powers.get(base, 0) for _, powers in terms) for base in bases}
+    if not any(shared.values()):
+        return expr
+    left = [
+        multiply(number(c), *(_raised(b, powers.get(b, 0) - least) for b, least in shared.items()))
+        for c, powers in terms
+    ]
+    return multiply(add(*left), *(_raised(b, least) for b, least in shared.items()))
+
+
+def _raised(base: Expression, c: Scalar) -> Expression:
+    return exp(multiply(number(c), base.args[0])) if base.op == Op.EXP else power(base, c)
+
+
+def _powers(term: Expression) -> dict[Expression, Scalar]:
+    """The bases of a term without its number and their exponents; exp(2 x) is exp(x)**2."""
+    found: dict[Expression, Scalar] = {}
+    for factor in factors(coefficient(term)[1]):
+        if factor.op == Op.EXP:
+            for part in addends(factor.args[0]):
+                c, rest = coefficient(part)
+                found[exp(rest)] = c
+        elif not factor.is_number:
+            base, exponent = base_exponent(factor)
+            found[base] = exponent
+    return found
+
+
+def oriented(expr: Expression) -> Expression:
+    """Take numbers out of sums in products and powers: 2 b - 2 a becomes -2 (a - b) there."""
     if not expr.args:
         return expr
-    expr = expr.func(*map(oriented, expr.args))
-    if expr.is_Mul:
-        turned = [factor for factor in expr.args if _is_turned(factor)]
-        sign = (-1) ** len(turned)
-        return sympy.Mul(sign, *(-f if f in turned else f for f in expr.args))
-    if expr.is_Pow and expr.exp.is_even and _is_turned(expr.base):
-        return sympy.Pow(-expr.base, expr.exp)
-    return expr
+    expr = rebuilt(expr, [oriented(a) for a in expr.args])
+    if expr.op == Op.POW and is_integer(expr.value):
+        content, rest = _content(expr.args[0])
+        return multiply(power(number(content), expr.value), power(rest, expr.value))
+    if expr.op != Op.MUL:
+        return expr
+    parts = [_content(f) if f.op == Op.ADD else (1, f) for f in expr.args]
+    return multiply(*(number(c) for c, _ in parts), *(rest for _, rest in parts))
 
 
-def _is_turned(expr: Expr) -> bool:
-    return bool(expr.is_Add and expr.could_extract_minus_sign())
+def _content(expr: Expression) -> tuple[Scalar, Expression]:
+    """Split a sum into what divides the numbers of all terms, with the sign of the first."""
+    numbers = [Fraction(coefficient(term)[0]) for term in addends(expr)]
+    divisor = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
+    if expr.op != Op.ADD or not divisor:
+        return 1, expr
+    content = divisor if numbers[0] > 0 else -divisor
+    return content, multiply(number(1 / content), expr)
 
 
-def equivalents(expr: Expr) -> tuple[Expr, ...]:
-    """Return an expression together with other ways to write it, without repetition."""
+def equivalents(expr: Expression) -> tuple[Expression, ...]:
+    """Return a formula together with other ways to write it, without repetition."""
     common = simplified(expr)
     return tuple(dict.fromkeys((expr, common, gathered(expr), gathered(common))))
 
 
-def squared_norm(components: Sequence[Expr]) -> Expr:
+def squared_norm(components: Sequence[Expression]) -> Expression:
     """Write the sum of the components' squares so that equal factors stand before sums."""
-    return collected(simplified(sympy.Add(*(simplified(c) ** 2 for c in components))))
+    return collected(simplified(add(*(power(simplified(c), 2) for c in components))))
 
 
-def collected(expr: Expr) -> Expr:
+def collected(expr: Expression) -> Expression:
     """Take factors shared by several terms of a sum out of them, the most frequent one first.
 
     a b + a c + d = a (b + c) + d
     """
     if not expr.args:
         return expr
-    expr = expr.func(*map(collected, expr.args))
-    if not expr.is_Add:
+    expr = rebuilt(expr, [collected(a) for a in expr.args])
+    if expr.op != Op.ADD:
         return expr
-    factors = Counter(f for term in expr.args for f in sympy.Mul.make_args(term) if not f.is_Number)
-    shared, times = factors.most_common(1)[0]
+    counts = Counter(f for term in expr.args for f in factors(term) if not f.is_number)
+    shared, times = counts.most_common(1)[0]
     if times < 2:
         return expr
-    inside = [term / shared for term in expr.args if shared in sympy.Mul.make_args(term)]
-    outside = [term for term in expr.args if shared not in sympy.Mul.make_args(term)]
-    return sympy.Mul(shared, collected(sympy.Add(*inside)), evaluate=False) + collected(
-        sympy.Add(*outside)
-    )
+    having = {term for term in expr.args if any(f is shared for f in factors(term))}
+    inside = add(*(divide(term, shared) for term in expr.args if term in having))
+    outside = add(*(term for term in expr.args if term not in having))
+    return add(multiply(shared, collected(inside)), collected(outside))
 
 
-def gathered(expr: Expr) -> Expr:
+def gathered(expr: Expression) -> Expression:
     """Move exponentials from a numerator into the sum of exponentials below it.
 
     exp(a) (sum_k c_k exp(b_k))^-q = (sum_k c_k exp(b_k - a / q))^-q, in which softmax and its
     derivatives are monotone term by term.
     """
-    if not expr.args or not expr.has(sympy.exp):
+    if not expr.args or not expr.has(_EXPONENTIALS):
         return expr
-    expr = expr.func(*map(gathered, expr.args))
-    sums = [factor for factor in expr.args if expr.is_Mul and _divides_exponentials(factor)]
-    raised = [factor for factor in expr.args if isinstance(factor, sympy.exp)]
+    expr = rebuilt(expr, [gathered(a) for a in expr.args])
+    sums = [f for f in expr.args if expr.op == Op.MUL and _divides_exponentials(f)]
+    raised = [f for f in expr.args if f.op == Op.EXP]
     if not (sums and raised):
         return expr
     below = sums[0]
-    shift = sum(factor.args[0] for factor in raised) / below.exp
-    terms = [_shifted(term, shift) for term in below.base.args]
-    rest = [factor for factor in expr.args if factor != below and factor not in raised]
-    return sympy.Mul(*rest, sympy.Pow(sympy.Add(*terms), below.exp))
+    shift = multiply(number(1 / Fraction(below.value)), add(*(f.args[0] for f in raised)))
+    moved = add(*(multiply(term, exp(shift)) for term in below.args[0].args))
+    rest = (f for f in expr.args if f is not below and f.op != Op.EXP)
+    return multiply(*rest, power(moved, below.value))
 
 
-def _divides_exponentials(factor: Expr) -> bool:
-    return bool(
-        factor.is_Pow and factor.exp.is_negative and factor.base.is_Add and factor.has(sympy.exp)
-    )
-
-
-def _shifted(term: Expr, shift: Expr) -> Expr:
-    factors = sympy.Mul.make_args(term)
-    raised = [factor for factor in factors if isinstance(factor, sympy.exp)]
-    rest = [factor for factor in factors if factor not in raised]
-    total = sympy.expand(sum((factor.args[0] for factor in raised), shift))
-    return sympy.Mul(*rest, sympy.exp(total))
+def _divides_exponentials(factor: Expression) -> bool:
+    above = factor.op == Op.POW and factor.value < 0 and factor.args[0].op == Op.ADD
+    return above and factor.has(_EXPONENTIALS)

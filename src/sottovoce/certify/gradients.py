@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import sympy as sp
-
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import CloudView
 
@@ -33,7 +33,7 @@ class GradientEntry:
     column: int
     agent: int
     kind: Kind
-    formula: sp.Expr
+    formula: Expression
 
 
 def gradient_entries(cloud: CloudView) -> tuple[GradientEntry, ...]:
@@ -62,18 +62,14 @@ def _entries(cloud: CloudView) -> Iterator[GradientEntry]:
 
 
 def _of_term(
-    row: int, term: sp.Expr, column: int, agent: int, group: Group
+    row: int, term: Expression, column: int, agent: int, group: Group
 ) -> Iterator[GradientEntry]:
-    for component, symbol in enumerate(group.symbols):
-        if symbol not in term.free_symbols:
-            continue
-        formula = sp.diff(term, symbol)
-        if formula == 0:
-            continue
-        states = formula.free_symbols - set(group.parameters)
+    place = {s: c for c, s in enumerate(group.symbols)}
+    for symbol, formula in gradient(term, group.symbols).items():
+        states = formula.symbols - set(group.parameters)
         kind: Kind = "public"
         if states:
             kind = "own" if states <= set(group.symbols) else "released"
         yield GradientEntry(
-            row=row, column=column + component, agent=agent, kind=kind, formula=formula
+            row=row, column=column + place[symbol], agent=agent, kind=kind, formula=formula
         )

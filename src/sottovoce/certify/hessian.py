@@ -1,4 +1,4 @@
-"""Second derivatives: exact for quadratics, enclosed by intervals, and sampled for a witness."""
+"""Second derivatives: enclosed by intervals, and sampled for a witness."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
-from math import lcm
+from typing import final
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
-from sottovoce.certify.interval import Interval, evaluate
+from sottovoce.certify.polynomials import nonnegative, polynomial
+from sottovoce.formula.canonical import in_order, is_integer
+from sottovoce.formula.curvature import Hessian as Entries
+from sottovoce.formula.derive import hessian
+from sottovoce.formula.enclosure import evaluate
+from sottovoce.formula.expression import ZERO, Expression, Op, nodes
+from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array
 from sottovoce.problem.connected import connected
 
-Matrix = Sequence[Sequence[Fraction]]
 Judge = Callable[[Array, Array], NDArray[np.int8]]
 
 _PROVEN, _OPEN, _HOPELESS = 1, 0, -1
@@ -35,10 +39,10 @@ class Region:
         ends: for each symbol its least lower and its greatest upper bound.
     """
 
-    variables: tuple[sp.Symbol, ...]
-    lower: Mapping[sp.Symbol, Array]
-    upper: Mapping[sp.Symbol, Array]
-    ends: Mapping[sp.Symbol, tuple[float, float]] = field(init=False)
+    variables: tuple[Expression, ...]
+    lower: Mapping[Expression, Array]
+    upper: Mapping[Expression, Array]
+    ends: Mapping[Expression, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:
         # A million agents are looked through once, not at every question.
@@ -50,26 +54,26 @@ class Region:
         """How many boxes there are."""
         return max((bound.size for bound in self.lower.values()), default=1)
 
-    def of(self, expr: sp.Expr) -> tuple[sp.Symbol, ...]:
+    def of(self, expr: Expression) -> tuple[Expression, ...]:
         """The variables that ``expr`` depends on."""
-        free = expr.free_symbols
+        free = expr.symbols
         return tuple(s for s in self.variables if s in free)
 
-    def hull(self, symbols: Sequence[sp.Symbol]) -> tuple[Array, Array]:
+    def hull(self, symbols: Sequence[Expression]) -> tuple[Array, Array]:
         """The smallest box that holds every agent's, as two arrays (1, symbols)."""
         ends = np.array([self.ends[s] for s in symbols]).reshape(1, len(symbols), 2)
         return ends[:, :, 0], ends[:, :, 1]
 
-    def boxes(self, symbols: Sequence[sp.Symbol], agents: NDArray[np.intp]) -> tuple[Array, Array]:
+    def boxes(self, symbols: Sequence[Expression], agents: NDArray[np.intp]) -> tuple[Array, Array]:
         """The boxes of some agents, as two arrays (agents, symbols)."""
 
-        def pick(bounds: Mapping[sp.Symbol, Array]) -> Array:
+        def pick(bounds: Mapping[Expression, Array]) -> Array:
             columns = [np.broadcast_to(bounds[s], (self.agents,))[agents] for s in symbols]
             return np.stack(columns, axis=1) if columns else np.empty((agents.size, 0))
 
         return pick(self.lower), pick(self.upper)
 
-    def covers(self, symbols: Sequence[sp.Symbol]) -> Iterator[list[tuple[Array, Array]]]:
+    def covers(self, symbols: Sequence[Expression]) -> Iterator[list[tuple[Array, Array]]]:
         """Ways to cover all agents' boxes: by one hull, and if that is larger, one by one."""
         yield [self.hull(symbols)]
         if any(self.lower[s].size > 1 or self.upper[s].size > 1 for s in symbols):
@@ -78,60 +82,15 @@ class Region:
             yield [self.boxes(symbols, agents) for agents in ranges]
 
 
-def definiteness(matrix: Matrix) -> int:
-    """Return 1 if a symmetric rational matrix is positive definite, 0 if semidefinite, else -1.
-
-    Elimination without fractions (Bareiss) on the diagonal, in exact integers: the sign of each
-    pivot is the sign of the pivot in ``matrix = L D L'``. Floats spare the labour when they can
-    prove definiteness, or find a direction v with ``v' matrix v < 0``.
-    """
-    near = np.array(matrix, dtype=np.float64)[np.newaxis]
-    if _positive_definite(np.nextafter(near, -np.inf), np.nextafter(near, np.inf)).item():
-        return 1
-    if _form(matrix, np.linalg.eigh(near[0])[1][:, 0]) < 0:
-        return -1
-    scale = lcm(*(entry.denominator for row in matrix for entry in row))
-    rest = [[int(entry * scale) for entry in row] for row in matrix]
-    last = 1
-    while rest:
-        pivots = [row[k] for k, row in enumerate(rest)]
-        if min(pivots) < 0:
-            return -1
-        at = pivots.index(max(pivots))
-        pivot = pivots[at]
-        if pivot == 0:
-            return 0 if not any(map(any, rest)) else -1
-        keep = [k for k in range(len(rest)) if k != at]
-        rest = [
-            [(pivot * rest[i][j] - rest[i][at] * rest[at][j]) // last for j in keep] for i in keep
-        ]
-        last = pivot
-    return 1
-
-
-def polynomial_nonnegative(poly: sp.Poly, low: float, high: float) -> bool:
-    """Decide exactly whether a rational polynomial is nonnegative on ``[low, high]``."""
-    ends = [sp.Rational(low), sp.Rational(high)]
-    if poly.is_zero or any(poly.eval(end) < 0 for end in ends):
-        return bool(poly.is_zero)
-    # The sign changes at roots of odd multiplicity and nowhere else.
-    for factor, multiplicity in poly.sqf_list()[1]:
-        at_ends = sum(factor.eval(end) == 0 for end in ends)
-        if multiplicity % 2 and factor.count_roots(*ends) > at_ends:
-            return False
-    steps = (ends[0] + (ends[1] - ends[0]) / k for k in range(2, poly.degree() + 4))
-    return bool(next(value for x in steps if (value := poly.eval(x)) != 0) > 0)
-
-
 def independent_blocks(coupled: NDArray[np.bool_]) -> list[list[int]]:
     """Split indices into the sets that a symmetric boolean matrix connects."""
     labels = connected(len(coupled), *np.nonzero(coupled))
     return [np.flatnonzero(labels == k).tolist() for k in range(labels.max(initial=-1) + 1)]
 
 
-def bounded_below(expr: sp.Expr, region: Region, *, strict: bool, budget: int = 512) -> bool:
+def bounded_below(expr: Expression, region: Region, *, strict: bool, budget: int = 512) -> bool:
     """Prove ``expr >= 0`` (or > 0) wherever the region's agents can be, by subdivision."""
-    symbols = sorted(expr.free_symbols, key=str)
+    symbols = in_order(expr.symbols)
 
     def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
         low, high = _ends(expr, symbols, lower, upper)
@@ -143,9 +102,9 @@ def bounded_below(expr: sp.Expr, region: Region, *, strict: bool, budget: int = 
     return _prove_everywhere(judge, region, symbols, budget)
 
 
-def bounded(expr: sp.Expr, region: Region, *, budget: int = 4096) -> bool:
+def bounded(expr: Expression, region: Region, *, budget: int = 4096) -> bool:
     """Prove that ``expr`` is defined and finite wherever the agents can be, by subdivision."""
-    symbols = sorted(expr.free_symbols, key=str)
+    symbols = in_order(expr.symbols)
 
     def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
         middle = lower + (upper - lower) / 2
@@ -161,28 +120,28 @@ class Hessian:
 
     __slots__ = ("blocks", "entries", "expr", "region", "symbols", "variables")
 
-    def __init__(self, expr: sp.Expr, region: Region) -> None:
+    def __init__(self, expr: Expression, region: Region) -> None:
         self.expr = expr
         self.region = region
         self.variables = region.of(expr)
-        self.symbols = sorted(expr.free_symbols, key=str)
-        slopes = [sp.diff(expr, s) for s in self.variables]
-        n = len(slopes)
-        self.entries: list[list[sp.Expr]] = [[sp.S.Zero] * n for _ in range(n)]
-        for i, slope in enumerate(slopes):
-            for j in (j for j in range(i, n) if self.variables[j] in slope.free_symbols):
-                self.entries[i][j] = self.entries[j][i] = sp.diff(slope, self.variables[j])
-        nonzero = np.array([[entry != 0 for entry in row] for row in self.entries], dtype=np.bool_)
+        self.symbols = in_order(expr.symbols)
+        n = len(self.variables)
+        place = {s: k for k, s in enumerate(self.variables)}
+        self.entries: list[list[Expression]] = [[ZERO] * n for _ in range(n)]
+        for (s, t), entry in hessian(expr, self.variables).items():
+            i, j = place[s], place[t]
+            self.entries[i][j] = self.entries[j][i] = entry
+        nonzero = np.array([[not e.is_zero for e in row] for row in self.entries], dtype=np.bool_)
         self.blocks = independent_blocks(nonzero.reshape(n, n))
 
-    def definite(self, *, budget: int) -> frozenset[sp.Symbol] | None:
+    def definite(self, *, budget: int) -> frozenset[Expression] | None:
         """Prove ``H(x) >= 0`` block by block; return the variables in which f is strictly convex.
 
         A block of one variable must not be negative; a larger one must be positive definite on
         every box of a subdivision. About ``budget`` matrices of order 2 are tried, fewer larger
         ones in proportion to their entries. None if a block resists.
         """
-        strict: set[sp.Symbol] = set()
+        strict: set[Expression] = set()
         for block in sorted(self.blocks, key=len):
             if len(block) == 1:
                 proven, strictly = self._one(block[0], budget)
@@ -196,8 +155,8 @@ class Hessian:
     def _one(self, k: int, budget: int) -> tuple[bool, bool]:
         """Whether a single second derivative is proven nonnegative, and f strictly convex in it."""
         entry, variable = self.entries[k][k], self.variables[k]
-        if entry.free_symbols != {variable}:
-            if entry != 0 and bounded_below(entry, self.region, strict=True, budget=budget):
+        if entry.symbols != {variable}:
+            if not entry.is_zero and bounded_below(entry, self.region, strict=True, budget=budget):
                 return True, True
             return bounded_below(entry, self.region, strict=False, budget=budget), False
         if not self._nonnegative(entry, variable, budget):
@@ -206,20 +165,18 @@ class Hessian:
         points, _ = sample_points(self.region, [variable])
         return True, bool((at_points(entry, [variable], points)[0] > 0.0).any())
 
-    def _nonnegative(self, entry: sp.Expr, variable: sp.Symbol, budget: int) -> bool:
-        if entry.is_polynomial(variable):
-            poly = sp.Poly(entry, variable)
-            low, high = self.region.hull([variable])
-            rational = all(c.is_Rational for c in poly.coeffs())
-            if rational and polynomial_nonnegative(poly, low.item(), high.item()):
-                return True
+    def _nonnegative(self, entry: Expression, variable: Expression, budget: int) -> bool:
+        p = polynomial(entry, variable)
+        low, high = self.region.hull([variable])
+        if p is not None and nonnegative(p, low.item(), high.item()):
+            return True
         return bounded_below(entry, self.region, strict=False, budget=budget)
 
     def _dominant(self, block: list[int], budget: int) -> bool:
         """Prove strict diagonal dominance row by row; each row has few symbols to subdivide."""
 
-        def judge_row(i: int, symbols: Sequence[sp.Symbol]) -> Judge:
-            others = [self.entries[i][j] for j in block if j != i and self.entries[i][j] != 0]
+        def judge_row(i: int, symbols: Sequence[Expression]) -> Judge:
+            others = [e for j in block if j != i and not (e := self.entries[i][j]).is_zero]
 
             def margin(lower: Array, upper: Array) -> Array:
                 sizes = [np.abs(_ends(e, symbols, lower, upper)).max(axis=0) for e in others]
@@ -234,8 +191,8 @@ class Hessian:
 
             return judge
 
-        def symbols_of(i: int) -> list[sp.Symbol]:
-            return sorted({s for j in block for s in self.entries[i][j].free_symbols}, key=str)
+        def symbols_of(i: int) -> list[Expression]:
+            return in_order({s for j in block for s in self.entries[i][j].symbols})
 
         return all(
             _prove_everywhere(judge_row(i, symbols_of(i)), self.region, symbols_of(i), budget)
@@ -243,9 +200,7 @@ class Hessian:
         )
 
     def _many(self, block: list[int], budget: int) -> bool:
-        symbols = sorted(
-            {s for i in block for j in block for s in self.entries[i][j].free_symbols}, key=str
-        )
+        symbols = in_order({s for i in block for j in block for s in self.entries[i][j].symbols})
 
         def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
             middle = lower + (upper - lower) / 2
@@ -259,7 +214,7 @@ class Hessian:
         return _prove_everywhere(judge, self.region, symbols, 4 * budget // len(block) ** 2)
 
     def _enclose(
-        self, block: list[int], symbols: Sequence[sp.Symbol], lower: Array, upper: Array
+        self, block: list[int], symbols: Sequence[Expression], lower: Array, upper: Array
     ) -> tuple[Array, Array]:
         """Enclose a block on many boxes, as two arrays (boxes, k, k)."""
         low = np.zeros((lower.shape[0], len(block), len(block)))
@@ -270,14 +225,13 @@ class Hessian:
                 low[:, a, b], high[:, a, b] = low[:, b, a], high[:, b, a] = ends
         return low, high
 
-    def negative_direction(self) -> tuple[dict[sp.Symbol, float], str] | None:
+    def negative_direction(self) -> tuple[dict[Expression, float], str] | None:
         """Look for a point and a direction v with ``v' H v < 0``, confirmed in exact arithmetic."""
         points, free = sample_points(self.region, self.symbols)
+        place = {s: c for c, s in enumerate(self.symbols)}
         for block in self.blocks:
             # Convexity asks nothing of a variable that an agent's box holds fixed.
-            moving = np.stack(
-                [free[:, self.symbols.index(self.variables[k])] for k in block], axis=1
-            )
+            moving = np.stack([free[:, place[self.variables[k]]] for k in block], axis=1)
             low, high = self._enclose(block, self.symbols, points, points)
             with np.errstate(invalid="ignore"):
                 middle = (low + high) / 2 * (moving[:, :, None] & moving[:, None, :])
@@ -296,7 +250,7 @@ class Hessian:
         return None
 
 
-def sample_points(region: Region, symbols: Sequence[sp.Symbol]) -> tuple[Array, NDArray[np.bool_]]:
+def sample_points(region: Region, symbols: Sequence[Expression]) -> tuple[Array, NDArray[np.bool_]]:
     """Return points spread over the agents' boxes, and which of their coordinates can move.
 
     The centre, corners and an even sequence between them, the same at every call. Each point
@@ -333,16 +287,22 @@ def _spread(count: int, dim: int) -> Array:
     return np.asarray((0.5 + np.outer(np.arange(1, count + 1), steps)) % 1.0)
 
 
-def at_points(expr: sp.Expr, symbols: Sequence[sp.Symbol], points: Array) -> tuple[Array, Array]:
+def at_points(
+    expr: Expression, symbols: Sequence[Expression], points: Array
+) -> tuple[Array, Array]:
     """Enclose the values of ``expr`` at points (p, symbols): lower and upper ends, shape (p,)."""
     return _ends(expr, symbols, points, points)
 
 
 def _ends(
-    expr: sp.Expr, symbols: Sequence[sp.Symbol], lower: Array, upper: Array
+    expr: Expression, symbols: Sequence[Expression], lower: Array, upper: Array
 ) -> tuple[Array, Array]:
     """Enclose ``expr`` on boxes (b, symbols); unbounded where it may be undefined."""
-    box = {s: Interval(lower=lower[:, k], upper=upper[:, k]) for k, s in enumerate(symbols)}
+    box = {
+        s: Interval(lower=lower[:, k], upper=upper[:, k])
+        for k, s in enumerate(symbols)
+        if s in expr.symbols
+    }
     values = evaluate(expr, box)
     shape = lower.shape[:1]
     doubt = np.zeros(shape, dtype=np.bool_)
@@ -355,16 +315,16 @@ def _ends(
 
 
 @lru_cache(maxsize=4096)
-def demands(expr: sp.Expr) -> tuple[tuple[sp.Expr, str, sp.Expr], ...]:
+def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
     """What must hold for ``expr`` to be defined: (formula, relation to 0, whose demand it is)."""
-    found: dict[tuple[sp.Expr, str, sp.Expr], None] = {}
-    for part in sp.preorder_traversal(expr):
-        if not part.is_number and isinstance(part, sp.log):
-            found[part.args[0], ">", part] = None
-        elif not part.is_number and part.is_Pow and not part.exp.is_Integer:
-            found[part.base, ">=" if part.exp > 0 else ">", part] = None
-        elif not part.is_number and part.is_Pow and part.exp < 0:
-            found[part.base, "!=", part] = None
+    found: list[tuple[Expression, str, Expression]] = []
+    for part in (node for node in nodes((expr,)) if node.symbols):
+        if part.op == Op.LOG:
+            found.append((part.args[0], ">", part))
+        elif part.op == Op.POW and not is_integer(part.value):
+            found.append((part.args[0], ">=" if part.value > 0 else ">", part))
+        elif part.op == Op.POW and part.value < 0:
+            found.append((part.args[0], "!=", part))
     return tuple(found)
 
 
@@ -373,7 +333,7 @@ def _verdict(proven: NDArray[np.bool_], hopeless: NDArray[np.bool_]) -> NDArray[
 
 
 def _prove_everywhere(
-    judge: Judge, region: Region, symbols: Sequence[sp.Symbol], budget: int
+    judge: Judge, region: Region, symbols: Sequence[Expression], budget: int
 ) -> bool:
     """Prove a claim on the hull of all agents' boxes, or failing that on each of them."""
     return any(
@@ -440,15 +400,6 @@ def _positive_definite(low: Array, high: Array) -> NDArray[np.bool_]:
     return np.asarray(good & dominant.all(axis=1))
 
 
-def _form(matrix: Matrix, v: Array) -> Fraction:
-    """``v' matrix v`` without rounding."""
-    exact = [Fraction(c) for c in v.tolist()]
-    return sum(
-        (a * b * matrix[i][j] for i, a in enumerate(exact) for j, b in enumerate(exact)),
-        Fraction(0),
-    )
-
-
 def _quadratic_upper(low: Array, high: Array, direction: Array) -> float | None:
     """An upper bound of ``v' A v`` over all A between ``low`` and ``high``, without rounding."""
     used = np.flatnonzero(direction)
@@ -456,4 +407,30 @@ def _quadratic_upper(low: Array, high: Array, direction: Array) -> float | None:
     if not (np.isfinite(low[at]).all() and np.isfinite(high[at]).all()):
         return None
     largest = np.where(np.outer(np.sign(v), np.sign(v)) > 0, high[at], low[at])
-    return float(_form([[Fraction(e) for e in row] for row in largest.tolist()], v))
+    exact = [Fraction(c) for c in v.tolist()]
+    return float(
+        sum(a * b * Fraction(e) for a, row in zip(exact, largest.tolist(), strict=True)
+            for b, e in zip(exact, row, strict=True))
+    )  # fmt: skip
+
+
+@final
+class CertifiedSigns:
+    """Signs that interval arithmetic proves on a region, for the rules of convex calculus."""
+
+    defined = False
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+
+    def positive(self, expr: Expression, *, strict: bool) -> bool:
+        """Whether ``expr > 0`` (or >= 0) is proven for every agent."""
+        return bounded_below(expr, self._region, strict=strict)
+
+    def semidefinite(self, entries: Entries, variables: Sequence[Expression]) -> int:
+        """Left to the proof by second derivatives."""
+        return 0
+
+    def where(self, expr: Expression) -> str:
+        """Messages are made without proofs."""
+        return ""

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.certify.forms import exact
 from sottovoce.certify.slopes import slope_bounds
 from sottovoce.certify.supremum import Supremum
 from sottovoce.certify.symmetry import norm_supremum
 from sottovoce.errors import CertificateError
+from sottovoce.formula.canonical import in_order
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.connected import Indices, connected
 from sottovoce.problem.terms import NamedRows, Terms, Unit, linear_terms
@@ -40,6 +42,7 @@ class Influence:
     found: Array
 
 
+@exactly()
 def influences(
     named: NamedRows, domain: Sequence[Group], convex: Mapping[int, bool], tolerance: float
 ) -> Influence:
@@ -82,7 +85,7 @@ def _of_terms(
     tolerance: float,
 ) -> Iterator[Found]:
     """Terms of single agents: together where slopes are monotone, one by one elsewhere."""
-    used = [c for c, s in enumerate(terms.form.symbols) if s in terms.formula.free_symbols]
+    used = [c for c, s in enumerate(terms.form.symbols) if s in terms.formula.symbols]
     known = all(convex.get(int(row), False) for row in terms.rows)
     if len(used) > 1 or not known or len(units[terms.units[0]].agents) > 1:
         yield from _one_by_one(terms, units, ends, convex, tolerance)
@@ -108,11 +111,12 @@ def _one_by_one(
         }
         for agent in unit.agents:
             own = [c for c, owner in enumerate(unit.owners) if owner == agent]
-            moving = [c for c in own if unit.symbols[c] in formula.free_symbols]
+            moving = [c for c in own if unit.symbols[c] in formula.symbols]
             symbols = [unit.symbols[c] for c in own]
-            components = [sp.diff(formula, s) for s in symbols]
-            if not moving or not any(components):
+            slopes = gradient(formula, symbols)
+            if not slopes:
                 continue
+            components = [slopes.get(s, ZERO) for s in symbols]
             facts = [frozenset({s}) for s in symbols] if convex.get(row, False) else None
             bound = _supremum(components, box, facts, tolerance, (symbols[0], row))
             at = int(unit.columns[moving[0]])
@@ -123,17 +127,17 @@ def _one_by_one(
 
 
 def _supremum(
-    components: list[sp.Expr],
-    box: Mapping[sp.Symbol, tuple[float, float]],
-    facts: list[frozenset[sp.Symbol]] | None,
+    components: list[Expression],
+    box: Mapping[Expression, tuple[float, float]],
+    facts: list[frozenset[Expression]] | None,
     tolerance: float,
-    where: tuple[sp.Symbol, int],
+    where: tuple[Expression, int],
 ) -> Supremum:
-    used = {s for c in components for s in c.free_symbols}
+    used = {s for c in components for s in c.symbols}
     try:
         return norm_supremum(
             components,
-            {s: box[s] for s in sorted(used, key=str)},
+            {s: box[s] for s in in_order(used)},
             nondecreasing=facts,
             tolerance=tolerance,
         )
@@ -151,7 +155,7 @@ def _labels(every: Sequence[Terms], named: NamedRows) -> Indices:
     right: list[Indices] = [np.zeros(0, dtype=np.int64)]
     owners = named.owners()
     for terms in every:
-        free = terms.formula.free_symbols
+        free = terms.formula.symbols
         used = [c for c, s in enumerate(terms.form.symbols) if s in free]
         for a, b in pairwise(used):
             left.append(terms.columns[:, a])

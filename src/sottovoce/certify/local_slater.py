@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.certify.interior_point import InteriorPoint
 from sottovoce.certify.slater import SlaterPoint
 from sottovoce.certify.smooth_form import has_kinks, smooth_form
+from sottovoce.formula.canonical import add, multiply
+from sottovoce.formula.expression import ZERO, number, symbol
 from sottovoce.problem.agents import Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.local import box_of
@@ -22,7 +23,7 @@ from sottovoce.problem.problem import Problem
 
 _MET = 1e-6  # how far a local row or an equality may be off, relative to the numbers it adds up
 _ROOM = 1e-7  # the least slack of an inequality, likewise
-_SLACK = sp.Symbol("slack of all rows")  # no user's symbol has spaces
+_SLACK = symbol("slack of all rows")  # no user's symbol has spaces
 
 
 def local_slater_point(problem: Problem) -> SlaterPoint:
@@ -95,7 +96,7 @@ def _relaxed(problem: Problem, reach: float, stated: int) -> Problem:
         vars(problem)
         | {
             "groups": groups,
-            "objectives": (*(sp.Integer(0) for _ in problem.groups), _SLACK),
+            "objectives": (*(ZERO for _ in problem.groups), _SLACK),
             "cloud": replace(problem.cloud, groups=groups, constraints=families),
             "local": (*problem.local, box_of(slack)),
             "start": (*problem.start, read_only([[0.5]])),
@@ -107,5 +108,6 @@ def _relaxed(problem: Problem, reach: float, stated: int) -> Problem:
 def _loosened(family: Constraint, reach: float) -> Constraint:
     if family.equality:
         return family
-    rest = family.rest or (sp.Integer(0),) * family.rows
-    return replace(family, rest=tuple(g - reach * _SLACK for g in rest))
+    rest = family.rest or (ZERO,) * family.rows
+    slack = multiply(number(-reach), _SLACK)
+    return replace(family, rest=tuple(add(g, slack) for g in rest))

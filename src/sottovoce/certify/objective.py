@@ -9,19 +9,11 @@ from operator import add
 from typing import final
 
 import numpy as np
-import sympy
 
 from sottovoce.certify.branch import middle
-from sottovoce.certify.interval import (
-    BoolArray,
-    Expr,
-    FloatArray,
-    Interval,
-    Symbol,
-    enclose,
-    enclose_with_gradient,
-    interval,
-)
+from sottovoce.formula.enclosure import enclose, enclose_with_gradient
+from sottovoce.formula.expression import Expression, Op
+from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, root
 
 
 @final
@@ -36,16 +28,16 @@ class Component:
         affine: Which variables it is affine in, the others held fixed.
     """
 
-    variables: tuple[Symbol, ...]
-    forms: tuple[Expr, ...]
+    variables: tuple[Expression, ...]
+    forms: tuple[Expression, ...]
     rising: BoolArray
     affine: BoolArray
 
     @staticmethod
     def of(
-        forms: Sequence[Expr],
-        variables: Sequence[Symbol],
-        nondecreasing: frozenset[Symbol] = frozenset(),
+        forms: Sequence[Expression],
+        variables: Sequence[Expression],
+        nondecreasing: frozenset[Expression] = frozenset(),
     ) -> Component:
         """Build a component; only those facts count that speak of its variables."""
         return Component(
@@ -78,17 +70,17 @@ class Component:
         """Enclose the expression at points (n, count)."""
         return enclose(self.forms[0], self._sides(interval(points, points)))
 
-    def _sides(self, box: Interval) -> dict[Symbol, Interval]:
+    def _sides(self, box: Interval) -> dict[Expression, Interval]:
         rows = zip(box.lower, box.upper, strict=True)
         return {s: interval(*row) for s, row in zip(self.variables, rows, strict=True)}
 
 
-def _affine(expr: Expr, symbol: Symbol) -> bool:
-    """Tell from the structure of a tree whether it is affine in a symbol."""
-    moving = [child for child in expr.args if child.has(symbol)]
-    if expr.is_Add:
-        return all(_affine(child, symbol) for child in moving)
-    if expr.is_Mul and len(moving) == 1:
+def _affine(expr: Expression, symbol: Expression) -> bool:
+    """Tell from the structure of a formula whether it is affine in a symbol."""
+    moving = [a for a in expr.args if symbol in a.symbols]
+    if expr.op == Op.ADD:
+        return all(_affine(a, symbol) for a in moving)
+    if expr.op == Op.MUL and len(moving) == 1:
         return _affine(moving[0], symbol)
     return not moving
 
@@ -151,6 +143,5 @@ def euclidean(values: Sequence[Interval]) -> Interval:
     largest = reduce(np.maximum, (value.magnitude for value in values))
     exponent = np.clip(np.frexp(largest)[1], -1000, 1000)
     shrink, grow = (np.ldexp(1.0, sign * exponent) for sign in (-1, 1))
-    square, root = sympy.Integer(2), sympy.Rational(1, 2)
-    squares = ((value * interval(shrink, shrink)).power(square) for value in values)
-    return reduce(add, squares).power(root) * interval(grow, grow)
+    squares = ((value * interval(shrink, shrink)).power(2) for value in values)
+    return root(reduce(add, squares)) * interval(grow, grow)

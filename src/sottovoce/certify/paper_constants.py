@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import sympy as sp
-
 from sottovoce.certify.forms import exact
 from sottovoce.certify.supremum import Supremum
 from sottovoce.certify.symmetry import matrix_supremum
 from sottovoce.errors import CertificateError
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import exactly
 from sottovoce.problem.problem import CloudView
 
 
@@ -35,6 +35,7 @@ class PaperConstants:
         return max(bound.upper for bound in self.column)
 
 
+@exactly()
 def paper_constants(cloud: CloudView, *, tolerance: float) -> PaperConstants | None:
     """Certify ``K_g``, ``K_g'^i`` and the column sensitivities over the original X.
 
@@ -49,12 +50,12 @@ def paper_constants(cloud: CloudView, *, tolerance: float) -> PaperConstants | N
         for s, low, high in zip(group.symbols, group.lower[0], group.upper[0], strict=True)
     }
 
-    blocks = [[[sp.diff(row, s) for s in group.symbols] for row in g] for group in cloud.groups]
+    blocks = [[[derivative(row, s) for s in group.symbols] for row in g] for group in cloud.groups]
     curvatures = [
-        [[sp.diff(d, s) for s in group.symbols] for row in block for d in row]
+        [[derivative(d, s) for s in group.symbols] for row in block for d in row]
         for group, block in zip(cloud.groups, blocks, strict=True)
     ]
-    whole = [[sp.diff(row, s) for s in box] for row in g]
+    whole = [[derivative(row, s) for s in box] for row in g]
     try:
         k_g, *rest = [
             matrix_supremum(matrix, box, tolerance=tolerance)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.arguments import instance, without_deep_recursion
+from sottovoce.arguments import instance
 from sottovoce.certify.condensed import kkt_system
 from sottovoce.certify.interior_point import InteriorPoint, Solution, require_convex
 from sottovoce.certify.kkt import KktMatrix
@@ -85,7 +85,6 @@ class SaddlePoint:
         return not self.flat
 
 
-@without_deep_recursion
 def saddle_point(problem: Problem) -> SaddlePoint:
     """Return the saddle point ``(x-hat, mu-hat) = arg min_{x in X} max_{mu >= 0} L(x, mu)``.
 

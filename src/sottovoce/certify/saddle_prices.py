@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.certify.saddle import SaddlePoint
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric, Rows
 from sottovoce.problem.problem import Problem
@@ -49,5 +50,5 @@ def saddle_prices(problem: Problem, saddle: SaddlePoint) -> Array:
 
 
 def _gradient(region: Region, u: Array) -> Array:
-    here = dict(zip(region.symbols, u.tolist(), strict=True))
-    return np.array([float(sp.diff(region.phi, s).subs(here)) for s in region.symbols])
+    slopes = tape([derivative(region.phi, s) for s in region.symbols], region.symbols)
+    return np.array(slopes(*u.tolist()), dtype=np.float64)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.certify.contributions import sum_ranges
-from sottovoce.certify.interval import Interval, evaluate
+from sottovoce.formula.canonical import split_constant
+from sottovoce.formula.enclosure import evaluate
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
@@ -28,7 +30,7 @@ def row_scales(cloud: CloudView) -> Array:
 def _constants(family: Constraint) -> Array:
     found = np.array(family.offset)
     for row, formula in enumerate(family.rest):
-        found[row] += sum(float(t) for t in sp.Add.make_args(formula) if t.is_number)
+        found[row] += float(split_constant(formula)[0])
     return found
 
 
@@ -46,8 +48,8 @@ def _widths(cloud: CloudView) -> Array:
     return np.array(widths)
 
 
-def _enclosed(cloud: CloudView, formula: sp.Expr) -> tuple[float, float]:
-    used = formula.free_symbols
+def _enclosed(cloud: CloudView, formula: Expression) -> tuple[float, float]:
+    used = formula.symbols
     box = {
         symbol: Interval(lower=group.lower[:1, c], upper=group.upper[:1, c])
         for group in cloud.groups

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.certify.affine import Affine, affine_parts
-from sottovoce.certify.forms import exact
 from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.influence import Influence, influences
 from sottovoce.certify.slopes import UP, slope_bounds
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.connected import connected
 from sottovoce.problem.constraints import Constraint, FleetSum
@@ -290,36 +289,35 @@ def _fleet_blocks(
     for family in families:
         for part in (p for p in family.sums if p.group.count > 1):
             group = boxes[part.group.name]
-            terms = [exact(h) for h in part.terms]
             per_term = [slope_bounds(h, group, convex=convex.get(first + t, False))
-                        for t, h in enumerate(terms)]  # fmt: skip
-            repeats = part.rows // len(terms)
+                        for t, h in enumerate(part.terms)]  # fmt: skip
+            repeats = part.rows // len(part.terms)
             yield Block(
                 rows=np.arange(first, first + part.rows),
                 first=offsets[group.name],
                 upper=_weighted(part, [upper for upper, _ in per_term]),
                 found=_weighted(part, [found for _, found in per_term], up=1.0),
-                parts=np.tile(_part_of(terms, group, _parts(families, group)), repeats),
+                parts=np.tile(_part_of(part.terms, group, _parts(families, group)), repeats),
             )
         first += family.rows
 
 
-def _parts(families: Sequence[Constraint], group: Group) -> dict[sp.Symbol, int]:
+def _parts(families: Sequence[Constraint], group: Group) -> dict[Expression, int]:
     """Number the parts of a fleet's states: components that some output mixes share a part."""
     own = [p for family in families for p in family.sums if p.group.name == group.name]
     links = np.zeros((group.dim, group.dim))
     for formula in (h for part in own for h in part.terms):
-        mixed = [c for c, s in enumerate(group.symbols) if s in formula.free_symbols]
+        mixed = [c for c, s in enumerate(group.symbols) if s in formula.symbols]
         links[np.ix_(mixed, mixed)] = 1.0
     label = connected(group.dim, *np.nonzero(links))
     return {s: int(label[c]) for c, s in enumerate(group.symbols)}
 
 
 def _part_of(
-    formulas: Sequence[sp.Expr], group: Group, parts: Mapping[sp.Symbol, int]
+    formulas: Sequence[Expression], group: Group, parts: Mapping[Expression, int]
 ) -> NDArray[np.int64]:
     """The part of the group's state that moves each formula."""
-    movers = [next(s for s in group.symbols if s in f.free_symbols) for f in formulas]
+    movers = [next(s for s in group.symbols if s in f.symbols) for f in formulas]
     return np.array([parts[s] for s in movers], dtype=np.int64)
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import sympy as sp
 
-from sottovoce.certify.interval import Interval, enclose
 from sottovoce.errors import CertificateError
+from sottovoce.formula.enclosure import enclose
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.numeric import Jacobian, Part, Rows
 from sottovoce.problem.problem import CloudView
@@ -20,6 +21,8 @@ _SMALL = 200  # states and rows up to which the slack is maximised, not just mad
 _STEPS = 200
 _STEPS_OF_MILLIONS = 20
 _EPS = 2.0**-52
+_GAP = 1e-9  # how near the largest slack must be, relative to it
+_FAR = 1e12  # a slack beyond this is as good
 _MET = 1e-9  # how far an equality may be off, relative to the numbers it adds up
 _ROOM = 1e-7  # the least slack, likewise, that an inequality must have beside equalities
 
@@ -63,7 +66,7 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
         worst = constraints.worst(point)
         if worst < least or not best.size:
             best, least = point, worst
-        if least < 0.0 and not (small and not equal):
+        if least < 0.0:
             break
     if small:
         best = _polished(constraints, domain, best)
@@ -168,9 +171,9 @@ def _upper(part: Part, x: Array) -> tuple[Array, Array]:
     return upper, size
 
 
-def _ends(h: sp.Expr, known: Mapping[sp.Symbol, Array], count: int) -> tuple[Array, Array]:
+def _ends(h: Expression, known: Mapping[Expression, Array], count: int) -> tuple[Array, Array]:
     """Enclose h for all agents; NaN throughout if it may be undefined for one."""
-    box = {s: Interval(lower=known[s], upper=known[s]) for s in h.free_symbols}
+    box = {s: Interval(lower=known[s], upper=known[s]) for s in h.symbols}
     shape = (count,)
     try:
         found = enclose(h, box)
@@ -244,19 +247,7 @@ def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Arr
         if constraints.missed(best) <= _MET / 1e3 or not stopped.any():
             break
         free = free & ~stopped
-    if constraints.missed(best) > _MET and x.size <= _SMALL:
-        return _least_squares(constraints, lower, upper, best)
     return np.array(best)
-
-
-def _least_squares(constraints: _Constraints, lower: Array, upper: Array, near: Array) -> Array:
-    from scipy.optimize import lsq_linear  # slow to load, and large problems do without
-
-    slopes = constraints.jacobian(near)[constraints.equal]
-    right = slopes @ near - constraints.values(near)[constraints.equal]
-    wide = np.where(upper > lower, upper, lower + 1.0)  # lsq_linear wants room between bounds
-    found = lsq_linear(slopes, right, bounds=(lower, wide), tol=1e-14)
-    return np.asarray(np.clip(found.x, lower, upper))
 
 
 def _diagonal(mask: Any) -> Array:
@@ -269,14 +260,61 @@ def _size(weights: Any) -> Any:
 
 
 def _polished(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
-    """Minimise t subject to ``g(x) <= t`` and x in X; return the start if that does no better."""
-    from scipy import optimize  # slow to load, and large problems do without
+    """Minimise t subject to ``g(x) <= t`` and x in X; return the start if that does no better.
 
-    lower = lower_bounds(domain)
-    upper = upper_bounds(domain)
+    A linear program over the tangents at the start: where rows are affine, that is all of it.
+    """
+    if constraints.equal.all() and constraints.missed(start) <= _MET:
+        return start
+    lower, upper = lower_bounds(domain), upper_bounds(domain)
+    x, least = _by_tangents(constraints, lower, upper, start)
+    best = _better(constraints, start, x)
+    if constraints.worst(best) - least <= _GAP * (1.0 + abs(least)):
+        return best
+    return _better(constraints, best, _by_steps(constraints, lower, upper, best))
+
+
+def _better(constraints: _Constraints, now: Array, new: Array) -> Array:
+    """The point that meets the equalities; of two that do, the one with the larger slack."""
+    keys = [(max(constraints.missed(x), _MET), constraints.worst(x)) for x in (now, new)]
+    return new if keys[1] < keys[0] else now
+
+
+def _by_tangents(
+    constraints: _Constraints, lower: Array, upper: Array, start: Array
+) -> tuple[Array, float]:
+    """Minimise t over the tangents of the rows at the start, and t, which no point is below."""
+    from scipy.optimize import linprog  # slow to load, and large problems do without
+
+    slopes, values, equal = (
+        constraints.jacobian(start),
+        constraints.values(start),
+        constraints.equal,
+    )
+    if not (np.isfinite(slopes).all() and np.isfinite(values).all()):
+        return start, -np.inf
+    matrix = np.hstack([slopes, np.where(equal, 0.0, -1.0)[:, np.newaxis]])
+    right = slopes @ start - values
+    found = linprog(
+        np.eye(1, start.size + 1, start.size)[0],
+        A_ub=matrix[~equal],
+        b_ub=right[~equal],
+        A_eq=matrix[equal],
+        b_eq=right[equal],
+        bounds=[*zip(lower, upper, strict=True), (-_FAR, None)],
+    )
+    if found.x is None:
+        return start, -np.inf
+    return np.clip(found.x[:-1], lower, upper), float(found.x[-1])
+
+
+def _by_steps(constraints: _Constraints, lower: Array, upper: Array, start: Array) -> Array:
+    """The same for rows that curve, by sequential quadratic programs."""
+    from scipy import optimize  # as above
+
     minimize: Any = optimize.minimize
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # the result is checked below, whatever the solver says
+        warnings.simplefilter("ignore")  # the result is checked, whatever the solver says
         found = minimize(
             lambda z: z[-1],
             np.append(start, max(constraints.worst(start), -1e6)),
@@ -286,10 +324,7 @@ def _polished(constraints: _Constraints, domain: Sequence[Group], start: Array) 
             constraints=_conditions(constraints),
             options={"maxiter": 200, "ftol": 1e-9},
         )
-    point = np.clip(found.x[:-1], lower, upper)
-    better = constraints.worst(point) < constraints.worst(start)
-    met = constraints.missed(point) <= max(_MET, constraints.missed(start))
-    return point if better and met else start
+    return np.asarray(np.clip(found.x[:-1], lower, upper))
 
 
 def _conditions(constraints: _Constraints) -> list[dict[str, Any]]:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import sympy as sp
 
-from sottovoce.certify.interval import Interval, enclose
+from sottovoce.certify.forms import exact
 from sottovoce.errors import CertificateError
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.enclosure import enclose
+from sottovoce.formula.expression import Expression, exactly
+from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
 
 UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
 
 
-def slope_bounds(h: sp.Expr, group: Group, *, convex: bool) -> tuple[Array, Array]:
+@exactly()
+def slope_bounds(h: Expression, group: Group, *, convex: bool) -> tuple[Array, Array]:
     """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values found."""
-    derivatives = [d for d in (sp.diff(h, s) for s in group.symbols) if d != 0]
-    used = {s for d in derivatives for s in d.free_symbols}
+    derivatives = list(gradient(exact(h), group.symbols).values())
+    used = {s for d in derivatives for s in d.symbols}
     states = [(c, s) for c, s in enumerate(group.symbols) if s in used]
     box = {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
 
@@ -35,7 +39,9 @@ def slope_bounds(h: sp.Expr, group: Group, *, convex: bool) -> tuple[Array, Arra
     return norm(group.lower, group.upper), found
 
 
-def _norm(derivatives: Sequence[sp.Expr], box: Mapping[sp.Symbol, Interval], count: int) -> Array:
+def _norm(
+    derivatives: Sequence[Expression], box: Mapping[Expression, Interval], count: int
+) -> Array:
     squares = np.zeros(1)
     for derivative in derivatives:
         bound = enclose(derivative, box)

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
-from sottovoce.problem import kinks
+from sottovoce.formula.canonical import rebuilt
+from sottovoce.formula.derive import is_smooth
+from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.blocks import Block
 from sottovoce.problem.constraints import Constraint
@@ -45,7 +46,7 @@ def has_kinks(problem: Problem) -> bool:
     formulas = [*problem.objectives, *(c for own in problem.local for c in own.inequalities)]
     for family in problem.constraints:
         formulas += [*family.rest, *(h for part in family.sums for h in part.terms)]
-    return any(kinks.bent(f) for f in formulas)
+    return not all(is_smooth(f) for f in formulas)
 
 
 def smooth_form(problem: Problem) -> SmoothForm:
@@ -54,16 +55,16 @@ def smooth_form(problem: Problem) -> SmoothForm:
     shared = Smooth("shared")
     owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
 
-    def written(expr: sp.Expr) -> sp.Expr:
+    def written(expr: Expression) -> Expression:
         """Kinks of one agent by its own variables, kinks that mix agents by shared ones."""
-        if not expr.args or not kinks.bent(expr):
+        if is_smooth(expr):
             return expr
-        names = {owner[s] for s in expr.free_symbols}
+        names = {owner[s] for s in expr.symbols}
         if len(names) == 1:
             return writers[names.pop()].of(expr)
-        if expr.func in kinks.CONVEX:
+        if expr.op in NONSMOOTH:
             return shared.of(expr)
-        return expr.func(*(written(a) for a in expr.args))
+        return rebuilt(expr, [written(a) for a in expr.args])
 
     def of_family(family: Constraint) -> Constraint:
         return replace(
@@ -93,7 +94,7 @@ def smooth_form(problem: Problem) -> SmoothForm:
         groups.append(one)
         sets.append(box_of(one))
         starts.append(read_only(one.upper))
-        objectives.append(sp.Integer(0))
+        objectives.append(ZERO)
     zero = read_only([0.0])
     families += [
         Constraint(name=f"kink {k + 1}", sums=(), rest=(row,), offset=zero)
@@ -163,7 +164,7 @@ def _widened(
     return wider, kept, read_only(np.hstack([start, above]))
 
 
-def _shared(symbol: sp.Symbol, stated: sp.Expr, problem: Problem) -> Group:
+def _shared(symbol: Expression, stated: Expression, problem: Problem) -> Group:
     """One more agent, whose state is a kink that mixes agents."""
     everybody = Group(
         name="everybody",

@@ -14,11 +14,9 @@ from typing import final
 
 import numpy as np
 import numpy.typing as npt
-import sympy
 
 from sottovoce.certify.branch import Objective
 from sottovoce.certify.forms import exact
-from sottovoce.certify.interval import BoolArray, Expr, FloatArray, Interval, Symbol, interval
 from sottovoce.certify.objective import Component
 from sottovoce.certify.supremum import (
     Box,
@@ -34,6 +32,8 @@ from sottovoce.certify.supremum import (
     supremum,
 )
 from sottovoce.errors import InputError
+from sottovoce.formula.expression import ZERO, Expression, exactly
+from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, root
 
 _ROUNDING = 2.0**-53
 _UNDERFLOW = 2.0**-1000  # more than all that numbers below 1 can lose by underflow
@@ -47,13 +47,12 @@ def euclidean_norm_upper(vector: npt.ArrayLike) -> float:
     """
     numbers = _finite(vector, "vector").ravel()
     scale = _scale(numbers)
-    squares = (interval(numbers, numbers) * interval(1 / scale, 1 / scale)).power(sympy.Integer(2))
+    squares = (interval(numbers, numbers) * interval(1 / scale, 1 / scale)).power(2)
     terms = squares.upper.tolist()
     total = math.fsum(terms)
     if math.fsum([*terms, -total]) > 0:
         total = math.nextafter(total, math.inf)
-    root = interval(0.0, total).power(sympy.Rational(1, 2)) * interval(scale, scale)
-    return float(root.upper)
+    return float((root(interval(0.0, total)) * interval(scale, scale)).upper)
 
 
 def spectral_norm_upper(matrix: npt.ArrayLike) -> float:
@@ -172,8 +171,9 @@ def enclosed_norm(values: Sequence[Interval], columns: int) -> tuple[FloatArray,
     return np.where(known, np.maximum(least, 0.0), 0.0), np.where(known, most, np.inf)
 
 
+@exactly()
 def spectral_supremum(
-    jacobian: Sequence[Sequence[Expr]],
+    jacobian: Sequence[Sequence[Expression]],
     box: Box,
     *,
     tolerance: float = 0.005,
@@ -195,8 +195,8 @@ def spectral_supremum(
     rows = [[exact(entry) for entry in row] for row in jacobian]
     if len({len(row) for row in rows}) != 1 or not rows[0]:
         raise InputError(f"jacobian must be a matrix, got rows of {[len(row) for row in rows]}")
-    filled = [row for row in rows if any(row)] or rows[:1]
-    columns = [column for column in zip(*filled, strict=True) if any(column)] or [(sympy.S.Zero,)]
+    filled = [row for row in rows if not _zeros(row)] or rows[:1]
+    columns = [c for c in zip(*filled, strict=True) if not _zeros(c)] or [(ZERO,)]
     exprs = [entry for row in zip(*columns, strict=True) for entry in row]
     if len(columns) in (1, len(exprs)):
         return supremum(exprs, box, tolerance=tolerance, budget=budget)
@@ -213,16 +213,20 @@ def spectral_supremum(
     def norm_at(values: Sequence[Interval]) -> float:
         return float(enclosed_norm(values, len(columns))[0][0])
 
-    facts = (frozenset[Symbol](),) * len(exprs)
+    facts = (frozenset[Expression](),) * len(exprs)
     task = Task(tuple(exprs), facts, box, tolerance, budget, objectives)
     return settle(task, (as_stated, row_by_row, one_by_one, rewritten), norm_at)
 
 
-def _row_by_row(task: Task, columns: Sequence[Sequence[Expr]]) -> tuple[float, list[Point]]:
+def _zeros(entries: Sequence[Expression]) -> bool:
+    return all(entry.is_zero for entry in entries)
+
+
+def _row_by_row(task: Task, columns: Sequence[Sequence[Expression]]) -> tuple[float, list[Point]]:
     """Bound the rows of each set of variables by themselves: |(A; B)|_2^2 <= |A|_2^2 + |B|_2^2."""
-    groups: defaultdict[frozenset[Symbol], list[Sequence[Expr]]] = defaultdict(list)
+    groups: defaultdict[frozenset[Expression], list[Sequence[Expression]]] = defaultdict(list)
     for row in zip(*columns, strict=True):
-        groups[frozenset[Symbol]().union(*(entry.free_symbols for entry in row))].append(row)
+        groups[frozenset[Expression]().union(*(entry.symbols for entry in row))].append(row)
     if len(groups) == 1:
         return np.inf, []
     bounds = [
@@ -232,7 +236,7 @@ def _row_by_row(task: Task, columns: Sequence[Sequence[Expr]]) -> tuple[float, l
     return euclidean_norm_upper([bound.upper for bound in bounds]), [bound.at for bound in bounds]
 
 
-def _one_by_one(task: Task, columns: Sequence[Sequence[Expr]]) -> tuple[float, list[Point]]:
+def _one_by_one(task: Task, columns: Sequence[Sequence[Expression]]) -> tuple[float, list[Point]]:
     """Bound each entry by itself, and the absolute sums of rows and columns where signs are known.
 
     |J|_2 <= | sup |J| |_2  and  |J|_2^2 <= |J|_1 |J|_inf, the largest column sum times row sum.
@@ -240,8 +244,11 @@ def _one_by_one(task: Task, columns: Sequence[Sequence[Expr]]) -> tuple[float, l
     bounds = bound_each(task, task.exprs)
     upper = spectral_norm_upper([[bounds[entry].upper for entry in line] for line in columns])
     lines = (columns, [*zip(*columns, strict=True)])
-    sums = [[absolute_sum(line, task.box) for line in group] for group in lines]
-    if all(total is not None for group in sums for total in group):
-        bounds |= bound_each(task, [total for group in sums for total in group])
-        upper = min(upper, mean_upper(*(max(bounds[t].upper for t in group) for group in sums)))
+    sums = [
+        [total for line in group if (total := absolute_sum(line, task.box)) is not None]
+        for group in lines
+    ]
+    if all(len(totals) == len(group) for totals, group in zip(sums, lines, strict=True)):
+        bounds |= bound_each(task, [total for totals in sums for total in totals])
+        upper = min(upper, mean_upper(*(max(bounds[t].upper for t in totals) for totals in sums)))
     return upper, [bound.at for bound in bounds.values()]

@@ -12,29 +12,21 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-import sympy
 
 from sottovoce.certify.branch import Objective, maximise
 from sottovoce.certify.forms import equivalents, exact, simplified, squared_norm
-from sottovoce.certify.interval import (
-    Expr,
-    Interval,
-    Symbol,
-    doubtful,
-    enclose,
-    evaluate,
-    interval,
-    remedy,
-)
 from sottovoce.certify.objective import Component, Norm, Signed, euclidean
 from sottovoce.certify.parts import name_parts
 from sottovoce.errors import CertificateError, InputError
+from sottovoce.formula.canonical import add, in_order, negate
+from sottovoce.formula.enclosure import doubtful, enclose, evaluate, remedy
+from sottovoce.formula.expression import Expression, exactly, nodes, symbol
+from sottovoce.formula.intervals import Interval, interval, root
 
-Box = Mapping[Symbol, tuple[float, float]]
-Point = Mapping[Symbol, float]
+Box = Mapping[Expression, tuple[float, float]]
+Point = Mapping[Expression, float]
 
-_HALF = sympy.Rational(1, 2)
-_NOTHING = sympy.Symbol("nothing, the variable of constants")
+_NOTHING = symbol("nothing, the variable of constants")
 _GLANCE = 32  # boxes spent on an expression as it stands, before it is rewritten
 _EFFORT = 2e7  # operations on intervals, a few seconds, that a search may cost by default
 
@@ -55,11 +47,12 @@ class Supremum:
     at: Point
 
 
+@exactly()
 def supremum(
-    components: Sequence[Expr],
+    components: Sequence[Expression],
     box: Box,
     *,
-    nondecreasing: Sequence[frozenset[Symbol]] | None = None,
+    nondecreasing: Sequence[frozenset[Expression]] | None = None,
     tolerance: float = 0.005,
     budget: int | None = None,
 ) -> Supremum:
@@ -68,7 +61,7 @@ def supremum(
     sup_{x in box} sqrt(sum_i c_i(x)^2) <= upper
 
     Args:
-        components: The expressions c_i, trees as `enclose` takes.
+        components: The expressions c_i, canonical.
         box: Finite bounds for each symbol.
         nondecreasing: For each component the symbols along which it is proven not to decrease:
             x_l for dg/dx_l of a convex g. None where nothing is known.
@@ -82,24 +75,24 @@ def supremum(
     exprs = [exact(component) for component in components]
     if not exprs:
         raise InputError("components must hold at least one expression, got none")
-    facts = nondecreasing or [frozenset[Symbol]()] * len(exprs)
+    facts = nondecreasing or [frozenset[Expression]()] * len(exprs)
     task = Task(tuple(exprs), tuple(facts), box, tolerance, budget, _norms)
     several = (_by_square, _one_by_one) if len(exprs) > 1 else ()
     return settle(task, (as_stated, *several, rewritten), _norm_at)
 
 
-def check_bounds(exprs: Iterable[Expr], box: Box) -> None:
+def check_bounds(exprs: Iterable[Expression], box: Box) -> None:
     """Refuse a domain on which nothing can be bounded."""
-    for symbol in sorted(set[Symbol]().union(*(expr.free_symbols for expr in exprs)), key=str):
-        lower, upper = box.get(symbol, (-np.inf, np.inf))
+    for name in in_order(set[Expression]().union(*(expr.symbols for expr in exprs))):
+        lower, upper = box.get(name, (-np.inf, np.inf))
         if not -np.inf < lower <= upper < np.inf:
             raise CertificateError(
-                f"the bounds of {symbol} must be finite and in order, got [{lower}, {upper}]; "
+                f"the bounds of {name} must be finite and in order, got [{lower}, {upper}]; "
                 "state a bounded interval"
             )
 
 
-def check_finite(upper: float, exprs: Sequence[Expr], box: Box) -> None:
+def check_finite(upper: float, exprs: Sequence[Expression], box: Box) -> None:
     """Refuse an infinite bound, and name the subexpression that causes it if there is one."""
     if np.isfinite(upper):
         return
@@ -119,8 +112,8 @@ class Task:
     `objectives` turns components into functions whose largest maximum over the box is the norm's.
     """
 
-    exprs: tuple[Expr, ...]
-    facts: tuple[frozenset[Symbol], ...]
+    exprs: tuple[Expression, ...]
+    facts: tuple[frozenset[Expression], ...]
     box: Box
     tolerance: float
     budget: int | None
@@ -172,10 +165,10 @@ def _by_square(task: Task, found: float) -> tuple[float, list[Point]]:
     vector = name_parts([simplified(expr) for expr in task.exprs], task.box)
     if len(_symbols([square.components])) >= len(_symbols([vector.components])):
         return np.inf, []
-    tolerance, facts = (1 + task.tolerance) ** 2 - 1, (frozenset[Symbol](),)
+    tolerance, facts = (1 + task.tolerance) ** 2 - 1, (frozenset[Expression](),)
     alone = replace(task, box=square.box, tolerance=tolerance, facts=facts)
     upper, at = search(alone, [equivalents(square.components[0])], found**2)
-    return float(interval(0.0, upper).power(_HALF).upper), [square.restore(at)]
+    return float(root(interval(0.0, upper)).upper), [square.restore(at)]
 
 
 def _one_by_one(task: Task, _: float) -> tuple[float, list[Point]]:
@@ -193,7 +186,7 @@ def _one_by_one(task: Task, _: float) -> tuple[float, list[Point]]:
     return upper, [bound.at for bound in bounds.values()]
 
 
-def bound_each(task: Task, exprs: Iterable[Expr]) -> dict[Expr, Supremum]:
+def bound_each(task: Task, exprs: Iterable[Expression]) -> dict[Expression, Supremum]:
     """Bound the modulus of single expressions as well and as long as a task asks."""
     return {
         expr: supremum([expr], task.box, tolerance=task.tolerance, budget=task.budget)
@@ -201,24 +194,24 @@ def bound_each(task: Task, exprs: Iterable[Expr]) -> dict[Expr, Supremum]:
     }
 
 
-def absolute_sum(exprs: Sequence[Expr], box: Box) -> Expr | None:
+def absolute_sum(exprs: Sequence[Expression], box: Box) -> Expression | None:
     """Write sum_i |c_i| without moduli, or return None if some c_i may change its sign."""
     sides = {symbol: interval(*ends) for symbol, ends in box.items()}
     ranges = [enclose(simplified(expr), sides) for expr in exprs]
     if any(value.lower < 0 < value.upper for value in ranges):
         return None
-    signed = (e if value.lower >= 0 else -e for e, value in zip(exprs, ranges, strict=True))
-    return simplified(sympy.Add(*signed))
+    signed = (e if value.lower >= 0 else negate(e) for e, value in zip(exprs, ranges, strict=True))
+    return simplified(add(*signed))
 
 
 def mean_upper(a: float, b: float) -> float:
     """Return sqrt(a b), rounded up."""
-    return float((interval(0.0, a) * interval(0.0, b)).power(_HALF).upper)
+    return float(root(interval(0.0, a) * interval(0.0, b)).upper)
 
 
 def search(
-    task: Task, forms: Sequence[Sequence[Expr]], found: float
-) -> tuple[float, dict[Symbol, float]]:
+    task: Task, forms: Sequence[Sequence[Expression]], found: float
+) -> tuple[float, dict[Expression, float]]:
     """Maximise the norm of expressions given in several forms each; return a bound and a point."""
     box = {**task.box, _NOTHING: (0.0, 0.0)}
     used = _symbols(forms)
@@ -240,14 +233,14 @@ def search(
     return upper, point
 
 
-def _affordable(forms: Sequence[Sequence[Expr]], variables: int) -> int:
+def _affordable(forms: Sequence[Sequence[Expression]], variables: int) -> int:
     """Return how many boxes may be bounded at a cost of a few seconds."""
-    nodes = sum(1 for ways in forms for form in ways for _ in sympy.preorder_traversal(form))
-    return int(np.clip(_EFFORT / (nodes * (variables + 2)), 1_000, 100_000))
+    operations = sum(1 for ways in forms for form in ways for _ in nodes((form,)))
+    return int(np.clip(_EFFORT / (operations * (variables + 2)), 1_000, 100_000))
 
 
-def _symbols(forms: Iterable[Iterable[Expr]]) -> set[Symbol]:
-    return set[Symbol]().union(*(form.free_symbols for ways in forms for form in ways))
+def _symbols(forms: Iterable[Iterable[Expression]]) -> set[Expression]:
+    return set[Expression]().union(*(form.symbols for ways in forms for form in ways))
 
 
 def _norms(components: Sequence[Component], root: Interval) -> list[Objective]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-import sympy as sp
-
+from sottovoce.certify.parts import uses
 from sottovoce.certify.spectral import spectral_supremum
 from sottovoce.certify.supremum import Supremum, supremum
 from sottovoce.errors import CertificateError
+from sottovoce.formula.canonical import substitute
+from sottovoce.formula.expression import Expression, symbol
 
-Bounds = Mapping[sp.Symbol, tuple[float, float]]
-Facts = Sequence[frozenset[sp.Symbol]] | None
+Bounds = Mapping[Expression, tuple[float, float]]
+Facts = Sequence[frozenset[Expression]] | None
 
 
 def norm_supremum(
-    components: Sequence[sp.Expr], box: Bounds, *, nondecreasing: Facts, tolerance: float
+    components: Sequence[Expression], box: Bounds, *, nondecreasing: Facts, tolerance: float
 ) -> Supremum:
     """Certify ``sup |components(x)|_2`` over a box, once for all renamings of the symbols.
 
@@ -34,7 +35,7 @@ def norm_supremum(
 
 
 def matrix_supremum(
-    matrix: Sequence[Sequence[sp.Expr]], box: Bounds, *, tolerance: float
+    matrix: Sequence[Sequence[Expression]], box: Bounds, *, tolerance: float
 ) -> Supremum:
     """Certify ``sup |matrix(x)|_2`` (spectral) over a box, once for all renamings."""
     exprs, names = _renamed([entry for row in matrix for entry in row], box)
@@ -42,25 +43,26 @@ def matrix_supremum(
 
 
 def _renamed(
-    exprs: Sequence[sp.Expr], box: Bounds
-) -> tuple[tuple[sp.Expr, ...], dict[sp.Symbol, sp.Symbol]]:
+    exprs: Sequence[Expression], box: Bounds
+) -> tuple[tuple[Expression, ...], dict[Expression, Expression]]:
     """Rename symbols by the roles they play; symmetric ones tie, and any order of them will do."""
-    used = [s for s in box if any(s in e.free_symbols for e in exprs)]
-    roles = {s: (tuple(int(e.count(s)) for e in exprs), box[s]) for s in used}
+    used = [s for s in box if any(s in e.symbols for e in exprs)]
+    counts = [uses(e) for e in exprs]
+    roles = {s: (tuple(count[s] for count in counts), box[s]) for s in used}
     ordered = sorted(used, key=lambda s: roles[s])
-    names = {s: sp.Symbol(f"t{i}") for i, s in enumerate(ordered)}
-    return tuple(e.xreplace(names) for e in exprs), names
+    names = {s: symbol(f"t{i}") for i, s in enumerate(ordered)}
+    return tuple(substitute(e, names) for e in exprs), names
 
 
-def _box(bounds: tuple[tuple[float, float], ...]) -> dict[sp.Symbol, tuple[float, float]]:
-    return {sp.Symbol(f"t{i}"): ends for i, ends in enumerate(bounds)}
+def _box(bounds: tuple[tuple[float, float], ...]) -> dict[Expression, tuple[float, float]]:
+    return {symbol(f"t{i}"): ends for i, ends in enumerate(bounds)}
 
 
 @lru_cache(maxsize=4096)
 def _norm(
-    components: tuple[sp.Expr, ...],
+    components: tuple[Expression, ...],
     bounds: tuple[tuple[float, float], ...],
-    facts: tuple[frozenset[sp.Symbol], ...] | None,
+    facts: tuple[frozenset[Expression], ...] | None,
     tolerance: float,
 ) -> Supremum:
     return supremum(components, _box(bounds), nondecreasing=facts, tolerance=tolerance)
@@ -68,7 +70,7 @@ def _norm(
 
 @lru_cache(maxsize=4096)
 def _spectral(
-    entries: tuple[sp.Expr, ...],
+    entries: tuple[Expression, ...],
     width: int,
     bounds: tuple[tuple[float, float], ...],
     tolerance: float,

@@ -168,8 +168,10 @@ async def _serve(plan: NoisePlan, *, linger: float, **settings: Any) -> CloudRes
 
 def run_rounds(problem: Problem, asked: int | None) -> int:
     """Return the rounds to run: as asked, else as the problem file says, else 2,000."""
+    from sottovoce.arguments import whole  # NumPy, which --help does without
+
     said = problem.schedule.get("rounds", problem.privacy.get("rounds", ROUNDS))
-    return int(said) if asked is None else asked
+    return whole("rounds", said if asked is None else asked, least=1)
 
 
 def address(text: str) -> tuple[str, int]:

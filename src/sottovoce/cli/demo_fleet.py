@@ -16,6 +16,7 @@ from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.cli.console import console, errors
 from sottovoce.cli.crew import Words, run_crew
 from sottovoce.cli.demonstrate import demo_folder
+from sottovoce.formula.parse import parse_number
 from sottovoce.network import identity
 from sottovoce.network.summary import answers
 from sottovoce.privacy.hide import Everything
@@ -25,7 +26,6 @@ from sottovoce.problem.gallery.chargers import FIRST_HOUR, chargers
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.save import save_problem
-from sottovoce.problem.text import parse_number
 
 GATEWAYS = 4
 ROUNDS = 100

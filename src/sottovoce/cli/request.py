@@ -12,6 +12,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import Certificate
 from sottovoce.errors import InputError
+from sottovoce.formula.parse import parse_number
 from sottovoce.privacy.feasibility import Feasible
 from sottovoce.privacy.hide import Everything, hide_of
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -20,7 +21,6 @@ from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem import gallery
 from sottovoce.problem.folder import load_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.text import parse_number
 from sottovoce.progress import Progress, silent
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.algorithm.dual_search import softness
 from sottovoce.algorithm.home_block import select
@@ -19,6 +18,7 @@ from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.slopes import names_in, slopes_of
 from sottovoce.engine.source import block
+from sottovoce.formula.expression import Expression
 
 
 @final
@@ -93,7 +93,7 @@ def prices_of(fleet: Fleet) -> list[list[str]]:
     return [[f"m{s}_{t}" for t in range(len(p.terms))] for s, p in enumerate(fleet.sums)]
 
 
-def values_of(fleet: Fleet, exprs: Sequence[sp.Expr]) -> AgentFunction:
+def values_of(fleet: Fleet, exprs: Sequence[Expression]) -> AgentFunction:
     """Return ``(x, parameters) -> values`` of formulas in an agent's own state."""
     page = Emitter(names_in(fleet))
     values = [page.value(expr) for expr in exprs]

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
 from sottovoce.engine.formulas import Fleet, Sum
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Group, read_only
 from sottovoce.problem.form import form_of, key_of
 from sottovoce.problem.linear import coefficients
@@ -64,7 +64,7 @@ def _read(fleet: Fleet) -> tuple[Any, list[float], _Weighted]:
     """The key of an agent's form, its numbers and its weights."""
     place = {s: c for c, s in enumerate(fleet.group.symbols)}
     weights: _Weighted = {}
-    bent: list[tuple[int, sp.Expr]] = []
+    bent: list[tuple[int, Expression]] = []
     for part in fleet.sums:
         if part.table:
             for c in range(fleet.group.dim):
@@ -123,7 +123,7 @@ def _stacked(members: Sequence[tuple[Fleet, Any, list[float], _Weighted]]) -> Fl
 
 
 def _kept(
-    local: Sequence[LocalSet | None], formulas: Sequence[sp.Expr], counts: tuple[int, int]
+    local: Sequence[LocalSet | None], formulas: Sequence[Expression], counts: tuple[int, int]
 ) -> LocalSet | None:
     """What agents of one form keep to: their rows by form, and each its own bounds."""
     own = [one for one in local if one is not None]
@@ -139,7 +139,9 @@ def _kept(
     )
 
 
-def _linear(used: Sequence[int], symbols: Sequence[sp.Symbol], members: Sequence[_Weighted]) -> Sum:
+def _linear(
+    used: Sequence[int], symbols: Sequence[Expression], members: Sequence[_Weighted]
+) -> Sum:
     """What is linear: the weight of component ``used[t]`` of agent i in column ``i T + t``."""
     columns = [weights[c] for weights in members for c in used]
     row = np.fromiter(chain.from_iterable(columns), dtype=np.int64)

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.engine.agent_round import AgentRound
@@ -25,6 +24,7 @@ from sottovoce.engine.normals import fill_pairs, stream_seeds
 from sottovoce.engine.setting import Setting
 from sottovoce.engine.source import QUANTITIES
 from sottovoce.engine.turn import load_turn
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.evaluate import value_of
@@ -211,12 +211,12 @@ def _part(
             stacklevel=2,
         )
 
-    fleet = _fleet(problem, index, sp.Integer(0))
+    fleet = _fleet(problem, index, ZERO)
     gradient = Watched(group.name, code.gradient, group.dim, report)
     return AgentRound(fleet, gradient, algorithm, **settings)
 
 
-def _fleet(problem: Problem, index: int, objective: sp.Expr) -> Fleet:
+def _fleet(problem: Problem, index: int, objective: Expression) -> Fleet:
     """One group's agents as they are on the network."""
     own = (objective, problem.local[index])
     fleet = local_fleet(problem.groups, problem.cloud.sums.families, index, *own)

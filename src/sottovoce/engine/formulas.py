@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
+from sottovoce.formula.canonical import add, addends, multiply
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, Weights
-from sottovoce.problem.linear import number
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.terms import column_of, filled, named_rows_of, written_out
@@ -33,13 +34,13 @@ class Named:
         alone: every agent as a fleet of one, with the rows it keeps to.
     """
 
-    symbols: tuple[sp.Symbol, ...]
+    symbols: tuple[Expression, ...]
     columns: tuple[int, ...]
-    objectives: tuple[sp.Expr, ...]
-    constraints: tuple[sp.Expr, ...]
-    contributions: tuple[tuple[int, sp.Expr], ...]
-    gradient: tuple[sp.Expr, ...]
-    jacobian: tuple[Mapping[int, sp.Expr], ...]
+    objectives: tuple[Expression, ...]
+    constraints: tuple[Expression, ...]
+    contributions: tuple[tuple[int, Expression], ...]
+    gradient: tuple[Expression, ...]
+    jacobian: tuple[Mapping[int, Expression], ...]
     dims: tuple[int, ...]
     alone: tuple[Fleet, ...]
 
@@ -54,7 +55,7 @@ class Sum:
     """
 
     row: int
-    terms: tuple[sp.Expr, ...]
+    terms: tuple[Expression, ...]
     weights: Weights
     table: bool = False
 
@@ -74,7 +75,7 @@ class Fleet:
 
     group: Group
     column: int
-    objective: sp.Expr
+    objective: Expression
     sums: tuple[Sum, ...]
     places: tuple[int, ...] = ()
     local: LocalSet | None = None
@@ -134,7 +135,7 @@ def formulas(
 def _alone(
     groups: Sequence[Group],
     families: Sequence[Constraint],
-    objectives: Sequence[sp.Expr],
+    objectives: Sequence[Expression],
     local: Sequence[LocalSet | None],
     *,
     tables: bool,
@@ -157,12 +158,12 @@ def _alone(
         first = int(begin[place])
         weights = straight[:, first : first + group.dim]
         shared = np.bincount(weights.indices, minlength=weights.shape[0]) > 1
-        added: dict[int, sp.Expr] = dict(bent.get(first, ()))
+        added: dict[int, Expression] = dict(bent.get(first, ()))
         for c, symbol in enumerate(group.symbols):
             at = slice(*weights.indptr[c : c + 2])
             for row, w in zip(weights.indices[at].tolist(), weights.data[at], strict=True):
                 if shared[row] or not tables:
-                    added[row] = added.get(row, sp.S.Zero) + number(w) * symbol
+                    added[row] = add(added.get(row, ZERO), multiply(number(w), symbol))
         sums = [Sum(row=j, terms=(added[j],), weights=None) for j in sorted(added)]
         if tables:
             weights.data[shared[weights.indices]] = 0.0
@@ -182,7 +183,7 @@ def local_fleet(
     groups: Sequence[Group],
     families: Sequence[Constraint],
     index: int,
-    objective: sp.Expr,
+    objective: Expression,
     local: LocalSet | None = None,
 ) -> Fleet:
     """Return the agents of one group with what they add to the rows; a named agent as a fleet of 1.
@@ -210,10 +211,7 @@ def _only(family: Constraint, group: Group) -> Constraint:
     own = set(group.symbols)
     return replace(
         family,
-        rest=tuple(
-            sp.Add(*(t for t in sp.Add.make_args(row) if t.free_symbols & own))
-            for row in family.rest
-        ),
+        rest=tuple(add(*(t for t in addends(row) if t.symbols & own)) for row in family.rest),
         sums=tuple(part for part in family.sums if part.group.name == group.name),
         linear=None if family.linear is None else family.linear.of(own),
     )
@@ -242,52 +240,52 @@ def part_of(fleet: Fleet, places: NDArray[np.int64]) -> Fleet:
 
 def _rows(
     groups: Sequence[Group], families: Sequence[Constraint], *, named: bool = True
-) -> tuple[list[sp.Expr], dict[str, list[Sum]]]:
+) -> tuple[list[Expression], dict[str, list[Sum]]]:
     """What named agents add to each row, 0 if not asked for, and each fleet's sums by its name."""
-    rows: list[sp.Expr] = []
+    rows: list[Expression] = []
     sums: dict[str, list[Sum]] = {g.name: [] for g in groups}
     for family in families:
-        rest = list(family.named if named else ()) or [sp.S.Zero] * family.rows
+        rest = list(family.named if named else ()) or [ZERO] * family.rows
         for part in family.sums:
             if part.group.count > 1:
                 sums[part.group.name].append(
                     Sum(row=len(rows), terms=part.terms, weights=part.weights)
                 )
             elif named:
-                rest = [a + b for a, b in zip(rest, written_out(part), strict=True)]
+                rest = [add(a, b) for a, b in zip(rest, written_out(part), strict=True)]
         rows.extend(rest)
     return rows, sums
 
 
 def _named(
-    problem: Problem, columns: tuple[int, ...], rows: list[sp.Expr], alone: tuple[Fleet, ...]
+    problem: Problem, columns: tuple[int, ...], rows: list[Expression], alone: tuple[Fleet, ...]
 ) -> Named:
     pairs = zip(problem.groups, problem.objectives, strict=True)
     own = [(g, filled(f, g)) for g, f in pairs if g.count == 1 and columns]
     symbols = tuple(s for g, _ in own for s in g.symbols)
-    free = [expr.free_symbols for expr in rows]
+    slopes = [gradient(expr, symbols) for expr in rows]
+    own_slopes = [gradient(f, g.symbols) for g, f in own]
     return Named(
         symbols=symbols,
         columns=columns,
         objectives=tuple(f for _, f in own),
         constraints=tuple(rows),
         contributions=tuple(pair for g, _ in own for pair in _contributions(rows, g)),
-        gradient=tuple(f.diff(s) for g, f in own for s in g.symbols),
-        jacobian=tuple(
-            {j: y for j, expr in enumerate(rows) if s in free[j] and (y := expr.diff(s)) != 0}
-            for s in symbols
+        gradient=tuple(
+            df.get(s, ZERO) for (g, _), df in zip(own, own_slopes, strict=True) for s in g.symbols
         ),
+        jacobian=tuple({j: dg[s] for j, dg in enumerate(slopes) if s in dg} for s in symbols),
         dims=tuple(g.dim for g, _ in own),
         alone=alone,
     )
 
 
-def _contributions(rows: Sequence[sp.Expr], group: Group) -> Iterator[tuple[int, sp.Expr]]:
+def _contributions(rows: Sequence[Expression], group: Group) -> Iterator[tuple[int, Expression]]:
     """The terms of each row that name an agent; of rows that mix agents, whatever names it."""
     for j, row in enumerate(rows):
-        terms = [t for t in sp.Add.make_args(row) if t.free_symbols & set(group.symbols)]
+        terms = [t for t in addends(row) if t.symbols & set(group.symbols)]
         if terms:
-            yield j, sp.Add(*terms)
+            yield j, add(*terms)
 
 
 def reach_of(fleet: Fleet) -> list[list[tuple[int, float]]]:

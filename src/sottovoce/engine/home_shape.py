@@ -12,11 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, final
 
-import sympy as sp
-
 from sottovoce.engine.formulas import Fleet
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    divide,
+    expand,
+    factors,
+    negate,
+    substitute,
+)
+from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
+from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.problem.epigraph import HomeForm, home_form
-from sottovoce.problem.kinks import bent
 from sottovoce.problem.local import box_of
 
 _MOST_ROWS = 2
@@ -34,10 +42,10 @@ class LinearRow:
         square: k; None for a row of the agent's set.
     """
 
-    factors: tuple[sp.Expr, ...]
-    least: tuple[sp.Expr, ...]
-    most: tuple[sp.Expr, ...]
-    square: sp.Expr | None = None
+    factors: tuple[Expression, ...]
+    least: tuple[Expression, ...]
+    most: tuple[Expression, ...]
+    square: Expression | None = None
 
 
 @final
@@ -50,7 +58,7 @@ class Separable:
         rows: what mixes components, two at most.
     """
 
-    objective: sp.Expr
+    objective: Expression
     rows: tuple[LinearRow, ...]
 
 
@@ -68,7 +76,7 @@ def shape_of(fleet: Fleet) -> Shape:
     if fleet.group.dim == 1 and not rows:
         return None
     terms = [h for part in fleet.sums for h in part.terms]
-    kinks = any(bent(expr) for expr in (fleet.objective, *terms, *_inequalities(fleet)))
+    kinks = not all(is_smooth(expr) for expr in (fleet.objective, *terms, *_inequalities(fleet)))
     found = None if kinks else separable(fleet)
     if found is not None or not (rows or kinks):
         return found
@@ -82,7 +90,7 @@ def general_form(fleet: Fleet) -> HomeForm:
     return home_form(fleet.group, fleet.objective, terms, local)
 
 
-def _inequalities(fleet: Fleet) -> tuple[sp.Expr, ...]:
+def _inequalities(fleet: Fleet) -> tuple[Expression, ...]:
     return () if fleet.local is None else fleet.local.inequalities
 
 
@@ -103,52 +111,54 @@ def separable(fleet: Fleet) -> Separable | None:
 
 
 def _split(
-    objective: sp.Expr, symbols: Sequence[sp.Symbol]
-) -> tuple[sp.Expr, list[LinearRow]] | None:
+    objective: Expression, symbols: Sequence[Expression]
+) -> tuple[Expression, list[LinearRow]] | None:
     """The separable part of an objective, and its squares of sums."""
     kept, squares = [], []
     for term in _terms(objective, symbols):
-        if len(term.free_symbols.intersection(symbols)) <= 1:
+        if len(term.symbols.intersection(symbols)) <= 1:
             kept.append(term)
             continue
         square = _square(term, symbols)
         if square is None:
             return None
         squares.append(square)
-    return sp.Add(*kept), squares
+    return add(*kept), squares
 
 
-def _terms(expr: sp.Expr, symbols: Sequence[sp.Symbol]) -> Iterator[sp.Expr]:
+def _terms(expr: Expression, symbols: Sequence[Expression]) -> Iterator[Expression]:
     """The terms of a sum, multiplied out where that takes them apart."""
-    for term in sp.Add.make_args(expr):
-        mixes = len(term.free_symbols.intersection(symbols)) > 1
+    for term in addends(expr):
+        mixes = len(term.symbols.intersection(symbols)) > 1
         if not mixes or _square(term, symbols) is not None:
             yield term
             continue
-        yield from sp.Add.make_args(sp.expand(term))
+        yield from addends(expand(term))
 
 
-def _square(term: sp.Expr, symbols: Sequence[sp.Symbol]) -> LinearRow | None:
+def _square(term: Expression, symbols: Sequence[Expression]) -> LinearRow | None:
     """``k (a'x - e)^2`` with k and a free of states."""
-    own = [f for f in sp.Mul.make_args(term) if f.free_symbols.intersection(symbols)]
-    if len(own) != 1 or not isinstance(own[0], sp.Pow) or own[0].exp != 2:
+    moving = [f for f in factors(term) if f.symbols.intersection(symbols)]
+    if len(moving) != 1 or moving[0].op != Op.POW or moving[0].value != 2:
         return None
-    row = _affine(own[0].base, symbols)
+    row = _affine(moving[0].args[0], symbols)
     if row is None:
         return None
-    factors, constant = row
-    goal = (-constant,)
-    return LinearRow(factors=factors, least=goal, most=goal, square=term / own[0])
+    coefficients, constant = row
+    goal = (negate(constant),)
+    return LinearRow(factors=coefficients, least=goal, most=goal, square=divide(term, moving[0]))
 
 
 def _affine(
-    expr: sp.Expr, symbols: Sequence[sp.Symbol]
-) -> tuple[tuple[sp.Expr, ...], sp.Expr] | None:
+    expr: Expression, symbols: Sequence[Expression]
+) -> tuple[tuple[Expression, ...], Expression] | None:
     """``a`` and ``b`` of ``a'x + b``."""
-    factors = tuple(expr.diff(s) for s in symbols)
-    if any(a.free_symbols.intersection(symbols) for a in factors):
+    if not is_affine(expr, symbols):
         return None
-    return factors, expr.xreplace(dict.fromkeys(symbols, sp.S.Zero))
+    at_zero: dict[Expression, Expression] = dict.fromkeys(symbols, ZERO)
+    slopes = gradient(expr, symbols)
+    coefficients = tuple(substitute(slopes.get(s, ZERO), at_zero) for s in symbols)
+    return coefficients, substitute(expr, at_zero)
 
 
 def _limits(fleet: Fleet) -> list[LinearRow] | None:
@@ -167,31 +177,32 @@ def _limits(fleet: Fleet) -> list[LinearRow] | None:
 
 
 def _join(
-    found: list[LinearRow], factors: tuple[sp.Expr, ...], constant: sp.Expr, *, equality: bool
+    found: list[LinearRow],
+    row_factors: tuple[Expression, ...],
+    constant: Expression,
+    *,
+    equality: bool,
 ) -> None:
     """Add ``a'x + b <= 0``, or ``= 0``, to rows of which one may have the same factors."""
-    turned = tuple(-a for a in factors)
+    turned = tuple(negate(a) for a in row_factors)
     for place, row in enumerate(found):
-        if row.factors in (factors, turned):
-            ahead = row.factors == factors
-            goal = -constant if ahead else constant
+        ahead = _same(row.factors, row_factors)
+        if ahead or _same(row.factors, turned):
+            goal = negate(constant) if ahead else constant
             least = (*row.least, goal) if equality or not ahead else row.least
             most = (*row.most, goal) if equality or ahead else row.most
             found[place] = replace(row, least=least, most=most)
             return
-    goal = -constant
-    found.append(LinearRow(factors=factors, least=(goal,) if equality else (), most=(goal,)))
+    goal = negate(constant)
+    found.append(LinearRow(factors=row_factors, least=(goal,) if equality else (), most=(goal,)))
 
 
-def _quadratic(expr: sp.Expr, symbols: Sequence[sp.Symbol]) -> bool:
+def _same(left: tuple[Expression, ...], right: tuple[Expression, ...]) -> bool:
+    return all(a is b for a, b in zip(left, right, strict=True))
+
+
+def _quadratic(expr: Expression, symbols: Sequence[Expression]) -> bool:
     """Whether a formula is a sum of terms of one component each, of degree two at most."""
-    for symbol in symbols:
-        curvature = expr.diff(symbol, 2)
-        if curvature.free_symbols.intersection(symbols):
-            return False
-        slope = expr.diff(symbol)
-        if slope.free_symbols.intersection(symbols) - {symbol}:
-            slope = sp.expand(slope)
-            if slope.free_symbols.intersection(symbols) - {symbol}:
-                return False
-    return True
+    moving = frozenset(symbols)
+    entries = hessian(expr, list(symbols)).items()
+    return all(a is b and not entry.symbols & moving for (a, b), entry in entries)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import sympy as sp
-
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.slopes import Prices, names_in, slopes_of
 from sottovoce.engine.source import block
+from sottovoce.formula.derive import gradient, hessian
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.epigraph import HomeForm
 
 _DERIVE = {
@@ -28,7 +28,7 @@ Entry = tuple[str, str, str]
 """Where a number goes (``gradient[0]``), whether it is set or added, and its name."""
 
 
-def names_with(fleet: Fleet, form: HomeForm) -> dict[sp.Symbol, str]:
+def names_with(fleet: Fleet, form: HomeForm) -> dict[Expression, str]:
     """What an agent's states, variables more and parameters are called in the code."""
     extra = {s: f"x{fleet.group.dim + e}" for e, s in enumerate(form.extra)}
     return names_in(fleet) | extra
@@ -53,25 +53,22 @@ def row_entries(page: Emitter, fleet: Fleet, form: HomeForm) -> Iterator[Entry]:
     variables = (*fleet.group.symbols, *form.extra)
     for j, row in enumerate((*form.inequalities, *form.equalities)):
         yield f"values[{j}]", "=", page.value(row)
+        slopes = gradient(row, variables)
         for c, symbol in enumerate(variables):
-            slope = row.diff(symbol)
-            if slope != 0:
-                yield f"jacobian[{j}, {c}]", "=", page.value(slope)
+            if symbol in slopes:
+                yield f"jacobian[{j}, {c}]", "=", page.value(slopes[symbol])
         yield from _curvature(page, row, f"price[{j}]", variables)
 
 
 def _curvature(
-    page: Emitter, expr: sp.Expr, factor: str, variables: Sequence[sp.Symbol]
+    page: Emitter, expr: Expression, factor: str, variables: Sequence[Expression]
 ) -> Iterator[Entry]:
     """The lower half of a formula's Hessian, times a factor."""
-    for c, symbol in enumerate(variables):
-        slope = expr.diff(symbol)
-        for d in range(c + 1):
-            bent = slope.diff(variables[d])
-            if bent != 0:
-                value = page.value(bent)
-                value = value if factor == "1.0" else page.assign(f"{factor} * {value}")
-                yield f"hessian[{c}, {d}]", "+=", value
+    place = {s: c for c, s in enumerate(variables)}
+    for (first, second), entry in hessian(expr, variables).items():
+        value = page.value(entry)
+        value = value if factor == "1.0" else page.assign(f"{factor} * {value}")
+        yield f"hessian[{place[second]}, {place[first]}]", "+=", value
 
 
 def _smooth(fleet: Fleet, form: HomeForm) -> Fleet:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from typing import final
 from weakref import WeakKeyDictionary
 
-import sympy as sp
-
 from sottovoce.algorithm.algorithm import GradientSteps, PriceRounds
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.fleet_text import MEASURES, FleetText
@@ -23,6 +21,7 @@ from sottovoce.engine.formulas import Named
 from sottovoce.engine.home_text import HomeText
 from sottovoce.engine.named_text import NamedText
 from sottovoce.engine.source import QUANTITIES, block, call, head
+from sottovoce.formula.expression import Expression
 
 _ARGUMENTS = {
     "me": "int64",
@@ -76,7 +75,7 @@ class KernelText:
     chunks: int
     transcript: bool
     public: Mapping[str, str] = field(default_factory=dict)
-    stated: Sequence[sp.Expr] = ()
+    stated: Sequence[Expression] = ()
     gridded: bool = False
 
     @property
@@ -271,7 +270,7 @@ class KernelText:
         return [
             f"g[{j}] += {page.value(expr)}"
             for j, expr in enumerate(self.text.named.constraints)
-            if expr != 0
+            if not expr.is_zero
         ]
 
     def _read(self, first: int = 0) -> list[str]:

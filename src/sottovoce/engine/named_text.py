@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Named
 from sottovoce.engine.source import Noise, call
+from sottovoce.formula.canonical import add
+from sottovoce.formula.expression import ZERO
 from sottovoce.problem.agents import Array
 
 Normal = Callable[[int], str]
@@ -82,7 +83,7 @@ class NamedText:
             for j in range(self.rows):
                 order = self.noise.entries.get((j, column))
                 if order is not None:
-                    exact = page.value(dg.get(j, sp.S.Zero))
+                    exact = page.value(dg.get(j, ZERO))
                     found[j, column] = page.assign(f"{exact} + {normal(order)}")
         return found
 
@@ -123,7 +124,7 @@ class NamedText:
 
     def objective(self, page: Emitter) -> str:
         """``sum_i f_i``."""
-        return page.value(sp.Add(*self.named.objectives))
+        return page.value(add(*self.named.objectives))
 
 
 def first_state(text: NamedText, x: Array, price: Array) -> Array:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.algorithm.prices import LARGEST_REGION
 from sottovoce.algorithm.projection import PublicSet, no_phi
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.source import block
 from sottovoce.errors import ProblemError
+from sottovoce.formula.derive import derivative
 from sottovoce.privacy.target import Target
 from sottovoce.problem.ball import ball_of
 from sottovoce.problem.sums import Region, Sums
@@ -77,10 +77,10 @@ def _phi(regions: Sequence[Region]) -> list[str]:
         page = Emitter({s: f"u{i}" for i, s in enumerate(region.symbols)})
         page.lines += [f"u{i} = u[{i}]" for i in range(len(region.symbols))]
         for i, s in enumerate(region.symbols):
-            slope = sp.diff(region.phi, s)
+            slope = derivative(region.phi, s)
             page.lines.append(f"gradient[{i}] = {page.value(slope)}")
             for j, other in enumerate(region.symbols):
-                page.lines.append(f"hessian[{i}, {j}] = {page.value(sp.diff(slope, other))}")
+                page.lines.append(f"hessian[{i}, {j}] = {page.value(derivative(slope, other))}")
         page.lines.append(f"return {page.value(region.phi)}")
         lines += [f"    if region == {r}:", block(page.lines, 2)]
     return [*lines, "    return -1.0"]

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-import sympy as sp
-
 from sottovoce.algorithm.home_block import (
     CURVATURE,
     GIVE,
@@ -29,6 +27,8 @@ from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.home_shape import LinearRow, Separable
 from sottovoce.engine.slopes import Prices, slopes_of
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import Expression
 
 SEARCHES = ("box_search", "row_search", "two_row_search")
 """What minimises over the box and no row, one or two."""
@@ -86,16 +86,20 @@ def laid_out(
 
 
 def _curvature(
-    page: Emitter, fleet: Fleet, shape: Separable, prices: Prices, symbol: sp.Symbol
+    page: Emitter, fleet: Fleet, shape: Separable, prices: Prices, symbol: Expression
 ) -> str:
     """``d2(f + lambda'h)/dx_c^2`` of the separable part, free of states."""
-    terms = [page.value(shape.objective.diff(symbol, 2))]
+    terms = [page.value(_second(shape.objective, symbol))]
     for part, price in zip(fleet.sums, prices, strict=True):
         for h, name in zip(part.terms, price, strict=True):
-            bent = h.diff(symbol, 2)
-            if bent != 0:
-                terms.append(page.times(name, bent))
+            second = _second(h, symbol)
+            if not second.is_zero:
+                terms.append(page.times(name, second))
     return page.fold("+", terms)
+
+
+def _second(expr: Expression, symbol: Expression) -> Expression:
+    return derivative(derivative(expr, symbol), symbol)
 
 
 def _row(page: Emitter, row: LinearRow, dim: int, order: int) -> Iterator[tuple[int, str]]:
@@ -108,7 +112,7 @@ def _row(page: Emitter, row: LinearRow, dim: int, order: int) -> Iterator[tuple[
     yield first + GIVE, give
 
 
-def _tightest(page: Emitter, limits: Sequence[sp.Expr], sign: str, none: str) -> str:
+def _tightest(page: Emitter, limits: Sequence[Expression], sign: str, none: str) -> str:
     names = [page.value(limit) for limit in limits]
     if not names:
         return none

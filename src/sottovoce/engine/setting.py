@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import sympy as sp
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
@@ -18,6 +17,8 @@ from sottovoce.engine.own_set import own_domain
 from sottovoce.engine.source import Noise
 from sottovoce.engine.turn import public_rows
 from sottovoce.errors import InputError
+from sottovoce.formula.canonical import add
+from sottovoce.formula.expression import Expression, number
 from sottovoce.privacy.answer import answer_shares
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import Problem
@@ -69,7 +70,7 @@ class Setting:
     rows: Rows
     limits: tuple[Array, Array]
     regions: tuple[Region, ...]
-    stated: tuple[sp.Expr, ...]
+    stated: tuple[Expression, ...]
     saddle: tuple[Array, Array] | None
     marks: NDArray[np.int64]
     transcript: bool
@@ -213,10 +214,10 @@ def _grids(plan: NoisePlan) -> Array:
     return np.array([o.grid if o.grid > 0 else _FINEST for o in plan.outputs])
 
 
-def _stated(problem: Problem) -> tuple[sp.Expr, ...]:
+def _stated(problem: Problem) -> tuple[Expression, ...]:
     found = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
     return tuple(
-        family.rest[0] + sp.Float(float(family.offset[0]))
+        add(family.rest[0], number(float(family.offset[0])))
         for family, origin in found
         if not (family.sums or origin.as_stated)
     )

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-import sympy as sp
-
 from sottovoce.engine.emit import Emitter
 from sottovoce.engine.formulas import Fleet
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Array
 
 Prices: TypeAlias = Sequence[Sequence[str]]
 """The name of the multiplier m_t of every term of every sum."""
 
 
-def names_in(fleet: Fleet) -> dict[sp.Symbol, str]:
+def names_in(fleet: Fleet) -> dict[Expression, str]:
     """What the states and parameters of an agent are called in the code."""
     names = {symbol: f"x{c}" for c, symbol in enumerate(fleet.group.symbols)}
     return names | {symbol: f"p{q}" for q, symbol in enumerate(used_parameters(fleet))}
 
 
-def used_parameters(fleet: Fleet) -> dict[sp.Symbol, Array]:
+def used_parameters(fleet: Fleet) -> dict[Expression, Array]:
     """The parameters that an agent's formulas name; others are in its bounds alone."""
     terms = [h for part in fleet.sums for h in part.terms]
     rows = () if fleet.local is None else (*fleet.local.inequalities, *fleet.local.equalities)
-    named = set().union(*(expr.free_symbols for expr in (fleet.objective, *terms, *rows)))
+    named = set().union(*(expr.symbols for expr in (fleet.objective, *terms, *rows)))
     return {s: values for s, values in fleet.group.parameters.items() if s in named}
 
 
@@ -33,7 +33,7 @@ def slopes_of(
     page: Emitter,
     fleet: Fleet,
     prices: Prices,
-    variables: Sequence[sp.Symbol] | None = None,
+    variables: Sequence[Expression] | None = None,
     *,
     objective: bool = True,
 ) -> Iterator[str]:
@@ -46,10 +46,14 @@ def slopes_of(
         variables: what to differentiate by; the components of the state by default.
         objective: whether f is part of it.
     """
-    for symbol in fleet.group.symbols if variables is None else variables:
-        terms = [page.value(fleet.objective.diff(symbol))] if objective else ["0.0"]
-        for part, price in zip(fleet.sums, prices, strict=True):
-            for h, name in zip(part.terms, price, strict=True):
-                if symbol in h.free_symbols:
-                    terms.append(page.times(name, h.diff(symbol)))
+    moving = fleet.group.symbols if variables is None else variables
+    own = gradient(fleet.objective, moving)
+    priced = [
+        (gradient(h, moving), name)
+        for part, price in zip(fleet.sums, prices, strict=True)
+        for h, name in zip(part.terms, price, strict=True)
+    ]
+    for symbol in moving:
+        terms = [page.value(own.get(symbol, ZERO))] if objective else ["0.0"]
+        terms += [page.times(name, dh[symbol]) for dh, name in priced if symbol in dh]
         yield page.fold("+", terms)

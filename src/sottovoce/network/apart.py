@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import PriceRounds
@@ -18,6 +17,7 @@ from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.formulas import Fleet, part_of
 from sottovoce.engine.own_set import own_bounds
 from sottovoce.errors import ProblemError
+from sottovoce.formula.expression import ZERO
 from sottovoce.problem.agents import Array
 
 _STEPS = 200  # between the two sets; without rows one is exact
@@ -53,7 +53,7 @@ def nearest_points(
         public = np.clip(middle, lower, upper)
         return public, np.clip(public, own.lower, own.upper)
     bounds = {"lower": own.lower, "upper": own.upper, "grid": np.ones(0)}
-    private = AgentRound(replace(fleet, objective=sp.S.Zero, sums=()), None, algorithm, **bounds)
+    private = AgentRound(replace(fleet, objective=ZERO, sums=()), None, algorithm, **bounds)
     public = lower / 2.0 + upper / 2.0
     for _ in range(_STEPS):
         point = private.begin(public)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.engine.formulas import Fleet
+from sottovoce.formula.expression import Expression
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.household import Household, LocalGroup
 from sottovoce.network.protocol.codec import unpack
@@ -125,7 +125,9 @@ def _slopes(fleet: Fleet, x: Array) -> Iterator[tuple[int, Array]]:
     yield from found.items()
 
 
-def _weighted(fleet: Fleet) -> Iterator[tuple[tuple[sp.Expr, ...], list[tuple[int, int, Array]]]]:
+def _weighted(
+    fleet: Fleet,
+) -> Iterator[tuple[tuple[Expression, ...], list[tuple[int, int, Array]]]]:
     """For each part of the sums its terms, and every row's term with the agents' weights."""
     for part in fleet.sums:
         count, terms = fleet.group.count, len(part.terms)

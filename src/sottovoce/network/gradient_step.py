@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.algorithm.algorithm import GradientSteps, by_name
 from sottovoce.certify.gradients import gradient_entries
@@ -17,6 +16,7 @@ from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.own_set import require_no_rows
 from sottovoce.engine.slopes import used_parameters
 from sottovoce.errors import InputError
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.household import LocalGroup
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
@@ -36,7 +36,7 @@ class Term:
     row: int
     component: int
     place: int | None
-    formula: sp.Expr
+    formula: Expression
 
 
 def own_terms(
@@ -65,7 +65,7 @@ def own_terms(
                 f"constraint {row + 1} couples {group.name} with other agents, but the cloud does "
                 "not send its gradient: the run was planned for another problem"
             )
-        formula = sp.S.Zero if entry is None else entry.formula
+        formula = ZERO if entry is None else entry.formula
         found.append(Term(row=row, component=component, place=place, formula=formula))
     return tuple(found)
 
@@ -99,7 +99,7 @@ class GradientStep:
         alone = replace(own.fleet, sums=())  # constraints as stated, not sums
         self._slopes = OwnSlopes(alone, own.gradient)
         self._terms = terms
-        formulas = [sp.S.Zero if term.place is not None else term.formula for term in terms]
+        formulas = [ZERO if term.place is not None else term.formula for term in terms]
         self._derivatives = values_of(own.fleet, formulas)
         self._parameters = [float(a[0]) for a in used_parameters(own.fleet).values()]
         self._bounds = list(zip(lower[0].tolist(), upper[0].tolist(), strict=True))

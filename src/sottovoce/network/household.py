@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.engine.formulas import Fleet, local_fleet, part_of
 from sottovoce.errors import InputError
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.logs import note
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.code import Watched
@@ -81,7 +81,7 @@ class Household:
         groups, starts, fallbacks = [], [], []
         for index, places in _by_group(problem.cloud, numbers):
             code = problem.code[index]
-            formula = problem.objectives[index] if code is None else sp.S.Zero
+            formula = problem.objectives[index] if code is None else ZERO
             own = (formula, problem.local[index])
             everyone = local_fleet(problem.groups, families, index, *own)
             gradient = None if code is None else _watched(problem.groups[index], code.gradient)
@@ -156,7 +156,7 @@ def _alone(
     agent: int,
     points: tuple[Any, Any],
     *,
-    objective: sp.Expr = sp.S.Zero,
+    objective: Expression = ZERO,
     gradient: Watched | None = None,
     local: LocalSet | None = None,
 ) -> Household:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
@@ -16,6 +15,7 @@ from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.alike import by_form, in_form
 from sottovoce.engine.formulas import part_of
 from sottovoce.engine.own_set import own_bounds
+from sottovoce.formula.expression import ZERO
 from sottovoce.network.apart import apart, nearest_points
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.gradient_step import GradientStep, own_terms
@@ -204,7 +204,7 @@ class LocalRound:
         for place in np.flatnonzero(missing):
             one, here = part_of(fleet, np.array([place])), slice(place, place + 1)
             public, nearest[here] = nearest_points(one, algorithm, ends[0][here], ends[1][here])
-            still = LocalGroup(fleet=replace(one, objective=sp.S.Zero, local=None))
+            still = LocalGroup(fleet=replace(one, objective=ZERO, local=None))
             self._append(still, columns[here], public, public)
             self._apart[columns[here]] = True
         return nearest.ravel()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.certify.gradients import gradient_entries
 from sottovoce.errors import InputError
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.scalars import Scalars
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
@@ -66,7 +66,7 @@ def _places(cloud: CloudView) -> dict[str, _Place]:
     return places
 
 
-def _named_columns(cloud: CloudView) -> tuple[np.ndarray, tuple[sp.Symbol, ...]]:
+def _named_columns(cloud: CloudView) -> tuple[np.ndarray, tuple[Expression, ...]]:
     places = _places(cloud)
     named = [group for group in cloud.groups if group.count == 1]
     columns = [np.arange(places[g.name].begin, places[g.name].end) for g in named]
@@ -74,9 +74,9 @@ def _named_columns(cloud: CloudView) -> tuple[np.ndarray, tuple[sp.Symbol, ...]]
     return np.concatenate([np.zeros(0, dtype=np.int64), *columns]), symbols
 
 
-def _named_rows(cloud: CloudView) -> tuple[list[int], list[sp.Expr]]:
+def _named_rows(cloud: CloudView) -> tuple[list[int], list[Expression]]:
     rows: list[int] = []
-    exprs: list[sp.Expr] = []
+    exprs: list[Expression] = []
     begin = 0
     for family in cloud.constraints:
         rows += [begin + r for r in range(len(family.named))]
@@ -85,7 +85,7 @@ def _named_rows(cloud: CloudView) -> tuple[list[int], list[sp.Expr]]:
     return rows, exprs
 
 
-def _released_formulas(plan: NoisePlan) -> list[sp.Expr]:
+def _released_formulas(plan: NoisePlan) -> list[Expression]:
     """Return the released derivatives; the paper lists also those that are zero everywhere."""
     formulas = {(e.row, e.column): e.formula for e in gradient_entries(plan.cloud)}
     places = _places(plan.cloud)
@@ -97,7 +97,7 @@ def _released_formulas(plan: NoisePlan) -> list[sp.Expr]:
                 "gradients of sums over a fleet are worked out by its agents, got a plan that "
                 "releases them: plan with method='joint' for the default algorithm"
             )
-    return [formulas.get(pair, sp.Integer(0)) for pair in pairs]
+    return [formulas.get(pair, ZERO) for pair in pairs]
 
 
 def _fleet_parts(cloud: CloudView) -> Iterator[Part]:

@@ -20,17 +20,18 @@ from itertools import product
 from typing import Any, final
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.arguments import real
-from sottovoce.certify.interval import Interval, enclose
 from sottovoce.errors import CertificateError, InputError
+from sottovoce.formula.derive import is_affine
+from sottovoce.formula.enclosure import enclose
+from sottovoce.formula.intervals import Interval
+from sottovoce.formula.tape import tape
 from sottovoce.privacy.cost import Cost
 from sottovoce.privacy.target import Target
 from sottovoce.problem.agents import Array
 from sottovoce.problem.ball import ball_of
-from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.sums import Region, Sums
 
 _CORNERS = 12  # sums of a region up to which all corners of the margin are looked at
@@ -186,11 +187,11 @@ def cut(y: Array, away: Array, ranges: Array, falls: Sequence[bool]) -> tuple[Ar
 
 def highest(region: Region, low: Array, high: Array, falls: Sequence[bool]) -> Array:
     """The largest phi over boxes in which it is convex: at a corner; infinite for an empty box."""
-    phi = sp.lambdify(region.symbols, region.phi, modules=[NUMPY, "numpy"])
+    phi = tape((region.phi,), region.symbols)
     most = np.where(np.any(low > high, axis=1), np.inf, -np.inf)
     with np.errstate(all="ignore"):
         for upper in product(*((True,) if fall else (True, False) for fall in falls)):
-            value = np.broadcast_to(phi(*np.where(upper, high, low).T), most.shape)
+            value = np.broadcast_to(phi(*np.where(upper, high, low).T)[0], most.shape)
             size = _ROUNDING * (1.0 + np.abs(value))
             most = np.maximum(most, np.where(np.isnan(value), np.inf, value + size))
     return most
@@ -198,10 +199,10 @@ def highest(region: Region, low: Array, high: Array, falls: Sequence[bool]) -> A
 
 def may_fall(region: Region, sums: Sums) -> list[bool]:
     """Which sums of a region are of terms that are not affine: it lets these fall."""
-    return [not is_affine(sums, row) for row in region.rows]
+    return [not is_affine_sum(sums, row) for row in region.rows]
 
 
-def is_affine(sums: Sums, row: int) -> bool:
+def is_affine_sum(sums: Sums, row: int) -> bool:
     """Whether every contribution to a sum is affine in the agent's state."""
     for family in sums.families:
         if row < family.rows:
@@ -209,14 +210,9 @@ def is_affine(sums: Sums, row: int) -> bool:
                 family.rest[row : row + 1]
             )
             states = {s for p in family.sums for s in p.group.symbols}
-            return all(_straight(h, states) for h in terms)
+            return all(is_affine(h, h.symbols & states or None) for h in terms)
         row -= family.rows
     raise InputError(f"row must be one of the sums, got {row} too many")
-
-
-def _straight(h: sp.Expr, states: set[sp.Symbol]) -> bool:
-    own = h.free_symbols & states or h.free_symbols
-    return all(sp.expand(sp.diff(h, a, b)) == 0 for a in own for b in own)
 
 
 def _farthest(c: Array, axes: Array) -> Array:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
@@ -14,6 +13,8 @@ from sottovoce.certify.saddle import SaddlePoint, saddle_point
 from sottovoce.certify.saddle_prices import saddle_prices
 from sottovoce.certify.smooth_form import has_kinks, smooth_form
 from sottovoce.errors import InputError
+from sottovoce.formula.derive import gradient, hessian
+from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.problem.agents import Array, read_only
@@ -234,10 +235,15 @@ def _answers(sums: Sums, G: Array, price: Array, values: Array, least: Array) ->
 
 
 def _derivatives(region: Region, u: Array) -> tuple[Array, Array]:
-    here = dict(zip(region.symbols, u.tolist(), strict=True))
-    slope = [sp.diff(region.phi, s) for s in region.symbols]
-    bent = [[float(sp.diff(d, s).subs(here)) for s in region.symbols] for d in slope]
-    return np.array([float(d.subs(here)) for d in slope]), np.array(bent)
+    slope, curvature = np.zeros(len(u)), np.zeros((len(u), len(u)))
+    place = {s: k for k, s in enumerate(region.symbols)}
+    first, second = gradient(region.phi, region.symbols), hessian(region.phi, region.symbols)
+    values = tape((*first.values(), *second.values()), region.symbols)(*u.tolist())
+    for s, value in zip(first, values[: len(first)], strict=True):
+        slope[place[s]] = value
+    for (s, t), value in zip(second, values[len(first) :], strict=True):
+        curvature[place[s], place[t]] = curvature[place[t], place[s]] = value
+    return slope, curvature
 
 
 def _loose(

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import sympy as sp
 
+from sottovoce.formula.canonical import add, power, substitute, subtract
+from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.privacy.target import Target
 from sottovoce.problem.agents import read_only
 from sottovoce.problem.ball import ball_of
@@ -41,32 +42,32 @@ def _written(sums: Sums, first: int, count: int, target: Target) -> Iterator[Con
     formulas = [g for family in sums.families for g in _formulas(family)]
     for region, moved in zip(sums.regions, target.moved, strict=True):
         if first in region.rows:
-            inside = _inside(region, moved).subs(
-                dict(zip(region.symbols, [formulas[o] for o in region.rows], strict=True)),
-                simultaneous=True,
+            sums_of_region = [formulas[o] for o in region.rows]
+            inside = substitute(
+                _inside(region, moved), dict(zip(region.symbols, sums_of_region, strict=True))
             )
             yield _row(region.name, inside)
             return
     for o in range(first, first + count):
         if np.isfinite(target.upper[o]):
-            yield _row(f"sum {o + 1}", formulas[o] - sp.Float(float(target.upper[o])))
+            yield _row(f"sum {o + 1}", subtract(formulas[o], number(target.upper[o])))
         if np.isfinite(target.lower[o]):
-            yield _row(f"sum {o + 1}", sp.Float(float(target.lower[o])) - formulas[o])
+            yield _row(f"sum {o + 1}", subtract(number(target.lower[o]), formulas[o]))
 
 
-def _formulas(family: Constraint) -> tuple[sp.Expr, ...]:
+def _formulas(family: Constraint) -> tuple[Expression, ...]:
     """A formula per row; of rows over fleets there is none to look at."""
-    return family.formulas if not family.sums else (sp.Integer(0),) * family.rows
+    return family.formulas if not family.sums else (ZERO,) * family.rows
 
 
-def _inside(region: Region, moved: float) -> sp.Expr:
+def _inside(region: Region, moved: float) -> Expression:
     ball = ball_of(region)
     if ball is None:
-        return region.phi + sp.Float(moved)
+        return add(region.phi, number(moved))
     center, radius = ball
-    square = sp.Add(*((s - c) ** 2 for s, c in zip(region.symbols, center, strict=True)))
-    return square - sp.Float((radius - moved) ** 2)
+    centred = (subtract(s, number(c)) for s, c in zip(region.symbols, center, strict=True))
+    return add(*(power(e, 2) for e in centred), number(-((radius - moved) ** 2)))
 
 
-def _row(name: str, g: sp.Expr) -> Constraint:
+def _row(name: str, g: Expression) -> Constraint:
     return Constraint(name=name, sums=(), rest=(g,), offset=read_only([0.0]))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.arguments import entries, real
 from sottovoce.certify.certificate import TOLERANCE, Certificate
@@ -14,6 +13,7 @@ from sottovoce.certify.gradients import GradientEntry
 from sottovoce.certify.paper_constants import paper_constants
 from sottovoce.certify.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.formula.derive import derivative
 from sottovoce.privacy.gaussian import kappa
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
@@ -85,13 +85,13 @@ def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEnt
     column = 0
     for agent, group in enumerate(cloud.groups):
         for symbol in group.symbols:
-            slopes = [sp.diff(row, symbol) for row in g]
+            slopes = [derivative(row, symbol) for row in g]
             if k_prime[agent] > 0:
                 for row, formula in enumerate(slopes):
                     yield GradientEntry(
                         row=row, column=column, agent=agent, kind="released", formula=formula
                     )
-            elif any(slope.free_symbols for slope in slopes):
+            elif any(slope.symbols for slope in slopes):
                 raise PrivacyError(
                     f"K_g'^{agent + 1} must be positive, because states move dg/d{symbol}, got 0: "
                     "it would be released without noise"

@@ -14,16 +14,17 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
-import sympy as sp
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
-from sottovoce.problem.arrays import Entrywise, SymbolArray, bundled
-from sottovoce.problem.text import check_name
+from sottovoce.formula.arrays import FormulaArray, bundled
+from sottovoce.formula.expression import Expression, symbol
+from sottovoce.formula.parse import check_name
 
 Array: TypeAlias = NDArray[np.float64]
-State: TypeAlias = Any  # a SymPy symbol, or a NumPy array of symbols for a vector state
+State: TypeAlias = Any  # a symbol, or an array of symbols for a vector state
 
 
 _ROWS = ("lower", "upper")
@@ -53,10 +54,10 @@ class Group:
 
     name: str
     count: int
-    symbols: tuple[sp.Symbol, ...]
+    symbols: tuple[Expression, ...]
     lower: Array
     upper: Array
-    parameters: Mapping[sp.Symbol, Array]
+    parameters: Mapping[Expression, Array]
 
     # NumPy must leave the product ``W @ fleet`` to us.
     __array_ufunc__: ClassVar[None] = None
@@ -116,7 +117,7 @@ class Group:
         return self.name if self.count == 1 else f"{self.name}{index + 1}"
 
 
-class States(Entrywise, Sequence[State]):
+class States(NDArrayOperatorsMixin, Sequence[State]):
     """The states of agents stated one by one; ``x[0]`` is the first agent's state.
 
     ``A @ x``, with A a NumPy or SciPy sparse array that has one column per component of all states,
@@ -145,14 +146,14 @@ class States(Entrywise, Sequence[State]):
         return (group.state for group in self.groups)
 
     @property
-    def symbols(self) -> tuple[sp.Symbol, ...]:
+    def symbols(self) -> tuple[Expression, ...]:
         """The components of all states, one after the other."""
         return tuple(s for group in self.groups for s in group.symbols)
 
     def __rmatmul__(self, weights: Any) -> Any:
         from sottovoce.problem.constraints import linear_total  # it knows agents, not they it
 
-        if isinstance(weights, SymbolArray):  # x @ Q @ x
+        if isinstance(weights, FormulaArray):  # x @ Q @ x
             return weights @ np.array(self.symbols, dtype=object)
         return linear_total(self.symbols, weights)
 
@@ -184,7 +185,7 @@ class States(Entrywise, Sequence[State]):
                 "states must have one dimension to be an array, got several: write rows over "
                 "single agents, x[0][1] + x[1][0] <= 3, or A @ x with a column per component"
             )
-        return np.array([group.state for group in self.groups], dtype=object).view(SymbolArray)
+        return np.array([group.state for group in self.groups], dtype=object).view(FormulaArray)
 
 
 def lower_bounds(groups: Sequence[Group]) -> Array:
@@ -303,7 +304,7 @@ def fleet(
     n = _count(n)
     if parameters is not None and not isinstance(parameters, Mapping):
         raise ProblemError(f"parameters must map names to numbers, got {parameters!r:.60}")
-    arrays: dict[sp.Symbol, Array] = {}
+    arrays: dict[Expression, Array] = {}
     for key, values in (parameters or {}).items():
         arrays.update(_parameter(key, values, n))
     return _group(name=name, count=n, dim=dim, lower=lower, upper=upper, parameters=arrays)
@@ -316,7 +317,7 @@ def _group(
     dim: int,
     lower: Any,
     upper: Any,
-    parameters: Mapping[sp.Symbol, Array] | None = None,
+    parameters: Mapping[Expression, Array] | None = None,
 ) -> Group:
     check_name(name, where="agent")
     dim = whole(f"dim of {name}", dim, least=1, most=_MOST_COMPONENTS, error=ProblemError)
@@ -332,7 +333,7 @@ def _group(
     return Group(
         name=name,
         count=count,
-        symbols=tuple(sp.Symbol(s) for s in names),
+        symbols=tuple(symbol(s) for s in names),
         lower=low,
         upper=high,
         parameters=dict(parameters or {}),
@@ -375,7 +376,7 @@ def _per_agent(values: Any, n: int, what: str) -> list[Any]:
     return listed
 
 
-def _parameter(name: str, values: ArrayLike, n: int) -> dict[sp.Symbol, Array]:
+def _parameter(name: str, values: ArrayLike, n: int) -> dict[Expression, Array]:
     check_name(name, where="parameter")
     try:
         array = read_only(values)
@@ -387,8 +388,8 @@ def _parameter(name: str, values: ArrayLike, n: int) -> dict[sp.Symbol, Array]:
     if not np.all(np.isfinite(array)):
         raise ProblemError(f"parameter {name} must be finite, got NaN or infinity")
     if array.ndim == 1:
-        return {sp.Symbol(name): array}
-    return {sp.Symbol(f"{name}[{c + 1}]"): array[:, c] for c in range(array.shape[1])}
+        return {symbol(name): array}
+    return {symbol(f"{name}[{c + 1}]"): array[:, c] for c in range(array.shape[1])}
 
 
 def _count(n: Any) -> int:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import sympy as sp
+import math
 
+from sottovoce.formula.quadratic import quadratic_form
 from sottovoce.problem.sums import Region
 
 
 def ball_of(region: Region) -> tuple[list[float], float] | None:
     """Return the centre and radius of the region if it is a ball."""
-    try:
-        form = sp.Poly(region.phi, *region.symbols)
-    except sp.PolynomialError:
+    form = quadratic_form(region.phi)
+    if form is None or len(form.symbols) < len(region.symbols):
         return None
-    if form.total_degree() != 2:
+    weight = form.quadratic[0][0]
+    same = all(
+        entry == (weight if i == j else 0)
+        for i, row in enumerate(form.quadratic)
+        for j, entry in enumerate(row)
+    )
+    if weight <= 0 or not same:
         return None
-    units = [form.coeff_monomial(s**2) for s in region.symbols]
-    if any(w != units[0] for w in units) or not units[0].is_positive:
+    centre = {s: -q / (2 * weight) for s, q in zip(form.symbols, form.linear, strict=True)}
+    square = sum(m * m for m in centre.values()) - form.constant / weight
+    if square < 0:
         return None
-    centers = [
-        -form.coeff_monomial(s) / (2 * w) for s, w in zip(region.symbols, units, strict=True)
-    ]
-    square = sp.Add(*(w * (s - c) ** 2 for s, c, w in
-                      zip(region.symbols, centers, units, strict=True)))  # fmt: skip
-    left = sp.expand(region.phi - square)
-    if left.free_symbols or not (-left).is_nonnegative:
-        return None
-    return [float(c) for c in centers], float(sp.sqrt(-left / units[0]))
+    return [float(centre[s]) for s in region.symbols], math.sqrt(square)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.connected import Indices
 from sottovoce.problem.terms import Terms, Unit
@@ -31,8 +31,8 @@ class Block:
 
     index: Any
     count: int
-    symbols: tuple[sp.Symbol, ...]
-    parameters: Mapping[sp.Symbol, Array]
+    symbols: tuple[Expression, ...]
+    parameters: Mapping[Expression, Array]
     named: bool = False
 
     @property

@@ -8,15 +8,15 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.arguments import array, instance, without_deep_recursion
+from sottovoce.arguments import array, instance
 from sottovoce.errors import ProblemError
+from sottovoce.formula.arrays import formula_array
+from sottovoce.formula.canonical import add, addends, canonical, multiply
+from sottovoce.formula.expression import ZERO, Expression, expression, number
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.arrays import SymbolArray
-from sottovoce.problem.expressions import sympified
-from sottovoce.problem.linear import Linear, linear_rows, number
+from sottovoce.problem.linear import Linear, linear_rows
 
 # NumPy's names of operators with an array on the left, and ours with a total there.
 _REFLECTED = {
@@ -25,6 +25,7 @@ _REFLECTED = {
     "multiply": "__rmul__",
     "less_equal": "__ge__",
     "greater_equal": "__le__",
+    "equal": "__eq__",
 }
 
 Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
@@ -44,7 +45,7 @@ class FleetSum:
     """
 
     group: Group
-    terms: tuple[sp.Expr, ...]
+    terms: tuple[Expression, ...]
     weights: Weights = None
 
     @property
@@ -69,7 +70,7 @@ class Constraint:
 
     name: str
     sums: tuple[FleetSum, ...]
-    rest: tuple[sp.Expr, ...]
+    rest: tuple[Expression, ...]
     offset: Array
     equality: bool = False
     linear: Linear | None = None
@@ -81,18 +82,18 @@ class Constraint:
         return int(self.offset.size)
 
     @property
-    def named(self) -> tuple[sp.Expr, ...]:
+    def named(self) -> tuple[Expression, ...]:
         """What agents stated one by one add to each row, written out; nothing if none does."""
         if self.linear is None:
             return self.rest
-        rest = self.rest or (sp.Integer(0),) * self.rows
-        return tuple(e + self.linear.formula(r) for r, e in enumerate(rest))
+        rest = self.rest or (ZERO,) * self.rows
+        return tuple(add(e, self.linear.formula(r)) for r, e in enumerate(rest))
 
     @property
-    def formulas(self) -> tuple[sp.Expr, ...]:
+    def formulas(self) -> tuple[Expression, ...]:
         """The rows over agents stated one by one as formulas, constants included."""
         return tuple(
-            e + number(c) for e, c in zip(self.named, self.offset, strict=bool(self.named))
+            add(e, number(c)) for e, c in zip(self.named, self.offset, strict=bool(self.named))
         )
 
     def __bool__(self) -> NoReturn:
@@ -116,7 +117,7 @@ class Total:
     """
 
     sums: tuple[FleetSum, ...]
-    rest: tuple[sp.Expr, ...]
+    rest: tuple[Expression, ...]
     offset: Array
     linear: Linear | None = None
 
@@ -137,7 +138,7 @@ class Total:
                 "total >= -b, and name terms inside it, sv.total(ev, abs(ev.state))"
             )
         family = self <= 0.0
-        return np.array(family.formulas, dtype=object).view(SymbolArray)
+        return formula_array(family.formulas)
 
     def __len__(self) -> int:
         return int(self.offset.size)
@@ -158,12 +159,13 @@ class Total:
         # Multiplied out: terms of two states each are what quadratic forms are read from.
         rows, factors = self._array(), np.ravel(np.array(list(other), dtype=object))
         pairs = zip(rows, factors, strict=True)
-        return sp.Add(*(factor * term for row, factor in pairs for term in sp.Add.make_args(row)))
+        terms = ((canonical(factor), term) for row, factor in pairs for term in addends(row))
+        return add(*(multiply(factor, term) for factor, term in terms))
 
     def __mul__(self, factor: Any) -> Total:
-        if isinstance(factor, sp.Expr) and factor.is_number:
+        if isinstance(factor, Expression) and canonical(factor).is_number:
             factor = float(factor)
-        if isinstance(factor, (Total, sp.Expr)) or np.ndim(factor):
+        if isinstance(factor, (Total, Expression)) or np.ndim(factor):
             raise ProblemError(
                 "a total must be multiplied by one number, got "
                 f"{type(factor).__name__}: multiply the terms inside it, or the rows of A in A @ x"
@@ -171,8 +173,10 @@ class Total:
         scale = float(_numbers(factor))
         by = number(scale)
         return Total(
-            sums=tuple(replace(s, terms=tuple(by * h for h in s.terms)) for s in self.sums),
-            rest=tuple(by * e for e in self.rest),
+            sums=tuple(
+                replace(s, terms=tuple(multiply(by, h) for h in s.terms)) for s in self.sums
+            ),
+            rest=tuple(multiply(by, e) for e in self.rest),
             offset=read_only(scale * self.offset),
             linear=None if self.linear is None else self.linear.times(scale),
         )
@@ -191,8 +195,8 @@ class Total:
                 offset=read_only(self.offset + other.offset),
                 linear=self.linear if other.linear is None else other.linear.plus(self.linear),
             )
-        if isinstance(other, sp.Expr) and not other.is_number:
-            return replace(self, rest=_add(self.rest, (other,) * self.offset.size))
+        if isinstance(other, Expression) and not canonical(other).is_number:
+            return replace(self, rest=_add(self.rest, (canonical(other),) * self.offset.size))
         constant = np.atleast_1d(_numbers(other))
         if constant.size != 1:
             self._require_rows(constant.size)
@@ -204,7 +208,7 @@ class Total:
         return self * -1
 
     def __sub__(self, other: Any) -> Total:
-        return self + (-other if isinstance(other, (Total, sp.Expr)) else -_numbers(other))
+        return self + (-other if isinstance(other, (Total, Expression)) else -_numbers(other))
 
     def __rsub__(self, other: Any) -> Total:
         return (-self).__add__(other)
@@ -216,7 +220,15 @@ class Total:
         )
 
     def __ge__(self, bound: Any) -> Constraint:
-        return (-self).__le__(-bound if isinstance(bound, (Total, sp.Expr)) else -_numbers(bound))
+        return (-self).__le__(
+            -bound if isinstance(bound, (Total, Expression)) else -_numbers(bound)
+        )
+
+    def __eq__(self, bound: Any) -> Constraint:  # type: ignore[override]
+        stated: Constraint = self <= bound
+        return replace(stated, equality=True)
+
+    __hash__ = object.__hash__
 
     def _require_rows(self, got: int) -> None:
         if got != self.offset.size:
@@ -226,9 +238,8 @@ class Total:
             )
 
 
-@without_deep_recursion
 def total(group: Group, terms: Any = None, *, weights: ArrayLike | Any | None = None) -> Total:
-    """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over a fleet, to be compared with <= or >=.
+    """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over a fleet, to be compared.
 
     Args:
         group: the fleet.
@@ -245,13 +256,13 @@ def total(group: Group, terms: Any = None, *, weights: ArrayLike | Any | None = 
     listed = np.ravel(np.asarray(group.state if terms is None else terms, dtype=object))
     if not listed.size:
         raise ProblemError(f"total over {group.name} must have at least one term, got none")
-    exprs = tuple(sympified(h) for h in listed)
+    exprs = tuple(canonical(expression(h)) for h in listed)
     held = None if weights is None else _weights(weights, group)
     part = FleetSum(group=group, terms=exprs, weights=held)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
 
 
-def linear_total(symbols: Sequence[sp.Symbol], weights: Any) -> Total:
+def linear_total(symbols: Sequence[Expression], weights: Any) -> Total:
     """Return the sums ``W x`` over components of states, to be compared with <= or >=.
 
     Args:
@@ -270,24 +281,6 @@ def linear_total(symbols: Sequence[sp.Symbol], weights: Any) -> Total:
     if not np.all(np.isfinite(linear.weights.data)):
         raise ProblemError("A in A @ x must be finite, got NaN or infinity")
     return Total(sums=(), rest=(), offset=read_only(np.zeros(linear.rows)), linear=linear)
-
-
-def equal(left: Any, right: Any) -> Any:
-    """Return the constraint ``left = right``, which must be affine in the states.
-
-    Python's ``==`` compares formulas and answers at once, so that it cannot state a constraint.
-
-    Args:
-        left: a formula, or a ``total`` over a fleet.
-        right: likewise, or numbers.
-
-    Example:
-        ``equal(sum(p), demand)`` balances generators against a demand.
-    """
-    for side, other in ((left, right), (right, left)):
-        if isinstance(side, Total):
-            return replace(side <= other, equality=True)
-    return sp.Eq(sympified(left), sympified(right), evaluate=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,7 +338,7 @@ def _weights(weights: Any, group: Group) -> Weights:
     return matrix
 
 
-def _add(left: Sequence[sp.Expr], right: Sequence[sp.Expr]) -> tuple[sp.Expr, ...]:
+def _add(left: Sequence[Expression], right: Sequence[Expression]) -> tuple[Expression, ...]:
     if not left or not right:
         return tuple(left or right)
-    return tuple(a + b for a, b in zip(left, right, strict=True))
+    return tuple(add(a, b) for a, b in zip(left, right, strict=True))

@@ -7,26 +7,49 @@ sums take all values of a box together, and the function is convex there because
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TypeAlias
 
 import numpy as np
-import sympy as sp
-from sympy.polys.matrices import DomainMatrix
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem import kinks
-from sottovoce.problem.quadratic import Squares, squares
-from sottovoce.problem.shape import bends_up, never_negative, shape, whole
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    coefficient,
+    expand,
+    in_order,
+    is_even,
+    multiply,
+    power,
+    rebuilt,
+    split_constant,
+    substitute,
+    subtract,
+)
+from sottovoce.formula.curvature import curvature, never_negative
+from sottovoce.formula.expression import (
+    NONSMOOTH,
+    Expression,
+    Op,
+    Scalar,
+    number,
+    scalar,
+    symbol,
+)
+from sottovoce.problem.quadratic import Squares, squares, weighted_sum
 
-Owners: TypeAlias = Mapping[sp.Symbol, str]
+Owners: TypeAlias = Mapping[Expression, str]
 """Whose each component of a state is."""
 
-Separated: TypeAlias = tuple[dict[str, sp.Expr], sp.Expr, list[sp.Expr]]
+Separated: TypeAlias = tuple[dict[str, Expression], Scalar, list[Expression]]
 
 AS_STATED = "one sum as stated"
-_REST = sp.Symbol("v")
+_REST = symbol("v")
+_LARGE_EXPONENT = 700  # of e, in float64
 _MANY = 12  # states beyond which slower ways are tried only if the fast ones find nothing
 
 
@@ -44,10 +67,10 @@ class Decomposed:
         as_stated: whether it was one sum already, whose price is the constraint's multiplier.
     """
 
-    sums: tuple[sp.Expr, ...]
+    sums: tuple[Expression, ...]
     lower: tuple[float, ...]
     upper: tuple[float, ...]
-    phi: tuple[tuple[sp.Symbol, ...], sp.Expr] | None
+    phi: tuple[tuple[Expression, ...], Expression] | None
     how: str
     as_stated: bool = False
 
@@ -63,16 +86,16 @@ class Named:
         how: what was named, for people.
     """
 
-    names: Mapping[sp.Expr, sp.Symbol]
-    phi: sp.Expr
-    rest: sp.Expr
+    names: Mapping[Expression, Expression]
+    phi: Expression
+    rest: Expression
     how: str
 
     def __len__(self) -> int:
-        return len(self.names) + int(self.rest != 0)
+        return len(self.names) + (not self.rest.is_zero)
 
 
-def decompose(g: sp.Expr, owners: Owners, *, name: str, equality: bool = False) -> Decomposed:
+def decompose(g: Expression, owners: Owners, *, name: str, equality: bool = False) -> Decomposed:
     """Write ``g(x) <= 0``, or ``g(x) = 0``, as sums in a public set, with as few sums as it takes.
 
     Args:
@@ -86,39 +109,35 @@ def decompose(g: sp.Expr, owners: Owners, *, name: str, equality: bool = False) 
     """
     if equality:
         require_affine(name, g)
-        parts, constant, _ = separated(sp.expand(g), owners)
-        at = -constant
-        return replace(_one(sp.Add(*parts.values()), at, at, AS_STATED), as_stated=True)
+        parts, constant, _ = separated(expand(g), owners)
+        return replace(_one(parts, -constant, -constant, AS_STATED), as_stated=True)
     return min(_candidates(g, owners), key=lambda d: len(d.sums))
 
 
-def require_affine(name: str, g: sp.Expr) -> None:
+def require_affine(name: str, g: Expression) -> None:
     """Refuse an equality whose solutions would not be a convex set."""
-    if shape(sp.expand(g)) != "affine":
+    if not curvature(expand(g)).is_affine:
         raise ProblemError(
             f"constraint {name} must be affine to be an equality, got {g}: only then are its "
             "solutions a convex set; write <= or >="
         )
 
 
-def separated(expr: sp.Expr, owners: Owners) -> Separated:
+def separated(expr: Expression, owners: Owners) -> Separated:
     """Split a formula into what names one agent each, a constant, and what mixes agents."""
-    parts: dict[str, sp.Expr] = {}
-    constant: sp.Expr = sp.Integer(0)
-    coupled: list[sp.Expr] = []
-    for term in sp.Add.make_args(expr):
-        names = {owners[s] for s in term.free_symbols}
-        if not names:
-            constant += term
-        elif len(names) == 1:
-            (name,) = names
-            parts[name] = parts.get(name, sp.Integer(0)) + term
-        else:
+    parts: dict[str, list[Expression]] = {}
+    constant, rest = split_constant(expr)
+    coupled: list[Expression] = []
+    for term in addends(rest):
+        names = {owners[s] for s in term.symbols}
+        if len(names) == 1:
+            parts.setdefault(names.pop(), []).append(term)
+        elif names:
             coupled.append(term)
-    return parts, constant, coupled
+    return {name: add(*terms) for name, terms in parts.items()}, constant, coupled
 
 
-def named(expr: sp.Expr, owners: Owners) -> Named:
+def named(expr: Expression, owners: Owners) -> Named:
     """Name the sums inside a formula that mixes agents, as few as it takes."""
     tried = (
         _affine_parts(expr, owners, all_in=False),
@@ -128,112 +147,131 @@ def named(expr: sp.Expr, owners: Owners) -> Named:
     return min((n for n in tried if n is not None), key=len)
 
 
-def _one(total: sp.Expr, low: sp.Expr, high: sp.Expr, how: str) -> Decomposed:
+def _one(parts: Mapping[str, Expression], low: Scalar, high: Scalar, how: str) -> Decomposed:
+    total = add(*parts.values())
     return Decomposed(sums=(total,), lower=(float(low),), upper=(float(high),), phi=None, how=how)
 
 
-def _candidates(g: sp.Expr, owners: Owners) -> Iterator[Decomposed]:
+def _candidates(g: Expression, owners: Owners) -> Iterator[Decomposed]:
     """All ways that are tried; those that need few sums first."""
     parts, constant, coupled = separated(g, owners)
     if not coupled:
-        plain = _one(sp.Add(*parts.values()), -sp.oo, -constant, AS_STATED)
-        yield replace(plain, as_stated=True)
+        yield replace(_one(parts, -math.inf, -constant, AS_STATED), as_stated=True)
         return
-    expanded = sp.expand(g)
-    parts, constant, coupled = separated(expanded, owners)
+    parts, constant, coupled = separated(expand(g), owners)
     if not coupled:
-        yield _one(sp.Add(*parts.values()), -sp.oo, -constant, "one sum, multiplied out")
+        yield _one(parts, -math.inf, -constant, "one sum, multiplied out")
         return
     fast = [d for d in (_unwrapped(g, owners), _quadratic(g, owners)) if d is not None]
     yield from fast
-    if fast and len(g.free_symbols) > _MANY:
+    if fast and len(g.symbols) > _MANY:
         return
     found = named(g, owners)
-    sums, symbols, phi = tuple(found.names), tuple(found.names.values()), found.phi
-    if found.rest != 0:
-        sums, symbols, phi = (*sums, found.rest), (*symbols, _REST), phi + _REST
-    yield _held(sums, symbols, phi, found.how)
+    yield _held(tuple(found.names), tuple(found.names.values()), found.phi, found.rest, found.how)
 
 
-def _unwrapped(g: sp.Expr, owners: Owners) -> Decomposed | None:
+def _unwrapped(g: Expression, owners: Owners) -> Decomposed | None:
     """``a F(h) + c <= 0`` with F rising is ``h <= F^-1(-c/a)``; ``h^2 <= c`` bounds h both ways."""
-    constant, rest = g.as_independent(*g.free_symbols, as_Add=True)
-    factor, outer = rest.as_independent(*g.free_symbols, as_Add=False)
-    if not factor.is_positive or outer.is_Add or outer.is_Mul:
+    constant, rest = split_constant(g)
+    factor, outer = coefficient(rest)
+    if factor <= 0 or outer.op in (Op.ADD, Op.MUL):
         return None
-    level, inner = -constant / factor, outer.args[0]
-    if isinstance(outer, sp.Function) and outer.func in kinks.CONVEX:
+    level, inner = _ratio(-constant, factor), outer.args[0]
+    bound: Scalar
+    if outer.op in NONSMOOTH:
         return _of_size(outer, level, owners)
-    if isinstance(outer, sp.log):
-        inside, where = inner - sp.exp(level), "a logarithm"  # h = exp(log h) is convex as well
-    elif isinstance(outer, sp.exp):
-        if not (level.is_positive and bends_up(inner)):
+    if outer.op == Op.LOG:
+        if level > _LARGE_EXPONENT:
             return None
-        inside, where = inner - sp.log(level), "an exponential"
+        bound, where = math.exp(level), "a logarithm"  # h = exp(log h) is convex as well
+    elif outer.op == Op.EXP:
+        if level <= 0 or not curvature(inner).is_convex:
+            return None
+        bound, where = math.log(level), "an exponential"
     else:
-        power = whole(outer.exp)
-        if not (level.is_positive and power.is_positive):
+        p = outer.value
+        if level <= 0 or p <= 0:
             return None
-        root = level ** (1 / power)
-        if power.is_even and shape(inner) == "affine":
-            return _between(inner, root, owners)
-        rising = power.is_even is not True or never_negative(inner)
-        if power >= 1 and not (rising and bends_up(inner)):
+        bound = _root(level, p)
+        if is_even(p) and curvature(inner).is_affine:
+            return _between(inner, bound, owners)
+        rising = not is_even(p) or never_negative(inner)
+        if p >= 1 and not (rising and curvature(inner).is_convex):
             return None
-        inside, where = inner - root, "a power" if power >= 1 else "a root"
-    best = min(_candidates(inside, owners), key=lambda d: len(d.sums))
+        where = "a power" if p >= 1 else "a root"
+    best = min(_candidates(subtract(inner, number(bound)), owners), key=lambda d: len(d.sums))
     how = "one sum" if best.as_stated else best.how
     return replace(best, how=f"{how}, inside {where}", as_stated=False)
 
 
-def _of_size(outer: sp.Expr, level: sp.Expr, owners: Owners) -> Decomposed | None:
+def _ratio(above: Scalar, below: Scalar) -> Scalar:
+    exact = isinstance(above, int | Fraction) and isinstance(below, int | Fraction)
+    return scalar(Fraction(above) / Fraction(below)) if exact else float(above) / float(below)
+
+
+def _root(level: Scalar, p: Scalar) -> Scalar:
+    """``level^(1/p)``, exactly where it is a number like 4^(1/2)."""
+    near = scalar(round(float(level) ** (1.0 / float(p)), 9))
+    if isinstance(p, int) and Fraction(near) ** p == level:
+        return near
+    if p == Fraction(1, 2):
+        return scalar(level * level)
+    return math.sqrt(level) if p == 2 else float(level) ** (1.0 / float(p))
+
+
+def _of_size(outer: Expression, level: Scalar, owners: Owners) -> Decomposed | None:
     """``|h| <= c`` bounds an affine h both ways; ``||h|| <= c`` is a ball."""
-    if not (level.is_positive and all(shape(a) == "affine" for a in outer.args)):
+    if level <= 0 or not all(curvature(a).is_affine for a in outer.args):
         return None
-    if isinstance(outer, kinks.absolute):
+    if outer.op == Op.ABS:
         return _between(outer.args[0], level, owners)
-    if not isinstance(outer, kinks.norm):
+    if outer.op != Op.NORM:
         return None
-    inside = sp.Add(*(a**2 for a in outer.args)) - level**2
+    inside = add(*(power(a, 2) for a in outer.args), number(-level * level))
     best = min(_candidates(inside, owners), key=lambda d: len(d.sums))
     return replace(best, how=f"{best.how}, inside a norm", as_stated=False)
 
 
-def _between(inner: sp.Expr, root: sp.Expr, owners: Owners) -> Decomposed:
-    parts, constant, _ = separated(sp.expand(inner), owners)
-    total = sp.Add(*parts.values())
-    return _one(total, -root - constant, root - constant, "one sum between two bounds")
+def _between(inner: Expression, root: Scalar, owners: Owners) -> Decomposed:
+    parts, constant, _ = separated(expand(inner), owners)
+    return _one(parts, -root - constant, root - constant, "one sum between two bounds")
 
 
-def _quadratic(g: sp.Expr, owners: Owners) -> Decomposed | None:
+def _quadratic(g: Expression, owners: Owners) -> Decomposed | None:
     """``x'Qx + q'x + c <= 0`` by squares of sums and what is separable."""
     found: Squares | None = squares(g, owners)
     if found is None:
         return None
-    if len(found.sums) == 1 and found.rest == 0 and found.constant.is_negative:
-        root = sp.sqrt(-found.constant / found.weights[0])
-        return _between(found.sums[0] - found.centres[0], root, owners)
+    if len(found) == 1 and found.sums and found.constant < 0:
+        root = _root(scalar(-found.constant / found.weights[0]), 2)
+        return _between(subtract(found.sums[0], number(found.centres[0])), root, owners)
     symbols = _symbols(len(found.sums))
-    sums, phi = found.sums, _of_squares(found, symbols)
-    how = f"{len(sums)} squares of sums" if len(sums) > 1 else "the square of a sum"
-    if found.rest != 0:
-        sums, symbols, phi = (*sums, found.rest), (*symbols, _REST), phi + _REST
+    how = f"{len(symbols)} squares of sums" if len(symbols) > 1 else "the square of a sum"
+    if not found.rest.is_zero:
         how += " and a separable rest"
-    return _held(sums, symbols, phi, how)
+    return _held(found.sums, symbols, _of_squares(found, symbols), found.rest, how)
 
 
-def _of_squares(found: Squares, symbols: Sequence[sp.Symbol]) -> sp.Expr:
+def _of_squares(found: Squares, symbols: Sequence[Expression]) -> Expression:
     terms = zip(found.weights, symbols, found.centres, strict=True)
-    return sp.Add(found.constant, *(w * (u - m) ** 2 for w, u, m in terms))
+    squared = (multiply(number(w), power(add(u, number(-m)), 2)) for w, u, m in terms)
+    return add(number(found.constant), *squared)
 
 
-def _symbols(count: int) -> tuple[sp.Symbol, ...]:
-    return tuple(sp.Symbol(f"u{k + 1}") for k in range(count))
+def _symbols(count: int) -> tuple[Expression, ...]:
+    return tuple(symbol(f"u{k + 1}") for k in range(count))
 
 
 def _held(
-    sums: Sequence[sp.Expr], symbols: tuple[sp.Symbol, ...], phi: sp.Expr, how: str
+    sums: Sequence[Expression],
+    symbols: tuple[Expression, ...],
+    phi: Expression,
+    rest: Expression,
+    how: str,
 ) -> Decomposed:
+    """The region ``phi(u) + v <= 0`` with v the rest, if there is one."""
+    if not rest.is_zero:
+        sums, symbols, phi = (*sums, rest), (*symbols, _REST), add(phi, _REST)
     count = len(sums)
     return Decomposed(
         sums=tuple(sums),
@@ -244,7 +282,7 @@ def _held(
     )
 
 
-def _affine_parts(g: sp.Expr, owners: Owners, *, all_in: bool) -> Named | None:
+def _affine_parts(g: Expression, owners: Owners, *, all_in: bool) -> Named | None:
     """Name the affine parts of what mixes agents; None unless phi must be convex.
 
     It is by its form, or because sums that share no component take all values of a box together:
@@ -257,53 +295,51 @@ def _affine_parts(g: sp.Expr, owners: Owners, *, all_in: bool) -> Named | None:
             agents may be convex only together with it.
     """
     parts, constant, coupled = separated(g, owners)
-    inside = _linked(coupled, parts)
-    terms = [t for part in parts.values() for t in sp.Add.make_args(part)]
-    mixing = [t for t in terms if t.free_symbols & inside and (all_in or not bends_up(t))]
-    names: dict[sp.Expr, sp.Symbol] = {}
-    phi = _put(sp.Add(*coupled, *mixing), names)
-    names, phi = _independent(names, phi)
-    form = squares(sp.Add(*coupled, *mixing), owners)
-    if form is not None and form.rest == 0 and len(form.sums) < len(names):
+    inside = _linked(coupled, parts.values())
+    terms = [t for part in parts.values() for t in addends(part)]
+    mixing = [t for t in terms if t.symbols & inside and (all_in or not curvature(t).is_convex)]
+    names: dict[Expression, Expression] = {}
+    mixture = add(*coupled, *mixing)
+    names, phi = _independent(names, _put(mixture, names))
+    form = squares(mixture, owners)
+    if form is not None and form.rest.is_zero and len(form.sums) < len(names):
         names = dict(zip(form.sums, _symbols(len(form.sums)), strict=True))
         phi = _of_squares(form, list(names.values()))
-    if not (bends_up(phi) or (all_in and _apart(names))):
+    if not (curvature(phi).is_convex or (all_in and _apart(names))):
         return None
-    single = sum(1 for h in names if len({owners[s] for s in h.free_symbols}) == 1)
+    single = sum(1 for h in names if len({owners[s] for s in h.symbols}) == 1)
     how = f"{len(names)} sums inside a formula" if len(names) > 1 else "a sum inside a formula"
     how += f", {single} of them a single agent's" if single else ""
-    rest = sp.Add(*terms) - sp.Add(*mixing)
-    return Named(names=names, phi=phi + constant, rest=rest, how=how)
+    rest = subtract(add(*terms), add(*mixing))
+    return Named(names=names, phi=add(phi, number(constant)), rest=rest, how=how)
 
 
-def _apart(names: Mapping[sp.Expr, sp.Symbol]) -> bool:
+def _apart(names: Iterable[Expression]) -> bool:
     """Whether no two sums share a component."""
-    return sum(len(h.free_symbols) for h in names) == len(
-        {s for h in names for s in h.free_symbols}
-    )
+    symbols = [s for h in names for s in h.symbols]
+    return len(symbols) == len(set(symbols))
 
 
-def _components(g: sp.Expr, owners: Owners) -> Named:
+def _components(g: Expression, owners: Owners) -> Named:
     """Name every component that g mixes with another agent's: a convex g is a convex phi of them.
 
     What shares no component with these is convex by itself, because g is, and stays a sum.
     """
     parts, constant, coupled = separated(g, owners)
-    inside = _linked(coupled, parts)
-    terms = [t for part in parts.values() for t in sp.Add.make_args(part)]
-    mixing = [t for t in terms if t.free_symbols & inside]
-    states = sorted(inside, key=str)
+    inside = _linked(coupled, parts.values())
+    terms = [t for part in parts.values() for t in addends(part)]
+    mixing = [t for t in terms if t.symbols & inside]
+    states = in_order(inside)
     names = dict(zip(states, _symbols(len(states)), strict=True))
-    phi = sp.Add(*coupled, *mixing).xreplace(names)
+    phi = substitute(add(*coupled, *mixing, number(constant)), names)
     how = f"{len(states)} components of states, of which it is a formula"
-    rest = sp.Add(*terms) - sp.Add(*mixing)
-    return Named(names=names, phi=phi + constant, rest=rest, how=how)
+    return Named(names=names, phi=phi, rest=subtract(add(*terms), add(*mixing)), how=how)
 
 
-def _linked(coupled: Sequence[sp.Expr], parts: Mapping[str, sp.Expr]) -> set[sp.Symbol]:
+def _linked(coupled: Sequence[Expression], parts: Iterable[Expression]) -> set[Expression]:
     """The components that some term links, step by step, to what mixes agents."""
-    inside = {s for t in coupled for s in t.free_symbols}
-    terms = [t.free_symbols for part in parts.values() for t in sp.Add.make_args(part)]
+    inside = {s for t in coupled for s in t.symbols}
+    terms = [t.symbols for part in parts for t in addends(part)]
     while True:
         more = {s for symbols in terms if symbols & inside for s in symbols} - inside
         if not more:
@@ -311,37 +347,51 @@ def _linked(coupled: Sequence[sp.Expr], parts: Mapping[str, sp.Expr]) -> set[sp.
         inside |= more
 
 
-def _put(expr: sp.Expr, names: dict[sp.Expr, sp.Symbol]) -> sp.Expr:
+def _put(expr: Expression, names: dict[Expression, Expression]) -> Expression:
     """Put a symbol for every affine part of a formula, constants apart; equal parts share one."""
-    if not expr.free_symbols:
+    if not expr.symbols:
         return expr
-    if shape(expr) == "affine":
-        constant, part = sp.expand(expr).as_independent(*expr.free_symbols, as_Add=True)
-        return names.setdefault(part, sp.Symbol(f"u{len(names) + 1}")) + constant
-    if expr.is_Add:
-        flat = [a for a in expr.args if shape(a) == "affine"]
-        bent = [a for a in expr.args if shape(a) != "affine"]
-        terms = [_put(sp.Add(*flat), names)] if flat else []
-        return sp.Add(*terms, *(_put(a, names) for a in bent))
-    return expr.func(*(_put(a, names) for a in expr.args))
+    if curvature(expr).is_affine:
+        constant, part = split_constant(expand(expr))
+        name = names.setdefault(part, symbol(f"u{len(names) + 1}"))
+        return add(name, number(constant))
+    if expr.op == Op.ADD:
+        flat = [a for a in expr.args if curvature(a).is_affine]
+        bent = [a for a in expr.args if not curvature(a).is_affine]
+        return add(_put(add(*flat), names), *(_put(a, names) for a in bent))
+    return rebuilt(expr, [_put(a, names) for a in expr.args])
 
 
 def _independent(
-    names: dict[sp.Expr, sp.Symbol], phi: sp.Expr
-) -> tuple[dict[sp.Expr, sp.Symbol], sp.Expr]:
+    names: dict[Expression, Expression], phi: Expression
+) -> tuple[dict[Expression, Expression], Expression]:
     """Keep sums that are linearly independent and write the others as combinations of them."""
-    sums, states = list(names), sorted({s for h in names for s in h.free_symbols}, key=str)
-    exact = [h.xreplace({f: sp.Rational(f) for f in h.atoms(sp.Float)}) for h in sums]
-    matrix = [[h.coeff(s) for h in exact] for s in states]
-    if not all(c.is_Rational for row in matrix for c in row):
-        return names, phi
-    reduced, pivots = DomainMatrix.from_Matrix(sp.Matrix(matrix)).to_field().rref()
-    shares = reduced.to_Matrix()
-    kept = {sums[p]: sp.Symbol(f"u{k + 1}") for k, p in enumerate(pivots)}
-    new = list(kept.values())
-    return kept, phi.xreplace(
-        {
-            old: sp.Add(*(shares[k, j] * u for k, u in enumerate(new)))
-            for j, old in enumerate(names.values())
-        }
-    )
+    sums = list(names)
+    weights = [{rest: Fraction(c) for c, rest in map(coefficient, addends(h))} for h in sums]
+    states = in_order({s for h in sums for s in h.symbols})
+    shares, pivots = _reduced([[w.get(s, Fraction(0)) for w in weights] for s in states])
+    if any(scalar(share) != share for row in shares for share in row):
+        return names, phi  # a combination must not be rounded
+    kept = {sums[p]: symbol(f"u{k + 1}") for k, p in enumerate(pivots)}
+    combined = {
+        old: weighted_sum([row[j] for row in shares], list(kept.values()))
+        for j, old in enumerate(names.values())
+    }
+    return kept, substitute(phi, combined)
+
+
+def _reduced(matrix: list[list[Fraction]]) -> tuple[list[list[Fraction]], list[int]]:
+    """The rows of the reduced echelon form that are not 0, and the columns of their pivots."""
+    rows, done, pivots = matrix, list[list[Fraction]](), list[int]()
+    for column in range(len(matrix[0]) if matrix else 0):
+        place = next((i for i, row in enumerate(rows) if row[column]), None)
+        if place is None:
+            continue
+        first = [entry / rows[place][column] for entry in rows[place]]
+        rows, done = (
+            [[a - row[column] * b for a, b in zip(row, first, strict=True)] for row in part]
+            for part in ([*rows[:place], *rows[place + 1 :]], done)
+        )
+        done.append(first)
+        pivots.append(column)
+    return done, pivots

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,11 +27,12 @@ class Document:
 
     def at(self, needle: str, *, nth: int = 0, after: str = "") -> str:
         """The file and the line of the ``nth`` (from 0) ``needle`` behind the word ``after``."""
-        start = max(self.text.find(after), 0) if after else 0
-        places = [found.start() for found in re.finditer(re.escape(needle), self.text[start:])]
-        if len(places) <= nth:
-            return self.path
-        return f"{self.path}, line {self.text.count(chr(10), 0, start + places[nth]) + 1}"
+        place = max(self.text.find(after), 0) if after else 0
+        for skipped in range(nth + 1):
+            place = self.text.find(needle, place + len(needle) * bool(skipped))
+            if place < 0:
+                return self.path
+        return f"{self.path}, line {self.text.count(chr(10), 0, place) + 1}"
 
     def check_keys(self, table: Any, known: tuple[str, ...], what: str) -> None:
         """Refuse what is no table, or has a key that is not known."""

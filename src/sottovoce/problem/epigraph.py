@@ -17,12 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
-import sympy as sp
 
-from sottovoce.problem import kinks
+from sottovoce.formula.canonical import (
+    absolute,
+    add,
+    divide,
+    multiply,
+    negate,
+    pieces_of,
+    power,
+    rebuilt,
+    subtract,
+)
+from sottovoce.formula.derive import is_smooth
+from sottovoce.formula.expression import Expression, Op, number, symbol
+from sottovoce.formula.ranges import value_range
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.local import LocalSet
 
@@ -44,18 +56,18 @@ class HomeForm:
         upper: upper bounds, likewise.
     """
 
-    extra: tuple[sp.Symbol, ...]
-    objective: sp.Expr
-    terms: tuple[sp.Expr, ...]
-    inequalities: tuple[sp.Expr, ...]
-    equalities: tuple[sp.Expr, ...]
-    stands_for: tuple[sp.Expr, ...]
+    extra: tuple[Expression, ...]
+    objective: Expression
+    terms: tuple[Expression, ...]
+    inequalities: tuple[Expression, ...]
+    equalities: tuple[Expression, ...]
+    stands_for: tuple[Expression, ...]
     lower: Array
     upper: Array
 
 
 def home_form(
-    group: Group, objective: sp.Expr, terms: Sequence[sp.Expr], local: LocalSet
+    group: Group, objective: Expression, terms: Sequence[Expression], local: LocalSet
 ) -> HomeForm:
     """Write what the agents of a group minimise without kinks.
 
@@ -92,97 +104,58 @@ class Smooth:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._known: dict[sp.Expr, sp.Expr] = {}
-        self.extra: dict[sp.Symbol, sp.Expr] = {}  # what each variable stands for, as stated
-        self.rows: list[sp.Expr] = []
+        self._known: dict[Expression, Expression] = {}
+        self.extra: dict[Expression, Expression] = {}  # what each variable stands for, as stated
+        self.rows: list[Expression] = []
 
-    def of(self, expr: sp.Expr) -> sp.Expr:
+    def of(self, expr: Expression) -> Expression:
         """The formula with variables in place of its kinks."""
-        if not expr.args or not kinks.bent(expr):
+        if is_smooth(expr):
             return expr
         if expr not in self._known:
             self._known[expr] = self._written(expr)
         return self._known[expr]
 
-    def _written(self, expr: sp.Expr) -> sp.Expr:
-        if isinstance(expr, kinks.maximum):
+    def _written(self, expr: Expression) -> Expression:
+        if expr.op == Op.MAX:
             t = self._variable(expr)
-            self.rows += [self.of(a) - t for a in kinks.pieces_of(expr)]
+            self.rows += [subtract(self.of(a), t) for a in pieces_of(expr)]
             return t
         inner = [self.of(a) for a in expr.args]
-        if isinstance(expr, kinks.absolute):
+        if expr.op == Op.ABS:
             return self._size(expr, inner[0])
-        if isinstance(expr, kinks.norm):
+        if expr.op == Op.NORM:
             t = self._variable(expr)
-            self.rows.append(sp.Add(*(a**2 for a in inner)) / t - t)
+            self.rows.append(subtract(divide(add(*(power(a, 2) for a in inner)), t), t))
             return t
-        if isinstance(expr, kinks.huber):
-            a, m = inner
+        if expr.op == Op.HUBER:
             s = self._variable(expr.args[0])
-            return (a - s) ** 2 + 2 * m * self._size(kinks.absolute(expr.args[0]), s)
-        return expr.func(*inner)
+            t = self._size(absolute(expr.args[0]), s)
+            tail = multiply(number(2 * expr.value), t)
+            return add(power(subtract(inner[0], s), 2), tail)
+        return rebuilt(expr, inner)
 
-    def _size(self, stated: sp.Expr, a: sp.Expr) -> sp.Expr:
+    def _size(self, stated: Expression, a: Expression) -> Expression:
         t = self._variable(stated)
-        self.rows += [a - t, -a - t]
+        self.rows += [subtract(a, t), subtract(negate(a), t)]
         return t
 
-    def _variable(self, stated: sp.Expr) -> sp.Symbol:
-        symbol = sp.Symbol(f"{self._name} kink {len(self.extra) + 1}")
-        self.extra[symbol] = stated
-        return symbol
+    def _variable(self, stated: Expression) -> Expression:
+        variable = symbol(f"{self._name} kink {len(self.extra) + 1}")
+        self.extra[variable] = stated
+        return variable
 
     def bounds(self, group: Group, local: LocalSet) -> tuple[Array, Array]:
         """Bounds of the variables for every agent, wide enough for what they stand for."""
-        pairs = [_range(stated, group, local) for stated in self.extra.values()]
-        if not pairs:
-            none = np.zeros((group.count, 0))
-            return read_only(none), read_only(none)
-        low, high = (np.stack([p[k] for p in pairs], axis=1) for k in (0, 1))
+        box: dict[Expression, Any] = {s: (a, a) for s, a in group.parameters.items()}
+        for c, s in enumerate(group.symbols):
+            box[s] = (local.lower[:, c], local.upper[:, c])
+        low, high = (np.zeros((group.count, len(self.extra))) for _ in range(2))
+        for column, stated in enumerate(self.extra.values()):
+            low[:, column], high[:, column] = value_range(stated, box)
         room = 1e-3 * np.maximum(high - low, 1e-6 * np.maximum(np.abs(low), np.abs(high)))
         least = low - room
         for column, stated in enumerate(self.extra.values()):
-            if isinstance(stated, kinks.norm):
+            if stated.op == Op.NORM:
                 least[:, column] = _POSITIVE * np.maximum(high[:, column], 1e-300)
         return read_only(least), read_only(high + room)
-
-
-def _range(expr: sp.Expr, group: Group, local: LocalSet) -> tuple[Array, Array]:
-    """Least and largest values over every agent's box: plain interval arithmetic."""
-    if not expr.args:
-        if expr in group.symbols:
-            c = group.symbols.index(expr)
-            return local.lower[:, c], local.upper[:, c]
-        known = group.parameters.get(expr)
-        value = np.full(group.count, float(expr)) if known is None else known
-        return value, value
-    inner = [_range(a, group, local) for a in expr.args]
-    with np.errstate(all="ignore"):
-        low, high = _reach(expr, inner)
-    return np.asarray(low), np.asarray(high)
-
-
-def _reach(expr: sp.Expr, inner: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
-    lows, highs = [low for low, _ in inner], [high for _, high in inner]
-    if expr.is_Add:
-        return np.sum(lows, axis=0), np.sum(highs, axis=0)
-    if expr.is_Mul:
-        low, high = lows[0], highs[0]
-        for a, b in inner[1:]:
-            ends = np.stack([low * a, low * b, high * a, high * b])
-            low, high = ends.min(axis=0), ends.max(axis=0)
-        return low, high
-    if isinstance(expr, kinks.maximum):
-        return np.maximum(*lows), np.maximum(*highs)
-    turns = (lows[0] <= 0.0) & (highs[0] >= 0.0)
-    if expr.is_Pow:
-        ends = np.stack([lows[0] ** float(expr.exp), highs[0] ** float(expr.exp)])
-        floor = np.where(turns & (float(expr.exp) > 0.0), 0.0, np.inf)
-        return np.fmin(ends.min(axis=0), floor), ends.max(axis=0)
-    if isinstance(expr, sp.exp | sp.log):
-        function = np.exp if isinstance(expr, sp.exp) else np.log
-        return function(lows[0]), function(highs[0])
-    least = [np.where((a <= 0) & (b >= 0), 0.0, np.fmin(np.abs(a), np.abs(b))) for a, b in inner]
-    most = [np.fmax(np.abs(a), np.abs(b)) for a, b in inner]
-    value = kinks.NUMPY[expr.func.__name__]
-    return value(*least), value(*most)

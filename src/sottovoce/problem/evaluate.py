@@ -8,12 +8,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
+from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Objective
-from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.local_numeric import numeric_of
 from sottovoce.problem.numeric import Rows
 from sottovoce.tables import PlainTable
@@ -118,17 +117,16 @@ class Evaluator:
 
 def value_of(problem: Problem, index: int, code: Objective | None) -> Callable[[Array], float]:
     """Return the objective of all agents of a group, a function of their states."""
-    group = problem.groups[index]
+    group, formula = problem.groups[index], problem.objectives[index]
     if code is not None:
         told = code.value
         return lambda x: np.nan if told is None else float(told(x))
-    symbols = [*group.symbols, *group.parameters]
-    formula = sp.lambdify(symbols, problem.objectives[index], modules=[NUMPY, "numpy"])
+    objective = tape([formula], (*group.symbols, *group.parameters))
     known = list(group.parameters.values())
 
     def value(x: Array) -> float:
         columns = x.reshape(group.count, group.dim).T
-        found = np.broadcast_to(formula(*columns, *known), (group.count,))
+        (found,) = objective.arrays([*columns, *known], (group.count,))
         return float(np.sum(found))
 
     return value

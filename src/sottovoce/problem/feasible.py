@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.blocks import Block
 from sottovoce.problem.linear import coefficients
@@ -154,7 +154,7 @@ class _Linear:
         return self._slopes[np.newaxis]
 
 
-def _formulas(exprs: Sequence[sp.Expr], block: Block) -> Formulas | _Linear:
+def _formulas(exprs: Sequence[Expression], block: Block) -> Formulas | _Linear:
     read = [coefficients(e) for e in exprs] if not block.parameters else [None]
     if any(found is None for found in read):
         return Formulas(exprs, block)
@@ -174,7 +174,7 @@ class _Rows:
         places: NDArray[np.int64],
         chosen: Sequence[int] | None = None,
     ) -> None:
-        exprs: tuple[sp.Expr, ...] = (*local.inequalities, *local.equalities)
+        exprs: tuple[Expression, ...] = (*local.inequalities, *local.equalities)
         equal = [False] * len(local.inequalities) + [True] * len(local.equalities)
         chosen = range(len(exprs)) if chosen is None else chosen
         self._group, self._local, self._places = group, local, places

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
-from sympy.printing.repr import ReprPrinter
 
+from sottovoce.formula.canonical import digest as structure
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, FleetSum
-
-_LEAVES = ReprPrinter()  # made once: ``srepr`` makes one for every symbol and number
 
 
 def fingerprint(*parts: Any) -> str:
@@ -33,8 +31,8 @@ def _feed(digest: Any, part: Any) -> None:
         digest.update(f"({len(part)}".encode())
         for item in part:
             _feed(digest, item)
-    elif isinstance(part, sp.Basic):
-        digest.update(b"e" + _structure(part).encode())
+    elif isinstance(part, Expression):
+        digest.update(b"e" + structure(part))
     elif isinstance(part, str | int | float | bool) or part is None:
         digest.update(f"{type(part).__name__}:{part!r};".encode())
     elif isinstance(part, np.ndarray):
@@ -61,16 +59,6 @@ def _feed(digest: Any, part: Any) -> None:
             _feed(digest, sparse.csr_array(linear.weights[:, order]).sorted_indices())
     else:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
-
-
-def _structure(formula: sp.Basic) -> str:
-    """Write a formula out in the order that SymPy keeps evaluated trees in.
-
-    Its own ``srepr`` puts them into a second order, which takes most of the time of hashing.
-    """
-    if not formula.args:
-        return str(_LEAVES.doprint(formula))
-    return f"{type(formula).__name__}({','.join(map(_structure, formula.args))})"
 
 
 def _feed_array(digest: Any, array: Any) -> None:

@@ -15,10 +15,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import sympy as sp
-
 from sottovoce.arguments import entries, path_of, whole
 from sottovoce.errors import ProblemError
+from sottovoce.formula.expression import ZERO
 from sottovoce.problem.agents import Group
 from sottovoce.problem.private_file import (
     FOLDER,
@@ -35,7 +34,7 @@ from sottovoce.problem.public_file import PublicFile, read_public_file
 def load_problem(folder: str | Path) -> Problem:
     """Read a problem from a folder: ``problem.toml``, and everybody's files under ``agents/``.
 
-    Nothing in the files is ever executed: formulas go through the parser of ``problem.text``.
+    Nothing in the files is ever executed: formulas go through the parser of ``formula.parse``.
     """
     root = path_of("folder", folder)
     public = read_public_file(root)
@@ -112,7 +111,7 @@ def _groups(public: PublicFile, files: list[PrivateFile | None]) -> list[Group]:
 
 
 def _nothing() -> Own:
-    return Own(objective=sp.S.Zero, start=None, fallback=None, local=[])
+    return Own(objective=ZERO, start=None, fallback=None, local=[])
 
 
 def _source(public: PublicFile, files: list[PrivateFile | None]) -> dict[str, str] | None:

@@ -7,24 +7,18 @@ formula alone, so that an agent by itself computes to the same bits what it woul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias, final
+from typing import final
 
-import sympy as sp
-
-from sottovoce.problem.arrays import plain_float
-
-Key: TypeAlias = tuple[Any, ...]
-"""A tree of tuples; the same for formulas of the same form."""
-
-_PARAMETER: Key = ("p",)
-_PLAIN = {"Add": sp.Add, "Mul": sp.Mul, "Pow": sp.Pow, "exp": sp.exp, "log": sp.log}
+from sottovoce.formula.canonical import add, multiply, rebuilt, substitute
+from sottovoce.formula.expression import NONSMOOTH, SLOPES, Expression, symbol
+from sottovoce.problem.linear import exact_float
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Form:
     """Formulas of a state and of numbers that are told apart by their places.
 
@@ -34,41 +28,38 @@ class Form:
         parameters: what the numbers are called.
     """
 
-    formulas: tuple[sp.Expr, ...]
-    symbols: tuple[sp.Symbol, ...]
-    parameters: tuple[sp.Symbol, ...]
+    formulas: tuple[Expression, ...]
+    symbols: tuple[Expression, ...]
+    parameters: tuple[Expression, ...]
 
 
-def key_of(formula: sp.Expr, place: Mapping[sp.Symbol, int]) -> tuple[Key, list[float]]:
-    """Return what the form of a formula is known by, and its numbers.
+def key_of(formula: Expression, place: Mapping[Expression, int]) -> tuple[Expression, list[float]]:
+    """Return a formula with parameters in place of its numbers, and these numbers.
 
     Args:
         formula: in the components of one state.
         place: which component, from 0, each symbol is.
     """
-    if formula.is_Symbol:
-        return ("x", place[formula]), []
-    if formula.is_Number:
-        value = plain_float(formula)
-        return (("n", sp.srepr(formula)), []) if value is None else (_PARAMETER, [value])
-    if formula.is_NumberSymbol or not formula.args:
-        return ("n", sp.srepr(formula)), []
-    if formula.func not in _PLAIN.values():
-        # Functions with kinks look at the signs of numbers, which therefore stay.
-        return ("k", formula.xreplace({s: _state(c) for s, c in place.items()})), []
-    if formula.is_Pow:
-        base, numbers = key_of(formula.base, place)
-        return ("Pow", base, ("n", sp.srepr(formula.exp))), numbers
-    parts = [key_of(a, place) for a in formula.args]
-    if formula.is_Add or formula.is_Mul:
-        # SymPy sorts by the numbers too, which must not tell forms apart.
-        parts.sort(key=lambda part: (repr(part[0]), part[1]))
-    keys = tuple(key for key, _ in parts)
-    return (formula.func.__name__, *keys), [value for _, values in parts for value in values]
+    numbers: list[float] = []
+    states = {s: _state(c) for s, c in place.items()}
+
+    def written(part: Expression) -> Expression:
+        if part.is_symbol:
+            return states[part]
+        value = exact_float(part.value) if part.is_number else None
+        if value is not None:
+            numbers.append(value)
+            return _parameter(len(numbers))
+        if part.op in NONSMOOTH | SLOPES:
+            # Functions with kinks look at the signs of numbers, which therefore stay.
+            return substitute(part, states)
+        return rebuilt(part, [written(a) for a in part.args]) if part.args else part
+
+    return written(formula), numbers
 
 
 @lru_cache(maxsize=1 << 10)
-def form_of(keys: tuple[Key, ...], dim: int) -> Form:
+def form_of(keys: tuple[Expression, ...], dim: int) -> Form:
     """Return the formulas that several keys stand for, their numbers one after the other.
 
     Args:
@@ -76,24 +67,28 @@ def form_of(keys: tuple[Key, ...], dim: int) -> Form:
         dim: how many components the state has.
     """
     symbols = tuple(_state(c) for c in range(dim))
-    parameters: list[sp.Symbol] = []
-    formulas = tuple(_built(key, symbols, parameters) for key in keys)
-    return Form(formulas=formulas, symbols=symbols, parameters=tuple(parameters))
+    formulas, count = [], 0
+    for key in keys:
+        own = len(key.symbols.difference(symbols))
+        moved = {_parameter(k + 1): _parameter(count + k + 1) for k in range(own if count else 0)}
+        formulas.append(substitute(key, moved))
+        count += own
+    parameters = tuple(_parameter(k + 1) for k in range(count))
+    return Form(formulas=tuple(formulas), symbols=symbols, parameters=parameters)
 
 
-def _state(component: int) -> sp.Symbol:
-    return sp.Symbol(f"x[{component + 1}]")
+@lru_cache(maxsize=1 << 10)
+def linear_form(dim: int) -> Form:
+    """Return the form ``p_1 x_1 + ... + p_d x_d``."""
+    symbols = tuple(_state(c) for c in range(dim))
+    parameters = tuple(_parameter(c + 1) for c in range(dim))
+    formula = add(*(multiply(p, x) for p, x in zip(parameters, symbols, strict=True)))
+    return Form(formulas=(formula,), symbols=symbols, parameters=parameters)
 
 
-def _built(key: Key, symbols: Sequence[sp.Symbol], parameters: list[sp.Symbol]) -> sp.Expr:
-    kind = key[0]
-    if kind == "x":
-        return symbols[key[1]]
-    if kind == "p":
-        parameters.append(sp.Symbol(f"p[{len(parameters) + 1}]"))
-        return parameters[-1]
-    if kind == "k":
-        return key[1]
-    if kind == "n":
-        return sp.sympify(key[1])
-    return _PLAIN[kind](*(_built(child, symbols, parameters) for child in key[1:]))
+def _state(component: int) -> Expression:
+    return symbol(f"x[{component + 1}]")
+
+
+def _parameter(place: int) -> Expression:
+    return symbol(f"p[{place}]")

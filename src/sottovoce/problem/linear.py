@@ -8,12 +8,10 @@ from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 from numpy.typing import NDArray
 
-from sottovoce.problem.arrays import plain_float
-
-_WHOLE = 2.0**53
+from sottovoce.formula.canonical import add, addends, coefficient, multiply
+from sottovoce.formula.expression import ONE, Expression, Scalar, number
 
 
 @final
@@ -26,7 +24,7 @@ class Linear:
         weights: W, a compressed sparse row array (rows, components) without stored zeros.
     """
 
-    symbols: tuple[sp.Symbol, ...]
+    symbols: tuple[Expression, ...]
     weights: Any
 
     @property
@@ -34,13 +32,14 @@ class Linear:
         """How many rows there are."""
         return int(self.weights.shape[0])
 
-    def formula(self, row: int) -> sp.Expr:
+    def formula(self, row: int) -> Expression:
         """Row ``row``, from 0, written out."""
         begin, end = self.weights.indptr[row : row + 2]
         columns, values = self.weights.indices[begin:end], self.weights.data[begin:end]
-        return sp.Add(*(number(w) * self.symbols[c] for c, w in zip(columns, values, strict=True)))
+        pairs = zip(columns, values, strict=True)
+        return add(*(multiply(number(w), self.symbols[c]) for c, w in pairs))
 
-    def used(self) -> set[sp.Symbol]:
+    def used(self) -> set[Expression]:
         """The components that some row names."""
         return {self.symbols[c] for c in np.unique(self.weights.indices)}
 
@@ -56,12 +55,12 @@ class Linear:
         both = self.over(column, len(column)) + other.over(column, len(column))
         return linear_rows(list(column), both)
 
-    def of(self, symbols: Collection[sp.Symbol]) -> Linear:
+    def of(self, symbols: Collection[Expression]) -> Linear:
         """The part of these components."""
         kept = [c for c, s in enumerate(self.symbols) if s in symbols]
         return linear_rows([self.symbols[c] for c in kept], self.weights[:, kept])
 
-    def over(self, column: Mapping[sp.Symbol, int], columns: int) -> Any:
+    def over(self, column: Mapping[Expression, int], columns: int) -> Any:
         """The same weights with a column for each of ``columns`` numbered components."""
         places: NDArray[np.int64] = np.array([column[s] for s in self.symbols], dtype=np.int64)
         shape = (self.rows, columns)
@@ -69,7 +68,7 @@ class Linear:
         return sparse.csr_array(moved, shape=shape)
 
 
-def linear_rows(symbols: Sequence[sp.Symbol], weights: Any) -> Linear:
+def linear_rows(symbols: Sequence[Expression], weights: Any) -> Linear:
     """Return rows with these weights, a dense or sparse array (rows, components)."""
     matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
     matrix.sum_duplicates()
@@ -77,7 +76,7 @@ def linear_rows(symbols: Sequence[sp.Symbol], weights: Any) -> Linear:
     return Linear(symbols=tuple(symbols), weights=matrix)
 
 
-def read_linear(formulas: Sequence[sp.Expr]) -> tuple[Linear, list[float]] | None:
+def read_linear(formulas: Sequence[Expression]) -> tuple[Linear, list[float]] | None:
     """Read formulas as linear rows and constants; None if one is not, or has other numbers.
 
     Only what float64 holds to the last bit is read: a third stays the third it is.
@@ -86,7 +85,7 @@ def read_linear(formulas: Sequence[sp.Expr]) -> tuple[Linear, list[float]] | Non
     if not all(found is not None for found in read):
         return None
     kept = [found for found in read if found is not None]
-    place: dict[sp.Symbol, int] = {}
+    place: dict[Expression, int] = {}
     for weights, _ in kept:
         for s in weights:
             place.setdefault(s, len(place))
@@ -98,30 +97,23 @@ def read_linear(formulas: Sequence[sp.Expr]) -> tuple[Linear, list[float]] | Non
     return linear_rows(list(place), matrix), [constant for _, constant in kept]
 
 
-def coefficients(formula: sp.Expr) -> tuple[dict[sp.Symbol, float], float] | None:
+def coefficients(formula: Expression) -> tuple[dict[Expression, float], float] | None:
     """The weights and the constant of ``sum_c w_c x_c + constant``; None if it is no such sum."""
-    weights: dict[sp.Symbol, float] = {}
+    weights: dict[Expression, float] = {}
     constant = 0.0
-    for term in sp.Add.make_args(formula):
-        if term.is_Symbol:
-            value: float | None = 1.0
-            symbol = term
-        elif term.is_Number:
-            value, symbol = plain_float(term), None
-        elif term.is_Mul and len(term.args) == 2 and term.args[1].is_Symbol:
-            value, symbol = plain_float(term.args[0]), term.args[1]
-        else:
+    for term in addends(formula):
+        scale, rest = coefficient(term)
+        value = exact_float(scale)
+        if value is None or not (rest is ONE or rest.is_symbol):
             return None
-        if value is None:
-            return None
-        if symbol is None:
-            constant += value
+        if rest is ONE:
+            constant = value
         else:
-            weights[symbol] = value
+            weights[rest] = value
     return weights, constant
 
 
-def number(value: float) -> sp.Expr:
-    """A float as formulas write it: whole numbers without a point."""
-    whole = float(value).is_integer() and abs(value) < _WHOLE
-    return sp.Integer(int(value)) if whole else sp.Float(float(value))
+def exact_float(value: Scalar) -> float | None:
+    """A number in float64 if that holds it to the last bit."""
+    near = float(value)
+    return near if near == value else None

@@ -13,15 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.errors import ConvexityError, ProblemError
+from sottovoce.formula.canonical import expand, substitute
+from sottovoce.formula.expression import Expression, number
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint, Total
-from sottovoce.problem.own_rows import bounded
-from sottovoce.problem.printer import readable
+from sottovoce.problem.own_rows import bounded, rules_of
 from sottovoce.problem.relations import Row, named_rows, read_row
-from sottovoce.problem.rules import rules_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,8 +36,8 @@ class LocalSet:
         stated: all private rows as they were written, those that became bounds too.
     """
 
-    inequalities: tuple[sp.Expr, ...]
-    equalities: tuple[sp.Expr, ...]
+    inequalities: tuple[Expression, ...]
+    equalities: tuple[Expression, ...]
     labels: tuple[str, ...]
     lower: Array
     upper: Array
@@ -61,14 +60,14 @@ class LocalSet:
         """The set of agent ``place`` (from 0) of the group, parameters filled in."""
         if group.count == 1 and not group.parameters:
             return self
-        values = {s: sp.Float(float(a[place])) for s, a in group.parameters.items()}
+        values = {s: number(a[place]) for s, a in group.parameters.items()}
         return replace(
             self,
-            inequalities=tuple(c.subs(values) for c in self.inequalities),
-            equalities=tuple(e.subs(values) for e in self.equalities),
+            inequalities=tuple(substitute(c, values) for c in self.inequalities),
+            equalities=tuple(substitute(e, values) for e in self.equalities),
             lower=self.lower[place : place + 1],
             upper=self.upper[place : place + 1],
-            stated=tuple(replace(r, g=r.g.subs(values)) for r in self.stated),
+            stated=tuple(replace(r, g=substitute(r.g, values)) for r in self.stated),
         )
 
 
@@ -106,7 +105,7 @@ def owner(row: Row, groups: Sequence[Group], where: str) -> Group:
     Raises:
         ProblemError: if there is none, or more than one.
     """
-    used = row.g.free_symbols
+    used = row.g.symbols
     named = [g for g in groups if used & {*g.symbols, *g.parameters}]
     if len(named) != 1:
         who = " and ".join(g.name for g in named)
@@ -142,7 +141,7 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
     for row in public:
         require_convex_row(row, group, f"constraint {row.label}")
     # Bounds first: a private formula need be convex only where the agent can be.
-    for row in sorted(private, key=lambda row: len(row.g.free_symbols & set(group.symbols))):
+    for row in sorted(private, key=lambda row: len(row.g.symbols & set(group.symbols))):
         where = f"local row {row.label}"
         require_convex_row(row, replace(group, lower=found.lower, upper=found.upper), where)
         ends = bounded(group, row, (found.lower, found.upper), where)
@@ -155,7 +154,7 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
     return replace(
         found,
         inequalities=tuple(r.g for r in bent),
-        equalities=tuple(sp.expand(r.g) for r in flat),
+        equalities=tuple(expand(r.g) for r in flat),
         labels=tuple(r.label for r in (*bent, *flat)),
     )
 
@@ -175,8 +174,8 @@ def require_convex_row(row: Row, group: Group, where: str) -> None:
             )
         return
     found = rules.of(row.g)
-    if not found.convex:
-        c = readable(row.g)
+    if not found.is_convex:
+        c = str(row.g)
         why = found.why or f"{c} is concave"
         raise ConvexityError(
             f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "

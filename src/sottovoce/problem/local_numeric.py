@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 from numpy.typing import NDArray
 
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block
 from sottovoce.problem.constraints import Constraint
@@ -63,8 +63,8 @@ class LocalRows:
         self.blocks, self._layout = rows.blocks, rows.layout
         self._groups, unit = [], rows.named.unit_of()
         self._fleets: list[tuple[NDArray[np.intp], Formulas]] = []
-        named: list[tuple[int, int, sp.Expr]] = []
-        linear: dict[int, tuple[dict[sp.Symbol, float], float]] = {}
+        named: list[tuple[int, int, Expression]] = []
+        linear: dict[int, tuple[dict[Expression, float], float]] = {}
         own_rows: dict[int, list[int]] = {u: [] for u in range(len(rows.named.units))}
         fleets: dict[str, NDArray[np.intp]] = {}
         masks, begin = [np.zeros(0, dtype=np.bool_)], 0
@@ -181,7 +181,7 @@ class LocalRows:
 
 
 def _matrix(
-    linear: Mapping[int, tuple[Mapping[sp.Symbol, float], float]], rows: Rows, count: int
+    linear: Mapping[int, tuple[Mapping[Expression, float], float]], rows: Rows, count: int
 ) -> tuple[Any, Array]:
     """Linear rows, by their number, as a sparse array (count, N) and constants."""
     column = {

@@ -15,16 +15,18 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import substitute
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import ZERO, Expression, symbol
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.constraints import Constraint, equal, linear_total
+from sottovoce.problem.constraints import Constraint, linear_total
 from sottovoce.problem.linear import Linear
 from sottovoce.problem.table import AGENT, Table
 from sottovoce.problem.totals import BOUND
 
-MATRIX = sp.Symbol("matrix")
+MATRIX = symbol("matrix")
 """What stands for the rows of the table."""
 
 _ROW, _WEIGHT, _COMPONENT = "row", "weight", "component"
@@ -33,7 +35,7 @@ _FULL = 0.5  # from this share of weights that are not 0 on, a table has a line 
 
 
 def matrix_constraint(
-    g: sp.Expr, table: Table, groups: Sequence[Group], *, equality: bool, bound: Any, where: str
+    g: Expression, table: Table, groups: Sequence[Group], *, equality: bool, bound: Any, where: str
 ) -> Constraint:
     """Return the rows ``g <= 0``, or ``= 0``, in which the table and ``bound`` have been named.
 
@@ -48,26 +50,26 @@ def matrix_constraint(
     Raises:
         ProblemError: if the formula names anything else, or the table nobody's state.
     """
-    factor, slope = sp.diff(g, MATRIX), sp.diff(g, BOUND)
-    rest = g.subs({MATRIX: 0, BOUND: 0})
-    if factor == 0 or any(e.free_symbols for e in (factor, slope, rest)):
+    factor, slope = derivative(g, MATRIX), derivative(g, BOUND)
+    rest = substitute(g, {MATRIX: ZERO, BOUND: ZERO})
+    if factor.is_zero or not all(e.is_number for e in (factor, slope, rest)):
         raise ProblemError(
             f"{where}: a constraint with a matrix must add and compare the matrix, bound and "
             "numbers only, such as 'matrix <= bound': state other terms as constraints of their own"
         )
     symbols, weights = _read(table, groups)
     right: Any = -float(rest)
-    if slope != 0:
+    if not slope.is_zero:
         right = right - float(slope) * np.asarray(bound, dtype=np.float64)
     try:
         left = linear_total(symbols, weights * float(factor))
-        found: Constraint = equal(left, right) if equality else left <= right
+        stated: Constraint = left == right if equality else left <= right
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from None
-    return found
+    return stated
 
 
-def _read(table: Table, groups: Sequence[Group]) -> tuple[list[sp.Symbol], Any]:
+def _read(table: Table, groups: Sequence[Group]) -> tuple[list[Expression], Any]:
     """The components that a table names, and W."""
     alone = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
     if not {_ROW, AGENT, _WEIGHT} <= set(table.columns):
@@ -104,9 +106,9 @@ def _counted(table: Table, columns: Mapping[str, Array], key: str) -> Any:
     return found
 
 
-def _numbers(groups: Sequence[Group]) -> dict[sp.Symbol, tuple[int, int]]:
+def _numbers(groups: Sequence[Group]) -> dict[Expression, tuple[int, int]]:
     """Agent and component, both from 1, of every component of an agent stated by itself."""
-    found: dict[sp.Symbol, tuple[int, int]] = {}
+    found: dict[Expression, tuple[int, int]] = {}
     agent = 1
     for group in groups:
         if group.count == 1:

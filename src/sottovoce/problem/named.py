@@ -1,19 +1,17 @@
-"""Numbers from the terms of named agents: all forms in one compiled function, agents together."""
+"""Numbers from the terms of named agents, those of one form together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
-from sottovoce.problem import kinks
+from sottovoce.formula.derive import Derivatives
+from sottovoce.formula.tape import Tape
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Target
-from sottovoce.problem.derivatives import slopes_of
 from sottovoce.problem.terms import Terms
 
 
@@ -27,34 +25,30 @@ class NamedFormulas:
 
     def __init__(self, terms: Sequence[Terms]) -> None:
         self.terms = tuple(terms)
-        self._names = [
-            {s: sp.Symbol(f"a{t}_{c}") for c, s in enumerate((*e.form.symbols, *e.form.parameters))}
-            for t, e in enumerate(self.terms)
-        ]
-        self._exprs = [e.formula.xreplace(n) for e, n in zip(terms, self._names, strict=True)]
-        named = [expr.free_symbols for expr in self._exprs]
-        self._used = [
-            (t, c)
-            for t, names in enumerate(self._names)
-            for c, symbol in enumerate(names.values())
-            if symbol in named[t]
-        ]
+        forms = [own.form for own in self.terms]
+        self._formulas = [Derivatives(f.formulas, f.symbols, f.parameters) for f in forms]
 
     def values(self, x: Array) -> list[Array]:
         """``h(x_u; p)`` of every term, one array per form."""
-        return self._evaluated(self._value, x, range(len(self.terms)))
+        return [v for (v,) in self._evaluated([f.values for f in self._formulas], x)]
 
     def slopes(self, x: Array) -> list[tuple[int, int, Array]]:
         """``dh/dx_c``: form, component and an array over its terms."""
-        places, function = self._first
-        found = self._evaluated(function, x, [t for t, _ in places])
-        return [(t, c, v) for (t, c), v in zip(places, found, strict=True)]
+        found = self._evaluated([f.first[1] for f in self._formulas], x)
+        return [
+            (t, c, v)
+            for t, (own, values) in enumerate(zip(self._formulas, found, strict=True))
+            for (_, c), v in zip(own.first[0], values, strict=True)
+        ]
 
     def curvatures(self, x: Array) -> list[tuple[int, int, int, Array]]:
         """``d2h/dx_a dx_b`` with a <= b: form, components and an array over its terms."""
-        places, function = self._second
-        found = self._evaluated(function, x, [t for t, _, _ in places])
-        return [(t, a, b, v) for (t, a, b), v in zip(places, found, strict=True)]
+        found = self._evaluated([f.second[1] for f in self._formulas], x)
+        return [
+            (t, a, b, v)
+            for t, (own, values) in enumerate(zip(self._formulas, found, strict=True))
+            for (_, a, b), v in zip(own.second[0], values, strict=True)
+        ]
 
     def add_pullback(self, x: Array, weights: Sequence[Array], out: Array) -> None:
         """Add ``sum weight dh/dx`` to ``out``, shape (N,); one array of weights per form."""
@@ -87,53 +81,9 @@ class NamedFormulas:
         ]
         return sparse.csr_array((data, tuple(at)), shape=(rows, x.size))
 
-    @cached_property
-    def _value(self) -> Any:
-        return self._compile(self._exprs)
-
-    @cached_property
-    def _derivatives(self) -> dict[tuple[int, int], sp.Expr]:
-        return {
-            (t, place[s]): slope
-            for t, (expr, place) in enumerate(zip(self._exprs, self._places, strict=True))
-            for s, slope in slopes_of(expr, list(place)).items()
-        }
-
-    @cached_property
-    def _places(self) -> list[dict[sp.Symbol, int]]:
-        """Which component each symbol of a state is, form by form."""
-        return [
-            {names[s]: c for c, s in enumerate(e.form.symbols)}
-            for e, names in zip(self.terms, self._names, strict=True)
-        ]
-
-    @cached_property
-    def _first(self) -> tuple[list[tuple[int, int]], Any]:
-        return list(self._derivatives), self._compile(self._derivatives.values())
-
-    @cached_property
-    def _second(self) -> tuple[list[tuple[int, int, int]], Any]:
-        found = {
-            (t, a, self._places[t][s]): bend
-            for (t, a), slope in self._derivatives.items()
-            for s, bend in slopes_of(slope, list(self._places[t])[a:]).items()
-        }
-        return list(found), self._compile(found.values())
-
-    def _symbol(self, t: int, c: int) -> sp.Symbol:
-        form = self.terms[t].form
-        return self._names[t][(*form.symbols, *form.parameters)[c]]
-
-    def _compile(self, exprs: Iterable[sp.Expr]) -> Any:
-        arguments = [self._symbol(t, c) for t, c in self._used]
-        return sp.lambdify(arguments, list(exprs), modules=[kinks.NUMPY, "numpy"], cse=True)
-
-    def _evaluated(self, function: Any, x: Array, owners: Iterable[int]) -> list[Array]:
-        arguments = []
-        for t, c in self._used:
-            own, dim = self.terms[t], len(self.terms[t].form.symbols)
-            arguments.append(x[own.columns[:, c]] if c < dim else own.numbers[:, c - dim])
-        with np.errstate(all="ignore"):
-            found = function(*arguments)
-        sizes = [(len(self.terms[t].rows),) for t in owners]
-        return [np.broadcast_to(v, size) for v, size in zip(found, sizes, strict=True)]
+    def _evaluated(self, tapes: Sequence[Tape], x: Array) -> list[list[Array]]:
+        found = []
+        for own, formulas in zip(self.terms, tapes, strict=True):
+            values = formulas(*x[own.columns.T], *own.numbers.T)
+            found.append([np.broadcast_to(v, own.rows.shape) for v in values])
+        return found

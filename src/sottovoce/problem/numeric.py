@@ -2,9 +2,8 @@
 
 States meet in blocks, because that is how second derivatives do: every fleet is a block of
 ``count`` agents that only a sum ties together, and so are all named agents of one dimension, save
-those that a row mixes. Functions are compiled from exact derivatives when first called. Where a
-formula is not defined (a logarithm outside its domain, say) the answer is NaN or infinite, without
-a warning.
+those that a row mixes. Where a formula is not defined (a logarithm outside its domain, say) the
+answer is NaN or infinite, without a warning.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 from numpy.typing import NDArray
 
-from sottovoce.problem import kinks
+from sottovoce.formula.derive import Derivatives
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.tape import Tape
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block, layout_of
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights, equalities
@@ -38,92 +38,58 @@ PIECE = 4096
 class Formulas:
     """Formulas ``h_1, ..., h_T`` of one agent's state, for all agents of a block at once."""
 
-    def __init__(self, exprs: Iterable[sp.Expr], block: Block) -> None:
-        self.exprs = tuple(_exact(e) for e in exprs)
+    def __init__(self, exprs: Iterable[Expression], block: Block) -> None:
+        self.exprs = tuple(exprs)
         self.block = block
+        self._derivatives = Derivatives(self.exprs, block.symbols, block.parameters)
 
     def values(self, x: Array) -> Array:
         """``h_t(x_i)``, shape (T, count)."""
         out = np.empty((len(self.exprs), self.block.count))
-        for piece, values in self._pieces(self._value, x):
+        for piece, values in self._pieces(self._derivatives.values, x):
             for t, value in enumerate(values):
                 out[t, piece] = value
         return out
 
     def pullback(self, x: Array, nu: Array) -> Array:
         """``sum_t nu_it dh_t/dx (x_i)``, shape (count, dim), for nu that fits (count, T)."""
-        places, function = self._first
+        places, slopes = self._derivatives.first
         out = np.zeros((self.block.count, self.block.dim))
         nu = np.broadcast_to(nu, (self.block.count, len(self.exprs)))
-        for piece, values in self._pieces(function, x):
+        for piece, values in self._pieces(slopes, x):
             for (t, c), value in zip(places, values, strict=True):
                 out[piece, c] += nu[piece, t] * value
         return out
 
     def gradients(self, x: Array) -> Array:
         """``dh_t/dx (x_i)``, shape (count, T, dim), or (1, T, dim) if all agents agree."""
-        places, function = self._first
-        public = all(e.is_number for e in self._derivatives.values())
+        places, slopes = self._derivatives.first
+        public = all(e.is_number for e in slopes.formulas)
         out = np.zeros((1 if public else self.block.count, len(self.exprs), self.block.dim))
-        for piece, values in self._pieces(function, x[:1] if public else x):
+        for piece, values in self._pieces(slopes, x[:1] if public else x):
             for (t, c), value in zip(places, values, strict=True):
                 out[piece, t, c] = value
         return out
 
     def add_hessian(self, x: Array, nu: Array, out: Array) -> None:
         """Add ``sum_t nu_it d2h_t/dx2 (x_i)`` to ``out``, shape (count, dim, dim)."""
-        places, function = self._second
+        places, entries = self._derivatives.second
         if not places:
             return
         nu = np.broadcast_to(nu, (self.block.count, len(self.exprs)))
-        for piece, values in self._pieces(function, x):
+        for piece, values in self._pieces(entries, x):
             for (t, a, b), value in zip(places, values, strict=True):
                 out[piece, a, b] += nu[piece, t] * value
                 if a != b:
                     out[piece, b, a] += nu[piece, t] * value
 
-    @cached_property
-    def _value(self) -> Any:
-        return self._compile(self.exprs)
-
-    @cached_property
-    def _derivatives(self) -> dict[tuple[int, int], sp.Expr]:
-        found = {
-            (t, c): sp.diff(h, symbol)
-            for t, h in enumerate(self.exprs)
-            for c, symbol in enumerate(self.block.symbols)
-            if symbol in h.free_symbols
-        }
-        return {place: e for place, e in found.items() if e != 0}
-
-    @cached_property
-    def _first(self) -> tuple[list[tuple[int, int]], Any]:
-        return list(self._derivatives), self._compile(self._derivatives.values())
-
-    @cached_property
-    def _second(self) -> tuple[list[tuple[int, int, int]], Any]:
-        column = {symbol: c for c, symbol in enumerate(self.block.symbols)}
-        found = {
-            (t, c, column[symbol]): sp.diff(e, symbol)
-            for (t, c), e in self._derivatives.items()
-            for symbol in e.free_symbols
-            if column.get(symbol, -1) >= c
-        }
-        found = {place: e for place, e in found.items() if e != 0}
-        return list(found), self._compile(found.values())
-
-    def _compile(self, exprs: Iterable[sp.Expr]) -> Any:
-        arguments = [*self.block.symbols, *self.block.parameters]
-        return sp.lambdify(arguments, list(exprs), modules=[kinks.NUMPY, "numpy"], cse=True)
-
-    def _pieces(self, function: Any, x: Array) -> Iterator[tuple[slice, list[Any]]]:
+    def _pieces(self, formulas: Tape, x: Array) -> Iterator[tuple[slice, list[Any]]]:
         # Columns of a tall array lie far apart: pieces that fit the cache are ten times faster.
         for begin in range(0, len(x), PIECE):
             piece = slice(begin, begin + PIECE)
             columns = x[piece].T.copy()
             parameters = (values[piece] for values in self.block.parameters.values())
-            with np.errstate(all="ignore"):
-                yield piece, function(*columns, *parameters)
+            yield piece, formulas(*columns, *parameters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -307,7 +273,9 @@ class Numeric:
         self._layout, self.blocks = self._rows.layout, self._rows.blocks
         equality = [self._rows.equality] + ([] if local is None else [local.equality])
         self.equality: NDArray[np.bool_] = np.concatenate(equality)
-        pairs = list(zip(problem.groups, problem.objectives, strict=True))
+        stated = zip(problem.groups, problem.objectives, problem.code, strict=True)
+        pairs = [(g, f) for g, f, code in stated if code is None]
+        self._code = len(pairs) < len(problem.groups)
         unit = self._rows.named.unit_of()
         named = [(0, unit[g.symbols[0]], filled(f, g)) for g, f in pairs if g.count == 1]
         self._own = NamedFormulas(grouped(named, self._rows.named.units))
@@ -338,8 +306,8 @@ class Numeric:
         return self.local.label(row - len(labels))
 
     def objective(self, x: Array) -> float:
-        """``sum_i f_i(x_i)``."""
-        total = sum(float(values.sum()) for values in self._own.values(x))
+        """``sum_i f_i(x_i)``; not a number where an objective is code."""
+        total = sum(float(v.sum()) for v in self._own.values(x)) + (np.nan if self._code else 0.0)
         for formulas in self._fleets:
             total += float(formulas.values(formulas.block.of(x)).sum())
         return total
@@ -451,9 +419,3 @@ def _block_diagonal(blocks: Array) -> Any:
 
 def _dense(matrix: Any) -> Array:
     return np.asarray(matrix if isinstance(matrix, np.ndarray) else matrix.toarray())
-
-
-def _exact(expr: sp.Expr) -> sp.Expr:
-    # Code printers write a Float with 15 digits; as a fraction it reaches the code bit by bit.
-    floats = {f: sp.Rational(*float(f).as_integer_ratio()) for f in expr.atoms(sp.Float)}
-    return expr.xreplace(floats)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_states
-from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.local import LocalSet
 
 _CLOSE = 1e-9  # how far off a row may be, relative to the size of what it adds up
@@ -42,14 +41,11 @@ def read_fallback(given: Any, group: Group, own: LocalSet) -> Array | None:
 
 def _off(group: Group, own: LocalSet, points: Array) -> Array:
     """How much each row is off beyond rounding, shape (count, rows)."""
-    symbols = [*group.symbols, *group.parameters]
     values = [*points.T, *group.parameters.values()]
-    found = np.zeros((group.count, own.rows))
-    with np.errstate(all="ignore"):
-        for r, g in enumerate((*own.inequalities, *own.equalities)):
-            row = sp.lambdify(symbols, g, modules=[NUMPY, "numpy"])(*values)
-            size = sum(np.abs(np.asarray(v, dtype=np.float64)) for v in values)
-            off = np.abs(row) if r >= len(own.inequalities) else np.asarray(row)
-            beyond = off - _CLOSE * (1.0 + size)
-            found[:, r] = np.where(np.isfinite(beyond), beyond, np.inf)
-    return found
+    rows = tape((*own.inequalities, *own.equalities), (*group.symbols, *group.parameters))
+    found = np.stack([np.zeros(group.count), *rows.arrays(values, (group.count,))], axis=1)[:, 1:]
+    equal = len(own.inequalities)
+    found[:, equal:] = np.abs(found[:, equal:])
+    size = np.abs(values).sum(axis=0)
+    beyond = found - _CLOSE * (1.0 + size[:, np.newaxis])
+    return np.where(np.isfinite(beyond), beyond, np.inf)

@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem import kinks
+from sottovoce.formula.canonical import add, expand, substitute
+from sottovoce.formula.curvature import BoxSigns, Calculus
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import ZERO, Expression, number
+from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.relations import Row
-from sottovoce.problem.rules import rules_of
+from sottovoce.problem.terms import filled
 
 _SHRINK = 200  # a bracket is cut by a third so often: below the spacing of floats
 _GOLDEN = (3.0 - 5.0**0.5) / 2.0
@@ -58,17 +61,17 @@ def absorbed(groups: tuple[Group, ...], constraints: Sequence[Constraint]) -> Ab
     coupling: list[Constraint] = []
     own: list[Constraint] = []
     for constraint in constraints:
-        names = {owner[s] for e in constraint.rest for s in e.free_symbols}
+        names = {owner[s] for e in constraint.rest for s in e.symbols}
         if constraint.sums or len(constraint.rest) != 1 or len(names) != 1:
             coupling.append(constraint)
             continue
         group = boxes[names.pop()]
-        g = constraint.rest[0] + sp.Float(float(constraint.offset[0]))
+        g = add(constraint.rest[0], number(constraint.offset[0]))
         row = Row(g=g, equality=constraint.equality, label=constraint.name)
         rules = rules_of(group)
-        convex = rules.affine(g) if row.equality else rules.of(g).convex
+        convex = rules.affine(g) if row.equality else rules.of(g).is_convex
         alone = group.count == 1 and not group.parameters
-        if alone and not (convex and len(g.free_symbols) == 1):
+        if alone and not (convex and len(g.symbols) == 1):
             coupling.append(constraint)
             continue
         own.append(constraint)
@@ -84,6 +87,16 @@ def absorbed(groups: tuple[Group, ...], constraints: Sequence[Constraint]) -> Ab
         own=tuple(own),
         kept=tuple(tuple(rows) for rows in kept.values()),
     )
+
+
+def rules_of(group: Group) -> Calculus:
+    """Return the rules of convexity on the box that holds all agents of a group."""
+    box = {
+        s: (float(group.lower[:, c].min()), float(group.upper[:, c].max()))
+        for c, s in enumerate(group.symbols)
+    }
+    box |= {s: (float(a.min()), float(a.max())) for s, a in group.parameters.items()}
+    return Calculus(group.symbols, BoxSigns(box, group.parameters))
 
 
 def bounded(
@@ -103,14 +116,14 @@ def bounded(
     Raises:
         ProblemError: if no point between an agent's bounds meets it.
     """
-    moving = row.g.free_symbols & set(group.symbols)
+    moving = row.g.symbols & set(group.symbols)
     if len(moving) != 1:
         return None
     (symbol,) = moving
-    c = group.symbols.index(symbol)
+    c = next(c for c, s in enumerate(group.symbols) if s is symbol)
     lower, upper = np.array(box[0]), np.array(box[1])
-    slope = sp.expand(sp.diff(row.g, symbol))
-    if symbol not in slope.free_symbols and (group.count > 1 or row.equality):
+    slope = expand(derivative(row.g, symbol))
+    if symbol not in slope.symbols and (group.count > 1 or row.equality):
         found = _affine_ends(row, symbol, slope, group)
         lower[:, c], upper[:, c] = (
             np.maximum(lower[:, c], found[0]),
@@ -119,8 +132,11 @@ def bounded(
     elif group.count > 1:
         return None
     else:
-        values = {s: sp.Float(float(a[0])) for s, a in group.parameters.items()}
-        value = sp.lambdify(symbol, row.g.subs(values), modules=[kinks.NUMPY, "math"])
+        g = tape([filled(row.g, group)], [symbol])
+
+        def value(t: float) -> float:
+            return float(g(np.float64(t))[0])
+
         ends = _sublevel(value, float(lower[0, c]), float(upper[0, c]))
         lower[0, c], upper[0, c] = (np.inf, -np.inf) if ends is None else ends
     if np.any(lower[:, c] > upper[:, c]):
@@ -134,13 +150,10 @@ def bounded(
     return lower, upper
 
 
-def _affine_ends(row: Row, symbol: sp.Symbol, slope: sp.Expr, group: Group) -> tuple[Any, Any]:
+def _affine_ends(row: Row, symbol: Expression, slope: Expression, group: Group) -> tuple[Any, Any]:
     """Ends per agent of ``{t : a t + b <= 0}``, or ``= 0``, without what the box says."""
-    used = list(group.parameters)
-    values = [group.parameters[s] for s in used]
-    exact = [_rational(e) for e in (slope, row.g.subs(symbol, 0))]
-    a, b = (np.broadcast_to(np.asarray(v, dtype=np.float64), (group.count,))
-            for v in sp.lambdify(used, exact, modules=[kinks.NUMPY, "numpy"])(*values))  # fmt: skip
+    parts = tape((slope, substitute(row.g, {symbol: ZERO})), group.parameters)
+    a, b = parts.arrays(list(group.parameters.values()), (group.count,))
     with np.errstate(all="ignore"):
         at = -b / a
     none = np.where(b > 0.0, np.inf, -np.inf)  # a = 0: everything, or nothing
@@ -152,20 +165,13 @@ def _affine_ends(row: Row, symbol: sp.Symbol, slope: sp.Expr, group: Group) -> t
     return np.where(a == 0.0, never, at), np.where(a == 0.0, -never, at)
 
 
-def _rational(expr: sp.Expr) -> sp.Expr:
-    # Code printers write a Float with 15 digits; as a fraction it reaches the code bit by bit.
-    return expr.xreplace(
-        {f: sp.Rational(*float(f).as_integer_ratio()) for f in expr.atoms(sp.Float)}
-    )
-
-
 def _sublevel(
     value: Callable[[float], float], low: float, high: float
 ) -> tuple[float, float] | None:
     """The floats with ``value <= 0`` between low and high, an interval because value is convex."""
 
     def holds(t: float) -> bool:
-        return _safely(value, t) <= 0.0
+        return value(t) <= 0.0  # NaN, outside the domain of a logarithm, does not hold
 
     inside = next((t for t in (low, high, _lowest(value, low, high)) if holds(t)), None)
     if inside is None:
@@ -190,15 +196,9 @@ def _edge(holds: Callable[[float], bool], outside: float, inside: float) -> floa
 def _lowest(value: Callable[[float], float], low: float, high: float) -> float:
     for _ in range(_SHRINK):
         a, b = low + _GOLDEN * (high - low), high - _GOLDEN * (high - low)
-        if _safely(value, a) <= _safely(value, b):
+        left, right = value(a), value(b)
+        if left <= right or np.isnan(right):
             high = b
         else:
             low = a
     return low / 2.0 + high / 2.0
-
-
-def _safely(value: Callable[[float], float], t: float) -> float:
-    try:
-        return float(value(t))
-    except (ValueError, OverflowError, ZeroDivisionError):
-        return np.inf  # outside the domain of a logarithm, say, nothing holds

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import sympy as sp
-
 from sottovoce.errors import ProblemError
-from sottovoce.problem import kinks
+from sottovoce.formula.canonical import add, addends, coefficient, multiply, pieces_of, subtract
+from sottovoce.formula.expression import Expression, Op, number
 
 _MOST = 64
 
 
-def pieces(g: sp.Expr, owners: Mapping[sp.Symbol, str], where: str) -> list[sp.Expr]:
+def pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list[Expression]:
     """Return rows that hold together where ``g <= 0`` does, no maximum of which mixes agents.
 
     Raises:
@@ -35,17 +34,18 @@ def pieces(g: sp.Expr, owners: Mapping[sp.Symbol, str], where: str) -> list[sp.E
         found = split
 
 
-def _halves(g: sp.Expr, owners: Mapping[sp.Symbol, str]) -> list[sp.Expr]:
-    terms = sp.Add.make_args(g)
-    alone = sum(1 for t in terms if t.free_symbols) == 1
+def _halves(g: Expression, owners: Mapping[Expression, str]) -> list[Expression]:
+    terms = addends(g)
+    alone = sum(1 for t in terms if t.symbols) == 1
     for term in terms:
-        factor, rest = term.as_coeff_Mul()
-        mixes = len({owners[s] for s in rest.free_symbols}) > 1
-        if not (mixes and factor.is_positive):
+        factor, rest = coefficient(term)
+        mixes = len({owners[s] for s in rest.symbols}) > 1
+        if not (mixes and factor > 0):
             continue
-        others = g - term
-        if isinstance(rest, kinks.maximum):
-            return [factor * a + others for a in rest.args]
-        if isinstance(rest, kinks.absolute) and not alone:
-            return [sign * factor * rest.args[0] + others for sign in (1, -1)]
+        others = subtract(g, term)
+        if rest.op == Op.MAX:
+            return [add(multiply(number(factor), a), others) for a in pieces_of(rest)]
+        if rest.op == Op.ABS and not alone:
+            signed = (multiply(number(sign * factor), rest.args[0]) for sign in (1, -1))
+            return [add(one, others) for one in signed]
     return [g]

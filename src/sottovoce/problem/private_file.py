@@ -14,15 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import in_order
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.parse import parse_expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.document import Document, read_document
 from sottovoce.problem.public_file import Stated, inside
 from sottovoce.problem.relations import Row, read_row
 from sottovoce.problem.table import Table, read_table
-from sottovoce.problem.text import parse_expression
 
 FOLDER = "agents"
 _POINTS = ("start", "fallback")
@@ -52,7 +53,7 @@ class PrivateFile:
 class Own:
     """What a private file says: objective, start or starts, fallback or several, local rows."""
 
-    objective: sp.Expr
+    objective: Expression
     start: Any
     fallback: Any
     local: list[Row]
@@ -84,7 +85,7 @@ def read_private_file(root: Path, stated: Stated, agents: Collection[int]) -> Pr
     )
 
 
-def read_own(file: PrivateFile, group: Group, symbols: Mapping[str, sp.Symbol]) -> Own:
+def read_own(file: PrivateFile, group: Group, symbols: Mapping[str, Expression]) -> Own:
     """Return what a private file says of its agents.
 
     Args:
@@ -171,7 +172,7 @@ class _Spread:
         return lines[self.order]
 
 
-def _local(document: Document, group: Group, symbols: Mapping[str, sp.Symbol]) -> list[Row]:
+def _local(document: Document, group: Group, symbols: Mapping[str, Expression]) -> list[Row]:
     listed = document.tables.get("local", [])
     if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
         raise ProblemError(
@@ -187,9 +188,9 @@ def _local(document: Document, group: Group, symbols: Mapping[str, sp.Symbol]) -
     return rows
 
 
-def _require_own(formula: sp.Expr, group: Group, what: str) -> None:
+def _require_own(formula: Expression, group: Group, what: str) -> None:
     own = {*group.symbols, *group.parameters}
-    for symbol in sorted(formula.free_symbols - own, key=str):
+    for symbol in in_order(formula.symbols - own):
         raise ProblemError(
             f"{what} may name its own state only, got {symbol}: put what couples agents into a "
             "constraint"

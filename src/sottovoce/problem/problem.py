@@ -14,11 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-import sympy as sp
 from numpy.typing import ArrayLike
 
-from sottovoce.arguments import array, entries, whole, without_deep_recursion
+from sottovoce.arguments import array, entries, whole
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import substitute
+from sottovoce.formula.expression import NAN, Expression, number
 from sottovoce.problem.agents import (
     Array,
     Group,
@@ -119,7 +120,7 @@ class AgentView:
         symbols: the components of its state.
         lower: lower bounds, shape (d,).
         upper: upper bounds, shape (d,).
-        objective: f_i in these symbols, parameters filled in; not a number if it is code.
+        objective: f_i in these symbols, parameters filled in; NaN if it is code.
         code: f_i if it is no formula but code.
         start: x_i(0), shape (d,).
         fallback: what it applies while there is no answer, shape (d,); None: where it starts.
@@ -127,10 +128,10 @@ class AgentView:
     """
 
     name: str
-    symbols: tuple[sp.Symbol, ...]
+    symbols: tuple[Expression, ...]
     lower: Array
     upper: Array
-    objective: sp.Expr
+    objective: Expression
     start: Array
     local: LocalSet
     code: Objective | None = None
@@ -149,7 +150,7 @@ class Problem:
             ``states``; a formula may be text such as ``"(x1 - 9)**2 + x1"``. An agent stated by
             itself may have an ``Objective`` instead: any code that tells its gradient.
         constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev, ev.state) <= 40``,
-            equalities such as ``equal(x[0] + x[1], 3)``, or text; a mapping gives them names.
+            equalities such as ``x[0] + x[1] == 3``, or text; a mapping gives them names.
         local: rows that name one agent, or one fleet's state and parameters, and never leave it:
             convex inequalities such as ``sum(ev.state) >= ev.parameter("need")`` and affine
             equalities.
@@ -162,7 +163,7 @@ class Problem:
     """
 
     groups: tuple[Group, ...]
-    objectives: tuple[sp.Expr, ...]
+    objectives: tuple[Expression, ...]
     code: tuple[Objective | None, ...]
     cloud: CloudView
     local: tuple[LocalSet, ...]
@@ -172,7 +173,6 @@ class Problem:
     schedule: Mapping[str, Any]
     source: Mapping[str, str] | None
 
-    @without_deep_recursion
     def __init__(
         self,
         *,
@@ -200,7 +200,7 @@ class Problem:
         stated_as = read_objectives(objectives, groups)
         vars(self).update(
             groups=groups,
-            objectives=tuple(sp.nan if isinstance(f, Objective) else f for f in stated_as),
+            objectives=tuple(NAN if isinstance(f, Objective) else f for f in stated_as),
             code=tuple(f if isinstance(f, Objective) else None for f in stated_as),
             cloud=_cloud(found),
             local=sets,
@@ -267,14 +267,14 @@ class Problem:
         """What agent number ``agent``, counted from 1, knows."""
         index, place = self.cloud.locate(agent)
         group = self.groups[index]
-        values = {s: sp.Float(float(a[place])) for s, a in group.parameters.items()}
+        values = {s: number(float(a[place])) for s, a in group.parameters.items()}
         own = self.fallback[index]
         return AgentView(
             name=group.label(place),
             symbols=group.symbols,
             lower=group.lower[place],
             upper=group.upper[place],
-            objective=self.objectives[index].subs(values),
+            objective=substitute(self.objectives[index], values),
             start=self.start[index][place],
             fallback=None if own is None else own[place],
             local=self.local[index].of_agent(group, place),
@@ -325,10 +325,8 @@ def _fallbacks(
 
 def _cloud(found: Absorbed) -> CloudView:
     groups, families = found.groups, found.coupling
-    used = {
-        s for family in families for part in family.sums for h in part.terms for s in h.free_symbols
-    }
-    used |= {s for own in found.own for s in own.rest[0].free_symbols}
+    used = {s for family in families for part in family.sums for h in part.terms for s in h.symbols}
+    used |= {s for own in found.own for s in own.rest[0].symbols}
     public = {
         group.name: replace(
             group, parameters={s: a for s, a in group.parameters.items() if s in used}

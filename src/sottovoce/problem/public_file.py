@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.expression import ZERO, Relation
+from sottovoce.formula.parse import parse_constraint
 from sottovoce.problem.agents import Array, Group, fleet, states
 from sottovoce.problem.constraints import Weights, hard
 from sottovoce.problem.document import Document, read_document
 from sottovoce.problem.matrix_rows import MATRIX, matrix_constraint
 from sottovoce.problem.settings import Setting, check_setting
 from sottovoce.problem.table import AGENT, Table, read_table
-from sottovoce.problem.text import parse_constraint
 from sottovoce.problem.totals import BOUND, Totals
 
 FORMAT = 1
@@ -256,7 +256,7 @@ def _constraints(public: PublicFile, groups: Sequence[Group]) -> dict[str, Any]:
             stated = matrix_constraint(g, read, groups, equality=equality, bound=bound, where=where)
         elif totals is None or not totals.symbols:
             _require_plain(table, what, where)
-            stated = (sp.Eq if equality else sp.Le)(g, 0, evaluate=False)
+            stated = Relation(g, "==" if equality else "<=", ZERO)
         else:
             stated = totals.family(
                 g,

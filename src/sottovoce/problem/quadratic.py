@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, reduce
-from itertools import product
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
-import sympy as sp
 
+from sottovoce.formula.canonical import add, multiply
+from sottovoce.formula.expression import Expression, number, scalar
+from sottovoce.formula.quadratic import Matrix, QuadraticForm, definiteness, quadratic_form
 from sottovoce.problem.agents import Array
 from sottovoce.problem.connected import connected
 
-Monomial: TypeAlias = tuple[int, ...]
-"""Which states are multiplied, in order; x^2 names one twice."""
-
-_MOST = 200  # states of one constraint beyond which its form is left alone
+_ROOM = Fraction(1, 2**32)  # how much more weight squares get whose numbers had to be rounded
 _DIGITS = 2**40  # factors are rounded to multiples of one over this, and what is lost is paid for
 
 
@@ -34,88 +31,17 @@ class Squares:
         constant: c.
     """
 
-    sums: tuple[sp.Expr, ...]
-    weights: tuple[sp.Expr, ...]
-    centres: tuple[sp.Expr, ...]
-    rest: sp.Expr
-    constant: sp.Expr
+    sums: tuple[Expression, ...]
+    weights: tuple[Fraction, ...]
+    centres: tuple[Fraction, ...]
+    rest: Expression
+    constant: Fraction
+
+    def __len__(self) -> int:
+        return len(self.sums) + (not self.rest.is_zero)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Form:
-    """``x'Qx + q'x + c`` with rational coefficients."""
-
-    states: tuple[sp.Symbol, ...]
-    quadratic: sp.Matrix
-    linear: sp.Matrix
-    constant: sp.Expr
-
-
-@lru_cache(maxsize=1 << 10)
-def quadratic_form(g: sp.Expr) -> Form | None:
-    """Read a formula as a form of degree two at most; None if it is none, or large."""
-    states = tuple(sorted(g.free_symbols, key=str))
-    if not 0 < len(states) <= _MOST:
-        return None
-    place = {s: i for i, s in enumerate(states)}
-    found = _monomials(g, place)
-    if found is None or max(map(len, found), default=0) > 2:
-        return None
-    Q = sp.zeros(len(states))
-    q = sp.zeros(len(states), 1)
-    for at, c in found.items():
-        if len(at) == 2:
-            Q[at[0], at[1]] += _rational(c / 2)
-            Q[at[1], at[0]] += _rational(c / 2)
-        elif len(at) == 1:
-            q[at[0]] += _rational(c)
-    constant = _rational(found.get((), Fraction(0)))
-    return Form(states=states, quadratic=Q, linear=q, constant=constant)
-
-
-def _monomials(g: sp.Expr, place: Mapping[sp.Symbol, int]) -> dict[Monomial, Fraction] | None:
-    """Multiply a formula out; None if it is no polynomial with rational coefficients."""
-    if g.is_Symbol:
-        return {(place[g],): Fraction(1)}
-    if g.is_Rational or g.is_Float:
-        value = sp.Rational(g)
-        return {(): Fraction(int(value.p), int(value.q))}
-    if g.is_Pow and g.exp.is_Integer and g.exp > 0:
-        factors = [g.base] * int(g.exp)
-    elif g.is_Add or g.is_Mul:
-        factors = list(g.args)
-    else:
-        return None
-    parts: list[dict[Monomial, Fraction]] = []
-    for factor in factors:
-        part = parts[-1] if g.is_Pow and parts else _monomials(factor, place)
-        if part is None:
-            return None
-        parts.append(part)
-    return _added(parts) if g.is_Add else reduce(_multiplied, parts)
-
-
-def _added(parts: Sequence[Mapping[Monomial, Fraction]]) -> dict[Monomial, Fraction]:
-    total: dict[Monomial, Fraction] = {}
-    for part in parts:
-        for at, c in part.items():
-            total[at] = total.get(at, Fraction(0)) + c
-    return {at: c for at, c in total.items() if c}
-
-
-def _multiplied(
-    left: dict[Monomial, Fraction], right: dict[Monomial, Fraction]
-) -> dict[Monomial, Fraction]:
-    return _added(
-        [{tuple(sorted((*a, *b))): c * d} for a, c in left.items() for b, d in right.items()]
-    )
-
-
-def _rational(value: Fraction) -> sp.Rational:
-    return sp.Rational(value.numerator, value.denominator)
-
-
-def squares(g: sp.Expr, owners: Mapping[sp.Symbol, str]) -> Squares | None:
+def squares(g: Expression, owners: Mapping[Expression, str]) -> Squares | None:
     """Write ``g = x'Qx + q'x + c`` as few squares of sums and a separable rest.
 
     Two ways are tried and the one with fewer sums is taken: all of Q as squares, completed so that
@@ -127,67 +53,97 @@ def squares(g: sp.Expr, owners: Mapping[sp.Symbol, str]) -> Squares | None:
         None if g is not such a form, not convex, or large.
     """
     form = quadratic_form(g)
-    if form is None or not any(form.quadratic):
+    if form is None or not any(map(any, form.quadratic)):
         return None
-    states, Q, q, constant = form.states, form.quadratic, form.linear, form.constant
-    found = [s for s in (_completed(Q, q, constant, states), _split(Q, q, constant, states, owners))
-             if s is not None]  # fmt: skip
-    return min(found, key=_size) if found else None
+    found = [s for s in (_completed(form), _split(form, owners)) if s is not None]
+    return min(found, key=len) if found else None
 
 
-def _size(found: Squares) -> int:
-    return len(found.sums) + int(found.rest != 0)
+def weighted_sum(weights: Sequence[Any], symbols: Sequence[Expression]) -> Expression:
+    """Return ``sum_i w_i x_i``."""
+    return add(*(multiply(number(w), s) for w, s in zip(weights, symbols, strict=True) if w))
 
 
-def _completed(
-    Q: sp.Matrix, q: sp.Matrix, c: sp.Expr, states: Sequence[sp.Symbol]
-) -> Squares | None:
+def _completed(form: QuadraticForm) -> Squares | None:
     """``Q = L D L'`` exactly, with the linear part inside the squares as far as it fits."""
-    factors = ldl(Q)
+    factors = ldl(form.quadratic)
     if factors is None:
         return None
     vectors, weights = factors
-    sums = [sp.Add(*(v[i] * s for i, s in enumerate(states))) for v in vectors]
     # q = 2 sum_k w_k m_k (-a_k) + left over: the a_k form a triangle, solved from its pivots.
-    left, centres = q.copy(), []
+    left, centres = list(form.linear), []
     for v, w in zip(vectors, weights, strict=True):
-        pivot = next(i for i in range(len(states)) if v[i] != 0)
+        pivot = next(i for i, entry in enumerate(v) if entry)
         m = -left[pivot] / (2 * w * v[pivot])
-        left += 2 * w * m * v
+        left = [a + 2 * w * m * b for a, b in zip(left, v, strict=True)]
         centres.append(m)
-    rest = sp.Add(*(left[i] * s for i, s in enumerate(states)))
-    if rest != 0:
+    if any(left):
         # What does not fit is one more sum, which might as well be the whole linear part.
-        rest = sp.Add(*(q[i] * s for i, s in enumerate(states)))
-        centres = [sp.Integer(0)] * len(vectors)
-    constant = c - sp.Add(*(w * m**2 for w, m in zip(weights, centres, strict=True)))
+        left, centres = form.linear, [Fraction(0)] * len(vectors)
+    constant = form.constant - sum(w * m**2 for w, m in zip(weights, centres, strict=True))
+    if not _exact((*weights, *centres, constant, *(entry for v in vectors for entry in v))):
+        vectors = [[_rounded(entry) for entry in v] for v in vectors]
+        centres = [_rounded(m) for m in centres]
+        weights = [_rounded(w * (1 + _ROOM)) for w in weights]
+        shifts = sum(w * m**2 for w, m in zip(weights, centres, strict=True))
+        constant = _rounded(constant + _ROOM * (abs(constant) + shifts))
+        if not _above(form, vectors, weights, centres, constant, left):
+            return None
     return Squares(
-        sums=tuple(sums),
+        sums=tuple(weighted_sum(v, form.symbols) for v in vectors),
         weights=tuple(weights),
         centres=tuple(centres),
-        rest=rest,
+        rest=weighted_sum(left, form.symbols),
         constant=constant,
     )
 
 
-def ldl(Q: sp.Matrix) -> tuple[list[sp.Matrix], list[sp.Expr]] | None:
+def _exact(values: Iterable[Fraction]) -> bool:
+    """Whether formulas hold these numbers as they are."""
+    return all(scalar(value) == value for value in values)
+
+
+def _rounded(value: Fraction) -> Fraction:
+    return Fraction(scalar(value))
+
+
+def _above(
+    form: QuadraticForm,
+    vectors: Matrix,
+    weights: Sequence[Fraction],
+    centres: Sequence[Fraction],
+    constant: Fraction,
+    rest: Sequence[Fraction],
+) -> bool:
+    """Whether rounded squares are nowhere below the form, in exact arithmetic."""
+    left = [[-entry for entry in row] for row in form.bordered]
+    for v, w, m in zip(vectors, weights, centres, strict=True):
+        full = [*v, -m]
+        for row, a in zip(left, full, strict=True):
+            row[:] = [entry + w * a * b for entry, b in zip(row, full, strict=True)]
+    for i, entry in enumerate(rest):
+        left[i][-1] += entry / 2
+        left[-1][i] += entry / 2
+    left[-1][-1] += constant
+    return definiteness(left) >= 0
+
+
+def ldl(Q: Matrix) -> tuple[Matrix, list[Fraction]] | None:
     """``Q = sum_k w_k a_k a_k'`` with w_k > 0, each a_k zero before its pivot; None if not >= 0."""
-    n = Q.shape[0]
-    left = [[Fraction(int(Q[i, j].p), int(Q[i, j].q)) for j in range(n)] for i in range(n)]
+    left = [list(row) for row in Q]
     vectors, weights = [], []
-    for i in range(n):
-        pivot = left[i][i]
-        if pivot < 0 or (pivot == 0 and any(left[i])):
+    for i, row in enumerate(left):
+        pivot = row[i]
+        if pivot < 0 or (pivot == 0 and any(row)):
             return None
         if pivot == 0:
             continue
-        v = [own / pivot for own in left[i]]
-        vectors.append(sp.Matrix([_rational(own) for own in v]))
-        weights.append(_rational(pivot))
-        row = list(left[i])
-        for j in range(i, n):
+        v = [entry / pivot for entry in row]
+        vectors.append(v)
+        weights.append(pivot)
+        for j in range(i + 1, len(left)):
             if row[j]:
-                left[j] = [own - row[j] * share for own, share in zip(left[j], v, strict=True)]
+                left[j] = [a - row[j] * share for a, share in zip(left[j], v, strict=True)]
     return vectors, weights
 
 
@@ -203,17 +159,11 @@ def _shares(dense: Array, own: Array) -> Array:
     return shares
 
 
-def _split(
-    Q: sp.Matrix,
-    q: sp.Matrix,
-    c: sp.Expr,
-    states: Sequence[sp.Symbol],
-    owners: Mapping[sp.Symbol, str],
-) -> Squares | None:
+def _split(form: QuadraticForm, owners: Mapping[Expression, str]) -> Squares | None:
     """Take as much of the agents' own blocks out of Q as leaves it semidefinite."""
-    n = len(states)
-    own = np.array([[owners[a] == owners[b] for b in states] for a in states])
-    dense: Array = np.array(Q.tolist(), dtype=np.float64)
+    Q, x = form.quadratic, form.symbols
+    own = np.array([[owners[a] == owners[b] for b in x] for a in x])
+    dense: Array = np.array(Q, dtype=np.float64)
     try:
         shares = _shares(dense, own)
     except np.linalg.LinAlgError:
@@ -221,22 +171,39 @@ def _split(
     sizes, vectors = np.linalg.eigh(dense - shares[:, np.newaxis] * np.where(own, dense, 0.0))
     kept = sizes > 1e-9 * max(float(np.abs(dense).max()), 0.0)
     factor = np.round(vectors[:, kept] * np.sqrt(sizes[kept]) * _DIGITS)
-    A = sp.Matrix(n, int(kept.sum()), lambda i, k: sp.Rational(int(factor[i, k]), _DIGITS))
-    # Whatever rounding took away or added across agents is covered by a little more of |x|^2.
-    left = Q - A * A.T
-    cross = [abs(left[i, j]) if not own[i, j] else 0 for i, j in product(range(n), repeat=2)]
-    kept_own = sp.Matrix(n, n, lambda i, j: left[i, j] if own[i, j] else 0)
-    rows = [sum(cross[i * n : (i + 1) * n]) for i in range(n)]
-    kept_own += sp.diag(*rows)
-    if ldl(kept_own) is None:
+    A = [[Fraction(int(entry), _DIGITS) for entry in row] for row in factor.tolist()]
+    rest = _own_part(Q, A, own)
+    if definiteness(rest) < 0:
         return None
-    x = sp.Matrix(states)
-    rest = sp.expand((x.T * kept_own * x)[0] + (q.T * x)[0])
-    sums = [sp.Add(*(A[i, k] * s for i, s in enumerate(states))) for k in range(A.shape[1])]
+    products = [
+        multiply(number(entry), x[i], x[j])
+        for i, row in enumerate(rest)
+        for j, entry in enumerate(row)
+        if entry
+    ]
+    sums = tuple(weighted_sum(column, x) for column in zip(*A, strict=True))
     return Squares(
-        sums=tuple(sums),
-        weights=(sp.Integer(1),) * len(sums),
-        centres=(sp.Integer(0),) * len(sums),
-        rest=rest,
-        constant=c,
+        sums=sums,
+        weights=(Fraction(1),) * len(sums),
+        centres=(Fraction(0),) * len(sums),
+        rest=add(*products, weighted_sum(form.linear, x)),
+        constant=form.constant,
     )
+
+
+def _own_part(Q: Matrix, A: Matrix, own: Array) -> Matrix:
+    """What is left of the agents' own blocks of ``Q - A A'``.
+
+    What rounding took away or added across agents is covered by a little more of |x|^2.
+    """
+    rest = [[Fraction(0)] * len(Q) for _ in Q]
+    for i, row in enumerate(Q):
+        for j, entry in enumerate(row):
+            left = entry - sum(a * b for a, b in zip(A[i], A[j], strict=True))
+            near = Fraction(float(left)) if own[i, j] else Fraction(0)
+            rest[i][j] += near
+            rest[i][i] += abs(left - near)
+    for i, row in enumerate(rest):
+        if not _exact([row[i]]):
+            row[i] = Fraction(float(np.nextafter(float(row[i]), np.inf)))
+    return rest

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import sympy as sp
-from sympy.core.relational import Equality, GreaterThan, LessThan, Relational
-from sympy.logic.boolalg import BooleanAtom
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.expression import Expression, Relation
+from sottovoce.formula.parse import check_expression, parse_constraint
 from sottovoce.problem.constraints import Hard, hard
-from sottovoce.problem.expressions import check_expression, sympified
-from sottovoce.problem.printer import readable
-from sottovoce.problem.text import parse_constraint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +24,7 @@ class Row:
         label: the row as it was written.
     """
 
-    g: sp.Expr
+    g: Expression
     equality: bool
     label: str
 
@@ -56,8 +52,8 @@ def named_rows(given: Any, prefix: str) -> Iterator[tuple[str, Any]]:
             yield name, row
 
 
-def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
-    """Read one row: a comparison with <= or >=, ``sv.equal``, text, or one that was read before.
+def read_row(given: Any, symbols: Mapping[str, Expression], where: str) -> Row:
+    """Read one row: a comparison with <=, >= or ==, text, or one that was read before.
 
     Args:
         given: the row.
@@ -73,32 +69,26 @@ def read_row(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> Row:
     return Row(g=g, equality=equality, label=_label(given))
 
 
-def read_formula(given: Any, symbols: Mapping[str, sp.Symbol], where: str) -> tuple[sp.Expr, bool]:
+def read_formula(
+    given: Any, symbols: Mapping[str, Expression], where: str
+) -> tuple[Expression, bool]:
     """Return g of a row ``g <= 0`` or ``g = 0``, and whether it must be 0; see ``read_row``."""
     if isinstance(given, Row):
         return given.g, given.equality
     if isinstance(given, Hard):
         return read_formula(given.row, symbols, where)
-    equality = isinstance(given, Equality)
     if isinstance(given, str):
         g, equality = parse_constraint(given, symbols, where=where)
-    elif isinstance(given, (bool, np.bool_, BooleanAtom)):
+    elif isinstance(given, bool | np.bool_):
         raise ProblemError(
             f"{where} must name at least one agent, got a comparison that is always "
-            f"{bool(given)}: remove it or mend it, and write an equality as sv.equal(left, right), "
-            "because Python answers == at once"
+            f"{bool(given)}: remove it or mend it"
         )
-    elif isinstance(given, LessThan | GreaterThan):
-        g = given.lts - given.gts
-    elif isinstance(given, Equality):
-        g = given.lhs - given.rhs
+    elif isinstance(given, Relation):
+        g, equality = check_expression(given.g, symbols.values(), where), given.equality
     else:
-        kind = f"{given!r:.60}"
-        if isinstance(given, Relational):
-            kind = f"the relation {given.rel_op}, which leaves out its border: include it"
-        raise ProblemError(f"{where} must be a comparison with <= or >=, or sv.equal, got {kind}")
-    g = check_expression(g, symbols.values(), where)
-    if not g.free_symbols:
+        raise ProblemError(f"{where} must be a comparison with <=, >= or ==, got {given!r:.60}")
+    if not g.symbols:
         raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
     return g, equality
 
@@ -107,7 +97,4 @@ def _label(given: Any) -> str:
     """A row that was checked as people read it."""
     if isinstance(given, Hard):
         return _label(given.row)
-    if isinstance(given, str):
-        return given
-    left, right = (readable(sympified(side)) for side in (given.lhs, given.rhs))
-    return f"{left} {given.rel_op} {right}"
+    return given if isinstance(given, str) else repr(given)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import entries, instance, path_of, whole
 from sottovoce.errors import ProblemError
+from sottovoce.formula.write import write_constraint, write_expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.matrix_rows import as_matrix, matrix_columns
-from sottovoce.problem.printer import write_constraint, write_expression
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.public_file import FORMAT
 from sottovoce.problem.table import AGENT, columns_of, write_table
@@ -181,7 +181,9 @@ def _left(constraint: Constraint) -> str:
     texts = []
     for part in constraint.sums:
         terms = "total({})".format(", ".join(write_expression(h) for h in part.terms))
-        whole = part.group.dim > 1 and part.terms == part.group.symbols
+        whole = part.group.dim > 1 and list(map(id, part.terms)) == list(
+            map(id, part.group.symbols)
+        )
         texts.append(f"total({part.group.name})" if whole else terms)
     if len(set(constraint.rest)) > 1:
         raise ProblemError(

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import Any, TypeAlias
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.text import parse_number
+from sottovoce.formula.parse import parse_number
 
 Setting: TypeAlias = "bool | int | float | str | list[float | str]"
 

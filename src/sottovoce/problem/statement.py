@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.arguments import entries
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import in_order
+from sottovoce.formula.derive import is_smooth
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.parse import check_expression, parse_expression
 from sottovoce.problem.agents import (
     Array,
     Group,
@@ -22,11 +25,8 @@ from sottovoce.problem.agents import (
 )
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, Hard
-from sottovoce.problem.expressions import check_expression
-from sottovoce.problem.kinks import bent
 from sottovoce.problem.pieces import pieces
 from sottovoce.problem.relations import named_rows, read_formula
-from sottovoce.problem.text import parse_expression
 
 
 def read_groups(given: Any) -> tuple[Group, ...]:
@@ -52,7 +52,7 @@ def read_groups(given: Any) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr | Objective, ...]:
+def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[Expression | Objective, ...]:
     """Return the objective of every group, a formula in its own symbols or code."""
     listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(listed) != len(groups):
@@ -61,7 +61,7 @@ def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr | Ob
             f"got {len(listed)}"
         )
     owner = {s: group.name for group in groups for s in (*group.symbols, *group.parameters)}
-    exprs: list[sp.Expr | Objective] = []
+    exprs: list[Expression | Objective] = []
     for group, formula in zip(groups, listed, strict=True):
         where = f"objective of {group.name}"
         if isinstance(formula, Objective):
@@ -72,7 +72,7 @@ def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr | Ob
                 )
             exprs.append(formula)
             continue
-        if callable(formula) and not isinstance(formula, sp.Basic):
+        if callable(formula):
             raise ProblemError(
                 f"{where} must be a formula, got a function: state code by its gradient, "
                 "sv.Objective(gradient=...)"
@@ -80,7 +80,7 @@ def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[sp.Expr | Ob
         if isinstance(formula, str):
             formula = parse_expression(formula, {s.name: s for s in owner}, where=where)
         expr = check_expression(formula, owner, where)
-        for symbol in sorted(expr.free_symbols, key=str):
+        for symbol in in_order(expr.symbols):
             if owner[symbol] != group.name:
                 raise ProblemError(
                     f"{where} may name its own state only, got {symbol}, which belongs to "
@@ -106,14 +106,14 @@ def read_constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint,
 class _Known(NamedTuple):
     """What constraints may name: symbols by their names, and whose each is."""
 
-    symbols: Mapping[str, sp.Symbol]
-    owner: Mapping[sp.Symbol, Group]
+    symbols: Mapping[str, Expression]
+    owner: Mapping[Expression, Group]
     groups: tuple[Group, ...]
 
 
-def _require_one_fleet(g: sp.Expr, owner: Mapping[sp.Symbol, Group], where: str) -> None:
+def _require_one_fleet(g: Expression, owner: Mapping[Expression, Group], where: str) -> None:
     """Refuse a fleet's state or parameters beside anybody else's."""
-    used = g.free_symbols
+    used = g.symbols
     named = {owner[s].name: owner[s] for s in used}
     for group in named.values():
         if len(named) > 1 and (group.count > 1 or used & set(group.parameters)):
@@ -137,7 +137,7 @@ def _constraint(name: str, given: Any, known: _Known) -> list[Constraint]:
     stated, equality = read_formula(given, known.symbols, where)
     _require_one_fleet(stated, known.owner, where)
     zero = read_only([0.0])
-    if equality or not bent(stated):
+    if equality or is_smooth(stated):
         rows = [stated]
     else:
         rows = pieces(stated, {s: g.name for s, g in known.owner.items()}, where)
@@ -149,7 +149,7 @@ def _constraint(name: str, given: Any, known: _Known) -> list[Constraint]:
 
 
 def _fleet_constraint(
-    name: str, given: Constraint, symbols: Mapping[str, sp.Symbol], groups: tuple[Group, ...]
+    name: str, given: Constraint, symbols: Mapping[str, Expression], groups: tuple[Group, ...]
 ) -> Constraint:
     where = f"constraint {name}"
     if len({part.group.name for part in given.sums}) < len(given.sums):
@@ -160,7 +160,7 @@ def _fleet_constraint(
         allowed = {*part.group.symbols, *part.group.parameters}
         for h in part.terms:
             check_expression(h, allowed, where)
-            if not h.free_symbols & set(part.group.symbols):
+            if not h.symbols & set(part.group.symbols):
                 raise ProblemError(
                     f"{where} must depend on the state of {part.group.name}, got the term {h}"
                 )
@@ -175,7 +175,7 @@ def _fleet_constraint(
                 f"{where}: every row of A @ x must name an agent, got row {row} with none"
             )
     for part in given.sums:
-        if any(e.free_symbols & set(part.group.symbols) for e in rest):
+        if any(e.symbols & set(part.group.symbols) for e in rest):
             raise ProblemError(
                 f"{where} must name {part.group.name} once, got it inside a total and beside it: "
                 "put everything about it into the total"

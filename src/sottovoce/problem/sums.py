@@ -22,10 +22,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import sympy as sp
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import add, addends, expand, subtract
+from sottovoce.formula.derive import is_affine, is_smooth
+from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.decompose import (
@@ -36,7 +38,6 @@ from sottovoce.problem.decompose import (
     require_affine,
     separated,
 )
-from sottovoce.problem.kinks import bent
 from sottovoce.problem.linear import Linear, coefficients, read_linear
 from sottovoce.problem.terms import named_rows_of
 
@@ -56,8 +57,8 @@ class Region:
     name: str
     stated: int
     rows: tuple[int, ...]
-    symbols: tuple[sp.Symbol, ...]
-    phi: sp.Expr
+    symbols: tuple[Expression, ...]
+    phi: Expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,16 +142,16 @@ def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
     )
 
 
-def contributions(sums: Sums, group: Group) -> Mapping[int, sp.Expr]:
+def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
     """Return ``h_oi`` of a named agent by the sums o, from 0, that it takes part in."""
     own = set(group.symbols)
-    found: dict[int, sp.Expr] = {}
+    found: dict[int, Expression] = {}
     first = 0
     for family in sums.families:
         for row, formula in enumerate(family.rest):
-            terms = [t for t in sp.Add.make_args(formula) if t.free_symbols & own]
+            terms = [t for t in addends(formula) if t.symbols & own]
             if terms:
-                found[first + row] = sp.Add(*terms)
+                found[first + row] = add(*terms)
         if family.linear is not None:
             mine = family.linear.of(own)
             rows = np.flatnonzero(np.diff(mine.weights.indptr)).tolist()
@@ -195,7 +196,7 @@ class _Making:
         if stated.linear is not None:
             self._add_linear(stated)
             return
-        g = stated.rest[0] + (sp.Float(float(stated.offset[0])) if stated.offset[0] else 0)
+        g = add(stated.rest[0], number(stated.offset[0]))
         found = decompose(g, owners, name=stated.name, equality=stated.equality)
         first = self.rows
         if found.phi is not None:
@@ -226,7 +227,7 @@ class _Making:
         high = bound.copy()
         high[list(mixing)] = np.inf
         kept = tuple(
-            mixing[row].rest if row in mixing else sp.Add(*parts.values())
+            mixing[row].rest if row in mixing else add(*parts.values())
             for row, (parts, _, _) in enumerate(split)
         )
         zero = read_only(np.zeros(stated.rows))
@@ -235,9 +236,9 @@ class _Making:
         sums = replace(stated, rest=bent, linear=linear, offset=zero, equality=False)
         self._take(sums, low, high)
         for row, found in mixing.items():
-            v = sp.Symbol("total")
+            v = symbol("total")
             rows = (first + row, *range(self.rows, self.rows + len(found.names)))
-            phi = found.phi + v + sp.Float(stated.offset[row])
+            phi = add(found.phi, v, number(stated.offset[row]))
             self._hold(stated, row, rows, (v, *found.names.values()), phi)
             free = (np.inf,) * len(found.names)
             name = f"{stated.label(row)} mixed"
@@ -259,10 +260,10 @@ class _Making:
         stated: Constraint,
         row: int,
         rows: Sequence[int],
-        symbols: tuple[sp.Symbol, ...],
-        phi: sp.Expr,
+        symbols: tuple[Expression, ...],
+        phi: Expression,
     ) -> None:
-        if bent(phi):
+        if not is_smooth(phi):
             raise ProblemError(
                 f"constraint {stated.label(row)} must not mix agents inside a norm or Huber's "
                 f"function beside other terms, got {stated.rest[row]}: bound the norm by itself, "
@@ -281,7 +282,7 @@ class _Making:
     def _family(
         self,
         name: str,
-        sums: Sequence[sp.Expr],
+        sums: Sequence[Expression],
         lower: Sequence[float],
         upper: Sequence[float],
         owners: Owners,
@@ -299,25 +300,25 @@ class _Making:
 
 
 def _by_agent(
-    formulas: Sequence[sp.Expr], owners: Owners
-) -> tuple[tuple[sp.Expr, ...], Linear | None]:
+    formulas: Sequence[Expression], owners: Owners
+) -> tuple[tuple[Expression, ...], Linear | None]:
     """Take what agents add that is linear out of formulas; what is left, or nothing, and it."""
-    rest: list[sp.Expr] = []
-    straight: list[sp.Expr] = []
+    rest: list[Expression] = []
+    straight: list[Expression] = []
     for formula in formulas:
         parts = separated(formula, owners)[0].values()
         flat = [part for part in parts if coefficients(part) is not None]
-        straight.append(sp.Add(*flat))
-        rest.append(formula - straight[-1] if len(flat) < len(parts) else sp.Integer(0))
+        straight.append(add(*flat))
+        rest.append(subtract(formula, straight[-1]) if len(flat) < len(parts) else ZERO)
     read = read_linear(straight)
-    if read is None or not any(straight):
+    if read is None or all(h.is_zero for h in straight):
         return tuple(formulas), None
-    return (tuple(rest) if any(rest) else ()), read[0]
+    return (() if all(h.is_zero for h in rest) else tuple(rest)), read[0]
 
 
-def _plain(formula: sp.Expr, owners: Owners) -> sp.Expr:
+def _plain(formula: Expression, owners: Owners) -> Expression:
     """A formula multiplied out if that is all it takes to separate agents."""
-    expanded = sp.expand(formula)
+    expanded = expand(formula)
     return formula if separated(expanded, owners)[2] else expanded
 
 
@@ -325,6 +326,5 @@ def _require_affine_row(stated: Constraint, row: int) -> None:
     terms = [part.terms[row % len(part.terms)] for part in stated.sums]
     states = {s for part in stated.sums for s in part.group.symbols}
     for formula in (*stated.rest[row : row + 1], *terms):
-        moving = formula.free_symbols & states or formula.free_symbols
-        if any(sp.expand(sp.diff(formula, s)).free_symbols & moving for s in moving):
+        if not is_affine(expand(formula), formula.symbols & states or formula.symbols):
             require_affine(stated.label(row), formula)

@@ -8,19 +8,20 @@ that a formula mixes count as one unit.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
+from sottovoce.formula.canonical import add, addends, multiply, substitute
+from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.connected import Indices, connected
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights
-from sottovoce.problem.form import Form, Key, form_of, key_of
+from sottovoce.problem.form import Form, form_of, key_of, linear_form
 
 
 @final
@@ -36,7 +37,7 @@ class Unit:
     """
 
     agents: tuple[int, ...]
-    symbols: tuple[sp.Symbol, ...]
+    symbols: tuple[Expression, ...]
     columns: Indices
     owners: Indices
 
@@ -60,15 +61,15 @@ class Terms:
     units: Indices
     columns: Indices
     numbers: Array
-    exprs: tuple[sp.Expr, ...]
+    exprs: tuple[Expression, ...]
 
     @property
-    def formula(self) -> sp.Expr:
+    def formula(self) -> Expression:
         """The formula h."""
         return self.form.formulas[0]
 
     @property
-    def parameters(self) -> dict[sp.Symbol, Array]:
+    def parameters(self) -> dict[Expression, Array]:
         """An array of numbers for each parameter."""
         return dict(zip(self.form.parameters, self.numbers.T, strict=True))
 
@@ -101,13 +102,13 @@ class NamedRows:
     terms: tuple[Terms, ...]
     constants: Array
 
-    def unit_of(self) -> dict[sp.Symbol, int]:
+    def unit_of(self) -> dict[Expression, int]:
         """The unit that each component belongs to."""
         return {s: u for u, unit in enumerate(self.units) for s in unit.symbols}
 
-    def by_column(self) -> dict[int, list[tuple[int, sp.Expr]]]:
+    def by_column(self) -> dict[int, list[tuple[int, Expression]]]:
         """The terms of every agent with their rows, by the first column of its state."""
-        found: defaultdict[int, list[tuple[int, sp.Expr]]] = defaultdict(list)
+        found: defaultdict[int, list[tuple[int, Expression]]] = defaultdict(list)
         for terms in self.terms:
             for row, first, expr in zip(terms.rows, terms.columns[:, 0], terms.exprs, strict=True):
                 found[int(first)].append((int(row), expr))
@@ -129,21 +130,21 @@ def named_rows_of(groups: Sequence[Group], families: Sequence[Constraint]) -> Na
         families: the rows; sums over fleets are passed over.
     """
     places = _places(groups)
-    pieces: list[tuple[int, sp.Expr]] = []
+    pieces: list[tuple[int, Expression]] = []
     constants = np.concatenate([np.zeros(0), *(family.offset for family in families)])
     for row, formula in _formulas(families):
-        for term in sp.Add.make_args(formula):
+        for term in addends(formula):
             if term.is_number:
                 constants[row] += float(term)
             else:
                 pieces.append((row, term))
-    found = [term.free_symbols for _, term in pieces]
+    found = [term.symbols for _, term in pieces]
     units = _units(places, found)
     unit_of = {s: u for u, unit in enumerate(units) for s in unit.symbols}
-    parts: defaultdict[tuple[int, int], list[sp.Expr]] = defaultdict(list)
+    parts: defaultdict[tuple[int, int], list[Expression]] = defaultdict(list)
     for (row, term), symbols in zip(pieces, found, strict=True):
         parts[row, unit_of[next(iter(symbols))]].append(term)
-    whole = [(row, u, sp.Add(*terms)) for (row, u), terms in parts.items()]
+    whole = [(row, u, add(*terms)) for (row, u), terms in parts.items()]
     size = sum(group.count * group.dim for group in groups)
     return NamedRows(
         units=units,
@@ -166,11 +167,9 @@ def linear_terms(named: NamedRows) -> list[Terms]:
     for size in np.unique(sizes):
         at = fresh[sizes == size]
         every = at[:, np.newaxis] + np.arange(size)
-        products = tuple(("Mul", ("p",), ("x", c)) for c in range(size))
-        form = form_of((products[0] if size == 1 else ("Add", *products),), int(size))
         found.append(
             Terms(
-                form=form,
+                form=linear_form(int(size)),
                 rows=rows[at].astype(np.int64),
                 units=np.full(at.size, -1, dtype=np.int64),
                 columns=columns[every].astype(np.int64),
@@ -181,9 +180,9 @@ def linear_terms(named: NamedRows) -> list[Terms]:
     return found
 
 
-def grouped(formulas: Iterable[tuple[int, int, sp.Expr]], units: Sequence[Unit]) -> list[Terms]:
+def grouped(formulas: Iterable[tuple[int, int, Expression]], units: Sequence[Unit]) -> list[Terms]:
     """Put formulas ``(row, unit, formula)`` of one form together."""
-    alike: defaultdict[tuple[Key, int, int], list[tuple[int, int, list[float], sp.Expr]]]
+    alike: defaultdict[tuple[Expression, int, int], list[tuple[int, int, list[float], Expression]]]
     alike = defaultdict(list)
     places = [{s: c for c, s in enumerate(unit.symbols)} for unit in units]
     for row, u, formula in formulas:
@@ -195,9 +194,9 @@ def grouped(formulas: Iterable[tuple[int, int, sp.Expr]], units: Sequence[Unit])
 
 
 def _terms(
-    key: Key,
+    key: Expression,
     dim: int,
-    found: Sequence[tuple[int, int, list[float], sp.Expr]],
+    found: Sequence[tuple[int, int, list[float], Expression]],
     units: Sequence[Unit],
 ) -> Terms:
     return Terms(
@@ -210,17 +209,16 @@ def _terms(
     )
 
 
-def filled(formula: sp.Expr, group: Group) -> sp.Expr:
+def filled(formula: Expression, group: Group) -> Expression:
     """A formula with the parameters of a named agent filled in."""
-    values = {s: sp.Float(float(a[0])) for s, a in group.parameters.items()}
-    return formula.xreplace(values) if values else formula
+    return substitute(formula, {s: number(a[0]) for s, a in group.parameters.items()})
 
 
-def written_out(part: FleetSum) -> list[sp.Expr]:
+def written_out(part: FleetSum) -> list[Expression]:
     """The rows of a sum over a fleet of one, as formulas."""
     weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
     terms = [filled(h, part.group) for h in part.terms]
-    return [sp.Float(float(w)) * h if w else sp.S.Zero for w in weights for h in terms]
+    return [multiply(number(w), h) if w else ZERO for w in weights for h in terms]
 
 
 def column_of(weights: Weights, place: int) -> Array:
@@ -230,7 +228,7 @@ def column_of(weights: Weights, place: int) -> Array:
     return np.asarray(dense, dtype=np.float64).ravel()
 
 
-def _formulas(families: Sequence[Constraint]) -> Iterator[tuple[int, sp.Expr]]:
+def _formulas(families: Sequence[Constraint]) -> Iterator[tuple[int, Expression]]:
     """The formulas over named agents with their rows; a fleet of one is a named agent."""
     first = 0
     for family in families:
@@ -241,9 +239,9 @@ def _formulas(families: Sequence[Constraint]) -> Iterator[tuple[int, sp.Expr]]:
         first += family.rows
 
 
-def _places(groups: Sequence[Group]) -> dict[sp.Symbol, tuple[int, int]]:
+def _places(groups: Sequence[Group]) -> dict[Expression, tuple[int, int]]:
     """The column and the agent, both from 0, of every component of a named agent's state."""
-    found: dict[sp.Symbol, tuple[int, int]] = {}
+    found: dict[Expression, tuple[int, int]] = {}
     column = agent = 0
     for group in groups:
         if group.count == 1:
@@ -254,7 +252,7 @@ def _places(groups: Sequence[Group]) -> dict[sp.Symbol, tuple[int, int]]:
 
 
 def _units(
-    places: Mapping[sp.Symbol, tuple[int, int]], mixed: Iterable[set[sp.Symbol]]
+    places: Mapping[Expression, tuple[int, int]], mixed: Iterable[Set[Expression]]
 ) -> tuple[Unit, ...]:
     named = list(dict.fromkeys(agent for _, agent in places.values()))
     number = {agent: i for i, agent in enumerate(named)}
@@ -263,7 +261,7 @@ def _units(
         first, *others = {number[places[s][1]] for s in symbols}
         links |= {(first, other) for other in others}
     label = connected(len(named), *np.array(sorted(links)).reshape(-1, 2).T).tolist()
-    members: defaultdict[int, list[sp.Symbol]] = defaultdict(list)
+    members: defaultdict[int, list[Expression]] = defaultdict(list)
     for s, (_, agent) in places.items():
         members[label[number[agent]]].append(s)
     order = np.array([places[s] for symbols in members.values() for s in symbols], dtype=np.int64)
@@ -281,7 +279,7 @@ def _units(
 
 
 def _stacked(
-    families: Sequence[Constraint], places: Mapping[sp.Symbol, tuple[int, int]], size: int
+    families: Sequence[Constraint], places: Mapping[Expression, tuple[int, int]], size: int
 ) -> Any:
     column = {s: c for s, (c, _) in places.items()}
     parts = [

@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import multiply, split_constant, substitute
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import ZERO, Expression, symbol
 from sottovoce.problem.agents import Group
-from sottovoce.problem.constraints import Constraint, Total, Weights, equal, total
+from sottovoce.problem.constraints import Constraint, Total, Weights, total
 
-BOUND = sp.Symbol("bound")
+BOUND = symbol("bound")
 """What stands for a number per row, given beside the text."""
 
 
@@ -30,38 +32,38 @@ class Totals:
             s: group
             for group in fleets
             for s in (*group.symbols, *group.parameters)
-            if s in group.symbols or s.name.partition("[")[0] in public
+            if s not in group.parameters or s.name.partition("[")[0] in public
         }
-        self._found: dict[sp.Symbol, tuple[Group, tuple[sp.Expr, ...]]] = {}
+        self._found: dict[Expression, tuple[Group, tuple[Expression, ...]]] = {}
 
     @property
-    def inside(self) -> dict[str, sp.Symbol]:
+    def inside(self) -> dict[str, Expression]:
         """What a term may name."""
         return {symbol.name: symbol for symbol in self._owner}
 
     @property
-    def symbols(self) -> set[sp.Symbol]:
+    def symbols(self) -> set[Expression]:
         """What stands for the totals that were read."""
         return set(self._found)
 
-    def add(self, terms: Sequence[sp.Expr]) -> sp.Symbol:
+    def add(self, terms: Sequence[Expression]) -> Expression:
         """Return what stands for ``total(terms)``.
 
         Raises:
             ProblemError: if the terms are not of one fleet.
         """
-        named = {self._owner[s].name: self._owner[s] for h in terms for s in h.free_symbols}
+        named = {self._owner[s].name: self._owner[s] for h in terms for s in h.symbols}
         if len(named) != 1:
             got = " and ".join(named) or "none"
             raise ProblemError(f"total must be over one fleet, got {got}: write one total for each")
-        symbol = sp.Symbol(f"total {len(self._found) + 1}")
+        stand_in = symbol(f"total {len(self._found) + 1}")
         (group,) = named.values()
-        self._found[symbol] = (group, tuple(terms))
-        return symbol
+        self._found[stand_in] = (group, tuple(terms))
+        return stand_in
 
     def family(
         self,
-        g: sp.Expr,
+        g: Expression,
         *,
         equality: bool,
         bound: Any,
@@ -78,22 +80,19 @@ class Totals:
             where: where it stands, for errors.
         """
         stand_ins = [*self._found, BOUND]
-        rest, slopes = g, {}
-        for symbol in stand_ins:
-            slopes[symbol] = sp.diff(g, symbol)
-            rest = rest.subs(symbol, 0)
-        if any(slope.free_symbols for slope in slopes.values()):
+        slopes = gradient(g, stand_ins)
+        rest = substitute(g, dict.fromkeys(stand_ins, ZERO))
+        if any(not slope.is_number for slope in slopes.values()):
             raise ProblemError(
                 f"{where}: a total and bound may be added and multiplied by numbers only, got {g}"
             )
         sums = []
-        for symbol, (group, terms) in self._found.items():
-            factor = slopes[symbol]
-            scaled = terms if factor == 1 else [factor * h for h in terms]
+        for stand_in, (group, terms) in self._found.items():
+            scaled = [multiply(slopes.get(stand_in, ZERO), h) for h in terms]
             sums.append(total(group, scaled, weights=weights.get(group.name)))
-        constant, named = _split(rest)
+        constant, named = split_constant(rest)
         right: Any = -float(constant)
-        if slopes[BOUND] != 0:
+        if BOUND in slopes:
             right = right - float(slopes[BOUND]) * np.asarray(bound, dtype=float)
         try:
             return _compared(sums, named, right, equality=equality)
@@ -101,17 +100,13 @@ class Totals:
             raise ProblemError(f"{where}: {error}") from None
 
 
-def _split(rest: sp.Expr) -> tuple[sp.Expr, sp.Expr]:
-    terms = sp.Add.make_args(rest)
-    constant = sp.Add(*(t for t in terms if not t.free_symbols))
-    return constant, sp.Add(*(t for t in terms if t.free_symbols))
-
-
-def _compared(sums: Sequence[Total], named: sp.Expr, right: Any, *, equality: bool) -> Constraint:
+def _compared(
+    sums: Sequence[Total], named: Expression, right: Any, *, equality: bool
+) -> Constraint:
     left = sums[0]
     for more in sums[1:]:
         left = left + more
-    if named.free_symbols:
+    if named.symbols:
         left = left + named
-    found: Constraint = equal(left, right) if equality else left <= right
-    return found
+    stated: Constraint = left == right if equality else left <= right
+    return stated

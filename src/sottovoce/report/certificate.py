@@ -7,16 +7,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import sympy as sp
 from rich.markup import escape
 from rich.table import Table
 
 from sottovoce.certify.certificate import Certificate
+from sottovoce.formula.canonical import substitute
+from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
 from sottovoce.privacy.figures import down, up
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint
 
 _SHOWN = 24
+_DIGITS = 9  # numbers longer than this are shown with six digits
 _LONG = 240
 _COLOURS = {
     "proven": "green",
@@ -102,8 +104,8 @@ def _domain(certificate: Certificate) -> Table:
     for heading in ("agent", "original", "kept"):
         table.add_column(heading)
     for before, after in zip(certificate.cloud.groups, certificate.domain, strict=True):
-        for c, symbol in enumerate(before.symbols[:_SHOWN]):
-            table.add_row(symbol.name, _range(before, c), _range(after, c))
+        for c, component in enumerate(before.symbols[:_SHOWN]):
+            table.add_row(component.name, _range(before, c), _range(after, c))
     return table
 
 
@@ -132,7 +134,7 @@ def _sum_rows(certificate: Certificate) -> Iterator[_SumRow]:
             must = _interval(sums.lower[row], sums.upper[row])
             if row in held:
                 names = zip(held[row].symbols, held[row].rows, strict=True)
-                phi = held[row].phi.xreplace({s: sp.Symbol(labels[o]) for s, o in names})
+                phi = substitute(held[row].phi, {s: symbol(labels[o]) for s, o in names})
                 must = f"{_shown(phi)} <= 0"
             yield _SumRow(
                 constraint=origins[row].name,
@@ -161,15 +163,14 @@ def _formula(family: Constraint, row: int) -> str:
         weighted = "" if part.weights is None else "weights of "
         term = _shown(part.terms[row % len(part.terms)])
         texts.append(f"sum over {part.group.name} of {weighted}{term}")
-    rest = family.named[row] if family.named else sp.Integer(0)
-    return " + ".join([*texts, *([_shown(rest)] if rest != 0 else [])])
+    rest = family.named[row] if family.named else ZERO
+    return " + ".join([*texts, *([_shown(rest)] if not rest.is_zero else [])])
 
 
-def _shown(formula: sp.Expr) -> str:
+def _shown(formula: Expression) -> str:
     """A formula for people: long fractions as decimals, and no longer than a screen."""
-    numbers = {n: sp.Float(n, 6) for n in formula.atoms(sp.Rational) if n.q > 10_000}
-    numbers |= {n: sp.Float(n, 6) for n in formula.atoms(sp.Float)}
-    text = str(formula.xreplace(numbers))
+    long = [n for n in nodes((formula,)) if n.is_number and len(str(n.value)) > _DIGITS]
+    text = str(substitute(formula, {n: number(float(f"{float(n.value):.6g}")) for n in long}))
     return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
 
 

@@ -334,7 +334,7 @@ def _radius(problem: Problem, given: float | None) -> float:
 
 def _number(name: str, said: Any) -> Any:
     """One number for all agents; files may say it as text or as a list."""
-    from sottovoce.problem.text import parse_number
+    from sottovoce.formula.parse import parse_number
 
     if isinstance(said, list):
         if len(set(said)) != 1:

@@ -6,18 +6,21 @@ problem and shares no code with what agents and cloud evaluate, so that a slip t
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
-import sympy as sp
 
+from sottovoce.formula.canonical import add
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import Expression, Op, number
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
-from sottovoce.problem.kinks import NUMPY
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums, contributions
 
@@ -130,14 +133,14 @@ class StatedValues(Stated):
         super().__init__(plan)
         symbols = [s for group in plan.cloud.groups for s in group.symbols]
         g = [
-            formula + sp.Float(float(offset))
+            add(formula, number(offset))
             for family in plan.cloud.constraints
             for formula, offset in zip(family.named, family.offset, strict=True)
         ]
         self._function = _compiled(
             symbols,
             [
-                g[o.row] if o.column is None else sp.diff(g[o.row], symbols[o.column])
+                g[o.row] if o.column is None else derivative(g[o.row], symbols[o.column])
                 for o in self.noisy
             ],
         )
@@ -220,16 +223,56 @@ def _shares(sums: Sums, domain: Sequence[Group], place: Any) -> Iterator[_Share]
 
 
 def _share(
-    group: Group, first: int, formulas: Sequence[sp.Expr], rows: Any, weights: Any
+    group: Group, first: int, formulas: Sequence[Expression], rows: Any, weights: Any
 ) -> _Share:
     function = _compiled([*group.symbols, *group.parameters], formulas)
     weights = sparse.csr_array(weights) if sparse.issparse(weights) else weights
     return _Share(group=group, first=first, function=function, rows=rows, weights=weights)
 
 
-def _compiled(arguments: Sequence[sp.Symbol], formulas: Sequence[sp.Expr]) -> Any:
-    # Code printers write a Float with 15 digits; as a fraction it reaches the code bit by bit.
-    floats = {f for formula in formulas for f in formula.atoms(sp.Float)}
-    whole = {f: sp.Rational(*float(f).as_integer_ratio()) for f in floats}
-    exact = [formula.xreplace(whole) for formula in formulas]
-    return sp.lambdify(list(arguments), exact, modules=[NUMPY, "numpy"], cse=True)
+def _compiled(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> Any:
+    """All formulas as one function of their arguments, by a recursion of this module's own."""
+
+    def values(*given: Any) -> list[Any]:
+        known = dict(zip(arguments, given, strict=True))
+        with np.errstate(all="ignore"):
+            return [_value(formula, known) for formula in formulas]
+
+    return values
+
+
+def _value(expr: Expression, known: dict[Expression, Any]) -> Any:
+    if expr.is_number:
+        return float(expr.value)
+    if expr not in known:
+        known[expr] = _OPERATIONS[expr.op]([_value(a, known) for a in expr.args], expr.value)
+    return known[expr]
+
+
+def _length(parts: Sequence[Any]) -> Any:
+    return np.sqrt(sum(a * a for a in parts))
+
+
+def _along(parts: Sequence[Any]) -> Any:
+    half = len(parts) // 2
+    length = _length(parts[:half])
+    inner = sum(a * b for a, b in zip(parts[:half], parts[half:], strict=True))
+    return np.where(length > 0.0, inner / np.where(length > 0.0, length, 1.0), 0.0)
+
+
+_OPERATIONS: dict[str, Callable[[list[Any], Any], Any]] = {
+    Op.ADD: lambda a, _: sum(a),
+    Op.MUL: lambda a, _: math.prod(a),
+    Op.POW: lambda a, c: np.power(a[0], float(c)),
+    Op.EXP: lambda a, _: np.exp(a[0]),
+    Op.LOG: lambda a, _: np.log(a[0]),
+    Op.ABS: lambda a, _: np.abs(a[0]),
+    Op.SIGN: lambda a, _: np.sign(a[0]),
+    Op.MAX: lambda a, _: reduce(np.maximum, a),
+    Op.WHERE: lambda a, _: np.where(a[0] > 0.0, a[1], a[2]),
+    Op.NORM: lambda a, _: _length(a),
+    Op.ALONG: lambda a, _: _along(a),
+    Op.HUBER: lambda a, m: np.where(
+        np.abs(a[0]) <= m, a[0] * a[0], float(m) * (2.0 * np.abs(a[0]) - float(m))
+    ),
+}

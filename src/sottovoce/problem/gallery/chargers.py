@@ -7,12 +7,11 @@ tuned to the solution.
 from __future__ import annotations
 
 import numpy as np
-import sympy as sp
 
 from sottovoce.arguments import whole
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array, fleet
-from sottovoce.problem.constraints import equal, total
+from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 FIRST_HOUR = 17
@@ -67,8 +66,8 @@ def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
     x = list(np.atleast_1d(ev.state))
     clock = (FIRST_HOUR + np.arange(hours)) % 24
     price = np.take(PRICE, clock)
-    cost = sp.Add(*(p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
-    unmet = (sp.Add(*x) - ev.parameter("need")) ** 2
+    cost = sum((p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
+    unmet = (sum(x) - ev.parameter("need")) ** 2
     capacity = n * (NETWORK_KW_PER_HOME - np.take(HOME_KW, clock))
     return Problem(
         states=ev,
@@ -105,13 +104,13 @@ def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
     del base, parameters  # a million chargers' limits are 0.2 GB
     x = list(ev.state)
     price = np.take(PRICE, (FIRST_HOUR + np.arange(hours)) % 24)
-    cost = sp.Add(*(p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
+    cost = sum((p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
     window = zip(x, ev.parameter("limit"), strict=True)
     return Problem(
         states=ev,
         objectives=cost,
         constraints={"capacity": total(ev, x) <= capacity},
-        local=[equal(sp.Add(*x), ev.parameter("need")), *(x_t <= limit for x_t, limit in window)],
+        local=[sum(x) == ev.parameter("need"), *(x_t <= limit for x_t, limit in window)],
     )
 
 

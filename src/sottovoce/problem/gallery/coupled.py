@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sympy as sp
-
+from sottovoce.formula.functions import exp, log, sqrt
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 
@@ -28,8 +27,8 @@ def coupled() -> Problem:
             (s - 1) ** 2 / 2 + s / 4,
         ],
         constraints={
-            "range": sp.sqrt(1 + (p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2) <= 3,
+            "range": sqrt(1 + (p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2) <= 3,
             "joint": (h + 10 * s) ** 2 + p[0] ** 2 <= 9,
-            "load": sp.log(sp.exp(p[1]) + sp.exp(q[0]) + sp.exp(h)) <= 2,
+            "load": log(exp(p[1]) + exp(q[0]) + exp(h)) <= 2,
         },
     )

@@ -7,7 +7,6 @@ three thermal units, 850 MW. The book prints 393.2, 334.6 and 122.2 MW at 9.148 
 from __future__ import annotations
 
 from sottovoce.problem.agents import states
-from sottovoce.problem.constraints import equal
 from sottovoce.problem.gallery.optimum import KnownOptimum
 from sottovoce.problem.problem import Problem
 
@@ -27,7 +26,7 @@ def dispatch() -> Problem:
     return Problem(
         states=p,
         objectives=[a + b * s + c * s**2 for (*_, a, b, c), s in zip(UNITS, p, strict=True)],
-        constraints={"balance": equal(sum(p), DEMAND)},
+        constraints={"balance": sum(p) == DEMAND},
         start=[400, 300, 150],
     )
 

@@ -14,11 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from math import log, sqrt
 
-import sympy as sp
-
 from sottovoce.errors import ProblemError
+from sottovoce.formula.functions import exp
 from sottovoce.problem.agents import states
-from sottovoce.problem.constraints import equal
 from sottovoce.problem.gallery.optimum import KnownOptimum
 from sottovoce.problem.problem import Problem
 
@@ -80,7 +78,7 @@ def _hs34() -> Problem:
     return Problem(
         states=x,
         objectives=[-x[0], 0, 0],
-        constraints=[sp.exp(x[0]) - x[1] <= 0, sp.exp(x[1]) - x[2] <= 0],
+        constraints=[exp(x[0]) - x[1] <= 0, exp(x[1]) - x[2] <= 0],
         start=[0, 1.05, 2.9],
     )
 
@@ -106,7 +104,7 @@ def _hs48() -> Problem:
     return Problem(
         states=x,
         objectives=[(a - 1) ** 2, (b - c) ** 2, (d - e) ** 2],
-        constraints=[equal(a + b + c + d + e, 5), equal(c - 2 * (d + e), -3)],
+        constraints=[a + b + c + d + e == 5, c - 2 * (d + e) == -3],
         start=[3, [5, -3], [2, -2]],
     )
 
@@ -118,7 +116,7 @@ def _with_three_equalities(slope: int, right: int, start: list[float]) -> Proble
     return Problem(
         states=x,
         objectives=[(slope * a - b) ** 2 + (b + c - 2) ** 2, (d - 1) ** 2, (e - 1) ** 2],
-        constraints=[equal(a + 3 * b, right), equal(c + d - 2 * e, 0), equal(b - e, 0)],
+        constraints=[a + 3 * b == right, c + d - 2 * e == 0, b - e == 0],
         start=[start[:3], start[3], start[4]],
     )
 
@@ -128,7 +126,7 @@ def _hs66() -> Problem:
     return Problem(
         states=x,
         objectives=[-4 * x[0] / 5, 0, x[2] / 5],
-        constraints=[sp.exp(x[0]) - x[1] <= 0, sp.exp(x[1]) - x[2] <= 0],
+        constraints=[exp(x[0]) - x[1] <= 0, exp(x[1]) - x[2] <= 0],
         start=[0, 1.05, 2.9],
     )
 

@@ -17,17 +17,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, reduce
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
-import sympy
 
-from sottovoce.errors import CertificateError, InputError
+from sottovoce.errors import InputError
+from sottovoce.formula.expression import Scalar
 
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-Expr = Any  # SymPy carries no types.
 
 _LARGEST = float(np.finfo(np.float64).max)
 _TINY = float(np.finfo(np.float64).tiny)
@@ -111,25 +110,21 @@ class Interval:
         np.copyto(upper, np.inf, where=((a <= 0) & (b > 0)) | zero)
         return wrap(lower, upper)
 
-    def power(self, exponent: Expr) -> Interval:
-        """Enclose x**exponent, over the x >= 0 alone unless the exponent is an integer.
-
-        Args:
-            exponent: A SymPy Rational.
-        """
-        if exponent == 0:
+    def power(self, exponent: Scalar) -> Interval:
+        """Enclose x**exponent, over the x >= 0 alone unless the exponent is an integer."""
+        q = Fraction(exponent)
+        if q == 0:
             return point(1.0)
-        if exponent < 0:
-            return self.power(-exponent).reciprocal()
-        if exponent.q == 1:
-            return _whole_power(self, int(exponent))
-        if exponent.q == 2:
-            return _raise(_sqrt(self.clip()), int(exponent.p))
-        return self.real_power(constant(exponent))
+        if q < 0:
+            return self.power(-q).reciprocal()
+        if q.denominator == 1:
+            return _whole_power(self, q.numerator)
+        if q.denominator == 2:
+            return _raise(root(self.clip()), q.numerator)
+        return self._real_power(constant(q))
 
     @_quiet
-    def real_power(self, exponent: Interval) -> Interval:
-        """Enclose x**q over the x >= 0 alone, for a positive q known by an interval."""
+    def _real_power(self, exponent: Interval) -> Interval:
         # Whether x**q grows with q depends on x, so both ends of q are tried.
         low, high = (
             [np.power(np.maximum(end, _TINY), q) for q in (exponent.lower, exponent.upper)]
@@ -234,20 +229,17 @@ def _whole_power(base: Interval, exponent: int) -> Interval:
 
 
 @_quiet
-def _sqrt(base: Interval) -> Interval:
+def root(base: Interval) -> Interval:
+    """Enclose the square root of a nonnegative interval."""
     lower, upper = np.asarray(np.sqrt(base.lower)), np.asarray(np.sqrt(base.upper))
     exact = [_short(r) & (r * r == x) for r, x in ((lower, base.lower), (upper, base.upper))]
     return wrap(*_outward(lower, upper, *exact)).clip()
 
 
-@lru_cache(maxsize=4096)
-def constant(number: Expr) -> Interval:
-    """Enclose a SymPy number (Integer, Rational, Float, pi, E) as tightly as floats allow."""
-    if not number.is_finite:
-        raise CertificateError(f"a constant must be a finite real number, got {number}")
-    # 40 digits tell pi and E from every float, so the comparisons below are decided by them.
-    exact = sympy.Rational(number if number.is_Number else sympy.Float(number, 40))
-    value = Fraction(exact.p, exact.q)
+@lru_cache(maxsize=4096, typed=True)
+def constant(number: Scalar) -> Interval:
+    """Enclose a constant as tightly as floats allow: a double is exact, a fraction may not be."""
+    value = Fraction(number)
     try:
         nearest = value.numerator / value.denominator
     except OverflowError:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-import sympy as sp
 from numpy.typing import ArrayLike
 
-from sottovoce.certify.calculus import NONE, Rules, Variables
+from sottovoce.certify.forms import exact
 from sottovoce.certify.hessian import (
+    CertifiedSigns,
     Hessian,
     Region,
     at_points,
@@ -20,23 +21,23 @@ from sottovoce.certify.hessian import (
     demands,
     sample_points,
 )
-from sottovoce.errors import InputError
-from sottovoce.problem import kinks
+from sottovoce.errors import InputError, ProblemError
+from sottovoce.formula.canonical import in_order, negate, substitute
+from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
+from sottovoce.formula.derive import gradient, is_smooth
+from sottovoce.formula.expression import Expression, exactly, nodes, number
 from sottovoce.problem.agents import Array
-from sottovoce.problem.derivatives import slopes_of
-from sottovoce.problem.rules import Rules as FormRules
-from sottovoce.problem.rules import brief
 
-Box = Mapping[sp.Symbol, tuple[ArrayLike, ArrayLike]]
+Box = Mapping[Expression, tuple[ArrayLike, ArrayLike]]
 Status = Literal["proven", "numerical", "fails", "note"]
 
 SMOOTH = "made of smooth functions, none of which comes near a singularity (intervals)"
-_UNDEFINED = (sp.zoo, sp.nan, sp.oo, -sp.oo, sp.I)
+_EVERYWHERE = "a formula that is undefined on the whole box"
 _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curvature:
+class Convexity:
     """Whether a formula is convex on a box.
 
     Attributes:
@@ -49,7 +50,7 @@ class Curvature:
     status: Status
     strict: bool
     how: str
-    witness: Mapping[sp.Symbol, float] | None = None
+    witness: Mapping[Expression, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +66,11 @@ class Smoothness:
 
     status: Status
     how: str
-    witness: Mapping[sp.Symbol, float] | None = None
+    witness: Mapping[Expression, float] | None = None
 
 
-def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()) -> Curvature:
+@exactly()
+def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] = ()) -> Convexity:
     """Decide whether f is convex on a box, ``f((x + y)/2) <= (f(x) + f(y))/2`` for all x, y in it.
 
     In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
@@ -83,19 +85,21 @@ def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()
             have; convexity is asked in the other symbols only.
     """
     f, region = _prepared(expr, box, parameters)
+    if f is None:
+        return _failing({}, _EVERYWHERE)
     undefined = _undefined([f], region)
     if undefined is not None:
         return _failing(*undefined)
-    rules = Rules(region)
-    strict = rules.bend(f).convex
+    rules = Calculus(region.variables, CertifiedSigns(region))
+    strict = rules.of(f).convex
     variables = region.of(f)
     if strict is not None:
         # Of a quadratic the rules know all there is to know, and second derivatives nothing of
         # kinks.
-        if rules.degree(f) > 2 and not strict.issuperset(variables) and not kinks.bent(f):
+        if not (rules.is_quadratic(f) or strict.issuperset(variables)) and is_smooth(f):
             strict |= Hessian(f, region).definite(budget=_BUDGET // 2) or NONE
         return _proven(strict, variables, "rules of convex calculus")
-    if kinks.bent(f):
+    if not is_smooth(f):
         why = "a formula that no rule proves convex"
         return _failing(None, why, rule=_broken_rule(expr, box, parameters))
     hessian = Hessian(f, region)
@@ -107,49 +111,51 @@ def curvature(expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = ()
         return _proven(strict, variables, "interval Hessian")
     points, free = sample_points(region, hessian.symbols)
     inner = free.all(axis=1)
-    if rules.degree(f) <= 2 and inner.any():
+    if rules.is_quadratic(f) and inner.any():
         why = "a constant Hessian that is not positive semidefinite (exact rational arithmetic)"
         point = dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True))
         return _failing(point, why, rule=_broken_rule(expr, box, parameters))
-    return Curvature(
+    return Convexity(
         status="numerical",
         strict=False,
         how=f"no negative second derivative at {points.shape[0]} points; no proof found",
     )
 
 
-def _broken_rule(expr: sp.Expr, box: Box, parameters: Collection[sp.Symbol]) -> str:
+def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression]) -> str:
     """Which rule of convex calculus a formula breaks, in words; nothing if it is hard to say."""
     ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
-    states = [s for s in box if s not in parameters]
+    states = set(box) - set(parameters)
     values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
-    found = FormRules(states, ends, values).of(expr)
-    if found.bend == "concave":
+    told = Calculus(states, BoxSigns(ends, values)).of(expr)
+    if told.kind == "concave":
         return f"{brief(expr)} is concave"
-    return "" if found.convex else found.why
+    return "" if told.is_convex else told.why
 
 
+@exactly()
 def smoothness(
-    expr: sp.Expr, box: Box, *, parameters: Collection[sp.Symbol] = (), order: int = 2
+    expr: Expression, box: Box, *, parameters: Collection[Expression] = (), order: int = 2
 ) -> Smoothness:
     """Decide whether f and its derivatives up to ``order`` are defined and finite on a box.
 
     Args:
         expr: f.
-        box: as for ``curvature``.
-        parameters: as for ``curvature``.
+        box: as for ``convexity``.
+        parameters: as for ``convexity``.
         order: 2 for a constraint, 1 for an objective, as the paper asks.
     """
+    remedy = "shrink the box so that every root, quotient and logarithm stays defined"
     f, region = _prepared(expr, box, parameters)
-    defined = not f.has(*_UNDEFINED)
-    if defined and all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
-        if kinks.bent(f):
+    if f is None:
+        return Smoothness(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
+    if all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
+        if not is_smooth(f):
             how = "its slope jumps at kinks, where subgradients take its place"
             return Smoothness(status="note", how=how)
         return Smoothness(status="proven", how=SMOOTH)
     derivatives = _derivatives(f, region.of(f), order)
     singular = _undefined(derivatives, region)
-    remedy = "shrink the box so that every root, quotient and logarithm stays defined"
     if singular is not None:
         point, why = singular
         return Smoothness(status="fails", how=f"{why}: {remedy}", witness=point)
@@ -161,13 +167,13 @@ def smoothness(
     return Smoothness(status="proven", how=how)
 
 
-def _analytic(inner: sp.Expr, region: Region, relation: str) -> bool:
+def _analytic(inner: Expression, region: Region, relation: str) -> bool:
     """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
     positive = bounded_below(inner, region, strict=True)
-    return positive or (relation == "!=" and bounded_below(-inner, region, strict=True))
+    return positive or (relation == "!=" and bounded_below(negate(inner), region, strict=True))
 
 
-def _derivatives(f: sp.Expr, variables: Sequence[sp.Symbol], order: int) -> list[sp.Expr]:
+def _derivatives(f: Expression, variables: Sequence[Expression], order: int) -> list[Expression]:
     """Return f and its partial derivatives up to ``order``, each once, zeros left out."""
     place = {s: k for k, s in enumerate(variables)}
     found, level = {f: None}, [(0, f)]
@@ -175,53 +181,59 @@ def _derivatives(f: sp.Expr, variables: Sequence[sp.Symbol], order: int) -> list
         level = [
             (place[s], slope)
             for first, g in level
-            for s, slope in slopes_of(g, variables[first:]).items()
+            for s, slope in gradient(g, variables[first:]).items()
         ]
         found |= dict.fromkeys(g for _, g in level)
     return list(found)
 
 
-def _proven(strict: Variables, variables: Sequence[sp.Symbol], by: str) -> Curvature:
+def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Convexity:
     all_of_them = bool(variables) and strict.issuperset(variables)
     how = f"{'strictly ' if all_of_them else ''}convex by {by}"
-    return Curvature(status="proven", strict=all_of_them, how=how)
+    return Convexity(status="proven", strict=all_of_them, how=how)
 
 
-def _failing(witness: Mapping[sp.Symbol, float] | None, why: str, *, rule: str = "") -> Curvature:
+def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str = "") -> Convexity:
     how = f"{why}: {rule}" if rule else why
-    return Curvature(status="fails", strict=False, how=how, witness=witness)
+    return Convexity(status="fails", strict=False, how=how, witness=witness)
 
 
-def _prepared(expr: sp.Expr, box: Box, parameters: Collection[sp.Symbol]) -> tuple[sp.Expr, Region]:
-    """Turn floats into the rationals they are, and symbols that cannot move into numbers."""
-    missing = sorted(expr.free_symbols - set(box), key=str)
+def _prepared(
+    expr: Expression, box: Box, parameters: Collection[Expression]
+) -> tuple[Expression | None, Region]:
+    """Turn doubles into the fractions they are, and symbols that cannot move into numbers.
+
+    None for the formula if it is undefined with these numbers.
+    """
+    missing = in_order(expr.symbols - set(box))
     if missing:
         raise InputError(f"box must hold every symbol of {expr}, got none for {missing[0]}")
-    lower: dict[sp.Symbol, Array] = {}
-    upper: dict[sp.Symbol, Array] = {}
-    fixed: dict[sp.Expr, sp.Expr] = {f: sp.Rational(f) for f in expr.atoms(sp.Float)}
-    for symbol in sorted(expr.free_symbols, key=str):
+    lower: dict[Expression, Array] = {}
+    upper: dict[Expression, Array] = {}
+    fixed: dict[Expression, Expression] = {}
+    for symbol in in_order(expr.symbols):
         low, high = (np.atleast_1d(np.asarray(end, dtype=np.float64)) for end in box[symbol])
         if not np.all((low <= high) & np.isfinite(high - low)):
             raise InputError(f"the box of {symbol} must be finite with lower <= upper")
         if low[0] == high[0] and np.all(low == low[0]) and np.all(high == low[0]):
-            fixed[symbol] = sp.Rational(float(low[0]))
+            fixed[symbol] = exact(number(low[0]))
         else:
             lower[symbol], upper[symbol] = low, high
-    asked = (s for s in lower if s not in parameters)
-    variables = tuple(s for s in asked if np.any(lower[s] < upper[s]))
-    return expr.xreplace(fixed), Region(variables=variables, lower=lower, upper=upper)
+    held = frozenset(parameters)
+    variables = tuple(s for s in lower if s not in held and np.any(lower[s] < upper[s]))
+    region = Region(variables=variables, lower=lower, upper=upper)
+    try:
+        return substitute(exact(expr), fixed), region
+    except ProblemError:
+        return None, region
 
 
 def _undefined(
-    exprs: Sequence[sp.Expr], region: Region
-) -> tuple[dict[sp.Symbol, float], str] | None:
+    exprs: Sequence[Expression], region: Region
+) -> tuple[dict[Expression, float], str] | None:
     """Find a point of the region where one of the formulas is certainly undefined."""
-    for expr in exprs:
-        if expr.has(*_UNDEFINED):
-            return {}, "a formula that is undefined on the whole box"
     for inner, relation, outer in dict.fromkeys(d for expr in exprs for d in demands(expr)):
-        symbols = sorted(inner.free_symbols, key=str)
+        symbols = in_order(inner.symbols)
         points, _ = sample_points(region, symbols)
         low, high = at_points(inner, symbols, points)
         if relation == "!=":
@@ -231,7 +243,7 @@ def _undefined(
         else:
             at, crosses = high.argmin(), bool(high.min() < 0)
         point = dict(zip(symbols, points[at].tolist(), strict=True))
-        zero = inner.xreplace({s: sp.Rational(v) for s, v in point.items()}) == 0
+        zero = _vanishes(inner, point)
         if crosses or (zero and relation != ">="):
             where = ", ".join(f"{s} = {v:.6g}" for s, v in point.items())
             near = "near" if relation == "!=" and not zero else "at"
@@ -240,6 +252,19 @@ def _undefined(
     return None
 
 
-def _readable(expr: sp.Expr) -> str:
-    long = {r: sp.Float(float(r), 6) for r in expr.atoms(sp.Rational) if r.q > 10_000}
-    return str(expr.xreplace(long))
+def _vanishes(expr: Expression, point: Mapping[Expression, float]) -> bool:
+    """Whether a formula is 0 at a point, in exact arithmetic."""
+    try:
+        return substitute(expr, {s: exact(number(v)) for s, v in point.items()}).is_zero
+    except ProblemError:
+        return False
+
+
+def _readable(expr: Expression) -> str:
+    """A formula with the fractions that stand for doubles as decimals."""
+    long = {
+        node: number(float(f"{float(node.value):.6g}"))
+        for node in nodes((expr,))
+        if node.is_number and Fraction(node.value).denominator > 10_000
+    }
+    return str(substitute(expr, long))

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import flint
 import mpmath
 import numpy as np
 import pytest
-import sympy
 from flint import arb
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -22,14 +23,13 @@ from random_expressions import (
     precise,
 )
 
-from sottovoce.certify.interval import (
-    Interval,
-    enclose,
-    enclose_with_gradient,
-    evaluate,
-    interval,
-)
 from sottovoce.errors import CertificateError
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.enclosure import enclose, enclose_with_gradient, evaluate
+from sottovoce.formula.expression import number
+from sottovoce.formula.functions import exp, log, sqrt
+from sottovoce.formula.intervals import Interval, interval
 
 X, Y, Z = SYMBOLS
 
@@ -92,7 +92,7 @@ def test_a_gradient_holds_the_partial_derivatives_at_every_point(
     plain = enclose(expr, sides)
     assert (value.lower, value.upper) == (plain.lower, plain.upper)
     for symbol, lower, upper in zip(SYMBOLS, gradient.lower, gradient.upper, strict=True):
-        slope = precise(sympy.diff(expr, symbol), inside(box, shares))
+        slope = precise(derivative(expr, symbol), inside(box, shares))
         assert slope is None or holds(interval(lower, upper), slope)
 
 
@@ -122,24 +122,25 @@ def test_many_boxes_at_once_are_enclosed_like_one_by_one(case: Any, data: st.Dat
         (X**3, (-3, 2), (-27, 8)),
         (X**-2, (2, 4), (0.0625, 0.25)),
         (X**-1, (-4, -2), (-0.5, -0.25)),
-        (sympy.sqrt(X), (4, 9), (2, 3)),
+        (sqrt(X), (4, 9), (2, 3)),
         (X**2.0, (-3, 2), (0, 9)),
         (X**1.0, (-3, 2), (-3, 2)),
-        (X ** sympy.Rational(3, 2), (4, 9), (8, 27)),
+        (X ** Fraction(3, 2), (4, 9), (8, 27)),
         (-X, (1, 2), (-2, -1)),
         (2 * X - 1, (-0.5, 3), (-2, 5)),
-        (sympy.Integer(7), (0, 1), (7, 7)),
+        (number(7), (0, 1), (7, 7)),
     ],
 )
 def test_exact_results_stay_exact(expr: Any, side: Any, expected: Any) -> None:
-    value = enclose(expr, {X: interval(*side)})
+    value = enclose(canonical(expr), {X: interval(*side)})
     assert (value.lower, value.upper) == expected
 
 
-@pytest.mark.parametrize("exponent", [sympy.pi, -sympy.pi, sympy.log(3), 1 - sympy.E])
-def test_an_exponent_may_be_any_real_constant(exponent: Any) -> None:
-    value = enclose(X**exponent, {X: interval(2, 3)})
-    ends = sorted(precise(X**exponent, {X: x}) for x in (2.0, 3.0))
+@pytest.mark.parametrize("exponent", [math.pi, -math.pi, 0.3, Fraction(22, 7)])
+def test_an_exponent_may_be_any_constant(exponent: Any) -> None:
+    formula = canonical(X**exponent)
+    value = enclose(formula, {X: interval(2, 3)})
+    ends = sorted(precise(formula, {X: x}) for x in (2.0, 3.0))
     assert holds(value, ends[0])
     assert holds(value, ends[1])
     assert value.upper - value.lower <= float(ends[1] - ends[0]) * (1 + 1e-12)
@@ -148,59 +149,47 @@ def test_an_exponent_may_be_any_real_constant(exponent: Any) -> None:
 @pytest.mark.parametrize(
     ("expr", "side"),
     [
-        (sympy.log(X), (0, 1)),
-        (sympy.log(X), (-1, 1)),
+        (log(X), (0, 1)),
+        (log(X), (-1, 1)),
         (1 / X, (-1, 1)),
         (1 / X**2, (0, 1)),
-        (sympy.sqrt(X), (-1, 1)),
-        (X ** sympy.Rational(-1, 2), (0, 1)),
-        (1 / (5 + sympy.log(X) ** 2), (-1, 2)),
-        (sympy.exp(-1 / X**2), (-1, 1)),
+        (sqrt(X), (-1, 1)),
+        (X ** Fraction(-1, 2), (0, 1)),
+        (1 / (5 + log(X) ** 2), (-1, 2)),
+        (exp(-1 / X**2), (-1, 1)),
     ],
 )
 def test_a_box_that_may_hold_an_undefined_point_gets_the_whole_line(expr: Any, side: Any) -> None:
-    value, gradient = enclose_with_gradient(expr, {X: interval(*side)}, [X])
+    value, gradient = enclose_with_gradient(canonical(expr), {X: interval(*side)}, [X])
     assert is_line(value)
     assert gradient.lower[0] == -np.inf
     assert gradient.upper[0] == np.inf
 
 
-@pytest.mark.parametrize(
-    "expr", [sympy.log(X - 5), sympy.sqrt(X - 5), (X - 5) ** -0.5, sympy.log(X**2), 1 / X]
-)
+@pytest.mark.parametrize("expr", [log(X - 5), sqrt(X - 5), (X - 5) ** -0.5, log(X**2), 1 / X])
 def test_an_expression_undefined_on_a_whole_box_is_refused_with_the_remedy(expr: Any) -> None:
     with pytest.raises(CertificateError, match=r"tighten the bounds so that .* stays positive"):
-        enclose(expr, {X: interval([0, 0], [0, 2])})
+        enclose(canonical(expr), {X: interval([0, 0], [0, 2])})
 
 
-@pytest.mark.parametrize(
-    ("expr", "named"),
-    [(sympy.sin(X), "sin"), (2**X, "2[*][*]x"), (sympy.Abs(X), "Abs"), (X**Y, "x[*][*]y")],
-)
-def test_other_nodes_are_refused_by_name(expr: Any, named: str) -> None:
-    with pytest.raises(CertificateError, match=named):
-        enclose(expr + 1, {X: interval(0, 1), Y: interval(0, 1)})
-
-
-def test_unbounded_symbols_and_infinite_numbers_are_refused() -> None:
+def test_unbounded_symbols_are_refused() -> None:
     with pytest.raises(CertificateError, match="no bounds for y"):
-        enclose(X + Y, {X: interval(0, 1)})
-    with pytest.raises(CertificateError, match="finite real number"):
-        enclose(sympy.Add(X, sympy.oo, evaluate=False), {X: interval(0, 1)})
+        enclose(canonical(X + Y), {X: interval(0, 1)})
 
 
 def test_a_common_subexpression_is_evaluated_once() -> None:
-    shared = sympy.exp(X + Y)
-    nodes = list(
-        evaluate(shared**2 + shared * Z + 1 / shared, dict.fromkeys(SYMBOLS, interval(0, 1)))
-    )
-    assert nodes.count(shared) == 1
-    assert nodes.index(X + Y) < nodes.index(shared)
+    shared = canonical(log(X + Y))
+    box = dict.fromkeys(SYMBOLS, interval(1, 2))
+    nodes = list(map(id, evaluate(canonical(shared**2 + shared * Z + 1 / shared), box)))
+    assert nodes.count(id(shared)) == 1
+    assert nodes.index(id(canonical(X + Y))) < nodes.index(id(shared))
 
 
 def test_a_fleet_of_a_million_agents_is_one_evaluation() -> None:
     a = np.linspace(0.5, 1.5, 1_000_000)
-    value = enclose(Y * X**2 + Z * X, {X: interval(-a, a), Y: interval(a, a), Z: interval(1, 2)})
+    value = enclose(
+        canonical(Y * X**2 + Z * X), {X: interval(-a, a), Y: interval(a, a), Z: interval(1, 2)}
+    )
     assert value.shape == (1_000_000,)
     assert np.all(value.upper >= a**3 + 2 * a)
     assert np.all(value.upper <= (a**3 + 2 * a) * (1 + 1e-14))

@@ -1,0 +1,563 @@
+"""The canonical form of a formula, and the constructors that keep it.
+
+    sums are flat, like terms are collected, a number times a sum is multiplied out;
+    products are flat, powers of one base and exponentials are joined, the number comes first;
+    operands of sums, products and maxima have one order, which does not depend on coefficients;
+    constants are evaluated; sign and factor come out of absolute values.
+
+Constructors take canonical operands and return a canonical node; ``canonical`` brings any formula
+into this form. Formulas nest at most ``MAX_DEPTH`` levels in it, whatever the length of their sums
+and products, so that whoever reads a canonical formula may recurse.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any, TypeAlias, cast
+
+from sottovoce.errors import ProblemError
+from sottovoce.formula.constants import constant_power, product, total
+from sottovoce.formula.expression import (
+    ONE,
+    ZERO,
+    Expression,
+    Op,
+    Scalar,
+    interned,
+    is_exact,
+    number,
+    scalar,
+)
+
+MAX_DEPTH = 50
+MAX_EXPONENT = 1000
+_DIGITS = re.compile("[0-9]+")
+
+_Counts: TypeAlias = tuple[Expression, ...] | dict[Expression, int]
+"""Operands, and how often each occurs if more than once is possible."""
+
+
+def canonical(expr: Expression) -> Expression:
+    """Return the canonical form of a formula.
+
+    Raises:
+        ProblemError: if a constant is not a finite real number, an exponent is too large, or
+            operations nest too deeply.
+    """
+    todo = [expr]
+    waiting: dict[Expression, _Counts] = {}  # for the forms of its operands
+    while todo:
+        current = todo.pop()
+        if current._depth >= 0 or current._canonical is not None:
+            continue
+        counts = waiting.pop(current, None)
+        if counts is None:
+            counts = _operands(current)
+            missing = [a for a in counts if a._depth < 0 and a._canonical is None]
+            if missing:
+                waiting[current] = counts
+                todo += (current, *missing)
+                continue
+        current._canonical = _combined(current, counts)
+    return expr if expr._canonical is None else expr._canonical
+
+
+def _operands(expr: Expression) -> _Counts:
+    """The operands of a node; of a chain of sums or products, those of all its links, counted.
+
+    The chain is read as it was written, whether the form of a link is known or not: the form of a
+    formula must not depend on what has been asked before.
+    """
+    op = expr.op
+    if op not in (Op.ADD, Op.MUL) or not [a for a in expr.args if a.op == op and a._depth < 0]:
+        return expr.args
+    links: list[Expression] = []
+    seen = {expr}
+    todo: list[Expression | None] = [expr]
+    while todo:
+        link = todo.pop()
+        if link is None:  # all links below the one before it are listed
+            links.append(cast(Expression, todo.pop()))
+            continue
+        todo += (link, None)
+        for a in link.args:
+            if a.op == op and a._depth < 0 and a not in seen:
+                seen.add(a)
+                todo.append(a)
+    counts = {expr: 1}
+    for link in reversed(links):
+        times = counts.pop(link)
+        for a in link.args:
+            counts[a] = counts.get(a, 0) + times
+    return counts
+
+
+def _combined(expr: Expression, counts: _Counts) -> Expression:
+    """The canonical node of an operation whose operands have their forms."""
+    forms = [a if a._canonical is None else a._canonical for a in counts]
+    if isinstance(counts, dict):
+        repeated: Callable[..., Expression] = power if expr.op == Op.MUL else _multiple
+        pairs = zip(forms, counts.values(), strict=True)
+        forms = [form if k == 1 else repeated(form, k) for form, k in pairs]
+    return _build(expr, forms)
+
+
+def _build(expr: Expression, args: Sequence[Any]) -> Expression:
+    if expr.op in (Op.NUMBER, Op.SYMBOL):
+        return expr
+    if expr.op == Op.POW:
+        return power(args[0], expr.value)
+    if expr.op == Op.HUBER:
+        return huber(args[0], expr.value)
+    if expr.op == Op.ALONG:
+        half = len(args) // 2
+        return along(args[:half], args[half:])
+    build: Callable[..., Expression] = _CONSTRUCTORS[expr.op]
+    return build(*args)
+
+
+def _made(op: str, args: tuple[Expression, ...], value: Any = None) -> Expression:
+    """The node whose content is canonical."""
+    made = interned(op, args, value)
+    if made._depth < 0:
+        depth = 1 + max([a._depth for a in args])
+        if depth > MAX_DEPTH:
+            raise ProblemError(
+                f"an expression must be nested at most {MAX_DEPTH} levels deep, got more: split it"
+            )
+        made._depth = depth
+    return made
+
+
+# What sums and products are made of ---------------------------------------------------------------
+
+
+def addends(expr: Expression) -> tuple[Expression, ...]:
+    """The terms of a sum; of anything else, itself."""
+    return expr.args if expr.op == Op.ADD else (expr,)
+
+
+def factors(expr: Expression) -> tuple[Expression, ...]:
+    """The factors of a product; of anything else, itself."""
+    return expr.args if expr.op == Op.MUL else (expr,)
+
+
+def coefficient(expr: Expression) -> tuple[Scalar, Expression]:
+    """Split a term into its number and the rest, 1 for a number itself."""
+    if expr.op == Op.NUMBER:
+        return expr.value, ONE
+    if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
+        rest = expr.args[1:]
+        return expr.args[0].value, rest[0] if len(rest) == 1 else _made(Op.MUL, rest)
+    return 1, expr
+
+
+def split_constant(expr: Expression) -> tuple[Scalar, Expression]:
+    """Split a sum into its number and the rest."""
+    if expr.op == Op.NUMBER:
+        return expr.value, ZERO
+    if expr.op == Op.ADD and expr.args[-1].op == Op.NUMBER:
+        rest = expr.args[:-1]
+        return expr.args[-1].value, rest[0] if len(rest) == 1 else _made(Op.ADD, rest)
+    return 0, expr
+
+
+def base_exponent(expr: Expression) -> tuple[Expression, Scalar]:
+    """Split a power into base and exponent; the exponent of anything else is 1."""
+    return (expr.args[0], expr.value) if expr.op == Op.POW else (expr, 1)
+
+
+def is_integer(value: Scalar) -> bool:
+    """Whether a constant is an integer."""
+    return isinstance(value, int)
+
+
+def is_even(value: Scalar) -> bool:
+    """Whether a constant is an even integer."""
+    return isinstance(value, int) and value % 2 == 0
+
+
+# Constructors -------------------------------------------------------------------------------------
+
+
+def add(*terms: Expression) -> Expression:
+    """The sum of canonical terms: like terms are collected, the number comes last."""
+    constants: list[Scalar] = []
+    first: dict[Expression, Expression] = {}  # by what is left without its coefficient
+    like: dict[Expression, list[Scalar]] = {}
+    for term in terms:
+        for part in term.args if term.op == Op.ADD else (term,):
+            if part.op == Op.NUMBER:
+                constants.append(part.value)
+                continue
+            c, rest = coefficient(part)
+            if rest in first:
+                like.setdefault(rest, [coefficient(first[rest])[0]]).append(c)
+            else:
+                first[rest] = part
+    args = []
+    for rest in in_order(first):
+        if rest not in like:
+            args.append(first[rest])
+        elif scale := total(like[rest]):
+            args.append(_multiple(rest, scale))
+    constant = total(constants)
+    if constant or not args:
+        args.append(number(constant))
+    return args[0] if len(args) == 1 else _made(Op.ADD, tuple(args))
+
+
+def multiply(*given: Expression) -> Expression:
+    """The product of canonical factors: powers of one base are joined, the number comes first."""
+    if len(given) == 2:
+        constant, rest = given if given[0].op == Op.NUMBER else reversed(given)
+        if constant.op == Op.NUMBER:
+            if rest.op == Op.SYMBOL and constant.value not in (0, 1):  # by far the most
+                return _made(Op.MUL, (constant, rest))
+            return _multiple(rest, constant.value)
+    numbers: list[Scalar] = []
+    exponents: dict[Expression, list[Scalar]] = {}
+    inside: list[Expression] = []  # of exponentials
+    for factor in (f for g in given for f in factors(g)):
+        if factor.op == Op.NUMBER:
+            numbers.append(factor.value)
+        elif factor.op == Op.EXP:
+            inside.append(factor.args[0])
+        else:
+            base, c = base_exponent(factor)
+            exponents.setdefault(base, []).append(c)
+    scale = product(numbers)
+    if not scale:
+        return ZERO
+    joined = [power(base, total(c)) for base, c in exponents.items()]
+    pairs = zip(exponents, joined, strict=True)
+    flat = all(p.is_one or (p.op != Op.MUL and base_exponent(p)[0] is b) for b, p in pairs)
+    if inside:
+        joined.append(exp(add(*inside)))
+    if not flat:  # (x y)^(1/2) twice is x y, whose factors may have other powers here
+        return multiply(number(scale), *joined)
+    kept = in_order(p for p in joined if p.op != Op.NUMBER)
+    scale = product([scale, *(p.value for p in joined if p.op == Op.NUMBER)])
+    if not kept:
+        return number(scale)
+    return _multiple(kept[0] if len(kept) == 1 else _made(Op.MUL, tuple(kept)), scale)
+
+
+def negate(expr: Expression) -> Expression:
+    """``-a``."""
+    return _multiple(expr, -1)
+
+
+def subtract(left: Expression, right: Expression) -> Expression:
+    """``a - b``."""
+    return add(left, negate(right))
+
+
+def divide(above: Expression, below: Expression) -> Expression:
+    """``a / b``."""
+    return multiply(above, power(below, -1))
+
+
+def power(base: Expression, exponent: Scalar) -> Expression:
+    """``a**c`` with a constant c.
+
+    Raises:
+        ProblemError: if a constant power is not a real number, or the exponent is large.
+    """
+    c = scalar(exponent)
+    if not -MAX_EXPONENT <= c <= MAX_EXPONENT:
+        raise ProblemError(
+            f"exponents must lie in [-{MAX_EXPONENT}, {MAX_EXPONENT}], got {float(c):g}"
+        )
+    if not c:
+        return ONE
+    if c == 1:
+        return base
+    if isinstance(c, float) and (2 * c).is_integer():
+        c = Fraction(c)  # x**0.5 is sqrt(x)
+    if base.op == Op.NUMBER and (is_integer(c) or base.value <= 0 or not is_exact()):
+        return number(constant_power(base.value, c))
+    if base.op == Op.EXP:
+        return exp(multiply(number(c), base.args[0]))
+    if is_integer(c) and base.op == Op.POW:
+        return power(base.args[0], base.value * c)
+    if is_integer(c) and base.op == Op.MUL:
+        return multiply(*(power(f, c) for f in base.args))
+    scale, rest = coefficient(base)
+    if base.op == Op.MUL and scale > 0 and scale != 1:
+        return multiply(power(number(scale), c), power(rest, c))
+    return _made(Op.POW, (base,), c)
+
+
+def exp(argument: Expression) -> Expression:
+    """``e^a``; logarithms inside come out as factors."""
+    if argument.is_zero:
+        return ONE
+    if argument.op == Op.NUMBER and not is_exact():
+        return number(_finite(math.exp, argument))
+    outside, inside = [], []
+    for term in addends(argument):
+        c, rest = coefficient(term)
+        if rest.op == Op.LOG:
+            outside.append(power(rest.args[0], c))
+        else:
+            inside.append(term)
+    if outside:
+        return multiply(*outside, exp(add(*inside)))
+    return _made(Op.EXP, (argument,))
+
+
+def log(argument: Expression) -> Expression:
+    """``ln a``."""
+    if argument.op == Op.NUMBER:
+        if argument.value <= 0:
+            raise ProblemError(f"a logarithm must be of a positive number, got {argument}")
+        if argument.is_one or not is_exact():
+            return number(_finite(math.log, argument))
+    return argument.args[0] if argument.op == Op.EXP else _made(Op.LOG, (argument,))
+
+
+def absolute(argument: Expression) -> Expression:
+    """``|a|``."""
+    scale, rest = coefficient(argument)
+    if rest is ONE:
+        return number(abs(scale))
+    if rest.op in (Op.ABS, Op.NORM, Op.EXP):
+        inside = rest
+    else:
+        inside = _made(Op.ABS, (_leading_positive(rest)[1],))
+    return multiply(number(abs(scale)), inside)
+
+
+def sign(argument: Expression) -> Expression:
+    """The sign of a, 0 at 0."""
+    scale, rest = coefficient(argument)
+    outer = (scale > 0) - (scale < 0)
+    if rest is ONE or not outer:
+        return number(outer)
+    flip, inside = _leading_positive(rest)
+    return multiply(number(outer * flip), _made(Op.SIGN, (inside,)))
+
+
+def maximum(*pieces: Expression) -> Expression:
+    """The largest of several; of pieces that differ by a constant one stays."""
+    largest: dict[Expression, Scalar] = {}
+    for piece in (p for given in pieces for p in pieces_of(given)):
+        constant, rest = split_constant(piece)
+        rivals = (constant, largest.get(rest, constant))
+        largest[rest] = max(rivals, key=lambda c: (c, not isinstance(c, float)))  # 1/2, then 0.5
+    kept = in_order([add(rest, number(c)) for rest, c in largest.items()])
+    return kept[0] if len(kept) == 1 else _made(Op.MAX, tuple(kept))
+
+
+def where(condition: Expression, yes: Expression, no: Expression) -> Expression:
+    """``yes`` where the condition is positive, ``no`` elsewhere."""
+    if yes is no:
+        return yes
+    if condition.op == Op.NUMBER:
+        return yes if condition.value > 0 else no
+    return _made(Op.WHERE, (condition, yes, no))
+
+
+def norm(*parts: Expression) -> Expression:
+    """``sqrt(a_1^2 + ... + a_n^2)``; signs do not matter."""
+    kept = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
+    if not kept or (all(p.op == Op.NUMBER for p in kept) and not is_exact()):
+        return number(math.hypot(*(float(p.value) for p in kept)))
+    return absolute(kept[0]) if len(kept) == 1 else _made(Op.NORM, tuple(kept))
+
+
+def along(parts: Sequence[Expression], direction: Sequence[Expression]) -> Expression:
+    """``sum_k a_k b_k / ||a||``, 0 at a = 0."""
+    if all(b.is_zero for b in direction):
+        return ZERO
+    return _made(Op.ALONG, (*parts, *direction))
+
+
+def huber(argument: Expression, width: Any) -> Expression:
+    """``a^2`` where ``|a| <= M``, ``M (2 |a| - M)`` beyond."""
+    m = scalar(width)
+    if argument.op == Op.NUMBER:
+        size = abs(argument.value)
+        return number(size * size if size <= m else m * (2 * size - m))
+    return _made(Op.HUBER, (_leading_positive(argument)[1],), m)
+
+
+def pieces_of(expr: Expression) -> tuple[Expression, ...]:
+    """The pieces of a maximum; of anything else, itself."""
+    return expr.args if expr.op == Op.MAX else (expr,)
+
+
+_CONSTRUCTORS: dict[str, Any] = {
+    Op.ADD: add,
+    Op.MUL: multiply,
+    Op.EXP: exp,
+    Op.LOG: log,
+    Op.ABS: absolute,
+    Op.SIGN: sign,
+    Op.MAX: maximum,
+    Op.WHERE: where,
+    Op.NORM: norm,
+}
+
+
+def rebuilt(expr: Expression, args: Sequence[Expression]) -> Expression:
+    """The operation of a canonical node on other canonical operands."""
+    return _build(expr, args)
+
+
+# Rewriting ----------------------------------------------------------------------------------------
+
+
+def substitute(expr: Expression, values: dict[Expression, Expression]) -> Expression:
+    """Put formulas in place of symbols or of other parts of a canonical formula."""
+    done: dict[Expression, Expression] = dict(values)
+
+    def replaced(part: Expression) -> Expression:
+        if part not in done:
+            args = [replaced(a) for a in part.args]
+            same = all(a is b for a, b in zip(args, part.args, strict=True))
+            done[part] = part if same else _build(part, args)
+        return done[part]
+
+    return replaced(expr) if values else expr
+
+
+_MAX_TERMS = 20_000  # products whose expansion has more terms stay as they are
+
+
+def expand(expr: Expression) -> Expression:
+    """Multiply out products and integer powers of sums, at every level."""
+    done: dict[Expression, Expression] = {}
+
+    def expanded(part: Expression) -> Expression:
+        if part not in done:
+            args = [expanded(a) for a in part.args]
+            if part.op == Op.MUL:
+                done[part] = _distributed(args)
+            elif part.op == Op.POW and is_integer(part.value) and part.value > 1:
+                done[part] = _distributed(args * int(part.value))
+            else:
+                done[part] = _build(part, args) if part.args else part
+        return done[part]
+
+    return expanded(expr)
+
+
+def _distributed(args: Sequence[Expression]) -> Expression:
+    result: Expression = ONE
+    made = 0
+    for factor in args:
+        left, right = addends(result), addends(factor)
+        made += len(left) * len(right)
+        if made > _MAX_TERMS:
+            return multiply(*args)
+        result = add(*(multiply(a, b) for a in left for b in right))
+    return result
+
+
+# Constants and order ------------------------------------------------------------------------------
+
+
+def _multiple(expr: Expression, scale: Scalar) -> Expression:
+    """A number times a canonical formula; the order of a sum does not depend on coefficients."""
+    if expr.op == Op.NUMBER:
+        return number(product((scale, expr.value)))
+    if scale == 1 or not scale:
+        return expr if scale else ZERO
+    if expr.op == Op.ADD:
+        return _made(Op.ADD, tuple(_multiple(term, scale) for term in expr.args))
+    if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
+        value, rest = product((scale, expr.args[0].value)), expr.args[1:]
+    else:
+        value, rest = scale, factors(expr)
+    if value == 1:
+        return rest[0] if len(rest) == 1 else _made(Op.MUL, rest)
+    return _made(Op.MUL, (number(value), *rest))
+
+
+def _finite(function: Any, argument: Expression) -> float:
+    try:
+        result = float(function(float(argument.value)))
+    except OverflowError:
+        raise ProblemError(
+            f"{function.__name__}({argument}) is too large for double precision"
+        ) from None
+    if not result and not argument.is_one:
+        raise ProblemError(
+            f"{function.__name__}({argument}) is too close to zero for double precision"
+        )
+    return result
+
+
+def _leading_positive(expr: Expression) -> tuple[int, Expression]:
+    """Choose one of a and -a: the one whose first term has a positive number."""
+    lead = coefficient(addends(expr)[0])[0]
+    return (-1, negate(expr)) if lead < 0 else (1, expr)
+
+
+def in_order(exprs: Iterable[Expression]) -> list[Expression]:
+    """Sort canonical nodes: by names, then degree, then structure without numbers, then numbers.
+
+    The order is the same in every process and on every machine, and for formulas that differ in
+    coefficients only.
+    """
+    found = list(exprs)
+    if len(found) > 1:
+        found.sort(key=_light_key)
+        if any(a._key == b._key for a, b in pairwise(found)):
+            found.sort(key=lambda e: (_light_key(e), _digests(e)))
+    return found
+
+
+def names(expr: Expression) -> tuple[str, ...]:
+    """Keys of the names in a formula, sorted; their numbers compare as numbers: x2, x10."""
+    inner: tuple[str, ...] = _light_key(expr)[1]
+    return inner
+
+
+def _light_key(expr: Expression) -> tuple[bool, tuple[str, ...], float]:
+    if expr._key is None:
+        if expr.op == Op.SYMBOL:
+            expr._key = False, (_DIGITS.sub(_numbered, expr.value),), -1.0
+            return expr._key
+        below = [_light_key(a)[1] for a in expr.args if a.op != Op.NUMBER]
+        inner = below[0] if len(below) == 1 else tuple(sorted({n for b in below for n in b}))
+        expr._key = not inner, inner, -_degree(expr)
+    return expr._key
+
+
+def _numbered(digits: re.Match[str]) -> str:
+    return f"{len(digits[0]):04}{digits[0]}"
+
+
+def _degree(expr: Expression) -> float:
+    """The degree of a monomial; 0 of what is none."""
+    if expr.op == Op.MUL:
+        return math.fsum(_degree(f) for f in expr.args)
+    if expr.op == Op.POW:
+        return float(expr.value) * _degree(expr.args[0])
+    return float(expr.op == Op.SYMBOL)
+
+
+def _digests(expr: Expression) -> tuple[bytes, bytes]:
+    """Hashes of the structure without numbers, and with them; exponents count in both."""
+    if expr._digests is None:
+        value = "" if expr.value is None else expr.value
+        kind = f"{expr.op} {value.hex() if isinstance(value, float) else value};".encode()
+        below = [_digests(a) for a in expr.args]
+        bare = b"number" if expr.op == Op.NUMBER else kind
+        parts = (b"".join([bare, *(s for s, _ in below)]), b"".join([kind, *(w for _, w in below)]))
+        shape, whole = (blake2b(part, digest_size=16).digest() for part in parts)
+        expr._digests = shape, whole
+    return expr._digests
+
+
+def digest(expr: Expression) -> bytes:
+    """A hash of the structure of a canonical formula, numbers included."""
+    return _digests(expr)[1]

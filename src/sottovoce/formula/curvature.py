@@ -1,0 +1,583 @@
+"""Whether a formula is affine, convex or concave: disciplined convex programming over signs.
+
+The rules are those of disciplined convex programming and some more: quadratics by their matrices in
+exact arithmetic, norms, soft maxima, products of powers, entropies. They ask an oracle for signs;
+three are in use:
+
+    ``FormSigns``   by the form of a formula alone, wherever it is defined;
+    ``BoxSigns``    by its range over a box, rounding not counted;
+    the certificate's, by interval arithmetic with outward rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Literal, Protocol, TypeAlias, final
+
+import numpy as np
+
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    base_exponent,
+    coefficient,
+    divide,
+    expand,
+    factors,
+    in_order,
+    is_even,
+    is_integer,
+    log,
+    multiply,
+    negate,
+    power,
+)
+from sottovoce.formula.derive import derivative, hessian, is_affine, is_smooth
+from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number
+from sottovoce.formula.quadratic import definiteness, quadratic_form
+from sottovoce.formula.ranges import Ends, value_range
+from sottovoce.formula.tape import Array, tape
+
+Variables: TypeAlias = frozenset[Expression]
+Kind: TypeAlias = Literal["affine", "convex", "concave"]
+Powers: TypeAlias = Sequence[tuple[Expression, Scalar]]
+Hessian: TypeAlias = Mapping[tuple[Expression, Expression], Expression]
+
+NONE: Variables = frozenset()
+
+_MAX_LETTERS = 80  # of a formula in a message
+_ROUNDING = 1e-12  # how far below 0 an eigenvalue may fall, relative to the largest
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curvature:
+    """What the rules tell of a formula.
+
+    Strictly in a set V of variables: the midpoint inequality is strict for points that differ
+    somewhere in V.
+
+    Attributes:
+        convex: the variables in which it is strictly convex, maybe none; None if it is not told to
+            be convex.
+        concave: likewise.
+        why: the rule that failed, if it is told to be neither.
+    """
+
+    convex: Variables | None = None
+    concave: Variables | None = None
+    why: str = ""
+
+    def __neg__(self) -> Curvature:
+        return Curvature(convex=self.concave, concave=self.convex, why=self.why)
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether it is affine or convex."""
+        return self.convex is not None
+
+    @property
+    def is_concave(self) -> bool:
+        """Whether it is affine or concave."""
+        return self.concave is not None
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether it is affine."""
+        return self.convex is not None and self.concave is not None
+
+    @property
+    def kind(self) -> Kind | None:
+        """Affine, convex or concave; None if no rule tells."""
+        if self.is_affine:
+            return "affine"
+        if self.is_convex:
+            return "convex"
+        return "concave" if self.is_concave else None
+
+
+_AFFINE = Curvature(convex=NONE, concave=NONE)
+_CONVEX = Curvature(convex=NONE)
+_CONCAVE = Curvature(concave=NONE)
+
+
+class Signs(Protocol):
+    """What the rules have to know of formulas where they are judged.
+
+    Attributes:
+        defined: whether formulas may be taken to be defined there: roots and logarithms of what is
+            not negative only.
+    """
+
+    defined: bool
+
+    def positive(self, expr: Expression, *, strict: bool) -> bool:
+        """Whether a formula is at least 0, or positive, wherever it is defined."""
+
+    def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
+        """The sign of a Hessian that depends on parameters, 1 or -1; 0 if it is not known."""
+
+    def where(self, expr: Expression) -> str:
+        """The range of a formula for a message; nothing if it is not known."""
+
+
+@final
+class FormSigns:
+    """Signs by the form of a formula alone."""
+
+    defined = True
+
+    def positive(self, expr: Expression, *, strict: bool) -> bool:
+        """Whether the form shows that a formula is at least 0, or positive."""
+        op, args = expr.op, expr.args
+        if op == Op.NUMBER:
+            return bool(expr.value > 0 if strict else expr.value >= 0)
+        if op == Op.ADD:
+            least = all(self.positive(a, strict=False) for a in args)
+            return least and (not strict or any(self.positive(a, strict=True) for a in args))
+        if op == Op.MUL:
+            return all(self.positive(a, strict=strict) for a in args)
+        if op == Op.MAX:
+            return any(self.positive(a, strict=strict) for a in args)
+        if op == Op.POW:
+            square = is_even(expr.value) or not is_integer(expr.value)
+            nonzero = not strict or expr.value < 0
+            return (square and nonzero) or self.positive(args[0], strict=strict)
+        return op == Op.EXP or (not strict and op in NONSMOOTH)
+
+    def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
+        """Nothing is known of parameters."""
+        return 0
+
+    def where(self, expr: Expression) -> str:
+        """Nothing is known of ranges."""
+        return ""
+
+
+_FORM = FormSigns()
+
+
+@final
+class BoxSigns:
+    """Signs by the range of a formula over a box.
+
+    Args:
+        box: least and largest value of every symbol, parameters included.
+        parameters: the values of every parameter, one per agent.
+    """
+
+    defined = True
+
+    def __init__(
+        self, box: Mapping[Expression, Ends], parameters: Mapping[Expression, Array]
+    ) -> None:
+        self._box, self._parameters = box, parameters
+
+    def positive(self, expr: Expression, *, strict: bool) -> bool:
+        """Whether a formula is at least 0, or positive, on the box."""
+        if _FORM.positive(expr, strict=strict):
+            return True
+        low, _ = value_range(expr, self._box)
+        return bool(low > 0.0 if strict else low >= 0.0)
+
+    def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
+        """The sign for every agent, by eigenvalues."""
+        used = in_order({s for entry in entries.values() for s in entry.symbols})
+        values = tape(entries.values(), used)(*(self._parameters[s] for s in used))
+        shape = np.broadcast_shapes(*(np.shape(v) for v in values))
+        place = {s: k for k, s in enumerate(variables)}
+        matrix = np.zeros((*shape, len(place), len(place)))
+        for (a, b), value in zip(entries, values, strict=True):
+            matrix[..., place[a], place[b]] = matrix[..., place[b], place[a]] = value
+        sizes = np.linalg.eigvalsh(matrix)
+        slack = _ROUNDING * np.abs(sizes).max(axis=-1)
+        if np.all(sizes[..., 0] >= -slack):
+            return 1
+        return -1 if np.all(sizes[..., -1] <= slack) else 0
+
+    def where(self, expr: Expression) -> str:
+        """The range, as people read it."""
+        low, high = value_range(expr, self._box)
+        return f" with {brief(expr)} in [{float(low):.6g}, {float(high):.6g}]"
+
+
+@lru_cache(maxsize=1 << 14)
+def curvature(expr: Expression) -> Curvature:
+    """Return what the form of a canonical formula tells of it, in all of its symbols."""
+    return Calculus(expr.symbols, _FORM).of(expr)
+
+
+def never_negative(expr: Expression) -> bool:
+    """Whether the form shows that a formula is at least 0 wherever it is defined."""
+    return _FORM.positive(expr, strict=False)
+
+
+def brief(expr: Expression) -> str:
+    """A formula as people read it, cut where it is longer than a line."""
+    text = str(expr)
+    return text if len(text) <= _MAX_LETTERS else f"{text[:_MAX_LETTERS]}..."
+
+
+@final
+class Calculus:
+    """The rules.
+
+    Args:
+        variables: the symbols in which convexity is asked; all others are parameters.
+        signs: the oracle.
+    """
+
+    def __init__(self, variables: Collection[Expression], signs: Signs) -> None:
+        self._variables, self.signs = frozenset(variables), signs
+        self._known: dict[Expression, Curvature] = {}
+        self._positive: dict[tuple[Expression, bool], bool] = {}
+
+    def of(self, expr: Expression) -> Curvature:
+        """Return what the rules tell of a canonical formula."""
+        if expr not in self._known:
+            self._known[expr] = self._judged(expr)
+        return self._known[expr]
+
+    def affine(self, expr: Expression) -> bool:
+        """Whether a formula is affine once it is multiplied out."""
+        return self.of(expr).is_affine or is_affine(expand(expr), self._variables)
+
+    def positive(self, expr: Expression, *, strict: bool = True) -> bool:
+        """Whether a formula is positive, or at least 0."""
+        key = (expr, strict)
+        if key not in self._positive:
+            source = _FORM if expr.is_number else self.signs
+            self._positive[key] = source.positive(expr, strict=strict)
+        return self._positive[key]
+
+    def is_quadratic(self, expr: Expression) -> bool:
+        """Whether a formula is a polynomial of degree two at most, without parameters."""
+        return expr.symbols <= self._variables and (
+            expr.is_number or quadratic_form(expr) is not None
+        )
+
+    def _moving(self, expr: Expression) -> Variables:
+        return expr.symbols & self._variables
+
+    def _judged(self, expr: Expression) -> Curvature:
+        if not self._moving(expr) or expr.is_symbol:
+            return _AFFINE
+        if expr.op == Op.ADD:
+            return self._sum(expr)
+        if expr.op == Op.MUL:
+            return self._product(expr)
+        if expr.op == Op.POW:
+            return self._power(expr)
+        if expr.op == Op.EXP:
+            return self._exp(expr)
+        if expr.op == Op.LOG:
+            return self._log(expr)
+        if expr.op in NONSMOOTH:
+            return self._kink(expr)
+        return Curvature(why=f"no rule is for slopes that jump, got {brief(expr)}")
+
+    # Functions of one formula ---------------------------------------------------------------------
+
+    def _exp(self, expr: Expression) -> Curvature:
+        (inner,) = expr.args
+        convex = _union([self.of(inner).convex, self._line(inner)])
+        if convex is None:
+            return self._fails(expr, "exp takes an affine or convex formula")
+        return Curvature(convex=convex)
+
+    def _log(self, expr: Expression) -> Curvature:
+        (inner,) = expr.args
+        parts = [base_exponent(f) for f in factors(inner)]
+        if inner.op == Op.MUL and all(self.positive(base) for base, _ in parts):
+            return self.of(add(*(multiply(number(p), log(base)) for base, p in parts)))
+        if self.signs.defined or self.positive(inner):
+            concave = _union([self.of(inner).concave, self._line(inner)])
+            convex = self._log_convex(inner)
+            if concave is not None or convex is not None:
+                return Curvature(concave=concave, convex=convex)
+        return self._fails(expr, "log takes an affine or concave formula")
+
+    def _kink(self, expr: Expression) -> Curvature:
+        """Maxima of convex formulas; sizes of affine ones, or of convex ones at least 0."""
+        largest = expr.op == Op.MAX
+        for inner in expr.args:
+            if not (self.of(inner).is_convex if largest else self._sizeable(inner)):
+                wanted = "convex formulas" if largest else "affine formulas"
+                return self._fails(expr, f"{expr.op} takes {wanted}", inner)
+        sets = [self.of(a).convex or NONE for a in expr.args]
+        return Curvature(convex=frozenset.intersection(*sets) if largest else NONE)
+
+    def _sizeable(self, a: Expression) -> bool:
+        inner = self.of(a)
+        if inner.is_affine or (inner.is_convex and self.positive(a, strict=False)):
+            return True
+        return inner.is_concave and self.positive(negate(a), strict=False)
+
+    def _fails(self, expr: Expression, rule: str, inner: Expression | None = None) -> Curvature:
+        inside = expr.args[0] if inner is None else inner
+        told = self.of(inside)
+        if told.why:
+            return Curvature(why=told.why)
+        got = f"got {brief(inside)}, which is {told.kind}, in {brief(expr)}"
+        return Curvature(why=f"{rule}, {got}")
+
+    def _line(self, expr: Expression) -> Variables:
+        """The variable of an affine formula of one variable that it certainly depends on."""
+        variables = self._moving(expr)
+        if len(variables) != 1 or not self.of(expr).is_affine:
+            return NONE
+        (variable,) = variables
+        slope = derivative(expr, variable)
+        moves = self.positive(slope) or self.positive(negate(slope))
+        return variables if moves else NONE
+
+    # Sums -----------------------------------------------------------------------------------------
+
+    def _sum(self, expr: Expression) -> Curvature:
+        """A sum of convex formulas is convex; its quadratic part is judged as a whole."""
+        quadratic, others = self._split(expr.args)
+        parts = [(quadratic, self._quadratic(quadratic)), *((t, self.of(t)) for t in others)]
+        convex = _union(told.convex for _, told in parts)
+        concave = _union(told.concave for _, told in parts)
+        if convex is not None or concave is not None:
+            return Curvature(convex=convex, concave=concave)
+        together = self._with_parameters(expr)
+        if together is not None:
+            return together
+        why = next((told.why for _, told in parts if told.kind is None), "")
+        if not why:
+            bad = next(term for term, told in parts if told.kind == "concave")
+            why = f"a sum must add convex terms only, got {brief(bad)}, which is concave"
+        return Curvature(why=why)
+
+    def _split(self, terms: Sequence[Expression]) -> tuple[Expression, list[Expression]]:
+        quadratic = [t for t in terms if self.is_quadratic(t)]
+        return add(*quadratic), [t for t in terms if not self.is_quadratic(t)]
+
+    def _quadratic(self, q: Expression) -> Curvature:
+        """A polynomial of degree two by its matrix, block by block."""
+        form = None if q.is_number else quadratic_form(q)
+        if form is None:
+            return _AFFINE if q.is_number else Curvature(why=f"{brief(q)} has many symbols")
+        found: list[Variables | None] = []
+        for sign in (1, -1):
+            strict: list[Variables | None] = []
+            for block in _blocks(form.quadratic):
+                kind = definiteness([[sign * form.quadratic[i][j] for j in block] for i in block])
+                names = frozenset(form.symbols[k] for k in block) if kind > 0 else NONE
+                strict.append(None if kind < 0 else names)
+            found.append(_union(strict))
+        if found[0] is None and found[1] is None:
+            return _not_semidefinite(q)
+        return Curvature(convex=found[0], concave=found[1])
+
+    def _with_parameters(self, expr: Expression) -> Curvature | None:
+        """A formula whose second derivatives depend on parameters alone, by their matrix."""
+        variables = in_order(self._moving(expr))
+        if not is_smooth(expr) or expr.symbols <= self._variables:
+            return None  # second derivatives do not tell of kinks
+        entries = hessian(expand(expr), variables)
+        if any(self._moving(entry) for entry in entries.values()):
+            return None
+        kind = self.signs.semidefinite(entries, variables) if entries else 0
+        if kind:
+            return _CONVEX if kind > 0 else _CONCAVE
+        return _AFFINE if not entries else _not_semidefinite(expr)
+
+    # Products and powers --------------------------------------------------------------------------
+
+    def _product(self, expr: Expression) -> Curvature:
+        still = [f for f in expr.args if not self._moving(f)]
+        moving = [f for f in expr.args if self._moving(f)]
+        if still:
+            return self._multiple(multiply(*still), self.of(multiply(*moving)), expr)
+        if self.is_quadratic(expr):
+            return self._quadratic(expr)
+        told = self._monomial([base_exponent(f) for f in moving])
+        if told.kind is None and self._entropy(moving):
+            told = _CONVEX
+        sums = [f for f in moving if f.op == Op.ADD]
+        if told.kind is None and len(sums) == 1:
+            others = multiply(*(f for f in moving if f is not sums[0]))
+            spread = add(*(multiply(others, term) for term in sums[0].args))
+            told = self.of(spread) if spread.op == Op.ADD else told
+        if told.kind is None:
+            why = f"got {len(moving)} in {brief(expr)}"
+            return Curvature(why=f"a product must have one factor that names the state, {why}")
+        return told
+
+    def _multiple(self, factor: Expression, inner: Curvature, expr: Expression) -> Curvature:
+        if inner.is_affine or inner.kind is None:
+            return _AFFINE if inner.is_affine else inner
+        if self.positive(factor):
+            return inner
+        if self.positive(negate(factor)):
+            return -inner
+        weak = Curvature(convex=_weak(inner.convex), concave=_weak(inner.concave))
+        if self.positive(factor, strict=False):
+            return weak
+        if self.positive(negate(factor), strict=False):
+            return -weak
+        why = f"got two for agents in {brief(expr)}"
+        return Curvature(why=f"a coefficient of a curved term must have one sign, {why}")
+
+    def _power(self, expr: Expression) -> Curvature:
+        base, p = base_exponent(expr)
+        told = self._of_power(base, p)
+        if told.kind is not None:
+            return told
+        inner = self.of(base)
+        rule = "a power must bend one way over the box"
+        return Curvature(why=inner.why or f"{rule}, got {brief(expr)}{self.signs.where(base)}")
+
+    def _of_power(self, base: Expression, p: Scalar) -> Curvature:
+        inner, line = self.of(base), self._line(base)
+        if is_even(p) and p > 0 and inner.is_affine:
+            return Curvature(convex=line)
+        if base.op == Op.MUL and not is_integer(p):
+            told = self._root_of_product(base, p)
+            if told.kind is not None:
+                return told
+        norm = self._norm(base, p) if 0 < p < 1 else None
+        if self._rises(base, p):
+            if p > 1:
+                return Curvature(convex=_union([inner.convex, line]))
+            concave = _union([inner.concave, line])
+            return Curvature(convex=concave) if p < 0 else Curvature(convex=norm, concave=concave)
+        if is_integer(p) and self.positive(negate(base), strict=p < 0):
+            mirrored = self._of_power(negate(base), p)
+            return mirrored if is_even(p) else -mirrored
+        return Curvature(convex=norm)
+
+    def _rises(self, base: Expression, p: Scalar) -> bool:
+        """Whether the base of a power is not negative: shown, or where the power is defined."""
+        if not is_integer(p) and self.signs.defined and (p < 1 or self.of(base).is_affine):
+            return True
+        return self.positive(base, strict=p < 0)
+
+    def _root_of_product(self, base: Expression, p: Scalar) -> Curvature:
+        still = multiply(*(f for f in base.args if not self._moving(f)))
+        powers = [base_exponent(f) for f in base.args if self._moving(f)]
+        fine = self.positive(still) and all(self.positive(b, strict=False) for b, _ in powers)
+        return self._monomial([(b, q * p) for b, q in powers]) if fine else Curvature()
+
+    def _monomial(self, powers: Powers) -> Curvature:
+        """Products of powers: log-convex ones, ``y^p / z^q`` with p >= 1 + q, and means."""
+        convex = _union(self._log_convex(power(base, p)) for base, p in powers)
+        above = [(base, p) for base, p in powers if p > 0]
+        below = [base for base, p in powers if p < 0]
+        degree = sum(p for _, p in powers)
+        if convex is None and len(above) == 1 and degree >= 1:
+            (top, p), inner = above[0], self.of(above[0][0])
+            rises = inner.is_convex and self.positive(top, strict=False)
+            if ((inner.is_affine and is_even(p)) or rises) and all(
+                self.of(b).is_concave and self.positive(b) for b in below
+            ):
+                convex = NONE
+        mean = not below and degree <= 1
+        if mean and all(self.of(b).is_concave and self.positive(b, strict=False) for b, _ in above):
+            return Curvature(convex=convex, concave=NONE)
+        return Curvature(convex=convex)
+
+    def _entropy(self, moving: Sequence[Expression]) -> bool:
+        """``u log(c u)`` and ``u log(u/w)`` of affine formulas that are positive."""
+        logs = [f for f in moving if f.op == Op.LOG]
+        if len(moving) != 2 or len(logs) != 1:
+            return False
+        (u,) = (f for f in moving if f is not logs[0])
+        inside = logs[0].args[0]
+        parts = [base_exponent(f) for f in factors(inside)]
+        below = divide(_monic(u), multiply(*(power(_monic(b), p) for b, p in parts)))
+        affine = self.of(u).is_affine and self.of(below).is_affine
+        return affine and self.positive(u) and self.positive(inside)
+
+    # Norms and logarithms of sums -----------------------------------------------------------------
+
+    def _norm(self, base: Expression, p: Scalar) -> Variables | None:
+        """Convexity of ``(sum_k a_k)^p``, 0 < p < 1: the 1/p-norm of nonnegative convex a_k^p."""
+        quadratic, others = self._split(addends(base))
+        parts = [self._root(term, p) for term in others]
+        if quadratic.is_number:
+            parts.append(NONE if quadratic.value >= 0 else None)
+            return _union(parts)
+        form = quadratic_form(quadratic)
+        # q^(1/2) is the length of A [x; 1] with A'A = M.
+        kind = definiteness(form.bordered) if form is not None and 2 * p >= 1 else -1
+        if kind < 0:
+            parts += [self._root(term, p) for term in addends(quadratic)]
+        else:
+            parts.append(self._moving(quadratic) if kind > 0 else NONE)
+        return _union(parts)
+
+    def _root(self, term: Expression, p: Scalar) -> Variables | None:
+        """Convexity of ``term^p`` where it is the p-th power of something nonnegative."""
+        logarithmic = self._log_convex(term)
+        if logarithmic is not None:
+            return logarithmic
+        factor = multiply(*(f for f in factors(term) if not self._moving(f)))
+        if not self.positive(factor, strict=False):
+            return None
+        if not self._moving(term):
+            return NONE
+        base, q = base_exponent(multiply(*(f for f in factors(term) if self._moving(f))))
+        if q * p < 1:
+            return None
+        inner = self.of(base)
+        line = self._line(base) if q * p > 1 and self.positive(factor) else NONE
+        free = inner.is_affine and is_even(q)
+        rises = inner.is_convex and self.positive(base, strict=False)
+        return line if free or rises else None
+
+    def _log_convex(self, expr: Expression) -> Variables | None:
+        """Where the logarithm of a positive formula is convex, and strictly in which variables."""
+        if not self._moving(expr):
+            return NONE if self.positive(expr) else None
+        if expr.op in (Op.ADD, Op.MUL):
+            return _union(self._log_convex(part) for part in expr.args)
+        if expr.op == Op.EXP:
+            return self.of(expr.args[0]).convex
+        if expr.op == Op.POW:
+            (base,) = expr.args
+            if expr.value > 0:
+                return self._log_convex(base)
+            if self._rises(base, expr.value):
+                return _union([self.of(base).concave, self._line(base)])
+        return None
+
+
+def _union(sets: Iterable[Variables | None]) -> Variables | None:
+    held = list(sets)
+    return None if None in held else NONE.union(*(v for v in held if v is not None))
+
+
+def _weak(strict: Variables | None) -> Variables | None:
+    return None if strict is None else NONE
+
+
+def _monic(expr: Expression) -> Expression:
+    """A formula divided by the number of its first term."""
+    first = coefficient(addends(expr)[0])[0]
+    return multiply(number(1 / Fraction(first)), expr)
+
+
+def _blocks(matrix: Sequence[Sequence[Fraction]]) -> list[list[int]]:
+    """Split indices into the sets that a symmetric matrix connects."""
+    left, found = set(range(len(matrix))), []
+    while left:
+        block, todo = set[int](), [min(left)]
+        while todo:
+            i = todo.pop()
+            if i in left:
+                left.remove(i)
+                block.add(i)
+                todo += [j for j in left if matrix[i][j]]
+        found.append(sorted(block))
+    return found
+
+
+def _not_semidefinite(expr: Expression) -> Curvature:
+    rule = "a quadratic must have a positive semidefinite matrix"
+    return Curvature(why=f"{rule}, got {brief(expr)} without one")

@@ -1,0 +1,233 @@
+"""Derivatives of canonical formulas: gradients and sparse Hessians, by all symbols at once.
+
+Forward accumulation over the distinct nodes; entries that are 0 are left out. A formula is affine
+in some symbols where its second derivatives vanish and none of them stands inside a kink,
+quadratic where its second derivatives do not depend on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import TypeAlias, final
+
+from sottovoce.formula.canonical import (
+    absolute,
+    add,
+    along,
+    multiply,
+    norm,
+    power,
+    sign,
+    subtract,
+    where,
+)
+from sottovoce.formula.canonical import maximum as largest
+from sottovoce.formula.expression import (
+    NONSMOOTH,
+    ONE,
+    SLOPES,
+    ZERO,
+    Expression,
+    Op,
+    nodes,
+    number,
+)
+from sottovoce.formula.tape import Tape, tape
+
+Gradient: TypeAlias = Mapping[Expression, Expression]
+"""The derivative by every symbol for which it is not 0."""
+
+
+def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:
+    """Return ``df/ds`` for every symbol s that f depends on, in the order of ``symbols``.
+
+    Args:
+        expr: f, canonical.
+        symbols: what to differentiate by.
+    """
+    wanted = list(symbols)
+    chosen = frozenset(wanted)
+    if not expr.symbols & chosen:
+        return {}
+    known: dict[Expression, Gradient] = {}
+    for part in nodes((expr,)):
+        known[part] = _slopes(part, known, chosen) if part.symbols & chosen else {}
+    found = known[expr]
+    return {s: found[s] for s in wanted if s in found}
+
+
+def derivative(expr: Expression, symbol: Expression) -> Expression:
+    """Return ``df/ds``."""
+    return gradient(expr, (symbol,)).get(symbol, ZERO)
+
+
+def hessian(
+    expr: Expression, symbols: Sequence[Expression]
+) -> dict[tuple[Expression, Expression], Expression]:
+    """Return ``d2f/ds dt`` for s at or before t in ``symbols``, zeros left out."""
+    first = gradient(expr, symbols)
+    place = {s: k for k, s in enumerate(symbols)}
+    return {
+        (s, t): entry
+        for s, slope in first.items()
+        for t, entry in gradient(slope, symbols[place[s] :]).items()
+    }
+
+
+def is_affine(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
+    """Whether a formula is affine in some symbols, all of its own by default."""
+    moving = expr.symbols if symbols is None else expr.symbols & frozenset(symbols)
+    return not _kinked(expr, moving) and not hessian(expr, list(moving))
+
+
+def is_quadratic(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
+    """Whether a formula has degree two at most in some symbols, all of its own by default."""
+    moving = expr.symbols if symbols is None else expr.symbols & frozenset(symbols)
+    if _kinked(expr, moving):
+        return False
+    return not any(entry.symbols & moving for entry in hessian(expr, list(moving)).values())
+
+
+def is_smooth(expr: Expression) -> bool:
+    """Whether a formula has no kink and no slope that jumps."""
+    return not expr.has(NONSMOOTH | SLOPES)
+
+
+def _kinked(expr: Expression, moving: frozenset[Expression]) -> bool:
+    kinks = NONSMOOTH | SLOPES
+    return any(part.op in kinks and part.symbols & moving for part in nodes((expr,)))
+
+
+def _slopes(
+    expr: Expression, known: Mapping[Expression, Gradient], chosen: frozenset[Expression]
+) -> Gradient:
+    if expr.op == Op.SYMBOL:
+        return {expr: ONE} if expr in chosen else {}
+    inner = [known[a] for a in expr.args]
+    if expr.op in (Op.ADD, Op.MUL):
+        return _of_terms(expr, inner)
+    if expr.op == Op.MAX:
+        return _of_maximum(expr.args, inner)
+    if expr.op == Op.WHERE:
+        return _both(expr.args[0], inner[1], inner[2])
+    moving = list(dict.fromkeys(s for slopes in inner for s in slopes))
+    if expr.op == Op.NORM:
+        return _kept({s: along(expr.args, _column(inner, s)) for s in moving})
+    if expr.op == Op.ALONG:
+        return _kept({s: _of_along(expr, inner, s) for s in moving})
+    outer = _outer(expr)
+    return _kept({s: multiply(outer, slope) for s, slope in inner[0].items()})
+
+
+def _outer(expr: Expression) -> Expression:
+    """The derivative of an operation of one operand by that operand."""
+    a = expr.args[0]
+    if expr.op == Op.POW:
+        return multiply(number(expr.value), power(a, expr.value - 1))
+    if expr.op == Op.EXP:
+        return expr
+    if expr.op == Op.LOG:
+        return power(a, -1)
+    if expr.op == Op.ABS:
+        return sign(a)
+    if expr.op == Op.HUBER:
+        m = number(expr.value)
+        return subtract(absolute(add(a, m)), absolute(subtract(a, m)))
+    return ZERO  # a sign
+
+
+def _of_terms(expr: Expression, inner: Sequence[Gradient]) -> Gradient:
+    """Sums and products: each operand's slope times the other factors."""
+    parts: dict[Expression, list[Expression]] = {}
+    for k, slopes in enumerate(inner):
+        if not slopes:
+            continue
+        others = ONE
+        if expr.op == Op.MUL:
+            others = multiply(*expr.args[:k], *expr.args[k + 1 :])
+        for s, slope in slopes.items():
+            parts.setdefault(s, []).append(slope if others is ONE else multiply(others, slope))
+    return _kept({s: t[0] if len(t) == 1 else add(*t) for s, t in parts.items()})
+
+
+def _of_maximum(pieces: Sequence[Expression], inner: Sequence[Gradient]) -> Gradient:
+    """``max(m, a)' = where(m - a, m', a')``, piece by piece."""
+    found, value = inner[0], pieces[0]
+    for piece, slopes in zip(pieces[1:], inner[1:], strict=True):
+        found = _both(subtract(value, piece), found, slopes)
+        value = largest(value, piece)
+    return found
+
+
+def _both(condition: Expression, yes: Gradient, no: Gradient) -> Gradient:
+    moving = dict.fromkeys((*yes, *no))
+    return _kept({s: where(condition, yes.get(s, ZERO), no.get(s, ZERO)) for s in moving})
+
+
+def _of_along(expr: Expression, inner: Sequence[Gradient], s: Expression) -> Expression:
+    """``(a'b/|a|)' = a'b'/|a| + (a''b - (a'b/|a|) (a'a''/|a|)) / |a|`` with a'' = da, b' = db."""
+    half = len(expr.args) // 2
+    a, b = expr.args[:half], expr.args[half:]
+    da, db = _column(inner[:half], s), _column(inner[half:], s)
+    turning = add(*(multiply(x, y) for x, y in zip(da, b, strict=True)))
+    turning = subtract(turning, multiply(expr, along(a, da)))
+    return add(along(a, db), multiply(turning, power(norm(*a), -1)))
+
+
+def _column(inner: Sequence[Gradient], s: Expression) -> list[Expression]:
+    return [slopes.get(s, ZERO) for slopes in inner]
+
+
+def _kept(slopes: dict[Expression, Expression]) -> dict[Expression, Expression]:
+    return {s: slope for s, slope in slopes.items() if not slope.is_zero}
+
+
+@final
+class Derivatives:
+    """Formulas as tapes: their values, and their first and second derivatives that are not 0.
+
+    Args:
+        formulas: canonical, in ``symbols`` and ``parameters``.
+        symbols: what to differentiate by.
+        parameters: what else the formulas name; values follow those of the symbols.
+    """
+
+    def __init__(
+        self,
+        formulas: Iterable[Expression],
+        symbols: Sequence[Expression],
+        parameters: Iterable[Expression] = (),
+    ) -> None:
+        self.formulas, self._symbols = tuple(formulas), tuple(symbols)
+        self._inputs = (*self._symbols, *parameters)
+
+    @cached_property
+    def values(self) -> Tape:
+        """``h_t``."""
+        return tape(self.formulas, self._inputs)
+
+    @cached_property
+    def first(self) -> tuple[list[tuple[int, int]], Tape]:
+        """``dh_t/dx_c`` and its places (t, c)."""
+        return list(self._slopes), tape(self._slopes.values(), self._inputs)
+
+    @cached_property
+    def second(self) -> tuple[list[tuple[int, int, int]], Tape]:
+        """``d2h_t/dx_a dx_b`` with a <= b and its places (t, a, b)."""
+        place = {s: c for c, s in enumerate(self._symbols)}
+        entries = {
+            (t, a, place[s]): entry
+            for (t, a), slope in self._slopes.items()
+            for s, entry in gradient(slope, self._symbols[a:]).items()
+        }
+        return list(entries), tape(entries.values(), self._inputs)
+
+    @cached_property
+    def _slopes(self) -> dict[tuple[int, int], Expression]:
+        place = {s: c for c, s in enumerate(self._symbols)}
+        return {
+            (t, place[s]): slope
+            for t, h in enumerate(self.formulas)
+            for s, slope in gradient(h, self._symbols).items()
+        }

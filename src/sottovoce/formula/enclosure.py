@@ -1,0 +1,288 @@
+"""Enclosures of formulas and of their slopes, for many boxes at once.
+
+An ``Interval`` holds arrays, so that one walk over a formula bounds it on every box of a
+subdivision, or for every agent of a fleet. Where a slope jumps, every subgradient lies inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache, reduce
+from operator import add, mul
+from typing import TypeAlias
+
+import numpy as np
+
+from sottovoce.errors import CertificateError
+from sottovoce.formula.canonical import is_integer
+from sottovoce.formula.expression import Expression, Op, nodes
+from sottovoce.formula.intervals import (
+    BoolArray,
+    Interval,
+    constant,
+    interval,
+    point,
+    root,
+    wrap,
+)
+
+IntervalBox: TypeAlias = Mapping[Expression, Interval]
+"""An interval for each symbol; their shapes broadcast."""
+
+_LINE = interval(-np.inf, np.inf)
+
+
+@lru_cache(maxsize=1024)
+def _order(expr: Expression) -> tuple[Expression, ...]:
+    return tuple(nodes((expr,)))
+
+
+def evaluate(expr: Expression, box: IntervalBox) -> dict[Expression, Interval]:
+    """Enclose every distinct node of a formula, operands first.
+
+    Points at which a node is undefined are passed over; `enclose` is the function that minds them.
+
+    Raises:
+        CertificateError: A symbol has no bounds.
+    """
+    values: dict[Expression, Interval] = {}
+    for node in _order(expr):
+        if node.op != Op.SYMBOL:
+            values[node] = _VALUES[node.op](node, [values[a] for a in node.args])
+        elif node in box:
+            values[node] = box[node]
+        else:
+            raise CertificateError(f"every symbol must be bounded, got no bounds for {node}")
+    return values
+
+
+def doubtful(values: Mapping[Expression, Interval]) -> tuple[BoolArray, Expression | None]:
+    """Tell where an evaluated formula may be undefined, and the first subexpression to blame.
+
+    log needs a positive argument, a negative power a nonzero base, a broken power a nonnegative
+    one. Where the need is certainly unmet on a whole box, nothing can be certified: an error.
+    """
+    doubt: BoolArray = np.zeros((), dtype=np.bool_)
+    blamed: Expression | None = None
+    for node in values:
+        if node.op not in (Op.POW, Op.LOG):
+            continue
+        base = node.args[0]
+        unmet, hopeless = _needs(node, values[base])
+        if np.any(hopeless):
+            raise CertificateError(
+                f"{node} must be defined on the bounds, got {base} in "
+                f"[{values[base].lower[hopeless][0]:.6g}, {values[base].upper[hopeless][0]:.6g}]; "
+                f"{remedy(base)}"
+            )
+        blamed = base if blamed is None and np.any(unmet) else blamed
+        doubt = doubt | unmet
+    return doubt, blamed
+
+
+def remedy(base: Expression) -> str:
+    """Say what makes a logarithm or a power of `base` defined."""
+    return f"tighten the bounds so that {base} stays positive"
+
+
+def _needs(node: Expression, base: Interval) -> tuple[BoolArray, BoolArray]:
+    """Return where the node's argument may, and where it must, lie outside the node's domain."""
+    if node.op == Op.POW and is_integer(node.value):
+        if node.value > 0:
+            never = np.zeros((), dtype=np.bool_)
+            return never, never
+        return (base.lower <= 0) & (base.upper >= 0), (base.lower == 0) & (base.upper == 0)
+    if node.op == Op.POW and node.value > 0:
+        return base.lower < 0, base.upper < 0
+    return base.lower <= 0, base.upper <= 0
+
+
+def enclose(expr: Expression, box: IntervalBox) -> Interval:
+    """Enclose the range of a canonical formula on every box.
+
+    {expr(x) : x in box} is contained in [lower, upper], box by box. Where a box may hold a point at
+    which the formula is undefined, the enclosure is the whole line.
+
+    Raises:
+        CertificateError: A symbol has no bounds, or the formula is undefined on a whole box.
+    """
+    values = evaluate(expr, box)
+    return _spread(values[expr], doubtful(values)[0], _shape(box))
+
+
+def enclose_with_gradient(
+    expr: Expression, box: IntervalBox, variables: Sequence[Expression]
+) -> tuple[Interval, Interval]:
+    """Enclose a formula and its partial derivatives on every box (forward differentiation).
+
+    Args:
+        expr: As for `enclose`.
+        box: As for `enclose`.
+        variables: The n symbols to differentiate by.
+
+    Returns:
+        The enclosure of expr, of the box's shape, and that of d expr / d variables[i] at index i of
+        an array of shape (n, *shape).
+    """
+    values = evaluate(expr, box)
+    doubt, shape = doubtful(values)[0], _shape(box)
+    gradient = _gradient(expr, values, variables, len(shape))
+    return _spread(values[expr], doubt, shape), _spread(gradient, doubt, (len(variables), *shape))
+
+
+def _shape(box: IntervalBox) -> tuple[int, ...]:
+    return np.broadcast_shapes(*(side.shape for side in box.values()))
+
+
+def _spread(value: Interval, doubt: BoolArray, shape: tuple[int, ...]) -> Interval:
+    lower, upper = value.lower, value.upper
+    if np.any(doubt):
+        lower, upper = np.where(doubt, -np.inf, lower), np.where(doubt, np.inf, upper)
+    return wrap(np.broadcast_to(lower, shape), np.broadcast_to(upper, shape))
+
+
+def _gradient(
+    expr: Expression,
+    values: Mapping[Expression, Interval],
+    variables: Sequence[Expression],
+    dims: int,
+) -> Interval:
+    """Propagate derivatives through evaluated nodes; variables run along a new first axis."""
+    count = len(variables)
+    still = point(np.zeros((count, *(1,) * dims)))
+    slopes: dict[Expression, Interval] = {
+        symbol: point(np.eye(count)[index].reshape(still.shape))
+        for index, symbol in enumerate(variables)
+    }
+    for node, value in values.items():
+        moving = [a for a in node.args if a in slopes]
+        if not moving:
+            continue
+        inner = [values[a] for a in node.args]
+        if node.op == Op.ADD:
+            slopes[node] = reduce(add, (slopes[a] for a in moving))
+        elif node.op == Op.MUL:
+            slopes[node] = _product_slope(node, values, slopes)
+        elif node.op in _OUTER:
+            slopes[node] = _OUTER[node.op](node, inner[0], value) * slopes[moving[0]]
+        else:
+            rates = [slopes.get(a, still) for a in node.args]
+            slopes[node] = _SLOPES[node.op](inner, rates)
+    return slopes.get(expr, still)
+
+
+def _product_slope(
+    node: Expression, values: Mapping[Expression, Interval], slopes: Mapping[Expression, Interval]
+) -> Interval:
+    first, *rest = (factor for factor in node.args if factor in slopes)
+    product, slope = values[first], slopes[first]
+    for factor in rest:
+        slope = slope * values[factor] + product * slopes[factor]
+        product = product * values[factor]
+    fixed = (values[factor] for factor in node.args if factor not in slopes)
+    return reduce(mul, fixed, slope)
+
+
+def _power_slope(node: Expression, base: Interval, _: Interval) -> Interval:
+    q = Fraction(node.value)
+    return constant(q) * base.power(q - 1)
+
+
+def _huber_slope(node: Expression, a: Interval, _: Interval) -> Interval:
+    m = constant(node.value).upper
+    return wrap(np.clip(a.lower, -m, m), np.clip(a.upper, -m, m)) * point(2.0)
+
+
+def _size(a: Interval) -> Interval:
+    return wrap(np.maximum(np.maximum(a.lower, -a.upper), 0.0), a.magnitude)
+
+
+def _sign(a: Interval) -> Interval:
+    return wrap(np.sign(a.lower), np.sign(a.upper))
+
+
+def _jump(d: Interval) -> Interval:
+    """The line where d may be 0, and 0 elsewhere."""
+    at = (d.lower <= 0.0) & (d.upper >= 0.0)
+    return wrap(np.where(at, -np.inf, 0.0), np.where(at, np.inf, 0.0))
+
+
+def _larger(a: Interval, b: Interval) -> Interval:
+    return wrap(np.maximum(a.lower, b.lower), np.maximum(a.upper, b.upper))
+
+
+def _maximum_slope(inner: Sequence[Interval], rates: Sequence[Interval]) -> Interval:
+    value, slope = inner[0], rates[0]
+    for piece, rate in zip(inner[1:], rates[1:], strict=True):
+        slope = _either(value - piece, slope, rate)
+        value = _larger(value, piece)
+    return slope
+
+
+def _either(d: Interval, yes: Interval, no: Interval) -> Interval:
+    """``yes`` where d is surely positive, ``no`` where it surely is not, both elsewhere."""
+    above, below = d.lower > 0.0, d.upper <= 0.0
+    low = np.where(above, yes.lower, np.where(below, no.lower, np.minimum(yes.lower, no.lower)))
+    high = np.where(above, yes.upper, np.where(below, no.upper, np.maximum(yes.upper, no.upper)))
+    return wrap(low, high)
+
+
+def _length(a: Sequence[Interval]) -> Interval:
+    return root(reduce(add, (part.power(2) for part in a)))
+
+
+def _along(a: Sequence[Interval], b: Sequence[Interval]) -> Interval:
+    """``sum_k a_k b_k / |a|``, at most ``|b|`` in size by Cauchy and Schwarz."""
+    most = _length(b).upper
+    length = _length(a)
+    fraction = reduce(add, (x * y for x, y in zip(a, b, strict=True))) * length.reciprocal()
+    apart = length.lower > 0.0
+    low = np.where(apart, np.maximum(fraction.lower, -most), -most)
+    high = np.where(apart, np.minimum(fraction.upper, most), most)
+    return wrap(low, high)
+
+
+def _huber(a: Interval, m: Interval) -> Interval:
+    """It rises with |a|, never lies above a^2 nor below its tangent at M."""
+    size = _size(a)
+    square, line = size.power(2), m * (size * point(2.0) - m)
+    low = np.where(size.lower < m.lower, square.lower, np.maximum(line.lower, 0.0))
+    high = np.where(size.upper <= m.upper, square.upper, line.upper)
+    return wrap(np.minimum(low, high), high)
+
+
+_VALUES: dict[str, Callable[[Expression, list[Interval]], Interval]] = {
+    Op.NUMBER: lambda n, _: constant(n.value),
+    Op.ADD: lambda _, a: reduce(add, a),
+    Op.MUL: lambda _, a: reduce(mul, a),
+    Op.POW: lambda n, a: a[0].power(n.value),
+    Op.EXP: lambda _, a: a[0].exp(),
+    Op.LOG: lambda _, a: a[0].log(),
+    Op.ABS: lambda _, a: _size(a[0]),
+    Op.SIGN: lambda _, a: _sign(a[0]),
+    Op.MAX: lambda _, a: reduce(_larger, a),
+    Op.WHERE: lambda _, a: _either(*a),
+    Op.NORM: lambda _, a: _length(a),
+    Op.ALONG: lambda _, a: _along(a[: len(a) // 2], a[len(a) // 2 :]),
+    Op.HUBER: lambda n, a: _huber(a[0], constant(n.value)),
+}
+
+_OUTER: dict[str, Callable[[Expression, Interval, Interval], Interval]] = {
+    Op.POW: _power_slope,
+    Op.EXP: lambda _, __, value: value,
+    Op.LOG: lambda _, a, __: a.reciprocal(),
+    Op.ABS: lambda _, a, __: _sign(a),
+    Op.SIGN: lambda _, a, __: _jump(a),
+    Op.HUBER: _huber_slope,
+}
+"""The slope of an operation of one operand, from that operand and the value."""
+
+_SLOPES: dict[str, Callable[[Sequence[Interval], Sequence[Interval]], Interval]] = {
+    Op.MAX: _maximum_slope,
+    Op.WHERE: lambda a, s: _jump(a[0]) * s[0] + _either(a[0], *s[1:]),
+    Op.NORM: _along,
+    # Where a function jumps, no finite slope bounds its changes.
+    Op.ALONG: lambda _, s: reduce(add, (_LINE * slope for slope in s)),
+}
+"""The slope of an operation of several operands, from these and their slopes."""

@@ -1,0 +1,490 @@
+"""Expressions: immutable nodes of a directed acyclic graph over a closed list of operations.
+
+    number, symbol, a + b + ..., a * b * ..., a**c, exp, log,
+    abs, sign, max, where, norm, along, huber
+
+Python's operators build a node in constant time and simplify nothing; ``canonical`` (see
+``sottovoce.formula.canonical``) brings a formula once into the form that everything else reads.
+Canonical nodes are interned: equal structure is one object, so that ``is``, sets and dictionaries
+compare formulas. ``==``, ``<=`` and ``>=`` state relations.
+
+The derivative operations, which no user writes, have fixed values where a slope jumps, so that the
+derivative of a convex formula is a subgradient:
+
+    |a|' = sign(a) a'                     sign(0) = 0
+    max(a, b)' = where(a - b, a', b')     where(d, y, n) = y if d > 0 else n
+    ||a||' = along(a, a')                 along(a, b) = a'b / ||a||, 0 at a = 0
+    huber(a; M) = a^2 where |a| <= M, M (2 |a| - M) beyond
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from fractions import Fraction
+from numbers import Rational, Real
+from threading import RLock
+from typing import Any, Final, NoReturn, TypeAlias, final
+from weakref import ReferenceType, ref
+
+import numpy as np
+
+from sottovoce.errors import ProblemError
+
+Scalar: TypeAlias = int | Fraction | float
+"""A constant: exact where integers and their quotients gave it, a double otherwise."""
+
+_MAX_BITS = 128  # beyond them a fraction becomes a double: exactness must not cost time
+_MAX_EXACT = 2.0**53  # integers of a double up to here are exact
+_exact: ContextVar[bool] = ContextVar("exact", default=False)
+
+
+@contextmanager
+def exactly() -> Iterator[None]:
+    """Never round a constant inside: fractions may have any size, exp(2) and 2**(1/2) stay.
+
+    What is derived from a formula of integers and fractions then equals its derivation in the
+    reals, as proofs need it.
+    """
+    token = _exact.set(True)
+    try:
+        yield
+    finally:
+        _exact.reset(token)
+
+
+def is_exact() -> bool:
+    """Whether constants must not be rounded now."""
+    return _exact.get()
+
+
+class Op:
+    """What a node does with its operands."""
+
+    NUMBER: Final = "number"
+    SYMBOL: Final = "symbol"
+    ADD: Final = "add"
+    MUL: Final = "mul"
+    POW: Final = "pow"  # with a constant exponent
+    EXP: Final = "exp"
+    LOG: Final = "log"
+    ABS: Final = "abs"
+    SIGN: Final = "sign"
+    MAX: Final = "max"
+    WHERE: Final = "where"
+    NORM: Final = "norm"
+    ALONG: Final = "along"
+    HUBER: Final = "huber"
+
+
+NONSMOOTH = frozenset((Op.ABS, Op.MAX, Op.NORM, Op.HUBER))
+"""Convex operations with kinks; users write these."""
+
+SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.ALONG))
+"""What derivatives of these are made of."""
+
+
+@final
+class Expression:
+    """A formula.
+
+    Attributes:
+        op: the operation.
+        args: its operands.
+        value: a number's value, a symbol's name, the exponent of a power, the width of Huber's
+            function; None otherwise.
+    """
+
+    __slots__ = (
+        "__weakref__", "_canonical", "_depth", "_digests", "_key", "_symbols",
+        "args", "op", "value",
+    )  # fmt: skip
+
+    op: str
+    args: tuple[Expression, ...]
+    value: Any
+
+    # Filled by ``canonical``: the canonical form of another node; of a canonical one what follows
+    # from its structure. The depth of a node that is not canonical is -1.
+    _canonical: Expression | None
+    _symbols: frozenset[Expression] | None
+    _key: tuple[bool, tuple[str, ...], float] | None
+    _digests: tuple[bytes, bytes] | None
+    _depth: int
+
+    def __init__(self, op: str, args: tuple[Expression, ...], value: Any) -> None:
+        self.op, self.args, self.value = op, args, value
+        self._canonical = self._symbols = self._key = self._digests = None
+        self._depth = -1 if args else 0
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a constant, written without symbols."""
+        return self.op == Op.NUMBER
+
+    @property
+    def is_symbol(self) -> bool:
+        """Whether it is one symbol."""
+        return self.op == Op.SYMBOL
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether it is the number 0."""
+        return self.op == Op.NUMBER and not self.value
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is the number 1."""
+        return self.op == Op.NUMBER and bool(self.value == 1)
+
+    @property
+    def name(self) -> str:
+        """The name of a symbol."""
+        if self.op != Op.SYMBOL:
+            raise AttributeError("only a symbol has a name")
+        return str(self.value)
+
+    @property
+    def symbols(self) -> frozenset[Expression]:
+        """The symbols in the canonical form of the formula."""
+        if self._symbols is None:
+            from sottovoce.formula.canonical import canonical  # it knows nodes, not they it
+
+            whole = canonical(self)
+            if whole is self:
+                inner = frozenset((self,)) if self.op == Op.SYMBOL else frozenset()
+                found = inner.union(*(a.symbols for a in self.args))
+            else:
+                found = whole.symbols
+            self._symbols = found
+        return self._symbols
+
+    def has(self, ops: frozenset[str]) -> bool:
+        """Whether the formula uses one of some operations."""
+        return any(node.op in ops for node in nodes((self,)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from sottovoce.formula.canonical import canonical
+
+        order = list(nodes((canonical(self),)))
+        place = {node: k for k, node in enumerate(order)}
+        flat = [(n.op, [place[a] for a in n.args], n.value) for n in order]
+        return _from_flat, (flat,)
+
+    def __copy__(self) -> Expression:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Expression:
+        return self
+
+    def __repr__(self) -> str:
+        from sottovoce.formula.write import readable  # it knows nodes, not they it
+
+        return readable(self)
+
+    def _repr_latex_(self) -> str:
+        from sottovoce.formula.write import latex
+
+        return f"${latex(self)}$"
+
+    __hash__ = object.__hash__  # of its identity
+
+    def __bool__(self) -> NoReturn:
+        raise ProblemError(
+            f"a formula has no truth value before it is solved, got {self!r:.60}: state a "
+            "relation with <=, >= or =="
+        )
+
+    def __float__(self) -> float:
+        from sottovoce.formula.canonical import canonical
+
+        whole = canonical(self)
+        if not whole.is_number:
+            raise TypeError(
+                f"{self!r:.60} has no value before it is solved; write sv.log(x) instead of "
+                "math.log(x), and likewise sv.exp, sv.sqrt"
+            )
+        return float(whole.value)
+
+    def __add__(self, other: Any) -> Any:
+        return _binary(Op.ADD, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _binary(Op.ADD, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        right = operand(other)
+        return NotImplemented if right is None else node(Op.ADD, (self, -right))
+
+    def __rsub__(self, other: Any) -> Any:
+        return _binary(Op.ADD, other, -self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _binary(Op.MUL, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _binary(Op.MUL, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        below = operand(other)
+        return NotImplemented if below is None else node(Op.MUL, (self, raised(below, -1)))
+
+    def __rtruediv__(self, other: Any) -> Any:
+        above = operand(other)
+        return NotImplemented if above is None else node(Op.MUL, (above, raised(self, -1)))
+
+    def __pow__(self, other: Any) -> Any:
+        exponent = operand(other)
+        return NotImplemented if exponent is None else raised(self, exponent)
+
+    def __rpow__(self, other: Any) -> Any:
+        base = operand(other)
+        return NotImplemented if base is None else raised(base, self)
+
+    def __neg__(self) -> Expression:
+        return node(Op.MUL, (MINUS_ONE, self))
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __abs__(self) -> Expression:
+        return node(Op.ABS, (self,))
+
+    def __le__(self, other: Any) -> Any:
+        return _related(self, "<=", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return _related(self, ">=", other)
+
+    def __eq__(self, other: object) -> Any:
+        return _related(self, "==", other)
+
+    def __lt__(self, other: Any) -> NoReturn:
+        raise strict("<=")
+
+    def __gt__(self, other: Any) -> NoReturn:
+        raise strict(">=")
+
+    def __ne__(self, other: object) -> NoReturn:
+        raise ProblemError("a set with a hole is not convex, got !=: write <=, >= or ==")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        from sottovoce.formula.arrays import apply_ufunc
+
+        return apply_ufunc(ufunc, method, inputs, settings)
+
+
+@final
+class Relation:
+    """``left <= right``, ``left >= right`` or ``left == right``, as it was written."""
+
+    __slots__ = ("left", "right", "sign")
+
+    def __init__(self, left: Expression, sign: str, right: Expression) -> None:
+        self.left, self.sign, self.right = left, sign, right
+
+    @property
+    def equality(self) -> bool:
+        """Whether both sides must be equal."""
+        return self.sign == "=="
+
+    @property
+    def g(self) -> Expression:
+        """The canonical formula that must be at most 0, or 0."""
+        from sottovoce.formula.canonical import canonical
+
+        sides = (self.right, self.left) if self.sign == ">=" else (self.left, self.right)
+        return canonical(sides[0] - sides[1])
+
+    def __repr__(self) -> str:
+        return f"{self.left!r} {self.sign} {self.right!r}"
+
+    def __bool__(self) -> NoReturn:
+        raise ProblemError(
+            f"a relation has no truth value, got {self!r:.60}: write a chain 1 <= x <= 5 as two "
+            "rows 1 <= x and x <= 5, Python's max(x, y) as sv.maximum(x, y), min(x, y) as "
+            "sv.minimum(x, y), A.dot(x) <= b as A @ x <= b, and an array of formulas of your own "
+            "compared with b as [row <= bound for row, bound in zip(array, b)]"
+        )
+
+
+# References to nodes, dead ones too until the table has doubled: without callbacks they are cheap.
+_interned: dict[Any, ReferenceType[Expression]] = {}
+_sweep_at = 100_000
+_lock = RLock()  # a collection of garbage inside may run anything
+
+
+def node(op: str, args: tuple[Expression, ...] = (), value: Any = None) -> Expression:
+    """Return a node with this content, as it is: nothing is simplified."""
+    return Expression(op, args, value)
+
+
+def interned(op: str, args: tuple[Expression, ...] = (), value: Any = None) -> Expression:
+    """Return the one node with this content; operands must be interned as well."""
+    # A fraction and a float that are equal are different numbers: one is exact.
+    key = (op, type(value), value, *map(id, args))
+    reference = _interned.get(key)
+    known = None if reference is None else reference()
+    return _new(key, op, args, value) if known is None else known
+
+
+def _new(key: Any, op: str, args: tuple[Expression, ...], value: Any) -> Expression:
+    global _interned, _sweep_at
+    with _lock:
+        reference = _interned.get(key)  # another thread may have been faster
+        known = None if reference is None else reference()
+        if known is None:
+            known = Expression(op, args, value)
+            _interned[key] = ref(known)
+            if len(_interned) > _sweep_at:
+                _interned = {k: r for k in list(_interned) if (r := _interned[k])() is not None}
+                _sweep_at = 100_000 + 2 * len(_interned)
+    return known
+
+
+def symbol(name: str) -> Expression:
+    """Return the symbol of this name; there is one."""
+    return interned(Op.SYMBOL, (), name)
+
+
+def number(value: Any) -> Expression:
+    """Return a constant; integers and fractions stay exact, other reals become doubles.
+
+    Raises:
+        ProblemError: if it is not finite.
+    """
+    return interned(Op.NUMBER, (), scalar(value))
+
+
+def scalar(value: Any) -> Scalar:
+    """Return a number as constants keep it: a double with an integer value is that integer."""
+    if type(value) is int or type(value) is float:
+        return _checked(value)
+    if isinstance(value, Rational):
+        top, below = int(value.numerator), int(value.denominator)
+        if below == 1:
+            return _checked(top)
+        large = max(abs(top), below).bit_length() > _MAX_BITS and not is_exact()
+        return _checked(top / below or math.ulp(0)) if large else Fraction(top, below)
+    try:
+        return _checked(float(value))
+    except OverflowError:
+        return _checked(math.inf)
+
+
+def _checked(value: int | float) -> Scalar:
+    if type(value) is int:
+        if value.bit_length() <= _MAX_BITS or is_exact():
+            return value
+        value = float(value) if value.bit_length() <= 1024 else math.inf
+    if not math.isfinite(value):
+        raise ProblemError(
+            f"numbers must be finite in double precision, got {value}: write a smaller one"
+        )
+    size = abs(value)
+    if 0.0 < size < sys.float_info.min:
+        raise ProblemError("a number is too close to zero for double precision: write 0")
+    return int(value) if size < _MAX_EXACT and value == int(value) else value
+
+
+ZERO = number(0)
+ONE = number(1)
+MINUS_ONE = number(-1)
+NAN = interned(Op.NUMBER, (), math.nan)
+"""What stands where there is no formula."""
+
+
+def operand(value: Any) -> Expression | None:
+    """Return a number as an expression, an expression as it is, None for anything else."""
+    if isinstance(value, Expression):
+        return value
+    if type(value) is int or type(value) is float:
+        return number(value)
+    if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
+        return number(value)
+    if isinstance(value, complex):
+        raise ProblemError(f"a formula must be of real numbers, got {value!r:.40}")
+    return None
+
+
+def expression(value: Any) -> Expression:
+    """Return a number as an expression, an expression as it is.
+
+    Raises:
+        ProblemError: for anything else; text is never evaluated.
+    """
+    read = operand(value)
+    if read is not None:
+        return read
+    if isinstance(value, Relation):
+        raise ProblemError(f"an expression must not be a comparison, got {value!r:.60}")
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        return expression(value.item())
+    raise ProblemError(
+        f"an expression must be a number or made of states, got {type(value).__name__}"
+    )
+
+
+def raised(base: Expression, exponent: Any) -> Expression:
+    """The power ``base**exponent``: one of the two must be constant.
+
+    Raises:
+        ProblemError: if both vary, or a varying exponent has a base that is not positive.
+    """
+    from sottovoce.formula.canonical import canonical
+
+    power = exponent if isinstance(exponent, Expression) else number(exponent)
+    constant = canonical(power)
+    if constant.is_number:
+        return node(Op.POW, (base,), constant.value)
+    below = canonical(base)
+    if not below.is_number or below.value <= 0:
+        raise ProblemError(
+            "a power with a variable exponent needs a positive constant base, "
+            f"got ({below!r:.60})**({constant!r:.60})"
+        )
+    return node(Op.EXP, (node(Op.MUL, (constant, node(Op.LOG, (below,)))),))
+
+
+def strict(sign: str) -> ProblemError:
+    """The refusal of a strict comparison; ``sign`` is what to write instead."""
+    return ProblemError(
+        f"a row must include its border, got a strict comparison: write {sign}, Python's "
+        "max(x, y) as sv.maximum(x, y), min(x, y) as sv.minimum(x, y)"
+    )
+
+
+def nodes(roots: tuple[Expression, ...]) -> Iterator[Expression]:
+    """Yield every distinct node below some formulas, operands first; no recursion."""
+    seen: set[Expression] = set()
+    todo: list[tuple[Expression, bool]] = [(root, False) for root in reversed(roots)]
+    while todo:
+        current, ready = todo.pop()
+        if ready:
+            yield current
+        elif current not in seen:
+            seen.add(current)
+            todo.append((current, True))
+            todo += [(a, False) for a in reversed(current.args) if a not in seen]
+
+
+def _from_flat(flat: list[tuple[str, list[int], Any]]) -> Expression:
+    from sottovoce.formula.canonical import canonical
+
+    made: list[Expression] = []
+    for op, args, value in flat:
+        made.append(interned(op, tuple(made[a] for a in args), value))
+    return canonical(made[-1])
+
+
+def _binary(op: str, left: Any, right: Any) -> Any:
+    a, b = operand(left), operand(right)
+    return NotImplemented if a is None or b is None else node(op, (a, b))
+
+
+def _related(left: Expression, sign: str, other: Any) -> Any:
+    right = operand(other)
+    return NotImplemented if right is None else Relation(left, sign, right)

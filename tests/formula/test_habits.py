@@ -1,0 +1,180 @@
+"""NumPy's functions and arrays, Python's operators and chains: they work, or say what to write."""
+
+from __future__ import annotations
+
+import math
+import operator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sottovoce.errors import ProblemError
+from sottovoce.formula.arrays import FormulaArray, bundled, formula_array
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.expression import Expression, Relation, symbol
+from sottovoce.formula.functions import (
+    absolute,
+    exp,
+    huber,
+    log,
+    logsumexp,
+    maximum,
+    minimum,
+    norm,
+    pos,
+    sqrt,
+    sum_squares,
+)
+
+x: Any = symbol("x")
+y: Any = symbol("y")
+V = formula_array([symbol(f"v[{k}]") for k in (1, 2, 3)])
+A = np.array([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]])
+ROWS = [V[0] - 2 * V[1] + 0.5 * V[2], 3 * V[1] + V[2]]
+
+
+def same(found: Any, meant: Any) -> bool:
+    return canonical(found) is canonical(meant)
+
+
+@pytest.mark.parametrize(
+    ("found", "meant"),
+    [
+        (np.log(x + 1), log(x + 1)),
+        (np.exp(x**2), exp(x**2)),
+        (np.sqrt(x), sqrt(x)),
+        (np.abs(x - 1), abs(x - 1)),
+        (np.fabs(x), abs(x)),
+        (np.maximum(x, 0), pos(x)),
+        (np.minimum(x, y), minimum(x, y)),
+        (np.hypot(x, y), norm(x, y)),
+        (np.logaddexp(x, y), logsumexp(x, y)),
+        (np.square(x - 1), (x - 1) ** 2),
+        (np.reciprocal(x), 1 / x),
+        (np.float64(2.0) * x, 2 * x),
+        (np.float64(2.0) + x, x + 2),
+        (np.int64(2) - x, 2 - x),
+        (x * np.float32(0.5), 0.5 * x),
+        (x ** np.int64(2), x * x),
+        (np.float64(2.0) ** x, 2.0**x),
+        (x / np.float64(4), x / 4),
+        (Fraction(1, 3) * x, x / 3),
+        (+x, x),
+        (sum([x, y, 1]), x + y + 1),
+        (V.sum(), V[0] + V[1] + V[2]),
+        (np.sum(2 * V + 1) / 2, V[0] + V[1] + V[2] + Fraction(3, 2)),
+        (sum(V[1:]), V[1] + V[2]),
+        (np.array([1.0, 2.0, 3.0]) @ V, V[0] + 2 * V[1] + 3 * V[2]),
+        (np.dot(V, V), sum_squares(V)),
+        (V @ np.diag([1, 2, 3]) @ V, V[0] ** 2 + 2 * V[1] ** 2 + 3 * V[2] ** 2),
+        (np.mean(V), (V[0] + V[1] + V[2]) / 3),
+        (np.prod(V), V[0] * V[1] * V[2]),
+        (norm(A @ V), norm(*ROWS)),
+        (maximum(V), maximum(*V)),
+        (maximum([x, y]), maximum(x, y)),
+        (np.array(x).item() + 1, x + 1),
+    ],
+)
+def test_habits_of_numpy_give_formulas(found: Any, meant: Any) -> None:
+    assert isinstance(found, Expression)
+    assert same(found, meant)
+
+
+@pytest.mark.parametrize(
+    ("found", "meant"),
+    [
+        (A @ V, ROWS),
+        (A @ V - 1, [r - 1 for r in ROWS]),
+        (1 / (A @ V), [1 / r for r in ROWS]),
+        (abs(A @ V), [abs(r) for r in ROWS]),
+        ((A @ V + 1) ** 2, [(r + 1) ** 2 for r in ROWS]),
+        (np.array([1.0, 2.0]) * x, [x, 2 * x]),
+        (x + np.array([1.0, 2.0]), [x + 1, x + 2]),
+        (np.array([1.0, 2.0]) ** x, [1.0**x, 2.0**x]),
+        (np.log(V[:2]), [log(V[0]), log(V[1])]),
+        (pos(V[1:] - 1), [pos(V[1] - 1), pos(V[2] - 1)]),
+        (maximum(V, 1), [maximum(v, 1) for v in V]),
+        (huber(V, 2), [huber(v, 2) for v in V]),
+        (absolute(V), [abs(v) for v in V]),
+        (np.cumsum(V), [V[0], V[0] + V[1], V[0] + V[1] + V[2]]),
+        (np.diff(V), [V[1] - V[0], V[2] - V[1]]),
+        (V[::-1], [V[2], V[1], V[0]]),
+    ],
+)
+def test_arrays_go_entry_by_entry(found: Any, meant: list[Any]) -> None:
+    assert isinstance(found, FormulaArray)
+    assert all(same(a, b) for a, b in zip(found, meant, strict=True))
+
+
+@pytest.mark.parametrize("sign", ["<=", ">=", "=="])
+@pytest.mark.parametrize(
+    ("left", "right", "count"),
+    [(x, y, 0), (x, 3, 0), (V, 1, 3), (V, [1, 2, 3], 3), (V, np.ones(3), 3), (x, np.ones(2), 2)],
+)
+def test_comparisons_state_relations(sign: str, left: Any, right: Any, count: int) -> None:
+    compare = {"<=": operator.le, ">=": operator.ge, "==": operator.eq}[sign]
+    found = compare(left, right)
+    rows = list(found) if count else [found]
+    assert len(rows) == max(count, 1)
+    lefts = left if np.ndim(left) else [left] * len(rows)
+    rights = right if np.ndim(right) else [right] * len(rows)
+    for row, a, b in zip(rows, lefts, rights, strict=True):
+        assert isinstance(row, Relation)
+        assert row.equality == (sign == "==")
+        # NumPy turns what it compares around; an equality may then have the other sign.
+        turned = sign == ">=" or (sign == "==" and str(row).startswith("1"))
+        assert row.g is canonical(b - a if turned else a - b)
+
+
+def test_a_number_may_stand_on_the_left() -> None:
+    assert operator.le(3, x).g is canonical(3 - x)
+    assert operator.eq(3, x).equality
+    assert operator.ge(np.float64(3), x).g is canonical(x - 3)
+    assert [row.g for row in np.array([1, 2]) <= V[:2]][1] is canonical(2 - V[1])
+    assert [row.equality for row in np.ones(3) == V] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: 1 <= x <= 5, ProblemError, "two rows 1 <= x and x <= 5"),
+        (lambda: max(x, 0), ProblemError, r"max\(x, y\) as sv.maximum\(x, y\)"),
+        (lambda: bool(x <= 1), ProblemError, "relation has no truth value, got x <= 1"),
+        (lambda: not x, ProblemError, "formula has no truth value .* state a relation"),
+        (lambda: x < 1, ProblemError, "must include its border.* write <="),
+        (lambda: V > 1, ProblemError, "must include its border.* write >="),
+        (lambda: x != 1, ProblemError, "not convex, got !=: write <=, >= or =="),
+        (lambda: V != 1, ProblemError, "write <=, >= or =="),
+        (lambda: x in [y], ProblemError, "no truth value"),
+        (lambda: math.log(x), TypeError, r"write sv.log\(x\) instead of math.log"),
+        (lambda: float(x + 1), TypeError, "has no value before it is solved"),
+        (lambda: np.log1p(x), ProblemError, r"write sv.log\(1 \+ x\)"),
+        (lambda: np.log10(V), ProblemError, r"write sv.log\(x\)/sv.log\(10\)"),
+        (lambda: np.sin(x), ProblemError, "np.sin knows numbers only, got a formula"),
+        (lambda: np.sort(V), ProblemError, "a row must include its border"),
+        (lambda: x + "1", TypeError, "unsupported operand"),
+        (lambda: x + True, TypeError, "unsupported operand"),
+        (lambda: exp("__import__('os')"), ProblemError, "made of states, got str"),
+        (lambda: exp(x <= 1), ProblemError, "must not be a comparison, got x <= 1"),
+        (lambda: logsumexp(), ProblemError, "logsumexp takes at least one argument, got none"),
+        (lambda: maximum([]), ProblemError, "maximum takes at least one argument, got none"),
+        (lambda: huber(x, -1), ProblemError, "width of huber must be a positive number, got -1"),
+        (lambda: huber(x, y), ProblemError, "width of huber must be a positive number, got y"),
+        (lambda: V.__setitem__(0, x), ValueError, "read-only"),
+        (lambda: hash(V), TypeError, "unhashable"),
+    ],
+)
+def test_what_cannot_work_says_what_to_write(make: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_one_symbol_is_no_array() -> None:
+    assert bundled([x]) is x
+    assert bundled([x, y]).shape == (2,)
+
+
+def test_numbers_have_values() -> None:
+    assert float(2 * (x - x) + 3) == 3.0

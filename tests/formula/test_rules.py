@@ -1,0 +1,279 @@
+"""What the rules call convex is convex, and what they refuse they refuse with a reason."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sottovoce as sv
+from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.curvature import BoxSigns, Calculus, Curvature, curvature, never_negative
+from sottovoce.formula.expression import number, symbol
+from sottovoce.formula.quadratic import definiteness
+from sottovoce.formula.ranges import value_range
+from sottovoce.formula.tape import tape
+
+X, Y, Z, P = (symbol(name) for name in ["x", "y", "z", "p"])
+BOX = {X: (-2.0, 1.5), Y: (0.5, 3.0), P: (0.5, 2.0)}
+VALUES = {P: np.array([0.5, 1.25, 2.0])}
+
+
+def ruled(expr: Any) -> Curvature:
+    return Calculus([X, Y], BoxSigns(BOX, VALUES)).of(canonical(expr + number(0)))
+
+
+def of_form(expr: Any) -> Curvature:
+    return curvature(canonical(expr + number(0)))
+
+
+# --- by form alone --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("formula", "expected"),
+    [
+        (number(3), "affine"),
+        (2**0.5 * X - np.pi * Y + 1, "affine"),
+        (2**0.5 * (X + Y), "affine"),
+        (X**2, "convex"),
+        (-(X**2) - sv.exp(Y), "concave"),
+        (X**2.0, "convex"),
+        (X**3, None),
+        (X**3.0, None),
+        (sv.sqrt(X), "concave"),
+        (-sv.sqrt(X + Y), "convex"),
+        (X**1.5, "convex"),
+        ((X**2 - 1) ** 1.5, None),
+        (X**-0.5, "convex"),
+        (1 / X, None),
+        (1 / X**2, None),
+        (X * Y, None),
+        (X**2 + X * Y + Y**2, "convex"),
+        (X**2 + 2 * X * Y + Y**2, "convex"),
+        (X**2 + 3 * X * Y + Y**2, None),
+        (sv.exp(Z) + 0.5 * X**2 + 0.9 * X * Y + 0.5 * Y**2, "convex"),
+        (sv.exp(X**2 - Y), "convex"),
+        (sv.exp(-(X**2)), None),
+        (sv.log(X + Y), "concave"),
+        (sv.log(sv.exp(X) + sv.exp(Y - Z) + 1), "convex"),
+        (sv.log(sv.exp(X) - sv.exp(Y)), None),
+        (sv.sqrt(1 + X**2 + (X - Y) ** 2), "convex"),
+        (sv.sqrt(1 + 2 * X + X**2 + Y**2), "convex"),
+        (sv.sqrt(X**2 - 1), None),
+        (sv.sqrt(X**2 + 2 * X), None),
+        ((X**2 + Y**2) ** 2, "convex"),
+        ((X**2 - 1) ** 2, None),
+        ((1 + sv.exp(X)) ** 3, "convex"),
+        (X**2 - Y**2, None),
+        (X**2 * Y**2, None),
+    ],
+)
+def test_the_curvature_is_what_the_form_shows(formula: Any, expected: str | None) -> None:
+    assert of_form(formula).kind == expected
+
+
+@st.composite
+def any_formulas(draw: st.DrawFn, depth: int = 3) -> Any:
+    """Anything the language has, convex or not, of two symbols."""
+    if depth == 0:
+        return draw(st.sampled_from([X, Y, X - Y, 2 * X + 1, 0.5 - Y]))
+    smaller = any_formulas(depth=depth - 1)
+    kind = draw(st.sampled_from(["add", "scale", "multiply", "power", "exp", "log", "leaf"]))
+    one = draw(smaller)
+    if kind == "add":
+        return one + draw(smaller)
+    if kind == "scale":
+        return draw(st.sampled_from([-2, -1, 0.5, 3**0.5, 0.7])) * one
+    if kind == "multiply":
+        return one * draw(smaller)
+    if kind == "power":
+        return one ** draw(st.sampled_from([2, 3, 4, -1, 2.0, 3.0, 0.5, 1.5, -0.5]))
+    if kind in ("exp", "log"):
+        return {"exp": sv.exp, "log": sv.log}[kind](one)
+    return one
+
+
+def read(formula: Any) -> Any:
+    """The canonical formula; None if a constant part of it has no value."""
+    try:
+        return canonical(formula)
+    except ProblemError:
+        return None
+
+
+@settings(max_examples=250, deadline=None)
+@given(any_formulas(), st.integers(0, 10**6))
+def test_no_segment_contradicts_a_curvature(formula: Any, seed: int) -> None:
+    expr = read(formula)
+    found = None if expr is None else curvature(expr).kind
+    if found is None:
+        return
+    ends = np.random.default_rng(seed).uniform(-2, 2, (2, 2, 15))
+    value = tape([expr], [X, Y])
+    low, high, middle = (value.arrays(list(p), (15,))[0] for p in (*ends, ends.mean(axis=0)))
+    with np.errstate(all="ignore"):
+        slack = 1e-9 * (1 + abs(low) + abs(high) + abs(middle))
+        bulge = 2 * middle - low - high
+    known = np.isfinite(slack)
+    if found in ("affine", "convex"):
+        assert np.all(bulge[known] <= slack[known])
+    if found in ("affine", "concave"):
+        assert np.all(bulge[known] >= -slack[known])
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_formulas(), st.integers(0, 10**6))
+def test_what_is_said_never_to_be_negative_is_not(formula: Any, seed: int) -> None:
+    expr = read(formula)
+    if expr is None or not never_negative(expr):
+        return
+    points = np.random.default_rng(seed).uniform(-2, 2, (2, 20))
+    (values,) = tape([expr], [X, Y]).arrays(list(points), (20,))
+    assert not np.any(values < 0)
+
+
+# --- on a box -------------------------------------------------------------------------------------
+
+
+def formulas() -> st.SearchStrategy[Any]:
+    leaves = st.sampled_from([X, Y, X - 2 * Y + 1, 1 - X, P * X, Y - P, number(2)])
+
+    def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+        return st.one_of(
+            st.tuples(inner, inner).map(lambda t: t[0] + t[1]),
+            st.tuples(inner, st.sampled_from([2, -1, P, -P])).map(lambda t: t[0] * t[1]),
+            st.tuples(inner, inner).map(lambda t: t[0] ** 2 / (t[1] + 8)),
+            st.tuples(inner, inner).map(lambda t: (t[0] + 8) * sv.log((t[0] + 8) / (t[1] + 8))),
+            st.tuples(inner, inner).map(lambda t: sv.sqrt((t[0] + 8) * (t[1] + 8))),
+            st.tuples(inner, inner).map(lambda t: sv.maximum(*t)),
+            st.tuples(inner, inner).map(lambda t: sv.norm(*t)),
+            inner.map(abs),
+            inner.map(lambda e: e**2),
+            inner.map(lambda e: e**3),
+            inner.map(lambda e: sv.huber(e, 1)),
+            inner.map(lambda e: sv.exp(e / 4)),
+        )
+
+    return st.recursive(leaves, grown, max_leaves=4)
+
+
+def sampled(expr: Any, seed: int) -> Any:
+    """Values at both ends and in the middle of some segments, for every parameter."""
+    rng = np.random.default_rng(seed)
+    low, high = (np.array([[BOX[s][k]] for s in (X, Y)]) for k in (0, 1))
+    a, b = low + rng.random((2, 2, 30)) * (high - low)
+    value = tape([canonical(expr)], [X, Y, P])
+    return np.array(
+        [[value.arrays([*q, p], (30,))[0] for q in (a, b, (a + b) / 2)] for p in VALUES[P]]
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(formulas(), st.integers(0, 10**6))
+def test_what_is_called_convex_lies_below_its_chords(expr: Any, seed: int) -> None:
+    found = ruled(expr)
+    if found.kind is None:
+        assert "got" in found.why
+        return
+    ends = sampled(expr, seed)
+    bulge = ends[:, 2] - (ends[:, 0] + ends[:, 1]) / 2
+    slack = 1e-9 * (1 + np.max(np.abs(ends)))
+    assert not found.is_convex or np.all(bulge <= slack)
+    assert not found.is_concave or np.all(bulge >= -slack)
+
+
+@settings(max_examples=60, deadline=None)
+@given(formulas(), st.integers(0, 10**6))
+def test_no_value_lies_outside_a_range(expr: Any, seed: int) -> None:
+    low, high = value_range(canonical(expr), BOX)
+    ends = sampled(expr, seed)
+    slack = 1e-9 * (1 + np.max(np.abs(ends)))
+    assert low - slack <= ends.min()
+    assert ends.max() <= high + slack
+
+
+@pytest.mark.parametrize(
+    ("expr", "kind"),
+    [
+        (Y**3 + 1 / Y, "convex"),  # by the sign of y in its box
+        (-sv.sqrt(Y), "convex"),
+        (P * X**2 + X * Y / 4 + P * Y**2, "convex"),  # by its matrix, for every value of p
+        ((P - 3) * X**2, "concave"),
+        (sv.minimum(X, Y), "concave"),
+        (P * X + Y, "affine"),
+        (X**2 / (Y + P), "convex"),  # a square over something positive
+        ((X + 3) ** 3 / Y**2, "convex"),
+        (X**2 / Y - Y**0.5, "convex"),
+        ((Y + 1) * sv.log(2 * Y + 2) - X, "convex"),
+        (Y * sv.log(Y / (X + 3)), "convex"),
+        (sv.sqrt(P * Y * (X + 3)), "concave"),
+        (Y**0.25 * (X + 3) ** 0.5, "concave"),
+    ],
+)
+def test_signs_parameters_and_matrices_count(expr: Any, kind: str) -> None:
+    assert ruled(expr).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("expr", "why"),
+    [
+        (X * Y, "positive semidefinite matrix"),
+        (X**3, r"bend one way over the box, got x\*\*3 with x in \[-2, 1.5\]"),
+        ((P - 1) * X**2 + sv.exp(X), "a coefficient of a curved term must have one sign"),
+        (sv.log(X**2 + 1), "log takes an affine or concave formula, got x"),
+        (X**2 / (Y - 1), "a product must have one factor that names the state"),
+        (X / Y, "a product must have one factor that names the state"),
+        (X * sv.log(Y), "a product must have one factor that names the state"),
+        (sv.sqrt(Y * (X + 1)), "positive semidefinite matrix"),
+        (X * sv.exp(Y), "a product must have one factor that names the state"),
+        (abs(X**2 - 1), "abs takes affine formulas, got x"),
+        (sv.exp(Y) - sv.exp(X), r"a sum must add convex terms only, got -exp\(x\), which is"),
+    ],
+)
+def test_a_refusal_names_the_rule(expr: Any, why: str) -> None:
+    found = ruled(expr)
+    assert found.kind is None
+    assert re.search(why, found.why)
+
+
+@pytest.mark.parametrize(
+    ("expr", "strict"),
+    [
+        (X**2 + Y, {X}),
+        (X**2 + X * Y + Y**2, {X, Y}),
+        ((X + Y) ** 2, set()),
+        (sv.exp(X) + sv.exp(-Y), {X, Y}),
+        (sv.maximum(X**2 + Y**2, X**2), {X}),
+        (P * X**4, {X}),
+    ],
+)
+def test_strict_variables_are_those_in_which_it_curves(expr: Any, strict: Any) -> None:
+    assert ruled(expr).convex == strict
+
+
+# --- matrices -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_definiteness_is_told_exactly(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, rank = int(rng.integers(1, 6)), int(rng.integers(1, 6))
+    half = rng.integers(-2, 3, (rank, n))
+    matrix = [[Fraction(int(v)) for v in row] for row in half.T @ half]
+    assert definiteness(matrix) == int(np.linalg.matrix_rank(half) == n)
+    matrix[0][0] -= sum(abs(v) for v in matrix[0]) + Fraction(1, 2**200)
+    assert definiteness(matrix) == -1
+
+
+def test_a_matrix_that_floats_cannot_judge_is_judged() -> None:
+    tiny = Fraction(1, 2**100)
+    for shift, kind in ((tiny, 1), (Fraction(0), 0), (-tiny, -1)):
+        assert definiteness([[Fraction(1), Fraction(1)], [Fraction(1), 1 + shift]]) == kind
