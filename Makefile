@@ -1,8 +1,12 @@
-# Everything needed is installed into .venv from pyproject.toml; nothing else has to be started.
+# Everything needed is installed into .venv from pyproject.toml, kernels compiled on the way where
+# there is a C compiler; nothing else has to be started.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+KERNELS := $(wildcard src/sottovoce/kernels/core/*.py src/sottovoce/kernels/core/*.pxd)
+
+PLAIN := tests/behaviour/test_answers.py tests/behaviour/test_simulations.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-browser check format docs bench clean
@@ -10,7 +14,7 @@ STAMP := $(VENV)/.installed
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py $(KERNELS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
@@ -23,6 +27,7 @@ demo: $(STAMP)  ## run the main job: a real cloud and seven agents solve the pap
 
 test: check  ## format, lint, types, documentation and the whole test suite
 	$(BIN)/python -m pytest -n 2 -m "not slow and not browser"
+	SOTTOVOCE_KERNELS=plain $(BIN)/python -m pytest -n 2 -m "core and not slow" $(PLAIN)
 
 test-slow: $(STAMP)  ## checks that take longer than the suite may, and properties on new random examples
 	$(BIN)/python -m pytest -m slow
@@ -48,4 +53,4 @@ bench: $(STAMP)  ## benchmarks: ratios measured side by side in one run
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove what was built
-	rm -rf $(VENV) site out
+	rm -rf $(VENV) site out build src/sottovoce/kernels/_avx2 src/sottovoce/kernels/_baseline

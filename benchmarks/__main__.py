@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import llvmlite.binding as llvm
+from sottovoce.kernels.variant import variant
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "explanation" / "performance.md"
@@ -77,8 +77,8 @@ def _first_line(module: Any) -> str:
 
 def _machine() -> str:
     return (
-        f"{llvm.get_host_cpu_name()}, {os.cpu_count()} processors, {platform.system()}, Python "
-        f"{platform.python_version()}, NumPy {version('numpy')}, llvmlite {version('llvmlite')}; "
+        f"{platform.machine()}, {variant()} kernels, {os.cpu_count()} processors, "
+        f"{platform.system()}, Python {platform.python_version()}, NumPy {version('numpy')}; "
         f"load {os.getloadavg()[0]:.1f}."
     )
 

@@ -1,8 +1,7 @@
-"""What a user waits for: every stage of the whole call with the default algorithm, cold and warm.
+"""What a user waits for: every stage of the whole call with the default algorithm.
 
-Each problem is stated, certified, planned and solved twice in a process of its own, with an empty
-folder for compiled code (cold); then all of it in a second process that finds the code (warm).
-Seconds of one processor, threads=1.
+Each problem is stated, certified, planned and solved twice in a process of its own. Seconds of one
+processor, threads=1.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
@@ -30,31 +28,23 @@ def run() -> list[dict[str, str]]:
 
 
 def _measured(name: str) -> dict[str, str]:
-    with tempfile.TemporaryDirectory() as cache:
-        cold = _child(name, cache)
-        warm = None if cold is None else _child(name, cache)
-    shown = ("import", "state", "certify", "plan", "saddle", "compile", "rounds", "solve again")
-    if cold is None:
-        empty = dict.fromkeys((*shown, "all, warm"), "")
-        return {"problem": name, "all, cold": f"over {LIMIT_SECONDS} s", **empty}
-    return {
-        "problem": name,
-        "all, cold": _seconds(sum(cold[stage] for stage in shown[:-1])),
-        **{stage: _seconds(cold[stage]) for stage in shown},
-        "all, warm": "" if warm is None else _seconds(sum(warm[stage] for stage in shown[:-1])),
-    }
+    found = _child(name)
+    shown = ("import", "state", "certify", "plan", "saddle", "lay out", "rounds", "solve again")
+    if found is None:
+        return {"problem": name, "all": f"over {LIMIT_SECONDS} s", **dict.fromkeys(shown, "")}
+    total = _seconds(sum(found[stage] for stage in shown[:-1]))
+    return {"problem": name, "all": total, **{stage: _seconds(found[stage]) for stage in shown}}
 
 
 def _seconds(value: float) -> str:
     return f"{value:.1f}" if value >= 9.95 else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
 
 
-def _child(name: str, cache: str) -> dict[str, float] | None:
-    one = {"SOTTOVOCE_CACHE": cache, **PLAIN}
+def _child(name: str) -> dict[str, float] | None:
     code = f"from benchmarks.calls import child; child({name!r})"
     try:
         done = subprocess.run(  # noqa: S603 - our own text
-            [sys.executable, "-c", code], env=os.environ | one, cwd=ROOT, capture_output=True,
+            [sys.executable, "-c", code], env=os.environ | PLAIN, cwd=ROOT, capture_output=True,
             text=True, timeout=LIMIT_SECONDS, check=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -90,7 +80,7 @@ class _Clock:
     """The processor's seconds of each stage; what came before the first is the imports'."""
 
     def __init__(self) -> None:
-        self.seconds = {"import": process_time(), "compile": 0.0, "rounds": 0.0}
+        self.seconds = {"import": process_time(), "lay out": 0.0, "rounds": 0.0}
         self.stage, self.since = "", process_time()
 
     def __call__(self, stage: str) -> None:
@@ -100,10 +90,10 @@ class _Clock:
         self.stage, self.since = stage, now
 
     def hear(self, doing: str, share: float | None = None) -> None:
-        """Progress of a solve: the saddle point, compiling, then rounds."""
-        if doing.startswith("compiling"):
-            self("compile")
-        elif doing.startswith("round ") and self.stage == "compile":
+        """Progress of a solve: the saddle point, agents laid out, then rounds."""
+        if doing.startswith("laying out"):
+            self("lay out")
+        elif doing.startswith("round ") and self.stage == "lay out":
             self("rounds")
 
 

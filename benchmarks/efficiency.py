@@ -15,20 +15,19 @@ import numpy as np
 from benchmarks.__main__ import table
 from benchmarks.problems.families import held_out, routing, tuned
 from benchmarks.problems.games import Game, Optimum, limits, optimum
-from benchmarks.problems.rounds import Answer, compiled_rounds
-from sottovoce.algorithm.dual_averaging import DualAveraging, Rows
+from benchmarks.problems.rounds import Answer, run_rounds
+from sottovoce.algorithm.dual_averaging import DualAveraging
 
 
 class Case(NamedTuple):
     game: Game
     best: Optimum
     agents: Any
-    public: Any
     half: str = ""
 
 
 def case_of(game: Game, half: str = "") -> Case:
-    return Case(game, optimum(game), game.agents, game.public, half)
+    return Case(game, optimum(game), game.agents, half)
 
 
 class Found(NamedTuple):
@@ -47,15 +46,15 @@ def measure(
 ) -> Found:
     """One problem; every problem has noise of its own, or means over problems would share it."""
     sigma = case.game.sigma if case.game.sigma is not None else case.game.plan(radius)
-    rows = Rows(sigma, np.ones(sigma.size), case.public)
+    public = case.game.public(sigma, noisy=True)
     name = zlib.crc32(f"{case.game.name} {radius:g}".encode())
     error, cost, failed = 0.0, 0.0, 0
     shares = algorithm.share(np.arange(1, rounds + 1), rounds, noisy=True)
     for run in range(runs):
         rng = np.random.default_rng([seed, name, run])
-        normals = rng.standard_normal(rounds * sigma.size)
+        normals = rng.standard_normal((rounds, sigma.size))
         answer = Answer(np.zeros(case.best.x.size), np.zeros(sigma.size), np.zeros((0, 0)))
-        bad = compiled_rounds(shares, normals, case.agents, rows, algorithm, answer)
+        bad = run_rounds(shares, normals, case.agents, public, algorithm, answer)
         error += np.sum((answer.x - case.best.x) ** 2) / runs
         cost += np.sum((answer.price - case.best.price) ** 2) / runs
         failed += bad > 0
@@ -67,10 +66,10 @@ def measure(
 def tail(case: Case, rounds: int, algorithm: DualAveraging, size: Any = None) -> Any:
     """The noise-free trace of the largest error in widths of the boxes."""
     unit = case.game.plan(1.0) if size is None else size
-    rows = Rows(unit, np.zeros(unit.size), case.public)
+    public = case.game.public(unit, noisy=False)
     n, a = case.best.x.size, case.agents
     answer = Answer(np.zeros(n), np.zeros(unit.size), np.full((rounds, n), np.nan))
-    compiled_rounds(np.ones(rounds), np.zeros(0), a, rows, algorithm, answer)
+    run_rounds(np.ones(rounds), np.zeros(0), a, public, algorithm, answer)
     width = np.maximum(a.upper - a.lower, 1e-300)
     return np.max(np.abs(answer.trace - case.best.x) / width, axis=1)
 

@@ -58,7 +58,7 @@ def least(*works: Callable[[], Any], repeat: int = 5) -> list[float]:
 
 
 def _default_rows() -> list[Row]:
-    """The default algorithm on the paper's problem; solving as a whole, compiled before."""
+    """The default algorithm on the paper's problem; solving as a whole."""
     problem, rounds = paper(), 20_000
     hide = Trajectory(radius=0.1, rounds=rounds)
     made = plan(certify(problem.cloud), epsilon=1.0, delta=1e-3, hide=hide)
@@ -163,7 +163,7 @@ def _fleet_rows() -> list[Row]:
 
 
 def _per_agent(problem: Problem, algorithm: Algorithm) -> float:
-    """Nanoseconds per agent and round on two threads; compiling and setting up do not count."""
+    """Nanoseconds per agent and round on two threads; setting up does not count."""
     sums = problem.rows if isinstance(algorithm, Tikhonov) else problem.cloud.sums.count
     asked: dict[str, Any] = {
         "record": [], "threads": 2, "saddle": (np.zeros(problem.size), np.zeros(sums)),

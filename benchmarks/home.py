@@ -92,7 +92,7 @@ def _large(n: int, rounds: int) -> tuple[float, float, float]:
         "print(found.seconds, perf_counter() - begin)\n"
         "print(Path('/proc/self/status').read_text())\n"
     )
-    for _ in range(2):  # the first compiles
+    for _ in range(2):  # the first warms caches up
         done = subprocess.run(  # noqa: S603 - our own text
             [sys.executable, "-c", script], env=os.environ, check=True, capture_output=True,
             text=True,

@@ -1,7 +1,6 @@
 """Many agents stated one by one: CPU seconds on one core from nothing to an answer.
 
-Every row is a process of its own. Cold is with an empty cache, so that the round is compiled for
-the first time on this machine; warm is the same process once more.
+Every row is a process of its own.
 """
 
 from __future__ import annotations
@@ -33,15 +32,12 @@ def run() -> list[Row]:
         ("the same with 1,000", "quadratics1000", 20),
         ("6 generators x 24 h, balance, 40 line rows per hour, ramps", "generators", 30),
     ):  # fmt: skip
-        with tempfile.TemporaryDirectory() as folder:
-            cold, warm = (_measured(name, folder) for _ in range(2))
+        found = _measured(name)
         where = ", ".join(
-            f"{part} {cold[part]:.2f}" for part in cold if part not in ("total", "of")
+            f"{part} {found[part]:.2f}" for part in found if part not in ("total", "of")
         )
-        where += f"; error {cold['of']:.2f} of the limit" if "of" in cold else ""
-        rows.append(
-            _row(work, f"{bar} s", f"{cold['total']:.1f} s, warm {warm['total']:.1f} s", where)
-        )
+        where += f"; error {found['of']:.2f} of the limit" if "of" in found else ""
+        rows.append(_row(work, f"{bar} s", f"{found['total']:.1f} s", where))
     return [*rows, _again(), _cloud()]
 
 
@@ -49,8 +45,8 @@ def _row(work: str, bar: str, measured: str, detail: str) -> Row:
     return {"work": work, "bar": bar, "measured": measured, "where": detail}
 
 
-def _measured(name: str, folder: str) -> dict[str, float]:
-    settings = os.environ | PLAIN | {"SOTTOVOCE_CACHE": folder}
+def _measured(name: str) -> dict[str, float]:
+    settings = os.environ | PLAIN
     done = subprocess.run(  # noqa: S603  our own text
         [sys.executable, "-m", "benchmarks.named", name],
         env=settings, check=True, capture_output=True, text=True,
@@ -82,7 +78,7 @@ def _cloud() -> Row:
         command("identity", "init", "--dir", f"{folder}/keys", "--agents", "1000").wait()
         first, again = (_until_it_listens(folder) for _ in range(2))
     measured = f"{first:.1f} s, {again:.1f} s"
-    detail = "first start compiles the cloud's round; a restart is imports but for half a second"
+    detail = "both are imports but for half a second"
     return _row(
         "cloud with 1,000 named agents, first start and restart", "10 s, 2 s", measured, detail
     )
@@ -92,7 +88,6 @@ def _until_it_listens(folder: str) -> float:
     cloud = command(
         "cloud", f"{folder}/problem", "--keys", f"{folder}/keys", "--store", f"{folder}/run.db",
         "--listen", "127.0.0.1:0", "--epsilon", "ln(3)", "--delta", "0.05", "--radius", "1",
-        SOTTOVOCE_CACHE=f"{folder}/cache",
     )  # fmt: skip
     assert cloud.stderr is not None
     try:

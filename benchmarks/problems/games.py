@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import cvxpy as cp
 import numpy as np
 
-from sottovoce.algorithm.projection import PublicSet
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.expression import symbol
+from sottovoce.kernels.cloud import Ball, Level, PublicSum
 
 POWER, LOG, EXP = 0, 1, 2
 MU = 0.796227  # Gaussian-DP of epsilon = ln 3, delta = 0.05
@@ -43,9 +45,6 @@ class Agents(NamedTuple):
     straight: Any  # whether f + price'h is a quadratic: one step of Newton's is exact
 
 
-WHOLE = {"straight", "kind", "quad_ptr", "quad_to", "block_ptr", "h_ptr", "h_row", "h_kind"}
-
-
 @dataclass
 class Region:
     """``|u - center| <= radius``, or ``sum of a_i u_i^2 + b_i u_i <= c`` if radius is negative."""
@@ -56,6 +55,17 @@ class Region:
     square: Any = None
     plain: Any = None
     bound: float = 0.0
+
+    def stated(self) -> Ball | Level:
+        """The region as the cloud takes it."""
+        members = tuple(self.members)
+        if self.radius >= 0.0:
+            center = np.zeros(len(members)) if self.center is None else self.center
+            return Ball(members=members, center=tuple(center), radius=self.radius)
+        u = [symbol(f"u{m}") for m in members]
+        terms = zip(self.square.tolist(), self.plain.tolist(), u, strict=True)
+        phi = canonical(sum(a * s**2 + b * s for a, b, s in terms) - self.bound)
+        return Level(members=members, symbols=tuple(u), phi=phi)
 
 
 @dataclass
@@ -123,24 +133,16 @@ class Game:
             ], np.int64),
         )  # fmt: skip
 
-    @property
-    def public(self) -> PublicSet:
+    def public(self, unit: Any, *, noisy: bool) -> PublicSum:
+        """C, with units and noise of the sums."""
         least = np.full(self.sums, -np.inf) if self.least is None else np.array(self.least, float)
         most = np.full(self.sums, np.inf) if self.most is None else np.array(self.most, float)
-        members = [m for r in self.regions for m in r.members]
-        centers = [
-            c
-            for r in self.regions
-            for c in (np.zeros(len(r.members)) if r.center is None else r.center)
-        ]
-        return PublicSet(
-            least,
-            most,
-            np.cumsum([0] + [len(r.members) for r in self.regions]),
-            np.array(members, np.int64),
-            np.array(centers, float),
-            np.array([r.radius for r in self.regions], float),
-            np.zeros(len(self.regions)),
+        return PublicSum(
+            lower=least,
+            upper=most,
+            unit=unit,
+            noisy=np.full(self.sums, float(noisy)),
+            regions=[region.stated() for region in self.regions],
         )
 
     def sensitivities(self) -> Any:
@@ -250,7 +252,7 @@ def _by_cvxpy(game: Game) -> tuple[Any, Any]:
     s = [sum(parts) for parts in sums]
     S = game.sensitivities()
     size = np.array([np.max(row) for row in S]) * np.max(width)
-    public = game.public
+    public = game.public(np.ones(game.sums), noisy=False)
     constraints: list[Any] = [z >= 0, z <= 1]
     duals: list[tuple[Any, Any]] = []
     for o in range(game.sums):
@@ -335,7 +337,8 @@ def derivatives(game: Game, x: Any, price: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _polish(game: Game, x: Any, price: Any, loose: Any, stuck: Any) -> Optimum:
-    a, public, p = game.agents, game.public, game.sums
+    a, p = game.agents, game.sums
+    public = game.public(np.ones(p), noisy=False)
     width = a.upper - a.lower
     s, J, g, _ = derivatives(game, x, price)
     strength = np.abs(g) * width
@@ -347,7 +350,7 @@ def _polish(game: Game, x: Any, price: Any, loose: Any, stuck: Any) -> Optimum:
         x[i] = a.lower[i] if x[i] - a.lower[i] < a.upper[i] - x[i] else a.upper[i]
     free &= width > 0
     inside = np.ones(p, bool)
-    inside[public.members] = False
+    inside[[m for r in game.regions for m in r.members]] = False
     worth = np.abs(price) * np.array([np.max(np.abs(J[o]) * width) for o in range(p)])
     size = max(worth.max(), 1e-300)
     active = inside & ((worth > 1e-6 * size) | (public.lower == public.upper))

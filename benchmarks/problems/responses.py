@@ -1,4 +1,4 @@
-"""What agents of a game answer to prices: exact minimisers, which compile as they stand."""
+"""What agents of a game answer to prices: exact minimisers."""
 
 from __future__ import annotations
 

@@ -1,36 +1,35 @@
-"""Agents that answer prices in closed form, and the cloud's round compiled, for the tests here."""
+"""Agents that answer prices in closed form, under the cloud's kernel, for the tests here."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sottovoce.algorithm.dual_averaging import (
-    Constants,
-    DualAveraging,
-    Rows,
-    memory_size,
-)
-from sottovoce.algorithm.projection import PublicSet
-from sottovoce.engine.turn import load_turn
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.kernels.cloud import Cloud, Gains, PublicSum
 from sottovoce.problem.agents import Array
 
-CONSTANTS = DualAveraging().constants
+GAINS = Gains()
 
 
-@cache
-def turn() -> Any:
-    return load_turn(DualAveraging(), ()).turn
+class Intervals(NamedTuple):
+    """A product of intervals C."""
+
+    lower: Array
+    upper: Array
 
 
-def step(
-    k: int, y: Array, price: Array, memory: Array, rows: Rows, constants: Constants = CONSTANTS
-) -> bool:
-    """The cloud's round, compiled."""
-    given = (np.array(constants), rows.unit, rows.noise, *rows.public)
-    return bool(turn()(k, y, price, memory, *given))
+def intervals(lower: Any, upper: Any) -> Intervals:
+    return Intervals(np.asarray(lower, dtype=float), np.asarray(upper, dtype=float))
+
+
+def cloud_of(
+    public: Intervals, unit: Any, noisy: float = 1.0, gains: Gains = GAINS, *, planned: bool = True
+) -> Cloud:
+    noise = np.full(np.size(unit), noisy)
+    known = PublicSum(lower=public.lower, upper=public.upper, unit=unit, noisy=noise)
+    return Cloud(known, gains, planned=planned)
 
 
 class Quadratics:
@@ -49,35 +48,34 @@ class Quadratics:
 
     def run(
         self,
-        public: PublicSet,
+        public: Intervals,
         sigma: Array,
         rounds: int,
         *,
         noise: float = 1.0,
         seed: Any = 0,
-        constants: Constants = CONSTANTS,
+        gains: Gains = GAINS,
         trace: list[Array] | None = None,
     ) -> tuple[Array, Array, int]:
         rng = np.random.default_rng(seed)
         p = sigma.size
-        x, price = np.clip(0.0 * self.t, self.lower, self.upper), np.zeros(p)
-        memory, answer, cost = np.zeros(memory_size(p)), np.zeros(x.size), np.zeros(p)
-        rows = Rows(sigma, np.full(p, noise), public)
+        x, answer = np.clip(0.0 * self.t, self.lower, self.upper), np.zeros(self.t.size)
+        cloud = cloud_of(public, sigma, noise, gains, planned=noise > 0)
         for k in range(1, rounds + 1):
             y = self.rows @ x + noise * sigma * rng.standard_normal(p)
             share = float(DualAveraging().share(k, rounds, noisy=noise > 0)[0])
             if noise > 0:  # what was released is averaged
-                answer, cost = answer + share * (x - answer), cost + share * (price - cost)
-            if not step(k, y, price, memory, rows, constants):
-                return answer, cost, k
-            force = self.rows.T @ price
-            eps = constants.theta * np.abs(force) / (np.sqrt(k) * (self.upper - self.lower))
+                answer = answer + share * (x - answer)
+            if not cloud.round(k, y, share=share):
+                return answer, cloud.answer, k
+            force = self.rows.T @ cloud.price
+            eps = gains.theta * np.abs(force) / (np.sqrt(k) * (self.upper - self.lower))
             x = np.clip(self.best(force, eps, x), self.lower, self.upper)
             if not noise > 0:
-                answer, cost = x, price.copy()
+                answer = x
             if trace is not None:
                 trace.append(x)
-        return answer, cost, 0
+        return answer, cloud.answer, 0
 
 
 class Logarithms(Quadratics):

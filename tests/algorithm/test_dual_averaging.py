@@ -1,19 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from quadratics import CONSTANTS, Quadratics, residual, step
+from quadratics import GAINS, Quadratics, cloud_of, intervals, residual
 
-from sottovoce.algorithm.dual_averaging import (
-    DENSE,
-    DualAveraging,
-    Rows,
-    cloud_round,
-    damping,
-    kept_size,
-    memory_size,
-)
-from sottovoce.algorithm.projection import intervals, no_phi
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 
 
@@ -97,15 +90,15 @@ def test_units_of_states_and_sums_cancel() -> None:
 def test_the_unit_of_the_objective_and_start_cancel_exactly() -> None:
     """Prices scale with f if start does; nothing else carries its unit."""
     rng = np.random.default_rng(7)
-    rows = Rows(np.array([0.5, 2.0]), np.ones(2), intervals(np.full(2, -np.inf), np.zeros(2)))
-    ours, theirs = np.zeros(2), np.zeros(2)
-    kept, other = np.zeros(memory_size(2)), np.zeros(memory_size(2))
-    scaled = CONSTANTS._replace(start=CONSTANTS.start * 2.0**30)
+    unit, public = np.array([0.5, 2.0]), intervals(np.full(2, -np.inf), np.zeros(2))
+    ours = cloud_of(public, unit)
+    theirs = cloud_of(public, unit, gains=replace(GAINS, start=GAINS.start * 2.0**30))
     for k in range(1, 60):
-        y = 3.0 - np.array([[1.0, 0.2], [0.2, 0.5]]) @ ours + rows.unit * rng.standard_normal(2)
-        step(k, y, ours, kept, rows)
-        step(k, y, theirs, other, rows, scaled)
-        assert np.allclose(theirs, ours * 2.0**30, rtol=1e-6)
+        response = np.array([[1.0, 0.2], [0.2, 0.5]]) @ ours.price
+        y = 3.0 - response + unit * rng.standard_normal(2)
+        ours.round(k, y, share=1.0)
+        theirs.round(k, y, share=1.0)
+        assert np.allclose(theirs.price, ours.price * 2.0**30, rtol=1e-6)
 
 
 @pytest.mark.parametrize("f", [1e-5, 1.0, 1e5])
@@ -129,36 +122,21 @@ def test_an_infeasible_constraint_is_bounded_or_flagged() -> None:
 
 
 def test_a_release_that_is_no_number_is_flagged_at_once() -> None:
-    rows = Rows(np.ones(1), np.ones(1), intervals([-np.inf], [0.0]))
-    price, memory = np.zeros(1), np.zeros(memory_size(1))
-    assert not step(1, np.array([np.nan]), price, memory, rows)
-
-
-@pytest.mark.parametrize("p", [1, 3, DENSE + 2])
-def test_compiled_and_python_give_the_same_bits(p: int) -> None:
-    rng = np.random.default_rng(8)
-    B = np.diag(rng.uniform(0.5, 2, p)) + 0.1
-    rows = Rows(rng.uniform(0.5, 2, p), np.ones(p), intervals(np.full(p, -np.inf), np.zeros(p)))
-    one, two = np.zeros(p), np.zeros(p)
-    first, second = np.zeros(memory_size(p)), np.zeros(memory_size(p))
-    for k in range(1, 30):
-        y = 1.0 - B @ one + rows.unit * rng.standard_normal(p)
-        assert step(k, y, one, first, rows)
-        assert cloud_round(k, y, two, second, rows, CONSTANTS, no_phi)
-        assert np.array_equal(one, two)
+    assert not cloud_of(intervals([-np.inf], [0.0]), np.ones(1)).round(
+        1, np.array([np.nan]), share=1.0
+    )
 
 
 def test_only_the_kept_part_of_the_memory_matters() -> None:
     rng = np.random.default_rng(9)
-    rows = Rows(np.ones(3), np.ones(3), intervals(np.full(3, -np.inf), np.zeros(3)))
-    one, two = np.zeros(3), np.zeros(3)
-    first, second = np.zeros(memory_size(3)), np.zeros(memory_size(3))
+    public = intervals(np.full(3, -np.inf), np.zeros(3))
+    one, two = cloud_of(public, np.ones(3)), cloud_of(public, np.ones(3))
     for k in range(1, 20):
-        y = 1.0 - one + rng.standard_normal(3)
-        second[kept_size(3) :] = np.nan
-        step(k, y, one, first, rows)
-        step(k, y, two, second, rows)
-        assert np.array_equal(one, two)
+        y = 1.0 - one.price + rng.standard_normal(3)
+        two.memory[two.kept :] = np.nan
+        one.round(k, y, share=1.0)
+        two.round(k, y, share=1.0)
+        assert np.array_equal(one.price, two.price)
 
 
 def test_a_row_with_slack_has_no_price() -> None:
@@ -168,8 +146,7 @@ def test_a_row_with_slack_has_no_price() -> None:
     assert np.allclose(x, agents.t)
 
 
-def test_damping_and_shares() -> None:
-    assert damping(4, -2.0, 8.0, 0.5) == 0.0625
+def test_shares() -> None:
     shares = DualAveraging().share
     assert shares(50, 100, noisy=False) == 1.0
     assert shares([20, 21, 23], 100, noisy=True).tolist() == [1.0, 1.0, 1.25 / 3.25]

@@ -8,15 +8,15 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from quadratics import CONSTANTS, Logarithms, Quadratics, residual
+from quadratics import GAINS, Intervals, Logarithms, Quadratics, intervals, residual
 
-from sottovoce.algorithm.dual_averaging import Constants
-from sottovoce.algorithm.projection import PublicSet, intervals
+from sottovoce.kernels.cloud import Gains
 from sottovoce.problem.agents import Array
 
 GAUSSIAN = 0.796227  # of epsilon = ln 3 and delta = 0.05
@@ -27,7 +27,7 @@ class Family(NamedTuple):
     """A problem, its saddle point, and the error of (x, price) per unit of noise in every sum."""
 
     agents: Quadratics
-    public: PublicSet
+    public: Intervals
     x: Array
     price: Array
     root: Array
@@ -37,7 +37,7 @@ def drawn(*seed: int) -> np.random.Generator:
     return np.random.default_rng([20, *seed])
 
 
-def utility() -> tuple[Quadratics, PublicSet]:
+def utility() -> tuple[Quadratics, Intervals]:
     """Eight flows with logarithmic worth over three links."""
     rng = drawn(1)
     routes = (rng.random((3, 8)) < 0.5).astype(float)
@@ -46,7 +46,7 @@ def utility() -> tuple[Quadratics, PublicSet]:
     return agents, intervals(np.full(3, -np.inf), rng.uniform(2, 6, 3))
 
 
-def dispatch() -> tuple[Quadratics, PublicSet]:
+def dispatch() -> tuple[Quadratics, Intervals]:
     """Ten generators with curvatures over six decades that meet a demand."""
     rng = drawn(2)
     q = rng.permutation(10 ** np.linspace(-3, 3, 10))
@@ -54,7 +54,7 @@ def dispatch() -> tuple[Quadratics, PublicSet]:
     return agents, intervals([25.0], [25.0])
 
 
-def fleet() -> tuple[Quadratics, PublicSet]:
+def fleet() -> tuple[Quadratics, Intervals]:
     """Two hundred agents under one capacity."""
     rng = drawn(3)
     q, t = 10 ** rng.uniform(-0.3, 0.3, 200), rng.uniform(0.2, 0.9, 200)
@@ -63,7 +63,7 @@ def fleet() -> tuple[Quadratics, PublicSet]:
     )
 
 
-def scaled(f: float) -> tuple[Quadratics, PublicSet]:
+def scaled(f: float) -> tuple[Quadratics, Intervals]:
     """An objective and rows in odd units."""
     rng = drawn(4)
     A = rng.uniform(0.2, 1.0, (3, 8)) * 10 ** rng.uniform(-3, 3, (3, 1))
@@ -72,7 +72,7 @@ def scaled(f: float) -> tuple[Quadratics, PublicSet]:
     return Quadratics(q, t, A, np.zeros(8), np.ones(8)), intervals(np.full(3, -np.inf), most)
 
 
-def weak() -> tuple[Quadratics, PublicSet]:
+def weak() -> tuple[Quadratics, Intervals]:
     """Constraints that hardly matter, on either side."""
     rng = drawn(5)
     A, t, q = rng.uniform(0, 1, (4, 6)), rng.uniform(0.2, 0.8, 6), rng.uniform(1, 4, 6)
@@ -80,7 +80,7 @@ def weak() -> tuple[Quadratics, PublicSet]:
     return Quadratics(q, t, A, np.zeros(6), np.ones(6)), intervals(np.full(4, -np.inf), most)
 
 
-FAMILIES: dict[str, Callable[[], tuple[Quadratics, PublicSet]]] = {
+FAMILIES: dict[str, Callable[[], tuple[Quadratics, Intervals]]] = {
     "utility": utility,
     "dispatch": dispatch,
     "fleet": fleet,
@@ -120,13 +120,13 @@ def plan(agents: Quadratics, radius: float) -> Array:
 
 
 @cache
-def efficiency(name: str, radius: float, constants: Constants = CONSTANTS) -> float:
+def efficiency(name: str, radius: float, gains: Gains = GAINS) -> float:
     """The RMS error of x over the limit."""
     one = family(name)
     sigma, error = plan(one.agents, radius), 0.0
     for run in range(RUNS):
         seed = [zlib.crc32(name.encode()), int(100 * radius), run]
-        x, _, failed = one.agents.run(one.public, sigma, ROUNDS, seed=seed, constants=constants)
+        x, _, failed = one.agents.run(one.public, sigma, ROUNDS, seed=seed, gains=gains)
         assert not failed
         error += float(np.sum((x - one.x) ** 2)) / RUNS
     limit = float(np.linalg.norm(one.root[: one.x.size] * sigma)) / math.sqrt(ROUNDS)
@@ -160,6 +160,6 @@ def test_all_families_are_recorded_and_nothing_else() -> None:
 
 
 def test_a_lame_cloud_would_be_noticed() -> None:
-    lame = CONSTANTS._replace(doubt=30.0)
+    lame = replace(GAINS, doubt=30.0)
     assert efficiency("utility", 0.02, lame) > 1.2 * RECORDED["utility", 0.02]
     assert efficiency("fleet", 1.0, lame) > 1.2 * RECORDED["fleet", 1.0]

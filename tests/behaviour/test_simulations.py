@@ -127,6 +127,7 @@ def test_noise_averages_out_to_the_limit() -> None:
     assert 0.5 < ratio < 1.6
 
 
+@pytest.mark.compiled
 def test_margins_keep_the_limit_and_no_margin_does_not() -> None:
     """Without a margin half of 64 answers are over: 12 to 52 with probability 1 - 1e-6."""
     hide = sv.Trajectory(radius=2.0, rounds=200)

@@ -6,7 +6,7 @@ import numpy as np
 
 from sottovoce.engine.assessment import Assessment
 from sottovoce.engine.result import Result, Trace, Transcript
-from sottovoce.engine.source import QUANTITIES
+from sottovoce.engine.setting import QUANTITIES
 
 
 def made_result(*, known: bool = True, kept: bool = True, name: str = "g1") -> Result:

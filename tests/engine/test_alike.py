@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.engine.agent_round import AgentRound
-from sottovoce.engine.alike import alike, by_form, in_form
-from sottovoce.engine.fleet_round import FleetRound
-from sottovoce.engine.formulas import Fleet, formulas, local_fleet
+from sottovoce.engine.alike import alike
+from sottovoce.engine.formulas import Fleet, named_fleets
+from sottovoce.engine.layout import agents_of, fleet_kernel
 from sottovoce.formula.tape import evaluate
+from sottovoce.kernels.fleet import Fleet as States
 
 
 def scalars(n: int = 40) -> sv.Problem:
@@ -44,14 +43,13 @@ def vectors(n: int = 6, d: int = 6) -> sv.Problem:
     return sv.Problem(states=x, objectives=f, constraints=rows)
 
 
-def fleets(problem: sv.Problem) -> tuple[Fleet, ...]:
-    return formulas(problem, problem.cloud.sums.families, alike).fleets
+def fleets(problem: sv.Problem) -> list[Fleet]:
+    return alike(named_fleets(problem, problem.cloud.sums.families))
 
 
 @pytest.mark.parametrize("made", [scalars, vectors])
 def test_agents_that_differ_in_numbers_are_one_fleet(made: Any) -> None:
     problem = made()
-    assert by_form(problem.cloud)
     (one,) = fleets(problem)
     assert one.places == tuple(range(problem.agents))
     x = np.random.default_rng(0).uniform(-1, 1, problem.size).reshape(problem.agents, -1)
@@ -63,11 +61,6 @@ def test_agents_that_differ_in_numbers_are_one_fleet(made: Any) -> None:
         assert float(evaluate(one.objective, here)) == pytest.approx(stated, rel=1e-13)
 
 
-def test_few_agents_are_written_into_the_kernel_one_by_one() -> None:
-    assert not by_form(sv.gallery.get("paper").cloud)
-    assert not by_form(sv.gallery.get("coupled").cloud)
-
-
 def test_other_forms_and_rows_make_other_fleets() -> None:
     x = sv.states(40, lower=0.1, upper=5)
     f = [(s - 1.5) ** 2 if i % 2 else 2.5 * s + s**4 for i, s in enumerate(x)]
@@ -76,25 +69,24 @@ def test_other_forms_and_rows_make_other_fleets() -> None:
     assert sorted(one.group.count for one in fleets(problem)) == [5, 5, 15, 15]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("made", [scalars, vectors])
 def test_an_agent_by_itself_has_the_bits_of_its_fleet(made: Any) -> None:
     problem = made()
     families, rng = problem.cloud.sums.families, np.random.default_rng(3)
-    grid, steps = rng.uniform(1e-7, 2e-7, problem.cloud.sums.count), DualAveraging()
+    grid = rng.uniform(1e-7, 2e-7, problem.cloud.sums.count)
     (one,) = fleets(problem)
     lower, upper = one.group.lower, one.group.upper
-    together = FleetRound(one, steps, lower=lower, upper=upper, grid=grid)
-    alone = []
-    for i, place in enumerate(one.places):
-        own = in_form(local_fleet(problem.groups, families, place, problem.objectives[place]))
-        box = {"lower": lower[i : i + 1], "upper": upper[i : i + 1]}
-        alone.append(AgentRound(own, None, steps, **box, grid=grid))
     x = rng.uniform(lower, upper)
+    together, alone = States(fleet_kernel(one, lower, upper), x), []
+    for i, place in enumerate(one.places):
+        own = agents_of(problem.groups, families, place, problem.objectives[place])
+        here = slice(i, i + 1)
+        alone.append(States(fleet_kernel(own, lower[here], upper[here]), x[here]))
     for k in range(1, 6):
         price = rng.normal(size=grid.size)
-        after, sums = together(k, x, price)
-        found = [agent(k, x[i : i + 1], price) for i, agent in enumerate(alone)]
-        np.testing.assert_array_equal(np.concatenate([own for own, _ in found]), after)
-        np.testing.assert_array_equal(sum(added for _, added in found), sums)
-        x = after
+        sums = together.round(k, price, theta=0.5, share=0.5, grid=grid)
+        found = [agent.round(k, price, theta=0.5, share=0.5, grid=grid) for agent in alone]
+        np.testing.assert_array_equal(
+            np.concatenate([agent.states for agent in alone]), together.states
+        )
+        np.testing.assert_array_equal(sum(found), sums)

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.engine.formulas import Fleet, formulas
+from sottovoce.engine.formulas import Fleet, fleets_of
 from sottovoce.engine.home_shape import Separable, separable, shape_of
+from sottovoce.engine.layout import agents_of
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
@@ -24,7 +25,12 @@ cp: Any = cvxpy  # it has no types
 
 
 def fleet_of(problem: Problem) -> Fleet:
-    return formulas(problem, problem.cloud.sums.families).fleets[0]
+    return fleets_of(problem, problem.cloud.sums.families)[0]
+
+
+def first_agent(problem: Problem) -> Fleet:
+    families, local = problem.cloud.sums.families, problem.local[0]
+    return agents_of(problem.groups, families, 0, problem.objectives[0], local)
 
 
 def stated(objective: Any, *local: object) -> Problem:
@@ -46,6 +52,7 @@ def shapes() -> Iterator[tuple[str, Problem, int | None]]:
     yield "box", stated(squares), 0
     yield "sum", stated(squares, sum(x) == 1), 1
     yield "interval", stated(squares, sum(x) <= 1, -sum(x) <= 0.5), 1
+    yield "scaled interval", stated(squares, 0.9 * sum(x) <= 1, 0.9 * sum(x) >= -0.5), 1
     yield "two rows", stated(squares, sum(x) <= 1, x[0] - x[2] <= 0.1), 2
     yield "square of a sum", stated(squares + 3 * (sum(x) - 1) ** 2), 1
     yield "written out", stated((x[0] + 1) * (x[0] - 2) + x[1] ** 2 + 0.1 * x[2] ** 2), 0
@@ -59,8 +66,7 @@ def shapes() -> Iterator[tuple[str, Problem, int | None]]:
 def test_the_structure_is_read_off_the_formulas(
     name: str, problem: Problem, rows: int | None
 ) -> None:
-    own = formulas(problem, problem.cloud.sums.families).named.alone[0]
-    shape = shape_of(own)
+    shape = shape_of(first_agent(problem))
     if rows is None:
         assert isinstance(shape, HomeForm)
     else:
@@ -70,7 +76,7 @@ def test_the_structure_is_read_off_the_formulas(
 
 def test_mixed_products_are_not_separable() -> None:
     form = (x[0] + x[1]) ** 2 + (x[1] - x[2]) ** 2 + (x[0] + x[2]) ** 2
-    own = formulas(p := stated(form), p.cloud.sums.families).named.alone[0]
+    own = first_agent(stated(form))
     assert separable(own) is None
     assert shape_of(own) is None  # steps in its box
 

@@ -13,8 +13,8 @@ import scipy.sparse as sparse
 from engine_reference import (
     GradientSteps,
     PriceRounds,
-    TwoSteps,
     Written,
+    drawn,
     everywhere,
     noise,
     published,
@@ -26,14 +26,13 @@ from scipy import stats
 
 import sottovoce.engine.drive as drive_module
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.projection import no_phi
-from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.engine.normals import normals
+from sottovoce.algorithm.tikhonov import Tikhonov, cloud_step
+from sottovoce.engine.layout import gains, public_sums
 from sottovoce.engine.result import Result
 from sottovoce.engine.solve import solve
-from sottovoce.engine.turn import public_rows
 from sottovoce.errors import InputError
 from sottovoce.formula.functions import exp
+from sottovoce.kernels.cloud import Cloud
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery.chargers import chargers
@@ -122,7 +121,7 @@ def test_gradient_steps_agree_with_the_numpy_reference_given_the_same_noise(name
     plan = PUBLISHED if name == "paper" else everywhere(problem)
     algorithm = Tikhonov(gamma_bar=gamma_bar)
     mu0 = np.linspace(0.5, 1.0, problem.rows)
-    z = normals(3, 1, rounds=70, count=len(plan.outputs))
+    z = drawn(3, 1, rounds=70, count=len(plan.outputs))
     reference = GradientSteps(problem, plan)
     x, mu = reference.run(algorithm, start_of(problem), mu0, z)
     result = solve(
@@ -151,21 +150,26 @@ PRICED = {"paper": (paper, 10.0), "mixed": (mixed, 0.5), "regions": (regions, 0.
 
 @pytest.mark.parametrize("kind", ["noise", "margins", "exact"])
 @pytest.mark.parametrize("name", PRICED)
-def test_price_rounds_are_those_of_plain_python_to_the_last_bit(name: str, kind: str) -> None:
+def test_price_rounds_are_those_of_a_cloud_and_agents_alone(name: str, kind: str) -> None:
+    """To the last bit on a grid; without one agents alone add up in another order."""
     make, sigma = PRICED[name]
     problem = make()
     count = problem.cloud.sums.count
     plan = None if kind == "exact" else noise(problem, sigma)
     if plan is not None and kind == "margins":
         plan = with_margins(plan, 25, share=0.05)
-    z = np.zeros((25, count)) if plan is None else normals(3, 1, rounds=25, count=count)
+    rounds = 3 if plan is None else 25
+    z = np.zeros((rounds, count)) if plan is None else drawn(3, 1, rounds=rounds, count=count)
     reference = PriceRounds(problem, plan)
     expected = reference.run(z)
     zeros = (np.zeros(problem.size), np.zeros(count))
-    result = solve(problem, plan, rounds=25, runs=2, seed=3, record=[25], saddle=zeros)
+    result = solve(problem, plan, rounds=rounds, runs=2, seed=3, record=[rounds], saddle=zeros)
     assert (result.confirmed is not None) == (kind == "margins")
+    slack = 1e-9 if plan is None else 0.0
     for part, values in expected.items():
-        np.testing.assert_array_equal(getattr(result, part)[1], values, err_msg=part)
+        np.testing.assert_allclose(
+            getattr(result, part)[1], values, rtol=slack, atol=slack, err_msg=part
+        )
     assert np.any(result.last_price[1] != 0.0)
     x, written = expected["x"], Written(problem)
     g = np.array(written.g(x), dtype=float)
@@ -291,10 +295,10 @@ def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
     mu = np.zeros((2, 4))
     for k in range(200):
         gamma, alpha = algorithm.schedule(k + 1, 200)[0]
-        mu = algorithm.cloud_step(mu, kept.transcript.y[:, k], gamma, alpha)
+        mu = cloud_step(mu, kept.transcript.y[:, k], gamma, alpha)
     np.testing.assert_array_equal(mu, kept.last_price)
     reference = GradientSteps(PAPER, PUBLISHED)
-    z = normals(1, 1, rounds=1, count=20)[0]
+    z = drawn(1, 1, rounds=1, count=20)[0]
     g = np.array(reference.g(np.zeros(7))) + reference.sigma_g * z[:4]
     entries = [o for o in PUBLISHED.outputs if o.column is not None]
     exact = np.array(reference.dg(np.zeros(7)))
@@ -308,12 +312,11 @@ def test_the_transcript_lets_the_clouds_round_reproduce_prices_to_the_last_bit()
     algorithm = DualAveraging()
     kept = run_of(PAPER, algorithm, SUMS, rounds=60, runs=2, seed=1, transcript=True)
     assert kept.transcript is not None
-    rows = public_rows(PAPER.cloud.sums, SUMS.domain, SUMS.sigma)
-    price, memory = np.zeros(4), np.zeros(algorithm.memory_size(4))
+    public = public_sums(PAPER.cloud.sums, SUMS.domain, SUMS.sigma)
+    cloud = Cloud(public, gains(algorithm), planned=True)
     for k, y in enumerate(kept.transcript.y[1], start=1):
-        args = (price, memory, rows, algorithm.constants, no_phi)
-        assert algorithm.cloud_round(k, y.copy(), *args)
-    np.testing.assert_array_equal(price, kept.last_price[1])
+        assert cloud.round(k, y, share=0.5)
+    np.testing.assert_array_equal(cloud.price, kept.last_price[1])
     assert kept.transcript.gradients.shape == (2, 60, 0)
 
 
@@ -354,28 +357,6 @@ def test_permuting_agents_permutes_the_result(seed: int) -> None:
 
 
 ZEROS_300 = (np.zeros(300), np.zeros(1))
-
-
-@given(power=st.integers(-20, 20))
-@settings(max_examples=20, deadline=None)
-def test_scaling_a_constraint_leaves_the_primal_path_if_the_dual_step_follows(power: int) -> None:
-    """With s = 2^p, steps (gamma, eta) on g and (gamma, eta / s^2) on s g, mu(1) divided by s,
-    no noise and no regularisation: x(k) is the same and mu(k) is divided by s, to the bit.
-
-    The paper's one step size for both sides has no such invariance; powers of two round exactly.
-    """
-    s = 2.0**power
-    plain = solve(
-        big_fleet(n=300), rounds=60, record=[], mu0=[0.25], saddle=ZEROS_300,
-        algorithm=TwoSteps(gamma=1e-2, eta=1e-3),
-    )  # fmt: skip
-    scaled = solve(
-        big_fleet(scale=s, n=300), rounds=60, record=[], mu0=[0.25 / s], saddle=ZEROS_300,
-        algorithm=TwoSteps(gamma=1e-2, eta=1e-3 / s**2),
-    )  # fmt: skip
-    np.testing.assert_array_equal(scaled.x, plain.x)
-    np.testing.assert_array_equal(scaled.price * s, plain.price)
-    assert np.any(plain.price != 0.25)
 
 
 def stopped_after(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,7 +417,7 @@ def test_a_run_that_blows_up_is_marked_with_its_round_and_the_others_go_on() -> 
     assert 0 < failed.sum() < 12
     assert np.all(np.isfinite(result.price[~failed]))
     assert not np.any(np.isfinite(result.price[failed]))
-    z = np.array([normals(0, r, rounds=1, count=1)[0, 0] for r in range(12)])
+    z = np.array([drawn(0, r, rounds=1, count=1)[0, 0] for r in range(12)])
     # A large negative normal throws x to 800 in round 1; exp(800) overflows g in round 2.
     np.testing.assert_array_equal(result.failed[z < -1], 2)
 

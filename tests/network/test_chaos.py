@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from network_harness import free_port, member, plan_for, play, run
 
-from sottovoce.engine.normals import normals
 from sottovoce.engine.solve import solve
+from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.network import dial as dial_module
 from sottovoce.network.errors import StoreError
 from sottovoce.network.parties import Parties
@@ -56,7 +56,7 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
     assert [row[0] for row in rows] == list(range(1, rounds + 1))
     said = transcript(folder / "run.db").said
     assert said is not None
-    z = normals(seed, 0, rounds=rounds, count=plan.sigma.size)
+    z = normals(stream_seed(seed, 0), rounds, plan.sigma.size)
     parties, totals = Parties(plan), Totals(plan)
     known = {agents: parties(agents) for parts in said for agents, _ in parts}
     for (k, _, release, _), parts in zip(rows, said, strict=True):

@@ -16,12 +16,10 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.gradients import gradient_entries
-from sottovoce.engine.agent_text import slope_of
-from sottovoce.engine.formulas import local_fleet
-from sottovoce.engine.normals import fill_pairs, stream_seeds
-from sottovoce.engine.region_text import phi_function
-from sottovoce.engine.turn import public_rows
+from sottovoce.engine.layout import gains, public_sums
 from sottovoce.errors import InputError, ProblemError
+from sottovoce.kernels.cloud import Cloud
+from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.network.household import Household
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -53,26 +51,22 @@ class Played:
         begin = [np.clip(h.start, *self._bounds(plan.domain, h.agents)) for h in houses]
         self.x = [local.begin(x) for local, x in zip(self.locals, begin, strict=True)]
         self.answers = list(self.x)
-        p = grid.size
-        price, memory = np.zeros(p), np.zeros(algorithm.memory_size(p))
-        rows = public_rows(problem.cloud.sums, plan.domain, plan.sigma)
-        phi = phi_function(problem.cloud.sums.regions)
+        public = public_sums(problem.cloud.sums, plan.domain, plan.sigma)
+        cloud = Cloud(public, gains(algorithm), planned=True)
         noisy = np.flatnonzero(plan.sigma > 0)
-        stream, pairs = stream_seeds(seed, range(1))[0], (noisy.size + 1) // 2
-        z = np.empty(2 * pairs)
+        z = normals(stream_seed(seed, 0), rounds, noisy.size)
         values: list[Any] = [
             local.contributions(x) for local, x in zip(self.locals, self.x, strict=True)
         ]
         for k in range(1, rounds + 1):
-            fill_pairs(stream, k - 1, pairs, 0, pairs, z)
             y = np.sum(values, axis=0) * grid
-            y[noisy] += plan.sigma[noisy] * z[: noisy.size]
-            assert algorithm.cloud_round(k, y, price, memory, rows, algorithm.constants, phi)
+            y[noisy] += plan.sigma[noisy] * z[k - 1]
+            assert cloud.round(k, y, share=0.0)
             for i, local in enumerate(self.locals):
-                after = local(k, self.x[i], self.answers[i], price, np.zeros(0))
+                after = local(k, self.x[i], self.answers[i], cloud.price, np.zeros(0))
                 self.x[i], self.answers[i], values[i] = after.x, after.answer, after.values
                 assert after.failed.size == 0
-        self.price = price
+        self.price = cloud.price
 
     @staticmethod
     def _bounds(domain: Any, agents: Any) -> tuple[Array, Array]:
@@ -280,18 +274,13 @@ def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their
         assert values.tolist() == [steps]
 
 
-def test_formulas_follow_the_rules_of_compiled_code_where_python_refuses() -> None:
+def test_a_slope_that_is_not_finite_at_a_bound_gives_a_step_that_is() -> None:
     x = sv.states(2, lower=0.0, upper=1.0)
     problem = Problem(
         states=x,
         objectives=[-sv.log(x[0]) - x[0] ** 0.75 + sv.exp(1000 * x[0]), x[1] ** 2],
         constraints=[x[0] ** 2 + x[1] <= 1.5],
     )
-    fleet = local_fleet(problem.groups, (), 0, problem.objectives[0])
-    slope = slope_of(fleet, objective=True)
-    assert slope(0.0) == [-np.inf]
-    assert slope(1.0) == [np.inf]
-    assert np.isnan(slope(-1.0)[0])
     local = alone(Household.of_problem(problem, [1]), DualAveraging())
     after = local(1, np.zeros(1), np.zeros(1), np.zeros(problem.cloud.sums.count), np.zeros(0))
     assert 0.0 < after.x[0] < 1.0

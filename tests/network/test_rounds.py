@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certify.certificate import certify
 from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.errors import DivergedError
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
@@ -40,15 +41,38 @@ def replayed(rounds: Rounds, releases: Array) -> Record:
     return record
 
 
+@final
+@dataclass(frozen=True)
+class Ascent:
+    """A user's own step: ascent on the dual, with a memory that counts the rounds."""
+
+    theta: float = 0.5
+
+    def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:
+        return 1.0 / np.atleast_1d(np.asarray(k, dtype=np.float64))
+
+    def memory_size(self, sums: int) -> int:
+        return 1
+
+    def cloud_round(
+        self, k: int, y: Array, price: Array, memory: Array, public: PublicSum, nearest: Any
+    ) -> Array:
+        memory[0] += 1.0
+        metric = 1.0 / np.sqrt(memory[0])
+        aim = y + price / metric
+        return np.asarray(metric * (aim - nearest(aim)))
+
+
+@pytest.mark.parametrize("algorithm", [DualAveraging(), Ascent()], ids=["default", "own step"])
 @pytest.mark.parametrize("name", ["paper", "coupled"])
 def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
-    name: str, request: pytest.FixtureRequest
+    name: str, algorithm: Any, request: pytest.FixtureRequest
 ) -> None:
     problem: Problem = request.getfixturevalue(name)
     made = plan_for(problem, sigma=0.5)
-    here = solve(problem, made, rounds=40, seed=3, transcript=True)
+    here = solve(problem, made, rounds=40, seed=3, transcript=True, algorithm=algorithm)
     assert here.transcript is not None
-    rounds = Rounds(made, DualAveraging(), EngineSampler(noisy_sigma(made), 3), 40)
+    rounds = Rounds(made, algorithm, EngineSampler(noisy_sigma(made), 3), 40)
     record = replayed(rounds, here.transcript.y[0])
     assert record.price.tolist() == here.last_price[0].tolist()
     assert record.answer.tolist() == here.price[0].tolist()
@@ -115,7 +139,7 @@ def test_prices_that_run_away_end_the_round_with_its_number(
     values = np.zeros(made.sigma.size)
     rounds.replay(1, pack(values), secure=False, previous=bytes(32))
     if method == "joint":
-        monkeypatch.setattr(rounds._turns, "_turn", lambda *arguments: False)
+        monkeypatch.setattr(Cloud, "round", lambda *arguments, **more: False)
     with pytest.raises(DivergedError, match="round 2") as caught:
         rounds.replay(2, pack(values + 1e300), secure=False, previous=bytes(32))
     assert caught.value.k == 2

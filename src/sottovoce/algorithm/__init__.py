@@ -1,1 +1,1 @@
-"""algorithm."""
+"""Algorithms as values: their constants, schedules and weights; kernels take their steps."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import numpy as np
 
-from sottovoce.algorithm.steps import positive, project
 from sottovoce.arguments import real
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
@@ -26,7 +25,7 @@ def agent_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: An
         lower: lower bounds of X_i.
         upper: upper bounds of X_i.
     """
-    return project(x - gamma * (slope + alpha * x), lower, upper)
+    return np.minimum(np.maximum(x - gamma * (slope + alpha * x), lower), upper)
 
 
 def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
@@ -38,7 +37,7 @@ def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
         gamma: the step gamma(k).
         alpha: the regularisation alpha(k).
     """
-    return positive(mu + gamma * (y_g - alpha * mu))
+    return np.maximum(mu + gamma * (y_g - alpha * mu), 0.0)
 
 
 @final
@@ -60,9 +59,6 @@ class Tikhonov:
     c1: float = 1 / 3
     c2: float = 1 / 4
 
-    scalars: ClassVar[tuple[str, ...]] = ("gamma", "alpha")
-    """What ``schedule`` gives per round; steps take them as arguments of the same name."""
-
     def __post_init__(self) -> None:
         for name in ("gamma_bar", "alpha_bar"):
             real(name, getattr(self, name), "positive and finite", lambda v: 0 < v < inf)
@@ -72,16 +68,6 @@ class Tikhonov:
             raise InputError(f"0 < c2 < c1 must hold, got c1={self.c1}, c2={self.c2}")
         if not self.c1 + self.c2 < 1:
             raise InputError(f"c1 + c2 < 1 must hold, got c1={self.c1}, c2={self.c2}")
-
-    @property
-    def agent_step(self) -> Any:
-        """The step every agent takes."""
-        return agent_step
-
-    @property
-    def cloud_step(self) -> Any:
-        """The step the cloud takes."""
-        return cloud_step
 
     def schedule(self, k: Any, rounds: int) -> Array:
         """Return gamma(k) and alpha(k) for the rounds ``k >= 1``, one row per round."""

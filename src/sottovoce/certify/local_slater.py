@@ -97,6 +97,7 @@ def _relaxed(problem: Problem, reach: float, stated: int) -> Problem:
         | {
             "groups": groups,
             "objectives": (*(ZERO for _ in problem.groups), _SLACK),
+            "code": (None,) * len(groups),
             "cloud": replace(problem.cloud, groups=groups, constraints=families),
             "local": (*problem.local, box_of(slack)),
             "start": (*problem.start, read_only([[0.5]])),

@@ -76,7 +76,7 @@ def solve(
     make_folder(out)
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
     asked |= {"feasible": feasible, "each_row": each_row}
-    doing = f"certifying, planning and compiling {folder}"
+    doing = f"certifying and planning {folder}"
     with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
         from sottovoce.cli.foresight import foresee, warn_if_useless
         from sottovoce.cli.request import algorithm_for

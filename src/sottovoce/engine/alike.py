@@ -16,26 +16,15 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.engine.formulas import Fleet, Sum
-from sottovoce.formula.expression import Expression
+from sottovoce.formula.canonical import multiply, substitute
+from sottovoce.formula.expression import ONE, Expression, number
 from sottovoce.problem.agents import Group, read_only
 from sottovoce.problem.form import form_of, key_of
 from sottovoce.problem.linear import coefficients
 from sottovoce.problem.local import LocalSet
-from sottovoce.problem.problem import CloudView
 
-_STATES = 32  # scalar states of named agents from which they are put together by form
-_WEIGHTS = 256  # the same for numbers in linear rows
+_FEW_ROWS = 4  # of an own set, two of which may be the two sides of one
 _DENSE = 0.25  # share of weights that are not 0 from which all are kept
-
-
-def by_form(cloud: CloudView) -> bool:
-    """Whether named agents are put together by form: a public rule, as each must follow it.
-
-    Few agents are written into a kernel one by one, which compiles faster than a fleet for each.
-    """
-    states = sum(group.dim for group in cloud.groups if group.count == 1)
-    weights = sum(f.linear.weights.nnz for f in cloud.sums.families if f.linear is not None)
-    return cloud.sums.free and (states >= _STATES or weights >= _WEIGHTS)
 
 
 def in_form(fleet: Fleet) -> Fleet:
@@ -80,20 +69,45 @@ def _read(fleet: Fleet) -> tuple[Any, list[float], _Weighted]:
             bent.append((part.row, part.terms[0]))
     kept = () if fleet.local is None else fleet.local.inequalities
     equal = () if fleet.local is None else fleet.local.equalities
-    keys, numbers = [], list[float]()
+    keys: list[Expression] = []
+    numbers: list[float] = []
+    first = 0
     for formula in (fleet.objective, *(h for _, h in bent), *kept, *equal):
+        first = len(numbers) if len(keys) == 1 + len(bent) else first
         key, values = key_of(formula, place)
         keys.append(key)
         numbers += values
     rows = tuple(row for row, _ in bent)
     counts = (len(kept), len(equal))
-    return (fleet.group.dim, tuple(keys), rows, tuple(sorted(weights)), counts), numbers, weights
+    again = _repeated(numbers, first) if 1 < sum(counts) <= _FEW_ROWS else ()
+    used = tuple(sorted(weights))
+    return (fleet.group.dim, tuple(keys), rows, used, counts, again), numbers, weights
+
+
+_Repeated = tuple[tuple[int, int, float], ...]
+"""A number's place, the place of the number that it repeats (-1: it is 1), and its sign then."""
+
+
+def _repeated(numbers: Sequence[float], first: int) -> _Repeated:
+    """Numbers of few own rows that are others again, up to their sign: rows may be parallel."""
+    known, found = {1.0: -1}, []
+    for place in range(first, len(numbers)):
+        at = known.setdefault(abs(numbers[place]), place)
+        if at != place:
+            same = numbers[place] == (1.0 if at < 0 else numbers[at])
+            found.append((place, at, 1.0 if same else -1.0))
+    return tuple(found)
 
 
 def _stacked(members: Sequence[tuple[Fleet, Any, list[float], _Weighted]]) -> Fleet:
     (first, key, _, _) = members[0]
-    dim, keys, rows, used, counts = key
+    dim, keys, rows, used, counts, again = key
     form = form_of(keys, dim)
+    same = {
+        form.parameters[place]: multiply(number(sign), ONE if at < 0 else form.parameters[at])
+        for place, at, sign in again
+    }
+    own_rows = [substitute(row, same) for row in form.formulas[1 + len(rows) :]]
     numbers = np.array([values for _, _, values, _ in members]).reshape(len(members), -1)
     groups = [fleet.group for fleet, _, _, _ in members]
     group = Group(
@@ -116,9 +130,7 @@ def _stacked(members: Sequence[tuple[Fleet, Any, list[float], _Weighted]]) -> Fl
         objective=form.formulas[0],
         sums=tuple(sums),
         places=tuple(place for fleet, _, _, _ in members for place in fleet.places),
-        local=_kept(
-            [fleet.local for fleet, _, _, _ in members], form.formulas[1 + len(rows) :], counts
-        ),
+        local=_kept([fleet.local for fleet, _, _, _ in members], own_rows, counts),
     )
 
 

@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, addends, multiply
-from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression, number
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, Weights
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.terms import column_of, filled, named_rows_of, written_out
+from sottovoce.problem.terms import filled, named_rows_of, written_out
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Named:
-    """All agents stated one by one, as one long vector.
+    """All agents stated one by one, as one long vector: what gradient steps need.
 
     Attributes:
         symbols: their states.
-        columns: where these lie in the flat state vector.
-        objectives: f_i, one per agent.
-        constraints: what they contribute to each of the m rows of g, constants apart.
-        contributions: what each agent adds to each row that it takes part in, agent by agent.
-        gradient: ``df_i/dx_i``, one per state.
-        jacobian: ``dg_j/dx_i`` per state, by the rows j in which it is not zero.
-        dims: how many states each agent has.
-        alone: every agent as a fleet of one, with the rows it keeps to.
+        places: the groups, from 0, that they are.
+        objective: ``sum_i f_i``.
+        rows: what they add to each of the m rows of g, constants apart.
     """
 
     symbols: tuple[Expression, ...]
-    columns: tuple[int, ...]
-    objectives: tuple[Expression, ...]
-    constraints: tuple[Expression, ...]
-    contributions: tuple[tuple[int, Expression], ...]
-    gradient: tuple[Expression, ...]
-    jacobian: tuple[Mapping[int, Expression], ...]
-    dims: tuple[int, ...]
-    alone: tuple[Fleet, ...]
+    places: tuple[int, ...]
+    objective: Expression
+    rows: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,36 +70,11 @@ class Fleet:
     local: LocalSet | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Formulas:
-    """Everything a kernel computes with; ``offset`` holds the constants of the m rows."""
-
-    named: Named
-    fleets: tuple[Fleet, ...]
-    offset: Array
-
-
-def formulas(
-    problem: Problem,
-    families: Sequence[Constraint],
-    together: Callable[[Iterable[Fleet]], Sequence[Fleet]] | None = None,
-) -> Formulas:
-    """Return the formulas of agents and rows; sums over a fleet of one belong to a named agent.
-
-    Args:
-        problem: whose agents.
-        families: the rows: the problem's sums, or its constraints as stated.
-        together: makes fleets of named agents; without it they stay by themselves.
-    """
+def fleets_of(problem: Problem, families: Sequence[Constraint]) -> list[Fleet]:
+    """Return the groups of several agents with what they add to the rows."""
     begin = np.cumsum([0, *(g.count * g.dim for g in problem.groups)])
-    rows, sums = _rows(problem.groups, families, named=together is None)
-    columns = (
-        int(first) + c
-        for first, g in zip(begin[:-1], problem.groups, strict=True)
-        if g.count == 1
-        for c in range(g.dim)
-    )
-    fleets = tuple(
+    sums = _rows(problem.groups, families, named=False)[1]
+    return [
         Fleet(
             group=g,
             column=int(begin[i]),
@@ -121,15 +85,41 @@ def formulas(
         )
         for i, (g, f) in enumerate(zip(problem.groups, problem.objectives, strict=True))
         if g.count > 1
+    ]
+
+
+def named_fleets(problem: Problem, families: Sequence[Constraint]) -> Iterator[Fleet]:
+    """Every named agent as a fleet of one, numbers in its formulas and in weights."""
+    return _alone(problem.groups, families, problem.objectives, problem.local, tables=True)
+
+
+def named_agents(problem: Problem, families: Sequence[Constraint]) -> Named:
+    """Return all named agents; sums over a fleet of one belong to them."""
+    places = [i for i, g in enumerate(problem.groups) if g.count == 1]
+    own = [filled(problem.objectives[i], problem.groups[i]) for i in places]
+    return Named(
+        symbols=tuple(s for i in places for s in problem.groups[i].symbols),
+        places=tuple(places),
+        objective=add(*own),
+        rows=tuple(_rows(problem.groups, families)[0]),
     )
-    offset = np.concatenate([family.offset for family in families])
-    if together is not None:
-        own = _alone(problem.groups, families, problem.objectives, problem.local, tables=True)
-        return Formulas(named=_named(problem, (), rows, ()), fleets=(*fleets, *together(own)),
-                        offset=offset)  # fmt: skip
-    alone = tuple(_alone(problem.groups, families, problem.objectives, problem.local, tables=False))
-    named = _named(problem, tuple(columns), rows, alone)
-    return Formulas(named=named, fleets=fleets, offset=offset)
+
+
+def as_fleet(named: Named, groups: Sequence[Group]) -> Fleet:
+    """Return all named agents as one agent with a long state: gradient steps know no difference."""
+    own = [groups[i] for i in named.places]
+    group = Group(
+        name="named",
+        count=1,
+        symbols=named.symbols,
+        lower=np.concatenate([g.lower for g in own], axis=1),
+        upper=np.concatenate([g.upper for g in own], axis=1),
+        parameters={},
+    )
+    sums = tuple(
+        Sum(row=j, terms=(h,), weights=None) for j, h in enumerate(named.rows) if not h.is_zero
+    )
+    return Fleet(group=group, column=0, objective=named.objective, sums=sums, places=named.places)
 
 
 def _alone(
@@ -255,50 +245,3 @@ def _rows(
                 rest = [add(a, b) for a, b in zip(rest, written_out(part), strict=True)]
         rows.extend(rest)
     return rows, sums
-
-
-def _named(
-    problem: Problem, columns: tuple[int, ...], rows: list[Expression], alone: tuple[Fleet, ...]
-) -> Named:
-    pairs = zip(problem.groups, problem.objectives, strict=True)
-    own = [(g, filled(f, g)) for g, f in pairs if g.count == 1 and columns]
-    symbols = tuple(s for g, _ in own for s in g.symbols)
-    slopes = [gradient(expr, symbols) for expr in rows]
-    own_slopes = [gradient(f, g.symbols) for g, f in own]
-    return Named(
-        symbols=symbols,
-        columns=columns,
-        objectives=tuple(f for _, f in own),
-        constraints=tuple(rows),
-        contributions=tuple(pair for g, _ in own for pair in _contributions(rows, g)),
-        gradient=tuple(
-            df.get(s, ZERO) for (g, _), df in zip(own, own_slopes, strict=True) for s in g.symbols
-        ),
-        jacobian=tuple({j: dg[s] for j, dg in enumerate(slopes) if s in dg} for s in symbols),
-        dims=tuple(g.dim for g, _ in own),
-        alone=alone,
-    )
-
-
-def _contributions(rows: Sequence[Expression], group: Group) -> Iterator[tuple[int, Expression]]:
-    """The terms of each row that name an agent; of rows that mix agents, whatever names it."""
-    for j, row in enumerate(rows):
-        terms = [t for t in addends(row) if t.symbols & set(group.symbols)]
-        if terms:
-            yield j, add(*terms)
-
-
-def reach_of(fleet: Fleet) -> list[list[tuple[int, float]]]:
-    """The rows, with their weights, that every term of a single agent's sums is added to."""
-    found = []
-    for part in fleet.sums:
-        if part.table:
-            columns = [column_of(part.weights, t) for t in range(len(part.terms))]
-            found += [[(part.row + int(r), float(w[r])) for r in np.flatnonzero(w)]
-                      for w in columns]  # fmt: skip
-            continue
-        weights = np.ones(1) if part.weights is None else column_of(part.weights, 0)
-        for t in range(len(part.terms)):
-            rows = np.flatnonzero(weights).tolist()
-            found.append([(part.row + r * len(part.terms) + t, float(weights[r])) for r in rows])
-    return found

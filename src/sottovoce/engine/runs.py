@@ -7,241 +7,206 @@ from functools import partial
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.engine.compile import load_kernel
+from sottovoce.algorithm.algorithm import Algorithm, CloudStep, GradientSteps
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.engine.agents import Agents
 from sottovoce.engine.drive import Final, Task
-from sottovoce.engine.fleet_text import MEASURES
-from sottovoce.engine.formulas import Fleet, Formulas
-from sottovoce.engine.home_agent import HomeAgent
-from sottovoce.engine.home_text import HomeText
-from sottovoce.engine.kernel import KernelText
-from sottovoce.engine.member import Member, member, packed, unpack
-from sottovoce.engine.named_text import NamedText, first_state
-from sottovoce.engine.normals import stream_seeds
-from sottovoce.engine.search import interior_addresses, search_addresses
-from sottovoce.engine.setting import Setting
-from sottovoce.engine.source import QUANTITIES, steps_of
-from sottovoce.engine.turn import load_turn, nearest_work, public_arguments
-from sottovoce.engine.vectors import WIDTH
-from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+from sottovoce.engine.layout import gains
+from sottovoce.engine.own_cloud import OwnCloud
+from sottovoce.engine.setting import QUANTITIES, Setting
+from sottovoce.engine.step_run import StepRun
+from sottovoce.formula.tape import tape
+from sottovoce.kernels.cloud import Cloud
+from sottovoce.kernels.fleet import MEASURES, Fleet
+from sottovoce.kernels.rounds import Release, Run, stream_seed, trace_size
+from sottovoce.problem.agents import Array
 
-_MOST_CHUNKS = 64
-_BLOCKS_PER_CHUNK = 8  # at least, as every chunk's sums have to be cleared and added up
+_VIOLATION, _RESIDUAL, _OBJECTIVE = map(QUANTITIES.index, ("violation", "residual", "objective"))
 
 
 @final
 class Runs:
-    """The states of all runs, and the kernel that advances them."""
+    """The states of all runs, and what advances them.
+
+    Args:
+        agents: laid out for kernels.
+        algorithm: whose rounds to take.
+        setting: the request.
+        threads: how many, at most.
+    """
 
     def __init__(
-        self, formulas: Formulas, algorithm: Algorithm, setting: Setting, threads: int
+        self, agents: Agents, algorithm: Algorithm, setting: Setting, threads: int
     ) -> None:
-        s = setting
-        self._setting, self._threads = s, threads
-        self._columns = formulas.named.columns
-        self._named = [i for i, g in enumerate(s.domain) if g.count == 1 and self._columns]
-        self._members = [self._member(f, algorithm, i) for i, f in enumerate(formulas.fleets)]
-        rows = s.price0.size
-        blocks = max((-(-f.group.count // WIDTH) for f in formulas.fleets), default=1)
-        states = sum(g.count * g.dim for g in s.domain)
-        self._chunks = _chunks(blocks, max(1, states // (rows + MEASURES)))
-        text = NamedText(named=formulas.named, noise=s.noise, algorithm=algorithm)
-        self._at = text.layout()
-        home = HomeText.of(text)
-        source = KernelText(
-            text=text,
-            home=home,
-            fleets=[m.text for m in self._members],
-            chunks=self._chunks,
-            transcript=s.transcript,
-            public=public_arguments(s.regions),
-            stated=s.stated,
-            gridded=s.gridded,
-        ).source()
-        kernel = load_kernel(source, *steps_of(algorithm))
-        self._advance = kernel.advance
-        self._offset = formulas.offset.copy()
-        self._order = np.full(rows, -1, dtype=np.int64)
-        self._order[list(s.noise.rows)] = np.arange(len(s.noise.rows))
-        self._public: tuple[Any, ...] = ()
-        self._means = not isinstance(algorithm, GradientSteps)
-        if not isinstance(algorithm, GradientSteps):
-            turn = load_turn(algorithm, s.regions)
-            self._public = (*turn.addresses, _addresses(home), *s.limits)
-            self._public += (np.array(algorithm.constants), *s.rows[:2])
-            self._public += (*s.rows.public, *turn.phi)
-        self._grid = s.grid
-        self._seeds = stream_seeds(s.seed, s.numbers)
-        named = [s.domain[i] for i in self._named]
-        self._bounds = np.concatenate([lower_bounds(named), upper_bounds(named)])
-        self._saddle = self._own_saddle()
-        scratch = [m.text.layout()["end"] for m in self._members]
-        measuring = 2 * rows + nearest_work(rows, regions=bool(s.regions))
-        self._scratch = max(measuring, WIDTH * max([1, home.space, *scratch]))
-        first = first_state(text, self._first_named(formulas, home), s.price0)
-        self._state = np.tile(first, (s.runs, 1))
-        start = [self._first_fleet(m, kernel) for m in self._members]
-        self._x = [start, *([x.copy() for x in start] for _ in range(1, s.runs))]
-        self._mean = [[x.copy() for x in xs] for xs in self._x] if self._means else []
+        s = self._setting = setting
+        self._agents, self._algorithm = agents, algorithm
+        self._gradient = isinstance(algorithm, GradientSteps)
+        self._coded = bool(agents.values)
+        # What formulas of several named agents, or code, say of answers is asked for at marks.
+        self._looks = bool(s.stated) or self._coded
+        self._stated = tape(s.stated, agents.symbols)
+        own = not isinstance(algorithm, DualAveraging | GradientSteps)
+        self._in_python = own or self._coded
+        team = threads if s.runs == 1 and not self._looks else 1
+        first = agents.start(s.start, None if s.saddle is None else s.saddle[0])
+        self._runs = [
+            self._run(run, first if run == 0 else [f.copy() for f in first], team)
+            for run in range(s.runs)
+        ]
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
-    def _member(self, fleet: Fleet, algorithm: Algorithm, index: int) -> Member:
-        s = self._setting
-        own = [s.domain[place] for place in fleet.places]
-        return member(
-            fleet,
-            algorithm,
-            _stacked([group.lower for group in own]),
-            _stacked([group.upper for group in own]),
-            index=index,
-            size=len(self._columns),
-            rows=s.price0.size,
-            gridded=s.gridded,
-            hat=None if s.saddle is None else s.saddle[0][self._states_of(fleet)],
+    def _run(self, run: int, fleets: Sequence[Fleet], team: int) -> Run | StepRun:
+        s, algorithm, offset = self._setting, self._algorithm, self._agents.offset
+        release = Release(
+            offset=offset,
+            sigma=s.row_sigma,
+            grid=s.grid if s.gridded else None,
+            seed=stream_seed(s.seed, s.first + run),
         )
-
-    def _states_of(self, fleet: Fleet) -> Any:
-        """Where the states of a fleet's agents lie among all: a slice, unless stated one by one."""
-        begin = np.cumsum([0, *(g.count * g.dim for g in self._setting.domain)])
-        spans = [slice(int(begin[p]), int(begin[p + 1])) for p in fleet.places]
-        return spans[0] if len(spans) == 1 else np.r_[tuple(spans)]
-
-    def _first_named(self, formulas: Formulas, home: HomeText) -> Array:
-        """Where named agents begin: the points of their own sets nearest to the start."""
-        s, found = self._setting, [np.zeros(0)]
-        for who, i in enumerate(self._named):
-            lower, upper = s.domain[i].lower, s.domain[i].upper
-            x = np.clip(s.start[i], lower, upper).ravel()
-            if who in home.bound_by_rows:
-                own, shape = formulas.named.alone[who], home.shapes[who]
-                x = HomeAgent(own, shape, lower[0], upper[0]).nearest(x)
-            found.append(x)
-        return np.concatenate(found)
-
-    def _first_fleet(self, one: Member, kernel: Any) -> Array:
-        """Where a fleet's agents begin, likewise."""
-        s, places = self._setting, one.text.fleet.places
-        if len(places) == 1:
-            x = packed(s.start[places[0]], group=s.domain[places[0]])
-        else:
-            own = (np.clip(s.start[p], s.domain[p].lower, s.domain[p].upper) for p in places)
-            x = packed(np.concatenate(list(own)))
-        if one.text.bound_by_rows:
-            settle = getattr(kernel, f"settle{one.text.index}_all")
-            arrays = (self._state[0], np.zeros(1), np.empty(self._scratch), s.grid)
-            settle(*arrays, *one.given(x, x))
-        return x
-
-    def _own_saddle(self) -> Array:
-        s = self._setting
-        if s.saddle is None:
-            return np.full(len(self._columns) + s.price0.size, np.nan)
-        return np.concatenate([s.saddle[0][list(self._columns)], s.saddle[1]])
+        if isinstance(algorithm, GradientSteps):
+            made = Run(fleets, release, None, threads=team)
+            made.mu[:] = s.price0
+            return made
+        if not isinstance(algorithm, DualAveraging):
+            assert isinstance(algorithm, CloudStep)  # noqa: S101  checked by ``solve``
+            own = OwnCloud(algorithm, s.public, planned=s.gridded)
+            return StepRun(fleets, release, own, algorithm.theta)
+        if self._in_python:
+            cloud = Cloud(s.public, gains(algorithm), planned=s.gridded)
+            return StepRun(fleets, release, cloud, algorithm.theta)
+        return Run(fleets, release, (s.public, gains(algorithm)), threads=team)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
         """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts."""
-        team = min(self._threads, self._chunks) if self._setting.runs == 1 else 1
-        found: list[Task] = []
-        for run in range(self._setting.runs):
-            counter = np.zeros(1, dtype=np.int64)
-            sums = np.empty(3 * self._chunks * (self._setting.price0.size + MEASURES))
-            for me in range(team):
-                # The first thread keeps the run's state; the others work on copies of their own.
-                state = self._state[run] if me == 0 else self._state[run].copy()
-                who, what = (me, team, counter), (done, until, steps)
-                found.append(partial(self._run, run, who, what, state, sums))
-        return found
+        steps = steps.reshape(-1, 2)
+        if self._looks or self._in_python:
+            runs = range(len(self._runs))
+            own: list[Task] = [partial(self._look, run, done, until, steps) for run in runs]
+            # Code may mind threads: one takes all runs.
+            return [partial(_one_by_one, own)] if self._in_python else own
+        if len(self._runs) == 1:
+            return self._team(done, until, steps)
+        return [partial(self._advance, run, done, until, steps) for run in range(len(self._runs))]
 
-    def _run(
-        self,
-        run: int,
-        who: tuple[int, int, NDArray[np.int64]],
-        what: tuple[int, int, Array],
-        state: Array,
-        sums: Array,
-    ) -> None:
+    def _advance(self, run: int, done: int, until: int, steps: Array) -> None:
+        tasks, first, raw = self._parts(run, done, until, steps)
+        tasks[0]()
+        self._keep(run, first, raw)
+
+    def _team(self, done: int, until: int, steps: Array) -> list[Task]:
+        """The parts of the only run; the first thread's ends last."""
+        tasks, first, raw = self._parts(0, done, until, steps)
+        return [partial(_one_by_one, [tasks[0], partial(self._keep, 0, first, raw)]), *tasks[1:]]
+
+    def _parts(
+        self, run: int, done: int, until: int, steps: Array
+    ) -> tuple[list[Task], int, Array]:
         s = self._setting
-        done, until, steps = what
         first, last = s.records(done, until)
-        means = self._mean[run] if self._mean else [None] * len(self._members)
-        fleets = [
-            argument
-            for one, x, mean in zip(self._members, self._x[run], means, strict=True)
-            for argument in one.given(x, mean)
-        ]
-        self._advance(
-            *who,
-            done,
-            until,
-            steps,
-            self._seeds[run],
-            state,
-            self._bounds,
-            self._offset,
-            s.sigma,
-            self._grid,
-            self._order,
-            self._saddle,
-            s.marks[first:last],
-            self._trace[run, first:last].reshape(-1),
-            self._transcript[run, done:until].reshape(-1),
-            np.empty(4 * s.noise.pairs),
-            np.empty(s.price0.size),
-            sums,
-            np.empty(self._scratch),
-            *self._public,
-            *fleets,
-        )
+        raw = np.empty((last - first, trace_size(s.price0.size)))
+        kept = self._transcript[run, done:until]
+        marks = s.marks[first:last]
+        tasks = self._runs[run].tasks(done, until, steps, marks=marks, trace=raw, transcript=kept)
+        return tasks, first, raw
+
+    def _look(self, run: int, done: int, until: int, steps: Array) -> None:
+        """Advance from mark to mark, and look at the answers there."""
+        marks, seen = self._setting.marks, dict[int, tuple[float, float]]()
+        if done == 0 and marks.size > 0 and marks[0] == 0:
+            seen[0] = self._seen(run)
+        for end in np.unique([*marks[(marks > done) & (marks <= until)], until]).tolist():
+            self._advance(run, done, end, steps[: end - done])
+            done, steps = end, steps[end - done :]
+            at = int(np.searchsorted(marks, done))
+            if at < marks.size and marks[at] == done:
+                seen[at] = self._seen(run)
+        for at, (violation, objective) in seen.items():
+            found = self._trace[run, at]
+            found[_VIOLATION] = max(found[_VIOLATION], violation)
+            found[_OBJECTIVE] += objective
+            if self._coded:
+                found[_RESIDUAL] = np.nan  # slopes of code are nobody's to measure
+
+    def _seen(self, run: int) -> tuple[float, float]:
+        """The worst stated constraint at the answer, and the sum of objectives that are code."""
+        x = self._agents.together([f.answer for f in self._runs[run].fleets])
+        stated = self._stated(*x[self._agents.named]) if self._setting.stated else []
+        own = sum(value(x[here]) for here, value in self._agents.values)
+        return max(0.0, *map(float, stated), 0.0), float(own)
+
+    def _keep(self, run: int, first: int, raw: Array) -> None:
+        """Turn what a run recorded into ``QUANTITIES``."""
+        if raw.shape[0]:
+            self._trace[run, first : first + raw.shape[0]] = self._quantities(run, raw)
+
+    def _quantities(self, run: int, raw: Array) -> Array:
+        s, p = self._setting, self._setting.price0.size
+        ends = np.cumsum([p, len(MEASURES), p])
+        sums, measures, answer, last = np.split(raw, ends, axis=1)
+        objective, residual, error, last_error = measures.T
+        hat = np.full(p, np.nan) if s.saddle is None else s.saddle[1]
+        with np.errstate(all="ignore"):
+            if self._gradient:
+                off, over = answer - np.maximum(answer + sums, 0.0), sums
+            else:
+                least, most = s.limits
+                off = sums - self._nearest(run, sums + answer)
+                over = np.fmax(sums - most, least - sums)
+            residual = residual + np.sum(off**2, axis=1)
+            values = {
+                "error_x": np.sqrt(error),
+                "error_price": np.linalg.norm(answer - hat, axis=1),
+                "violation": np.fmax.reduce(over, axis=1, initial=0.0),
+                "residual": np.sqrt(residual),
+                "objective": objective,
+                "last_error_x": np.sqrt(last_error),
+                "last_error_price": np.linalg.norm(last - hat, axis=1),
+            }
+        return np.stack([values[name] for name in QUANTITIES], axis=1)
+
+    def _nearest(self, run: int, points: Array) -> Array:
+        """The points of C nearest to others, row by row."""
+        public, cloud = self._setting.public, self._runs[run].cloud
+        if not public.regions or cloud is None:
+            return np.clip(points, public.lower, public.upper)
+        return np.array([cloud.nearest(point) for point in points]).reshape(points.shape)
 
     def arrays(self) -> dict[str, Any]:
         """Everything that rounds change, for a checkpoint."""
-        fleets = {f"x{run}.{i}": x for run, xs in enumerate(self._x) for i, x in enumerate(xs)}
-        return {
-            "state": self._state,
-            "trace": self._trace,
-            "transcript": self._transcript,
-            **fleets,
-            **{f"mean{run}.{i}": x for run, xs in enumerate(self._mean) for i, x in enumerate(xs)},
-        }
+        found: dict[str, Any] = {"trace": self._trace, "transcript": self._transcript}
+        for number, run in enumerate(self._runs):
+            for name, array in _state_of(run).items():
+                found[f"{name}{number}"] = array
+            for i, fleet in enumerate(run.fleets):
+                found[f"x{number}.{i}"] = fleet.x
+                if fleet.mean is not fleet.x:
+                    found[f"mean{number}.{i}"] = fleet.mean
+        return found
 
     def final(self) -> Final:
         """Where every run ended."""
-        n, m, answer = len(self._columns), self._setting.price0.size, self._at["mean"]
-        last_x = self._states(self._x, 0)
+        last_x = self._stacked([[f.states for f in run.fleets] for run in self._runs])
+        price, last_price = (
+            np.array([_price_of(run, name) for run in self._runs]) for name in ("answer", "price")
+        )
+        x, released = last_x, None
+        if not self._gradient:
+            x = self._stacked([[f.answer for f in run.fleets] for run in self._runs])
+        if self._setting.gridded:
+            released = np.array([_price_of(run, "released") for run in self._runs])
         return Final(
-            x=self._states(self._mean, answer) if self._means else last_x,
-            price=self._state[:, answer + n :][:, :m].copy(),
+            x=x,
+            price=price,
             last_x=last_x,
-            last_price=self._state[:, n : n + m].copy(),
-            released=self._released(),
-            failed=self._state[:, -1].astype(np.int64),
+            last_price=last_price,
+            released=released,
+            failed=np.array([run.failed for run in self._runs], dtype=np.int64),
         )
 
-    def _released(self) -> Array | None:
-        """The releases of every run, averaged."""
-        if not self._setting.gridded:
-            return None
-        at = self._at["released"]
-        return self._state[:, at : at + self._setting.price0.size].copy()
-
-    def _states(self, fleets: list[list[Array]], first: int) -> Array:
-        """All agents' states in the problem's order: named from ``first`` on, and fleets."""
-        s = self._setting
-        x = np.empty((s.runs, sum(g.count * g.dim for g in s.domain)))
-        x[:, list(self._columns)] = self._state[:, first : first + len(self._columns)]
-        for run, xs in enumerate(fleets):
-            for one, own in zip(self._members, xs, strict=True):
-                group, at = one.text.fleet.group, self._states_of(one.text.fleet)
-                if isinstance(at, slice):
-                    unpack(own, x[run, at].reshape(group.count, -1))
-                else:
-                    states = np.empty((group.count, group.dim))
-                    unpack(own, states)
-                    x[run, at] = states.ravel()
-        return x
+    def _stacked(self, parts: Sequence[Sequence[Array]]) -> Array:
+        return np.array([self._agents.together(part) for part in parts])
 
     def trace(self, records: int) -> dict[str, Array]:
         """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""
@@ -252,17 +217,20 @@ class Runs:
         return self._transcript[:, :rounds]
 
 
-def _stacked(bounds: Sequence[Array]) -> Array:
-    return bounds[0] if len(bounds) == 1 else np.concatenate(bounds)
+def _state_of(run: Run | StepRun) -> dict[str, Array]:
+    """What a run remembers beside its agents' states."""
+    if run.cloud is None:
+        return {"mu": run.mu, "failed": run.failed_round}
+    cloud = {name: getattr(run.cloud, name) for name in ("price", "answer", "released", "memory")}
+    return {**cloud, "failed": run.failed_round}
 
 
-def _addresses(home: HomeText) -> NDArray[np.int64]:
-    """Where kernels find the named agents' searches, and their interior-point method."""
-    searches, source = search_addresses(home.searches()), home.derive_source()
-    return searches if source is None else np.concatenate([searches, interior_addresses(source)])
+def _price_of(run: Run | StepRun, name: str) -> Array:
+    """Prices, or multipliers, of which the last are the answer."""
+    found = run.mu if run.cloud is None else getattr(run.cloud, name)
+    return np.array(found)
 
 
-def _chunks(blocks: int, most: int) -> int:
-    """How many chunks: a power of two, so that two or four threads get the same share each."""
-    wanted = max(1, min(_MOST_CHUNKS, blocks // _BLOCKS_PER_CHUNK, most))
-    return 1 << (wanted.bit_length() - 1)
+def _one_by_one(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        task()

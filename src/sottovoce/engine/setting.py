@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,18 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.algorithm.dual_averaging import Rows
 from sottovoce.arguments import array, whole
+from sottovoce.engine.layout import public_sums
 from sottovoce.engine.own_set import own_domain
-from sottovoce.engine.source import Noise
-from sottovoce.engine.turn import public_rows
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, number
+from sottovoce.kernels.cloud import PublicSum
 from sottovoce.privacy.answer import answer_shares
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.sums import Region
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import NoisePlan
@@ -31,6 +30,25 @@ _FINEST = 2.0**-60
 _RECORDS = 1000
 _TRANSCRIPT_LIMIT = 100_000_000
 _COMPARED = 100_000  # rounds of an algorithm whose weights are looked at
+
+QUANTITIES = (
+    "error_x", "error_price", "violation", "residual", "objective", "last_error_x",
+    "last_error_price",
+)  # fmt: skip
+"""What is measured at every recorded round, in this order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Noise:
+    """Which released numbers are noisy; the standard deviations come as data.
+
+    Attributes:
+        rows: the noisy sums, or rows of g, whose normals come first, in order.
+        entries: the released gradient entries by (row, column), with the number of their normal.
+    """
+
+    rows: tuple[int, ...]
+    entries: Mapping[tuple[int, int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,9 +66,8 @@ class Setting:
         noise: which released numbers are noisy.
         sigma: their standard deviations.
         grid: the public grid of each sum; empty if nothing is rounded to one.
-        rows: what is public of the sums: units, noise and what of C is aimed at.
+        public: what is public of the sums: units, noise and what of C is aimed at.
         limits: the least and the largest value that C, as it was stated, allows every sum.
-        regions: the regions of C.
         stated: constraints over named agents whose sums do not show how much they are violated.
         saddle: x_hat and the prices there, if known.
         marks: after how many rounds to measure, in order.
@@ -67,9 +84,8 @@ class Setting:
     noise: Noise
     sigma: Array
     grid: Array
-    rows: Rows
+    public: PublicSum
     limits: tuple[Array, Array]
-    regions: tuple[Region, ...]
     stated: tuple[Expression, ...]
     saddle: tuple[Array, Array] | None
     marks: NDArray[np.int64]
@@ -90,6 +106,13 @@ class Setting:
         """Whether contributions are rounded to the public grid, as agents send them."""
         return self.grid.size > 0
 
+    @property
+    def row_sigma(self) -> Array:
+        """The standard deviation of every sum, or row of g; 0 for none."""
+        sigma = np.zeros(self.price0.size)
+        sigma[list(self.noise.rows)] = self.sigma[: len(self.noise.rows)]
+        return sigma
+
     def records(self, done: int, until: int) -> tuple[int, int]:
         """Which marks belong to rounds ``done + 1 .. until``; the start belongs to the first."""
         first, last = np.searchsorted(self.marks, [done, until], side="right")
@@ -102,7 +125,7 @@ class _Planned(NamedTuple):
     domain: tuple[Group, ...]
     noise: Noise
     sigma: Array
-    rows: Rows
+    public: PublicSum
 
 
 _known: WeakKeyDictionary[Problem, WeakKeyDictionary[NoisePlan | Problem, _Planned]]
@@ -141,7 +164,7 @@ def setting(
     _check_release(problem, plan, gradient=gradient)
     if plan is not None and plan.feasible is not None:
         _check_answer(plan, algorithm, rounds)
-    public = _planned(problem, plan)
+    planned = _planned(problem, plan)
     request = Setting(
         rounds=rounds,
         runs=runs,
@@ -149,13 +172,12 @@ def setting(
         first=0,
         start=_start(problem, x0),
         price0=_multipliers(problem, mu0, gradient=gradient),
-        domain=public.domain,
-        noise=public.noise,
-        sigma=public.sigma,
+        domain=planned.domain,
+        noise=planned.noise,
+        sigma=planned.sigma,
         grid=np.zeros(0) if gradient or plan is None else _grids(plan),
-        rows=public.rows,
+        public=planned.public,
         limits=(np.array(problem.cloud.sums.lower), np.array(problem.cloud.sums.upper)),
-        regions=() if gradient else problem.cloud.sums.regions,
         stated=() if gradient else _stated(problem),
         saddle=saddle,
         marks=_marks(record, rounds),
@@ -234,7 +256,7 @@ def _planned(problem: Problem, plan: NoisePlan | None) -> _Planned:
             domain=own_domain(problem.groups, domain, problem.local),
             noise=noise,
             sigma=sigma,
-            rows=public_rows(
+            public=public_sums(
                 problem.cloud.sums,
                 domain,
                 None if plan is None else plan.released_sigma,

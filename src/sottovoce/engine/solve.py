@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,13 +16,12 @@ from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algo
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.steering import steering
 from sottovoce.arguments import array, entries, instance, whole
-from sottovoce.engine.alike import alike, by_form
+from sottovoce.engine.agents import agents
 from sottovoce.engine.assessment import SADDLE_STATES, Origin
 from sottovoce.engine.checkpoint import Checkpoint, checkpoint_path
-from sottovoce.engine.code_runs import CodeRuns
 from sottovoce.engine.drive import Drive, Engine, Final, drive
-from sottovoce.engine.formulas import Formulas, formulas
-from sottovoce.engine.lanes import WIDE, Lanes
+from sottovoce.engine.ensemble import EnsembleRuns
+from sottovoce.engine.formulas import named_agents
 from sottovoce.engine.own_set import require_no_rows
 from sottovoce.engine.parts import joined, parts
 from sottovoce.engine.result import Result, Trace, Transcript
@@ -31,6 +29,7 @@ from sottovoce.engine.runs import Runs
 from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.engine.setting import Setting, setting
 from sottovoce.errors import InputError
+from sottovoce.kernels.fleet import LANES
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import Problem
@@ -38,8 +37,6 @@ from sottovoce.progress import Progress, silent, watched
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import NoisePlan
-
-_written: WeakKeyDictionary[Problem, dict[bool, Formulas]] = WeakKeyDictionary()
 
 
 def solve(
@@ -139,7 +136,7 @@ def _execute(
     """Run all rounds here."""
     problem, plan = asked.problem, asked.plan
     steps, request = asked.algorithm, asked.setting
-    tell("compiling the round")
+    tell("laying out agents")
     engine = _engine(problem, steps, request, threads)
     keeper = None
     if checkpoint is not None:
@@ -174,7 +171,7 @@ def _scattered(asked: _Asked, executor: Executor, threads: int, tell: Progress) 
     """Run the rounds where an executor wants to, some of the runs in each task."""
     began, runs = perf_counter(), asked.setting.runs
     lanes = isinstance(asked.algorithm, GradientSteps)
-    tasks = [(part, threads) for part in parts(runs, least=WIDE if lanes else 1)]
+    tasks = [(part, threads) for part in parts(runs, least=LANES if lanes else 1)]
     done = scatter(executor, _part, asked, tasks, tell=tell, doing=f"{runs:,} runs elsewhere")
     return joined(done.answers, interrupted=done.interrupted, seconds=perf_counter() - began)
 
@@ -188,22 +185,15 @@ def _part(asked: _Asked, task: tuple[range, int]) -> Result:
 
 def _engine(problem: Problem, steps: Algorithm, request: Setting, threads: int) -> Engine:
     gradient = isinstance(steps, GradientSteps)
-    if any(code is not None for code in problem.code):
-        if isinstance(steps, GradientSteps):
-            raise InputError(
-                "an objective that is code needs an algorithm with prices, got the paper's: use "
-                "the default algorithm"
-            )
-        return CodeRuns(problem, steps, request)
-    families = problem.constraints if gradient else problem.cloud.sums.families
-    known = _written.setdefault(problem, {})
-    if gradient not in known:
-        together = None if gradient or not by_form(problem.cloud) else alike
-        known[gradient] = formulas(problem, families, together)
-    written = known[gradient]
-    if isinstance(steps, GradientSteps) and not written.fleets:
-        return Lanes(written, steps, request)
-    return Runs(written, steps, request, threads)
+    if gradient and any(code is not None for code in problem.code):
+        raise InputError(
+            "an objective that is code needs an algorithm with prices, got the paper's: use the "
+            "default algorithm"
+        )
+    if gradient and all(group.count == 1 for group in problem.groups):
+        offset = np.concatenate([family.offset for family in problem.constraints])
+        return EnsembleRuns(named_agents(problem, problem.constraints), offset, request)
+    return Runs(agents(problem, request.domain, gradient=gradient), steps, request, threads)
 
 
 def _schedule(algorithm: Algorithm, s: Setting, *, steered: bool) -> Callable[[Any], Array]:
@@ -264,7 +254,7 @@ def _identity(problem: Problem, algorithm: Algorithm, s: Setting) -> str:
         (s.rounds, s.runs, s.first, s.seed, s.transcript, s.noise.rows),
         np.array(list(s.noise.entries), dtype=np.int64),
         (s.start, s.price0, s.domain, s.sigma, s.saddle, s.marks),
-        tuple(s.rows.public),
+        (s.public.lower, s.public.upper, s.public.unit, s.public.noisy),
     )
 
 

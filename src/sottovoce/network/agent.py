@@ -295,8 +295,6 @@ class Agent:
 
     def _join(self, action: Join) -> tuple[Integers | None, Array]:
         self._welcome = action.welcome
-        if self._round is None and any(g.fleet.group.count > 1 for g in self._household.groups):
-            note("preparing", doing="compiling the agents' step")
         first = self._round is None
         self._round = LocalRound(self._household, action.welcome)
         if first:

@@ -12,12 +12,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import PriceRounds
-from sottovoce.engine.agent_round import AgentRound
 from sottovoce.engine.formulas import Fleet, part_of
+from sottovoce.engine.layout import fleet_kernel
 from sottovoce.engine.own_set import own_bounds
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO
+from sottovoce.kernels import fleet as kernels
 from sottovoce.problem.agents import Array
 
 _STEPS = 200  # between the two sets; without rows one is exact
@@ -33,30 +33,27 @@ def apart(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
     return np.array([_misses(*one) for one in ends])
 
 
-def nearest_points(
-    fleet: Fleet, algorithm: PriceRounds | None, lower: Array, upper: Array
-) -> tuple[Array, Array]:
+def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> tuple[Array, Array]:
     """Return the public point nearest to an agent's own set, and that set's nearest to it.
 
     Projections onto one convex set and the other in turn come to the nearest points of both.
 
     Args:
         fleet: the agent, a fleet of one with a set of its own.
-        algorithm: whose rounds it takes part in; None for gradient steps, which keep to boxes.
         lower: public bounds, shape (1, d).
         upper: likewise.
+        boxes: whether agents keep to boxes, whatever rows they have, as gradient steps do.
     """
     own = fleet.local
     assert own is not None  # noqa: S101  a public box cannot miss itself
-    if algorithm is None or not own.rows:
+    if boxes or not own.rows:
         middle = np.clip(lower / 2.0 + upper / 2.0, own.lower, own.upper)
         public = np.clip(middle, lower, upper)
         return public, np.clip(public, own.lower, own.upper)
-    bounds = {"lower": own.lower, "upper": own.upper, "grid": np.ones(0)}
-    private = AgentRound(replace(fleet, objective=ZERO, sums=()), None, algorithm, **bounds)
+    private = fleet_kernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
     public = lower / 2.0 + upper / 2.0
     for _ in range(_STEPS):
-        point = private.begin(public)
+        point = kernels.Fleet(private, public).states
         before, public = public, np.clip(point, lower, upper)
         if np.array_equal(before, public):
             break

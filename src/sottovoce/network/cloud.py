@@ -294,7 +294,7 @@ class Cloud:
             if self._seed is None
             else EngineSampler(noisy_sigma(plan), self._seed, done=store.released)
         )
-        note("preparing", rounds=store.released)  # compiles its round once, and takes it again
+        note("preparing", rounds=store.released)  # takes the store's rounds again
         self._rounds = Rounds(plan, self._algorithm, sampler, self.rounds)
         setup = setup_of(plan, parties, config)
         self._machine = CloudMachine(

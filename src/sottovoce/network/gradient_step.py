@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import GradientSteps, by_name
+from sottovoce.algorithm.tikhonov import Tikhonov, agent_step
 from sottovoce.certify.gradients import gradient_entries
-from sottovoce.engine.agent_round import OwnSlopes
-from sottovoce.engine.agent_text import values_of
 from sottovoce.engine.formulas import Fleet
 from sottovoce.engine.own_set import require_no_rows
-from sottovoce.engine.slopes import used_parameters
 from sottovoce.errors import InputError
+from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.household import LocalGroup
+from sottovoce.network.scalars import Scalars
+from sottovoce.network.schedule import Schedule
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
 
@@ -86,7 +86,7 @@ class GradientStep:
     def __init__(
         self,
         own: LocalGroup,
-        algorithm: GradientSteps,
+        algorithm: Tikhonov,
         *,
         lower: Array,
         upper: Array,
@@ -95,31 +95,29 @@ class GradientStep:
     ) -> None:
         if own.fleet.local is not None:
             require_no_rows([own.fleet.local])
-        self._algorithm, self._rounds = algorithm, rounds
-        alone = replace(own.fleet, sums=())  # constraints as stated, not sums
-        self._slopes = OwnSlopes(alone, own.gradient)
-        self._terms = terms
-        formulas = [ZERO if term.place is not None else term.formula for term in terms]
-        self._derivatives = values_of(own.fleet, formulas)
-        self._parameters = [float(a[0]) for a in used_parameters(own.fleet).values()]
-        self._bounds = list(zip(lower[0].tolist(), upper[0].tolist(), strict=True))
+        self._schedule = Schedule(algorithm, rounds)
+        self._gradient, self._terms = own.gradient, terms
+        group, slopes = own.fleet.group, gradient(own.fleet.objective, own.fleet.group.symbols)
+        formulas = [slopes.get(s, ZERO) for s in group.symbols]
+        formulas += [ZERO if term.place is not None else term.formula for term in terms]
+        self._derivatives = Scalars(formulas, [*group.symbols, *group.parameters])
+        self._parameters = [float(values[0]) for values in group.parameters.values()]
+        self._bounds = (lower, upper)
 
     def begin(self, x: Array) -> Array:
         """The point of the agent's own bounds nearest to x, shape (1, d)."""
-        lower, upper = zip(*self._bounds, strict=True)
-        return np.clip(x, lower, upper)
+        return np.clip(x, *self._bounds)
 
     def __call__(self, k: int, x: Array, price: Array, y: Array) -> Array:
         """Return x(k+1), shape (1, d)."""
-        slope = self._slopes.slopes((), x[0])
-        at_home = self._derivatives(*x[0].tolist(), *self._parameters)
-        for term, own in zip(self._terms, at_home, strict=True):
-            derivative = own if term.place is None else y[term.place]
-            slope[term.component] += price[term.row] * derivative
-        steps = self._algorithm
-        shared = dict(zip(steps.scalars, steps.schedule(k, self._rounds)[0].tolist(), strict=True))
-        after = [
-            by_name(steps.agent_step, {"x": at, "slope": s, "lower": low, "upper": high, **shared})
-            for at, s, (low, high) in zip(x[0].tolist(), slope.tolist(), self._bounds, strict=True)
-        ]
-        return np.array([after], dtype=np.float64)
+        derivatives = self._derivatives(*x[0].tolist(), *self._parameters)
+        slope, local = np.split(derivatives, [x.size])
+        if self._gradient is not None:
+            slope = slope + self._gradient(x[0])
+        with np.errstate(all="ignore"):  # a step that is not finite is replaced
+            for term, own in zip(self._terms, local, strict=True):
+                derivative = own if term.place is None else y[term.place]
+                slope[term.component] += price[term.row] * derivative
+            gamma, alpha = self._schedule[k]
+            after = agent_step(x, slope[np.newaxis], gamma, alpha, *self._bounds)
+        return np.asarray(after)

@@ -10,18 +10,19 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.engine.agent_round import AgentRound
-from sottovoce.engine.alike import by_form, in_form
+from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.engine.alike import in_form
 from sottovoce.engine.formulas import part_of
+from sottovoce.engine.layout import fleet_kernel
 from sottovoce.engine.own_set import own_bounds
 from sottovoce.formula.expression import ZERO
 from sottovoce.network.apart import apart, nearest_points
 from sottovoce.network.config import algorithm_of, read_config
+from sottovoce.network.fleet_step import FleetStep
 from sottovoce.network.gradient_step import GradientStep, own_terms
 from sottovoce.network.household import Household, LocalGroup
 from sottovoce.network.logs import note
-from sottovoce.network.parties import bounded
 from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.network.schedule import Shares
@@ -65,7 +66,7 @@ class LocalRound:
         self._algorithm: Algorithm = algorithm_of(config.algorithm)
         self._rounds = config.rounds
         self._shares: Shares | None = None
-        if not isinstance(self._algorithm, GradientSteps):
+        if not isinstance(self._algorithm, Tikhonov):
             self._shares = Shares(self._algorithm, self._rounds)
         self._welcome, self._cloud = welcome, household.cloud
         self._sums = np.array(welcome.sums, dtype=np.int64)
@@ -99,7 +100,9 @@ class LocalRound:
 
     def unsafe(self) -> list[int]:
         """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
-        from sottovoce.privacy.mixtures import unsafe_fallbacks  # rounds need none of it
+        # Rounds need none of it, and a device has little memory.
+        from sottovoce.network.parties import bounded
+        from sottovoce.privacy.mixtures import unsafe_fallbacks
 
         groups, places = self._cloud.groups, np.array(self._agents) - 1
         can = tuple(bounded(groups, places, *self._bounds))
@@ -200,10 +203,10 @@ class LocalRound:
             kept = np.flatnonzero(~missing)
             those = own if not missing.any() else replace(own, fleet=part_of(fleet, kept))
             self._append(those, columns[kept], ends[0][kept], ends[1][kept])
-        algorithm = None if isinstance(self._algorithm, GradientSteps) else self._algorithm
+        boxes = isinstance(self._algorithm, Tikhonov)
         for place in np.flatnonzero(missing):
             one, here = part_of(fleet, np.array([place])), slice(place, place + 1)
-            public, nearest[here] = nearest_points(one, algorithm, ends[0][here], ends[1][here])
+            public, nearest[here] = nearest_points(one, ends[0][here], ends[1][here], boxes=boxes)
             still = LocalGroup(fleet=replace(one, objective=ZERO, local=None))
             self._append(still, columns[here], public, public)
             self._apart[columns[here]] = True
@@ -220,7 +223,7 @@ class LocalRound:
 
     def _part(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
         algorithm = self._algorithm
-        if isinstance(algorithm, GradientSteps):
+        if isinstance(algorithm, Tikhonov):
             listed = zip(self._welcome.rows, self._welcome.columns, strict=True)
             sent = {
                 (row, column - begin): place
@@ -233,11 +236,7 @@ class LocalRound:
             )
         grid = np.ones(self._welcome.prices)
         grid[self._sums] = unpack(self._welcome.grid)
-        if own.fleet.group.count == 1:
-            named = self._cloud.groups[own.fleet.places[0]].count == 1
-            fleet = in_form(own.fleet) if named and by_form(self._cloud) else own.fleet
-            settings = {"lower": lower, "upper": upper, "grid": grid}
-            return AgentRound(fleet, own.gradient, algorithm, **settings)
-        from sottovoce.engine.fleet_round import FleetRound  # one agent alone needs no compiler
-
-        return FleetRound(own.fleet, algorithm, lower=lower, upper=upper, grid=grid)
+        named = self._cloud.groups[own.fleet.places[0]].count == 1
+        fleet = in_form(own.fleet) if named else own.fleet
+        kernel = fleet_kernel(fleet, lower, upper, gradient=own.gradient)
+        return FleetStep(kernel, theta=algorithm.theta, grid=grid)

@@ -6,22 +6,23 @@ from typing import Final, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import GradientSteps, PriceRounds
+from sottovoce.algorithm.algorithm import PriceRounds
+from sottovoce.algorithm.tikhonov import Tikhonov
 
 _AHEAD: Final = 256
 
 
 @final
 class Schedule:
-    """``k -> algorithm.schedule(k, rounds)`` of gradient steps."""
+    """``k -> algorithm.schedule(k, rounds)`` of Algorithm 1."""
 
-    def __init__(self, algorithm: GradientSteps, rounds: int) -> None:
+    def __init__(self, algorithm: Tikhonov, rounds: int) -> None:
         self._algorithm, self._rounds = algorithm, rounds
         self._first = 0
         self._rows: list[list[float]] = []
 
     def __getitem__(self, k: int) -> list[float]:
-        """The numbers of round k, in the order of ``algorithm.scalars``."""
+        """gamma(k) and alpha(k)."""
         if not self._first <= k < self._first + len(self._rows):
             rows = self._algorithm.schedule(np.arange(k, k + _AHEAD), self._rounds)
             # As Python's numbers, which NumPy multiplies by faster than by its own.

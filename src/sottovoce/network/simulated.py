@@ -7,7 +7,8 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.engine.normals import fill_pairs, stream_seeds
+from sottovoce.kernels.fleet import LANES
+from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.privacy.sampler import Integers, Released, Sampler, grid_of
 from sottovoce.problem.agents import Array
 
@@ -24,10 +25,9 @@ class EngineSampler(Sampler):
 
     def __init__(self, sigma: Array, seed: int, *, done: int = 0) -> None:
         self._sigma = sigma
-        self._stream = stream_seeds(seed, range(1))[0]
-        self._done = done
-        self._pairs = (sigma.size + 1) // 2
-        self._normals = np.empty(2 * self._pairs)
+        self._stream = stream_seed(seed, 0)
+        self._done = self._drawn = done
+        self._normals = np.empty((0, sigma.size))
 
     def release_multiples(self, multiples: Integers) -> Released:
         """Return multiples * grid + sigma z, as the engine does with contributions."""
@@ -35,7 +35,9 @@ class EngineSampler(Sampler):
 
     def release(self, values: ArrayLike) -> Released:
         """Return values + sigma z with the engine's z of this round."""
-        fill_pairs(self._stream, self._done, self._pairs, 0, self._pairs, self._normals)
+        if self._done == self._drawn:
+            self._normals = normals(self._stream, LANES, self._sigma.size, done=self._done)
+            self._drawn += LANES
+        noise = self._sigma * self._normals[self._done - self._drawn]
         self._done += 1
-        noise = self._sigma * self._normals[: self._sigma.size]
         return Released(values=np.asarray(values, dtype=np.float64) + noise)

@@ -6,10 +6,14 @@ from typing import Protocol, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, PriceRounds, by_name
+from sottovoce.algorithm.algorithm import Algorithm, CloudStep, PriceRounds
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.steering import steering
-from sottovoce.engine.turn import load_turn, public_rows
+from sottovoce.algorithm.tikhonov import Tikhonov, cloud_step
+from sottovoce.engine.layout import gains, public_sums
+from sottovoce.engine.own_cloud import OwnCloud
 from sottovoce.errors import InputError
+from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.errors import DivergedError
 from sottovoce.network.schedule import Schedule, Shares
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -46,7 +50,7 @@ def turns_of(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> Turns:
     Raises:
         InputError: the plan releases other numbers than the algorithm works with.
     """
-    if isinstance(algorithm, GradientSteps):
+    if isinstance(algorithm, Tikhonov):
         if plan.method != "paper":
             raise InputError(
                 "gradient steps need the paper's values and gradients on the network, got a plan "
@@ -63,56 +67,51 @@ def turns_of(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> Turns:
 
 @final
 class PriceTurns:
-    """The compiled ``cloud_round`` of an algorithm with prices, the very one of ``solve``."""
+    """The step of an algorithm with prices, the one that ``solve`` takes."""
 
     def __init__(self, plan: NoisePlan, algorithm: PriceRounds, rounds: int) -> None:
-        sums = plan.cloud.sums
-        compiled = load_turn(algorithm, sums.regions)
         kept = plan.feasible
         target = None if kept is None else kept.target
-        rows = public_rows(sums, plan.domain, plan.released_sigma, target)
-        self._sizes = (sums.count, algorithm.memory_size(sums.count))
-        self._compiled, self._turn, self._C = compiled, compiled.turn, rows.public
-        constants = np.array(algorithm.constants, dtype=np.float64)
-        self._public = (constants, rows.unit, rows.noise, *rows.public, *compiled.phi)
+        self._public = public_sums(plan.cloud.sums, plan.domain, plan.released_sigma, target)
+        self._algorithm = algorithm
         self._shares = Shares(algorithm, rounds)
         self._steered, self._rounds = kept is not None, rounds
         self.restart()
 
     def restart(self) -> None:
         """Forget all rounds."""
-        sums, memory = self._sizes
-        self.price = np.zeros(sums)
-        self.answer = np.zeros(sums)
-        self.averaged = np.zeros(sums)
-        self._memory = np.zeros(memory)
+        self._cloud = _cloud(self._algorithm, self._public)
+        self._copy()
 
     def take(self, k: int, y: Array) -> Array:
         """Turn the noisy sums of round k into lambda(k+1)."""
-        price = self.price.copy()  # records keep the one before
-        share = self._shares[k]
-        answer = self.answer + share * (price - self.answer)
-        averaged = self.averaged + share * (y - self.averaged)
-        seen = self._aimed(k, y, averaged) if self._steered else y
-        if not self._turn(k, seen, price, self._memory, *self._public):
+        steer = float(steering(k, self._rounds)[0]) if self._steered else 0.0
+        if not self._cloud.round(k, y, share=self._shares[k], steer=steer):
             raise DivergedError(k)
-        self.price, self.answer, self.averaged = price, answer, averaged
-        return price
+        self._copy()
+        return self.price
 
-    def _aimed(self, k: int, y: Array, averaged: Array) -> Array:
-        """The sums of round k, less what the average of all has too much of."""
-        inside = self._compiled.point(averaged, self._C)
-        steer = float(steering(k, self._rounds)[0])
-        return np.asarray(y + steer * (averaged - inside))
+    def _copy(self) -> None:
+        """Records keep these, and rounds change the cloud's own."""
+        cloud = self._cloud
+        self.price, self.answer, self.averaged = (
+            array.copy() for array in (cloud.price, cloud.answer, cloud.released)
+        )
+
+
+def _cloud(algorithm: PriceRounds, public: PublicSum) -> Cloud | OwnCloud:
+    if isinstance(algorithm, DualAveraging):
+        return Cloud(public, gains(algorithm), planned=True)
+    assert isinstance(algorithm, CloudStep)  # noqa: S101  there is no other kind
+    return OwnCloud(algorithm, public, planned=True)
 
 
 @final
 class GradientTurns:
     """The paper's multipliers; agents step with mu(k) while the cloud works out mu(k+1)."""
 
-    def __init__(self, plan: NoisePlan, algorithm: GradientSteps, rounds: int) -> None:
+    def __init__(self, plan: NoisePlan, algorithm: Tikhonov, rounds: int) -> None:
         self._rows = plan.cloud.rows
-        self._algorithm = algorithm
         self._schedule = Schedule(algorithm, rounds)
         self.restart()
 
@@ -123,10 +122,8 @@ class GradientTurns:
     def take(self, k: int, y: Array) -> Array:
         """Turn the noisy values of round k into mu(k+1), and return mu(k)."""
         told = self.price
-        scalars = dict(zip(self._algorithm.scalars, self._schedule[k], strict=True))
-        values = scalars | {"mu": told, "y_g": y}
         with np.errstate(all="ignore"):  # what overflows is found below
-            price = np.asarray(by_name(self._algorithm.cloud_step, values), dtype=np.float64)
+            price = np.asarray(cloud_step(told, y, *self._schedule[k]), dtype=np.float64)
         if not np.isfinite(price).all():
             raise DivergedError(k)
         self.price = self.answer = price

@@ -1,0 +1,132 @@
+"""Compiles ``sottovoce.kernels.core`` with Cython: plain Python modules with C types in .pxd files.
+
+Each module is compiled once for any processor (``sottovoce.kernels._baseline``) and, on x86-64,
+once more for AVX2 (``sottovoce.kernels._avx2``). ``sottovoce.kernels`` picks one at run time, or
+the plain modules where there is neither: a missing C compiler or Python header fails no build.
+"""
+
+import platform
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCE = Path("src/sottovoce/kernels/core")
+STAGE = Path("build/kernels")
+HEADERS_ONLY = {"bits", "lanes", "barrier"}  # inline functions: nothing to link
+MODULES = sorted(f.stem for f in SOURCE.glob("*.pxd") if f.stem not in HEADERS_ONLY)
+JOBS = 2
+
+MSVC = sys.platform == "win32"
+# The same bits everywhere: no fused multiply-add, nothing reordered. Leaving errno and traps out
+# changes no number and lets comparisons become vector code.
+FLAGS = (
+    ["/O2", "/fp:precise"]
+    if MSVC
+    else ["-O3", "-g0", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+)
+# GCC unrolls loops over 16 lanes completely before it looks for vectors, and then finds none.
+GCC_FLAGS = ["--param=max-completely-peel-times=8"]
+VARIANTS = {"_baseline": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    VARIANTS["_avx2"] = ["/arch:AVX2"] if MSVC else ["-mavx2"]
+DIRECTIVES = {
+    "language_level": 3,
+    "infer_types": True,
+    "cdivision": True,
+    "boundscheck": False,
+    "wraparound": False,
+    "initializedcheck": False,
+    "freethreading_compatible": True,
+}
+
+
+def extensions():
+    """One optional extension per variant and module."""
+    return [
+        Extension(
+            f"sottovoce.kernels.{variant}.{name}",
+            [str(SOURCE / f"{name}.py")],
+            extra_compile_args=[*FLAGS, *flags],
+            optional=True,
+        )
+        for variant, flags in VARIANTS.items()
+        for name in MODULES
+    ]
+
+
+class BuildKernels(build_ext):
+    """Translates and compiles the kernels; without a compiler it builds nothing and says so."""
+
+    def finalize_options(self):
+        """Use two cores unless told otherwise."""
+        super().finalize_options()
+        self.parallel = self.parallel or JOBS
+
+    def build_extensions(self):
+        """Translate what changed, compile, and accept that there may be no compiler."""
+        if not self._compiles():
+            self.warn("no C compiler or no Python header: sottovoce's kernels stay plain Python")
+            self.extensions = []
+            return
+        from Cython.Build import cythonize
+
+        extra = GCC_FLAGS if not MSVC and self._compiles(*GCC_FLAGS, "-Werror") else []
+        for extension in self.extensions:
+            variant, name = extension.name.split(".")[-2:]
+            extension.sources = [str(stage(variant) / f"{name}.py")]
+            extension.extra_compile_args += extra
+        translated = cythonize(
+            self.extensions,
+            include_path=[str(STAGE / variant) for variant in VARIANTS],
+            compiler_directives=DIRECTIVES,
+            nthreads=JOBS,
+            quiet=True,
+        )
+        sources = {extension.name: extension.sources for extension in translated}
+        for extension in self.extensions:
+            extension.sources = sources[extension.name]
+        super().build_extensions()
+
+    def copy_extensions_to_source(self):
+        """Put them where an editable installation finds them."""
+        for extension in self.extensions:
+            folder = SOURCE.parent / extension.name.split(".")[-2]
+            folder.mkdir(exist_ok=True)
+        super().copy_extensions_to_source()
+
+    def _compiles(self, *flags):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "trial.c")
+            file.write_text("#include <Python.h>\nint sottovoce_trial(void) { return 0; }\n")
+            try:
+                # The whole path, as a compiler puts objects where its sources are.
+                self.compiler.compile(
+                    [str(file)],
+                    output_dir=folder,
+                    include_dirs=self.include_dirs,
+                    extra_postargs=list(flags),
+                )
+            except Exception:  # whatever a missing or unfit compiler raises
+                return False
+        return True
+
+
+def stage(variant):
+    """Copy the sources to where their package is the variant's; keep those that did not change."""
+    root = STAGE / variant
+    folder = root / "sottovoce" / "kernels" / variant
+    folder.mkdir(parents=True, exist_ok=True)
+    for package in (folder, *folder.parents[: len(folder.relative_to(root).parts) - 1]):
+        (package / "__init__.py").touch()
+    for file in (*SOURCE.glob("*.py"), *SOURCE.glob("*.pxd")):
+        to = folder / file.name
+        if file.name != "__init__.py" and (not to.exists() or to.read_bytes() != file.read_bytes()):
+            shutil.copy(file, to)
+    return folder
+
+
+setup(cmdclass={"build_ext": BuildKernels}, ext_modules=extensions())

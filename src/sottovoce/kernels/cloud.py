@@ -1,0 +1,192 @@
+"""The cloud's half of a round, for simulations and for a cloud on the network alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sottovoce.formula.derive import gradient, hessian
+from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
+from sottovoce.kernels.variant import core
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ball:
+    """``|u - center| <= radius`` of the sums ``members``."""
+
+    members: tuple[int, ...]
+    center: tuple[float, ...]
+    radius: float
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Level:
+    """``phi(u) + level <= 0`` of the sums ``members``, phi convex in ``symbols``, one per sum."""
+
+    members: tuple[int, ...]
+    symbols: tuple[Expression, ...]
+    phi: Expression
+    level: float = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicSum:
+    """What is public of the sums: C, a product of intervals and regions, and the noise.
+
+    Attributes:
+        lower: the least value of every sum, ``-inf`` if there is none or a region holds it.
+        upper: the largest; a point has ``lower == upper``.
+        unit: sigma of every sum; where there is no noise, any positive size of the sum.
+        noisy: 1 for a noisy sum, 0 for one without noise.
+        regions: over disjoint groups of sums.
+    """
+
+    lower: ArrayLike
+    upper: ArrayLike
+    unit: ArrayLike
+    noisy: ArrayLike
+    regions: Sequence[Ball | Level] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gains:
+    """The numbers of dual averaging, named in ``sottovoce.kernels.core.cloud_step``.
+
+    Attributes:
+        memory: a; weights of recent rounds grow as ``n^a``.
+        doubt: how much of the noise holds prices back where no slope is seen yet.
+        reach: how many times their spread prices may move on evidence beyond noise.
+        theta: the weight of the agents' damping.
+        start: the worth of the first step, in the unit of the objective.
+    """
+
+    memory: float = 2.0
+    doubt: float = 0.3
+    reach: float = 16.0
+    theta: float = 0.5
+    start: float = 0.01
+
+
+@final
+class Cloud:
+    """The cloud's state and its step.
+
+    Args:
+        public: C and the noise.
+        gains: of dual averaging.
+        planned: whether releases are noisy, so that the answer is an average.
+
+    Attributes:
+        price: lambda(k), what agents are told; 0 before round 1.
+        answer: the prices to report.
+        released: the releases, averaged with the answer's weights; 0 without a plan.
+        memory: what the cloud remembers between rounds; ``memory[:kept]`` is worth storing.
+    """
+
+    def __init__(self, public: PublicSum, gains: Gains, *, planned: bool) -> None:
+        kernel = core("cloud_step")
+        unit = np.array(public.unit, dtype=np.float64)
+        p = unit.size
+        self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
+        self.memory = np.zeros(kernel.memory_size(p))
+        self.kept = int(kernel.kept_size(p))
+        self._work = np.zeros(p + core("projection").project_work(p))
+        arrays = {
+            "price": self.price, "answer": self.answer, "released": self.released,
+            "memory": self.memory, "unit": unit, "noise": np.array(public.noisy, dtype=np.float64),
+            "lower": np.array(public.lower, dtype=np.float64),
+            "upper": np.array(public.upper, dtype=np.float64),
+        }  # fmt: skip
+        constants = {
+            "memory_power": gains.memory, "doubt": gains.doubt, "reach": gains.reach,
+            "theta": gains.theta, "start": gains.start, "planned": planned,
+        }  # fmt: skip
+        self.core = kernel.CloudCore(arrays | _regions(public.regions), constants)
+
+    def round(self, k: int, y: Array, *, share: float, steer: float = 0.0) -> bool:
+        """Take the release of round k in, in the units of the sums; fill ``price``.
+
+        Args:
+            k: the round, from 1.
+            y: the noisy sums.
+            share: the round's weight in the answer.
+            steer: how strongly the average of the releases is steered into C.
+
+        Returns:
+            Whether prices stayed bounded.
+        """
+        with np.errstate(all="ignore"):
+            return bool(self.core.round(k, np.array(y, dtype=np.float64), share, steer))
+
+    def nearest(self, v: Array) -> Array:
+        """Return the point of C nearest to v."""
+        u = np.empty(self.price.size)
+        with np.errstate(all="ignore"):
+            self.core.nearest(np.array(v, dtype=np.float64), u, self._work)
+        return u
+
+    def restart(self) -> None:
+        """Forget all rounds."""
+        for array in (self.price, self.answer, self.released, self.memory):
+            array[:] = 0.0
+
+
+def _regions(regions: Sequence[Ball | Level]) -> dict[str, NDArray[np.generic]]:
+    """The arrays of ``PublicSet`` that describe regions."""
+    tapes = [_phi_tape(region) for region in regions]
+    members = [m for region in regions for m in region.members]
+    balls = [region if isinstance(region, Ball) else None for region in regions]
+    centers = [
+        c
+        for region, ball in zip(regions, balls, strict=True)
+        for c in (np.zeros(len(region.members)) if ball is None else ball.center)
+    ]
+    files = [registers_of([tape], 1) for tape in tapes]
+    return {
+        "starts": _starts([len(region.members) for region in regions]),
+        "members": np.array(members, dtype=np.int64),
+        "centers": np.array(centers, dtype=np.float64),
+        "radii": np.array([-1.0 if b is None else b.radius for b in balls], dtype=np.float64),
+        "levels": np.array([0.0 if isinstance(r, Ball) else r.level for r in regions]),
+        "phi_code": _joined([tape.one for tape in tapes], np.int32),
+        "phi_code_starts": _starts([tape.one.size for tape in tapes]),
+        "phi_registers": _joined(files, np.float64),
+        "phi_register_starts": _starts([file.size for file in files]),
+        "phi_outputs": _joined([tape.outputs for tape in tapes], np.int32),
+        "phi_output_starts": _starts([tape.outputs.size for tape in tapes]),
+    }
+
+
+def _phi_tape(region: Ball | Level) -> TapeCode:
+    """Value, gradient and Hessian of phi, row by row; nothing for a ball."""
+    if isinstance(region, Ball):
+        return TapeBuilder(0, {}).finish([])
+    symbols = region.symbols
+    builder = TapeBuilder(len(symbols), {s: i for i, s in enumerate(symbols)})
+    slopes, second = gradient(region.phi, symbols), hessian(region.phi, symbols)
+    outputs = [builder.value(region.phi)]
+    outputs += [builder.value(slopes.get(s, ZERO)) for s in symbols]
+    for i, s in enumerate(symbols):
+        for j, t in enumerate(symbols):
+            pair = (s, t) if i <= j else (t, s)
+            outputs.append(builder.value(second.get(pair, ZERO)))
+    return builder.finish(outputs)
+
+
+def _starts(sizes: Sequence[int]) -> NDArray[np.int64]:
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+def _joined(arrays: Sequence[NDArray[np.generic]], kind: type) -> NDArray[np.generic]:
+    return np.concatenate([np.zeros(0, dtype=kind), *arrays])

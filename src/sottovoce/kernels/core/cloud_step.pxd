@@ -1,0 +1,61 @@
+from libc.math cimport fabs, sqrt
+from .lanes cimport copy_some, doubles, fill, ints, longs, skip
+from .prices cimport DualModel, maximise, prices_work
+from .projection cimport PublicSet, project
+
+cdef struct CloudView:
+    Py_ssize_t p
+    PublicSet* public_set
+    double* unit             # sigma of every sum; any positive size where there is no noise
+    double* noise            # 1 for a noisy sum, 0 for one without noise
+    double* price            # lambda(k)
+    double* answer           # the prices to report
+    double* released         # the releases, averaged
+    double* memory           # see kept_size
+    double memory_power      # a
+    double doubt
+    double reach
+    double theta             # of the agents' damping
+    double start
+    bint planned             # releases are noisy: the answer is their average
+    double* mean_price       # lbar; these and those below point into memory
+    double* mean_sum         # ybar
+    double* aim              # u
+    double* spread           # c
+    double* covariance       # C
+    double* response         # E
+    double* slope            # B
+    double* basis            # V
+    double* total            # S
+    double* pull             # R
+    double* H
+    double* work
+
+cdef class CloudCore:
+    cdef public dict arrays
+    cdef PublicSet c_set
+    cdef CloudView view
+    cdef object _point_to_set(self, dict arrays)
+    cpdef bint round(self, Py_ssize_t k, object y, double share, double steer) except -1
+    cpdef object nearest(self, object v, object u, object work)
+
+cdef Py_ssize_t DENSE, EVERY_ROUND, SWEEPS
+cdef double EXPLAINED, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, TINY, RUNAWAY, NEGLIGIBLE
+
+cpdef Py_ssize_t entries(Py_ssize_t p) noexcept nogil
+cpdef Py_ssize_t kept_size(Py_ssize_t p) noexcept nogil
+cpdef Py_ssize_t memory_size(Py_ssize_t p) noexcept nogil
+cdef void lay_out(CloudView* cloud) noexcept nogil
+cdef bint cloud_round(CloudView* cloud, Py_ssize_t k, double* y, double share, double steer) noexcept nogil
+cdef bint cloud_step(CloudView* cloud, Py_ssize_t k, double* y) noexcept nogil
+cdef void maximise_model(CloudView* cloud, double recent) noexcept nogil
+cdef void count_rounds(CloudView* cloud, Py_ssize_t k, double* y) noexcept nogil
+cdef void remember(CloudView* cloud, double w) noexcept nogil
+cdef void learn(CloudView* cloud) noexcept nogil
+cdef void rebuild_slope(Py_ssize_t p, double* basis, double* rotated, double* values, double* product, double* slope) noexcept nogil
+cdef void learn_rows(CloudView* cloud) noexcept nogil
+cdef void regularise(CloudView* cloud, double recent) noexcept nogil
+cdef void build_model(CloudView* cloud, double inverse_gain) noexcept nogil
+cdef void eigen(Py_ssize_t size, double* matrix, double* values, double* vectors) noexcept nogil
+cdef void rotate(Py_ssize_t size, double* matrix, double* vectors, Py_ssize_t i, Py_ssize_t j) noexcept nogil
+cdef CloudView* cloud_view(CloudCore core) noexcept

@@ -1,0 +1,422 @@
+"""The cloud's round: dual averaging with a learnt slope.
+
+The cloud sees noisy sums ``y(k) = s(x(k)) + w(k)`` and answers with prices. Inside, rows are in
+units of their noise (``y := y/sigma``, ``lambda := lambda sigma``, C alike), so the units of x and
+of g cancel; ``start`` is the only number with a unit, that of f, and is outgrown at once.
+
+    e = y - ybar + B (lambda - lbar)                  innovation: what the model did not predict
+    n := n + 1,  or  1 + n 9 p / |e|^2  where |e|^2 > 9 p and innovations are getting smaller
+    w = (1 + a) / (n + a),  A = 1/w                   recent means, weights n^a
+    lbar += w (lambda - lbar),  ybar += w (y - ybar)
+    C = recent cov(lambda),  E = -recent cov(y, lambda),  C = V diag(c) V'
+    B_ef = (V'(E + E')V)_ef / (c_e + c_f), negative eigenvalues -> 0
+    spread_e^2 = c_e + max(start, 0.03 largest)^2
+    R_e = (doubt sqrt(A) + A |V'(ybar - u)|_e / reach) / spread_e
+    H = V (sqrt(n) B + diag R) V'
+    lambda = argmax  A ybar'lambda - A support_C(lambda) - (lambda - lbar)'H(lambda - lbar)/2
+
+n counts for how many rounds the model has been right up to noise. It sets both how long releases
+are remembered and the gain ``n^-1/2``: an innovation that noise cannot explain makes the step a
+secant step from few rounds, which is what noise-free tails and fleets need; under noise n is k, and
+the step that of stochastic approximation with Polyak and Juditsky's averaging.
+
+More than ``DENSE`` sums are learnt row by row: V is the identity, C, E and B are diagonal.
+"""
+
+try:
+    import cython
+
+    if not cython.compiled:
+        raise ModuleNotFoundError
+except ModuleNotFoundError:
+    from . import plain as cython
+
+if not cython.compiled:
+    from .lanes import copy_some, doubles, fill, ints, longs, skip
+    from .plain import Struct, fabs, sqrt
+    from .prices import maximise, prices_work
+    from .projection import project
+
+    DualModel = PublicSet = CloudView = Struct
+
+DENSE = 24  # up to so many sums the slope is a full matrix
+EXPLAINED = 9.0  # three standard deviations: noise alone passes them once in hundreds of rounds
+MIN_MEMORY = 2.0  # rounds remembered besides one per direction, or secants would be of rounding
+MIN_SPREAD = 0.03  # what a direction may need at any time, as a share of the largest
+STILL = 1e-10  # in units of the sums: a move this small is rounding and teaches no slope
+ALIKE = 1e-9  # relative: eigenvalues of C whose sum is below are not divided by
+TINY = 1e-300
+RUNAWAY = 1e20  # no objective is worth so much: contributions do not answer to prices
+EVERY_ROUND = 200  # rounds that learn a new slope each; later ones once per hundredth of k
+SWEEPS = 30  # of Jacobi's rotations; ten end almost always
+NEGLIGIBLE = 1e-17  # relative: off-diagonal entries this small are rounding
+
+
+def entries(p):
+    """The length of a matrix over p sums: full, or its diagonal where there are many."""
+    return p * p if p <= DENSE else p
+
+
+def kept_size(p):
+    """How much of the memory lasts from round to round; what follows is scratch.
+
+    n, the last squared innovation, then of length p each ``lbar, ybar, u, c``, then
+    ``C, E, B, V``, row by row, each of length ``entries(p)``.
+    """
+    return 2 + 4 * p + 4 * entries(p)
+
+
+def memory_size(p):
+    """The length of the memory, scratch at its end included."""
+    return kept_size(p) + 5 * p + 4 * entries(p) + prices_work(p, entries(p))
+
+
+def lay_out(cloud):
+    """Point to the parts of the memory."""
+    p, m = cloud.p, entries(cloud.p)
+    at = skip(cloud.memory, 2)
+    cloud.mean_price = at
+    cloud.mean_sum = skip(at, p)
+    cloud.aim = skip(at, 2 * p)
+    cloud.spread = skip(at, 3 * p)
+    at = skip(at, 4 * p)
+    cloud.covariance = at
+    cloud.response = skip(at, m)
+    cloud.slope = skip(at, 2 * m)
+    cloud.basis = skip(at, 3 * m)
+    at = skip(at, 4 * m)
+    cloud.total = at
+    cloud.pull = skip(at, p)
+    cloud.H = skip(at, 2 * p)
+    cloud.work = skip(at, 2 * p + m)
+
+
+def cloud_round(cloud, k, y, share, steer):
+    """One round: averages, steering, ``cloud_step``; return whether prices stay bounded.
+
+        answer += share (lambda - answer),   Ybar += share (y - Ybar)
+        y := y + steer (Ybar - P_C(Ybar))
+
+    With a plan the answer averages the prices whose releases it averages; without one it is the
+    last. Steering aims prices so that the average of all releases, not the last ones, meets C.
+
+    Args:
+        cloud: the cloud's state and what is public.
+        k: the round, from 1.
+        y: its release; with steering it is changed.
+        share: the round's weight in the answer.
+        steer: the gain of steering, 0 for none.
+    """
+    p = cloud.p
+    if cloud.planned:
+        for o in range(p):
+            cloud.answer[o] += share * (cloud.price[o] - cloud.answer[o])
+            cloud.released[o] += share * (y[o] - cloud.released[o])
+        if steer > 0.0:
+            nearest, ones, rest = cloud.work, skip(cloud.work, p), skip(cloud.work, 2 * p)
+            fill(ones, 1.0, p)
+            project(cloud.released, ones, cloud.public_set, nearest, rest)
+            for o in range(p):
+                y[o] += steer * (cloud.released[o] - nearest[o])
+    bounded: cython.bint = cloud_step(cloud, k, y)
+    if not cloud.planned:
+        for o in range(p):
+            cloud.answer[o] += share * (cloud.price[o] - cloud.answer[o])
+    return bounded
+
+
+def cloud_step(cloud, k, y):
+    """Turn lambda(k) into lambda(k+1), in place; return whether prices stay bounded."""
+    p, memory = cloud.p, cloud.memory
+    if k == 1:
+        fill(cloud.pull, 1.0, p)
+        project(y, cloud.pull, cloud.public_set, cloud.aim, cloud.work)
+        for o in range(p):
+            cloud.aim[o] /= cloud.unit[o]
+    for o in range(p):
+        cloud.price[o] *= cloud.unit[o]
+    count_rounds(cloud, k, y)
+    dense: cython.bint = p <= DENSE
+    kept = max(memory[0], min(k + 0.0, MIN_MEMORY + (p if dense else 1)))
+    w = (1.0 + cloud.memory_power) / (kept + cloud.memory_power)
+    remember(cloud, w)
+    if k < EVERY_ROUND or k % (k // 100) == 0:
+        if dense:
+            learn(cloud)
+        else:
+            learn_rows(cloud)
+    regularise(cloud, 1.0 / w)
+    build_model(cloud, sqrt(memory[0]))
+    for o in range(p):
+        cloud.total[o] = cloud.mean_sum[o] / w
+    maximise_model(cloud, 1.0 / w)
+    bounded: cython.bint = True
+    for o in range(p):
+        # A comparison with NaN is false.
+        bounded = bounded and fabs(cloud.price[o]) < RUNAWAY and fabs(cloud.total[o]) < RUNAWAY
+        cloud.price[o] /= cloud.unit[o]
+    return bounded
+
+
+def maximise_model(cloud, recent):
+    """The inner problem."""
+    model = cython.declare(DualModel)
+    model.p = cloud.p
+    model.dense = cloud.p <= DENSE
+    model.H = cloud.H
+    model.recent = recent
+    model.total = cloud.total
+    model.unit = cloud.unit
+    model.public_set = cloud.public_set
+    maximise(cython.address(model), cloud.mean_price, cloud.price, cloud.aim, cloud.work)
+
+
+def count_rounds(cloud, k, y):
+    """Count how long the model has been right, in ``memory[0]``; fill what is new into work.
+
+    ``work[:p] = lambda - lbar`` and ``work[p:2p] = y - ybar``, with the means before this round.
+    """
+    p, memory, work = cloud.p, cloud.memory, cloud.work
+    innovation, explained = 0.0, 0.0
+    for o in range(p):
+        work[o] = cloud.price[o] - cloud.mean_price[o]
+    for o in range(p):
+        error = y[o] / cloud.unit[o] - cloud.mean_sum[o]
+        work[p + o] = error
+        if p <= DENSE:
+            for q in range(p):
+                error += cloud.slope[o * p + q] * work[q]
+        else:
+            error += cloud.slope[o] * work[o]
+        innovation += error * error
+        explained += EXPLAINED * cloud.noise[o] * cloud.noise[o]
+    if k > 1 and explained < innovation and innovation < memory[1]:
+        memory[0] *= explained / innovation
+    memory[0] += 1.0
+    if k > 1:
+        memory[1] = max(innovation, 0.5 * memory[1])
+
+
+def remember(cloud, w):
+    """Take this round into the recent means and covariances."""
+    p, fresh = cloud.p, cloud.work
+    moved = 0.0
+    for o in range(p):
+        # A sum that is off its aim and yet does not move has a slope of 0, which is to be learnt.
+        missed = cloud.mean_sum[o] + fresh[p + o] - cloud.aim[o]
+        moved = max(moved, fabs(fresh[p + o]), fabs(missed))
+    dense: cython.bint = p <= DENSE
+    for o in range(p if moved > STILL else 0):
+        for q in range(0 if dense else o, p if dense else o + 1):
+            i = o * p + q if dense else o
+            cloud.covariance[i] = (1.0 - w) * (cloud.covariance[i] + w * fresh[o] * fresh[q])
+            cloud.response[i] = (1.0 - w) * (cloud.response[i] - w * fresh[p + o] * fresh[q])
+    for o in range(p):
+        cloud.mean_price[o] += w * fresh[o]
+        cloud.mean_sum[o] += w * fresh[p + o]
+
+
+def learn(cloud):
+    """The metric: ``C = V diag(c) V'`` and ``B = V'(E + E')V / (c_e + c_f)``, not negative."""
+    p, m = cloud.p, cloud.p * cloud.p
+    matrix, rotated, other = cloud.work, skip(cloud.work, m), skip(cloud.work, 2 * m)
+    values, spread, basis = skip(cloud.work, 3 * m), cloud.spread, cloud.basis
+    copy_some(matrix, cloud.covariance, m)
+    eigen(p, matrix, spread, basis)
+    largest = 0.0
+    for e in range(p):
+        spread[e] = max(spread[e], 0.0)
+        largest = max(largest, spread[e])
+    for o in range(p):
+        for f in range(p):
+            value = 0.0
+            for q in range(p):
+                value += (cloud.response[o * p + q] + cloud.response[q * p + o]) * basis[q * p + f]
+            other[o * p + f] = value
+    for e in range(p):
+        for f in range(e + 1):
+            value = 0.0
+            for o in range(p):
+                value += basis[o * p + e] * other[o * p + f] + basis[o * p + f] * other[o * p + e]
+            value = 0.5 * value / (spread[e] + spread[f] + ALIKE * largest + TINY)
+            matrix[e * p + f] = value
+            matrix[f * p + e] = value
+    eigen(p, matrix, values, rotated)
+    rebuild_slope(p, basis, rotated, values, other, cloud.slope)
+
+
+def rebuild_slope(p, basis, rotated, values, product, slope):
+    """``B = (V W) diag(max(b, 0)) (V W)'`` with W and b of its eigendecomposition in V's basis."""
+    for o in range(p):
+        for e in range(p):
+            value = 0.0
+            for f in range(p):
+                value += basis[o * p + f] * rotated[f * p + e]
+            product[o * p + e] = value
+    for o in range(p):
+        for q in range(p):
+            value = 0.0
+            for e in range(p):
+                value += product[o * p + e] * max(values[e], 0.0) * product[q * p + e]
+            slope[o * p + q] = value
+
+
+def learn_rows(cloud):
+    """The same row by row: ``c = C_oo`` and ``B_oo = E_oo / C_oo``, not negative."""
+    for o in range(cloud.p):
+        spread = max(cloud.covariance[o], 0.0)
+        cloud.spread[o] = spread
+        cloud.slope[o] = max(cloud.response[o], 0.0) / (spread + TINY)
+
+
+def regularise(cloud, recent):
+    """Fill ``R_e``: what holds prices back where no slope is seen yet."""
+    p, basis = cloud.p, cloud.basis
+    dense: cython.bint = p <= DENSE
+    largest = 0.0
+    for e in range(p):
+        along = cloud.price[e] - cloud.mean_price[e]
+        if dense:
+            along = 0.0
+            for o in range(p):
+                along += basis[o * p + e] * (cloud.price[o] - cloud.mean_price[o])
+        largest = max(largest, cloud.spread[e], along * along)
+    pooled = max(cloud.start, MIN_SPREAD * sqrt(largest))
+    pooled = pooled * pooled
+    for e in range(p):
+        along, noisy = 0.0, 0.0
+        for o in range(0 if dense else e, p if dense else e + 1):
+            part = basis[o * p + e] if dense else 1.0
+            along += part * (cloud.mean_sum[o] - cloud.aim[o])
+            noisy += (part * cloud.noise[o]) * (part * cloud.noise[o])
+        held = cloud.doubt * sqrt(noisy * recent) + recent * fabs(along) / cloud.reach
+        cloud.pull[e] = max(held, TINY) / sqrt(cloud.spread[e] + pooled)
+
+
+def build_model(cloud, inverse_gain):
+    """Fill ``H = V (B / gamma + diag R) V'``."""
+    p, basis = cloud.p, cloud.basis
+    for o in range(p):
+        if p > DENSE:
+            cloud.H[o] = cloud.slope[o] * inverse_gain + cloud.pull[o]
+            continue
+        for q in range(o + 1):
+            value = cloud.slope[o * p + q] * inverse_gain
+            for e in range(p):
+                value += basis[o * p + e] * cloud.pull[e] * basis[q * p + e]
+            cloud.H[o * p + q] = value
+            cloud.H[q * p + o] = value
+
+
+def eigen(size, matrix, values, vectors):
+    """Fill ``matrix = vectors diag(values) vectors'``; the matrix is used up.
+
+    Cyclic Jacobi rotations until every off-diagonal entry is rounding, small entries relative to
+    their own diagonal: tiny eigenvalues of a graded matrix keep their digits.
+    """
+    for i in range(size):
+        for j in range(size):
+            vectors[i * size + j] = 1.0 if i == j else 0.0
+    for _ in range(SWEEPS):
+        rotated: cython.bint = False
+        for i in range(size - 1):
+            for j in range(i + 1, size):
+                off = matrix[i * size + j]
+                diagonal = matrix[i * size + i] * matrix[j * size + j]
+                if off * off <= NEGLIGIBLE * NEGLIGIBLE * fabs(diagonal):
+                    continue
+                rotated = True
+                rotate(size, matrix, vectors, i, j)
+        if not rotated:
+            break
+    for i in range(size):
+        values[i] = matrix[i * size + i]
+
+
+def rotate(size, matrix, vectors, i, j):
+    """The rotation of rows and columns i and j that makes entry (i, j) 0."""
+    off = matrix[i * size + j]
+    half = 0.5 * (matrix[j * size + j] - matrix[i * size + i])
+    tangent = off / (fabs(half) + sqrt(half * half + off * off))
+    if half < 0.0:
+        tangent = -tangent
+    cosine = 1.0 / sqrt(1.0 + tangent * tangent)
+    sine = tangent * cosine
+    for k in range(size):
+        a, b = matrix[k * size + i], matrix[k * size + j]
+        matrix[k * size + i] = cosine * a - sine * b
+        matrix[k * size + j] = sine * a + cosine * b
+    for k in range(size):
+        a, b = matrix[i * size + k], matrix[j * size + k]
+        matrix[i * size + k] = cosine * a - sine * b
+        matrix[j * size + k] = sine * a + cosine * b
+        a, b = vectors[k * size + i], vectors[k * size + j]
+        vectors[k * size + i] = cosine * a - sine * b
+        vectors[k * size + j] = sine * a + cosine * b
+    matrix[i * size + j] = 0.0
+    matrix[j * size + i] = 0.0
+
+
+class CloudCore:
+    """Owns what a ``CloudView`` points to; ``sottovoce.kernels.cloud`` makes it.
+
+    Args:
+        arrays: by name, those of ``CloudView`` and ``PublicSet``; all are kept as they are.
+        constants: ``memory_power, doubt, reach, theta, start, planned``.
+    """
+
+    def __init__(self, arrays, constants):
+        self.arrays = arrays
+        if not cython.compiled:
+            self.c_set, self.view = PublicSet(), CloudView()
+        self._point_to_set(arrays)
+        view = cython.address(self.view)
+        view.p = len(arrays["price"])
+        view.public_set = cython.address(self.c_set)
+        view.unit = doubles(arrays["unit"])
+        view.noise = doubles(arrays["noise"])
+        view.price = doubles(arrays["price"])
+        view.answer = doubles(arrays["answer"])
+        view.released = doubles(arrays["released"])
+        view.memory = doubles(arrays["memory"])
+        view.memory_power = constants["memory_power"]
+        view.doubt = constants["doubt"]
+        view.reach = constants["reach"]
+        view.theta = constants["theta"]
+        view.start = constants["start"]
+        view.planned = constants["planned"]
+        lay_out(view)
+
+    def _point_to_set(self, arrays):
+        c = cython.address(self.c_set)
+        c.sums = len(arrays["lower"])
+        c.lower = doubles(arrays["lower"])
+        c.upper = doubles(arrays["upper"])
+        c.regions = len(arrays["radii"])
+        c.starts = longs(arrays["starts"])
+        c.members = longs(arrays["members"])
+        c.centers = doubles(arrays["centers"])
+        c.radii = doubles(arrays["radii"])
+        c.levels = doubles(arrays["levels"])
+        c.phi_code = ints(arrays["phi_code"])
+        c.phi_code_starts = longs(arrays["phi_code_starts"])
+        c.phi_registers = doubles(arrays["phi_registers"])
+        c.phi_register_starts = longs(arrays["phi_register_starts"])
+        c.phi_outputs = ints(arrays["phi_outputs"])
+        c.phi_output_starts = longs(arrays["phi_output_starts"])
+
+    def round(self, k, y, share, steer):
+        """``cloud_round``; y is changed by steering."""
+        return cloud_round(cython.address(self.view), k, doubles(y), share, steer)
+
+    def nearest(self, v, u, work):
+        """Fill u with the point of C nearest to v."""
+        p = self.view.p
+        ones = doubles(work)
+        fill(ones, 1.0, p)
+        project(doubles(v), ones, cython.address(self.c_set), doubles(u), skip(ones, p))
+
+
+def cloud_view(core):
+    """The struct of a ``CloudCore``."""
+    return cython.address(core.view)

@@ -1,0 +1,305 @@
+"""A fleet in memory: states, parameters, weights, tapes; prices in, contributions out.
+
+Agents lie in blocks of ``width`` lanes, 16 or 1: component c of lane l of block b is
+``x[(b d + c) width + l]``; parameters, bounds and dense weights are laid out likewise. Registers of
+a block: x (n: the d components and variables more), parameters, multipliers m_t of the T terms,
+multipliers of local rows, and what tapes use besides.
+
+A term h_t adds to the sums in one of three ways:
+
+    plain     h_t to row term_row[t]
+    dense     W[r, i] h_t to row first_row + r terms + t, W laid out by blocks
+    entries   by agent: weight times h_term to row, a sparse table
+
+Sums are kept per lane and chunk of blocks and added in a fixed order: no number depends on how many
+threads there are.
+"""
+
+try:
+    import cython
+
+    if not cython.compiled:
+        raise ModuleNotFoundError
+except ModuleNotFoundError:
+    from . import plain as cython
+
+if not cython.compiled:
+    from .lanes import LANES, copy_some, doubles, fill, ints, longs, skip
+    from .plain import Struct, rint
+    from .tape import tape_run, tape_run_one
+
+    FleetView = TapeView = Struct
+    GRADIENT, SCALAR, SEPARABLE, NEWTON, INTERIOR = range(5)  # how agents move
+
+TAPES = (
+    "contributions", "pull", "slope", "step", "problem", "projection", "rows", "objective",
+    "measure",
+)  # fmt: skip
+
+
+def run_tape(fleet, tape):
+    """Evaluate a tape for the block in the registers."""
+    if fleet.width == LANES:
+        tape_run(tape.lanes, tape.lanes_size, fleet.r)
+    else:
+        tape_run_one(tape.one, tape.one_size, fleet.r)
+
+
+def output(fleet, tape, i):
+    """Where output i of a tape is."""
+    return skip(fleet.r, tape.outputs[i] * fleet.width)
+
+
+def lanes_used(fleet, b):
+    """How many lanes of block b have an agent."""
+    return min(fleet.width, fleet.count - b * fleet.width)
+
+
+def load(fleet, b, states):
+    """States and parameters of block b into registers."""
+    width, own = fleet.width, fleet.parameters * fleet.width
+    copy_some(fleet.r, skip(states, b * fleet.d * width), fleet.d * width)
+    copy_some(skip(fleet.r, fleet.n * width), skip(fleet.data, b * own), own)
+
+
+def set_prices(fleet, price):
+    """The multipliers of plain terms, the same for all blocks."""
+    for t in range(fleet.terms):
+        if fleet.term_row[t] >= 0:
+            to = skip(fleet.r, (fleet.multiplier + t) * fleet.width)
+            fill(to, price[fleet.term_row[t]], fleet.width)
+
+
+def weigh_prices(fleet, b, price):
+    """The multipliers ``m_t = sum_r price_rt W[r, i]`` of weighted terms of block b."""
+    width = fleet.width
+    if fleet.weighted == 0:
+        return
+    multiplier = skip(fleet.r, fleet.multiplier * width)
+    for t in range(fleet.terms):
+        if fleet.term_row[t] < 0:
+            fill(skip(multiplier, t * width), 0.0, width)
+    for s in range(fleet.dense):
+        rows, terms, first = fleet.dense_rows[s], fleet.dense_terms[s], fleet.dense_first[s]
+        weights = skip(fleet.dense_weights, fleet.dense_start[s] + b * rows * width)
+        for t in range(terms):
+            to = skip(multiplier, (first + t) * width)
+            for r in range(rows):
+                value = price[fleet.dense_row[s] + r * terms + t]
+                add_scaled(to, skip(weights, r * width), value, width)
+    if fleet.entries > 0:
+        for lane in range(lanes_used(fleet, b)):
+            agent = b * width + lane
+            for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
+                at = fleet.entry_term[e] * width + lane
+                multiplier[at] += price[fleet.entry_row[e]] * fleet.entry_weight[e]
+
+
+def add_scaled(to, a, value, width):
+    """``to += value a``."""
+    if width == LANES:
+        add_scaled_row(to, a, value)
+    else:
+        to[0] += value * a[0]
+
+
+def add_scaled_row(to, a, value):
+    """``to += value a`` in lanes."""
+    for lane in range(LANES):
+        to[lane] += value * a[lane]
+
+
+def add_contributions(fleet, b, tape, grid, gridded, sums):
+    """Add h of block b, which a tape computed, to the sums; rounded to the public grid if asked.
+
+    Args:
+        fleet: the fleet.
+        b: the block.
+        tape: its first outputs are h_t.
+        grid: the grid of every sum.
+        gridded: whether contributions are integers, numbers of grid steps.
+        sums: where entries go; others are kept in lanes until ``gather``.
+    """
+    width, used = fleet.width, lanes_used(fleet, b)
+    for t in range(fleet.terms):
+        o = fleet.term_row[t]
+        if o >= 0:
+            to = skip(fleet.lane_sums, t * width)
+            add_term(to, output(fleet, tape, t), grid[o] if gridded else 0.0, used)
+    for s in range(fleet.dense):
+        rows, terms, first = fleet.dense_rows[s], fleet.dense_terms[s], fleet.dense_first[s]
+        weights = skip(fleet.dense_weights, fleet.dense_start[s] + b * rows * width)
+        for r in range(rows):
+            for t in range(terms):
+                to = skip(fleet.lane_sums, (fleet.dense_sum[s] + r * terms + t) * width)
+                step = grid[fleet.dense_row[s] + r * terms + t] if gridded else 0.0
+                h = output(fleet, tape, first + t)
+                add_weighted(to, h, skip(weights, r * width), step, used)
+    if fleet.entries > 0:
+        for lane in range(used):
+            agent = b * width + lane
+            for e in range(fleet.entry_start[agent], fleet.entry_start[agent + 1]):
+                o = fleet.entry_row[e]
+                value = output(fleet, tape, fleet.entry_term[e])[lane] * fleet.entry_weight[e]
+                sums[o] += rint(value / grid[o]) if gridded else value
+
+
+def add_term(to, h, step, used):
+    """``to += h``, in grid steps where there is a grid."""
+    if used == 1:
+        to[0] += rint(h[0] / step) if step > 0.0 else h[0]
+    elif step > 0.0:
+        for lane in range(used):
+            to[lane] += rint(h[lane] / step)
+    elif used == LANES:
+        add_row(to, h)
+    else:
+        for lane in range(used):
+            to[lane] += h[lane]
+
+
+def add_row(to, a):
+    """``to += a`` in lanes."""
+    for lane in range(LANES):
+        to[lane] += a[lane]
+
+
+def add_weighted(to, h, weight, step, used):
+    """``to += h w``, in grid steps where there is a grid."""
+    if step > 0.0:
+        for lane in range(used):
+            to[lane] += rint(h[lane] * weight[lane] / step)
+    elif used == LANES:
+        add_product_row(to, h, weight)
+    else:
+        for lane in range(used):
+            to[lane] += h[lane] * weight[lane]
+
+
+def add_product_row(to, a, b):
+    """``to += a b`` in lanes."""
+    for lane in range(LANES):
+        to[lane] += a[lane] * b[lane]
+
+
+def clear(fleet):
+    """Empty the lanes' sums before a chunk."""
+    fill(fleet.lane_sums, 0.0, fleet.sum_rows * fleet.width)
+
+
+def gather(fleet, sums):
+    """Add the lanes' sums to a chunk's, in order."""
+    width = fleet.width
+    for t in range(fleet.terms):
+        if fleet.term_row[t] >= 0:
+            gather_row(skip(fleet.lane_sums, t * width), skip(sums, fleet.term_row[t]), width)
+    for s in range(fleet.dense):
+        for r in range(fleet.dense_rows[s] * fleet.dense_terms[s]):
+            lanes = skip(fleet.lane_sums, (fleet.dense_sum[s] + r) * width)
+            gather_row(lanes, skip(sums, fleet.dense_row[s] + r), width)
+
+
+def gather_row(lanes, total, width):
+    """Add up lanes."""
+    value = total[0]
+    for lane in range(width):
+        value += lanes[lane]
+    total[0] = value
+
+
+class FleetCore:
+    """Owns what a ``FleetView`` points to; ``sottovoce.kernels.fleet`` makes it.
+
+    Args:
+        sizes: the integers of ``FleetView``, by name.
+        arrays: its arrays, by name; all are kept as they are.
+        tapes: for every name in ``TAPES`` its code for one, for lanes, and its outputs.
+    """
+
+    def __init__(self, sizes, arrays, tapes):
+        self.arrays = arrays
+        self.tapes = tapes
+        if not cython.compiled:
+            self.view = FleetView()
+            for name in TAPES:
+                setattr(self.view, name, TapeView())
+            self.view.callback = None
+        self._set_sizes(sizes)
+        self._point_to_arrays(arrays)
+        view = cython.address(self.view)
+        point_to_tape(cython.address(view.contributions), tapes["contributions"])
+        point_to_tape(cython.address(view.pull), tapes["pull"])
+        point_to_tape(cython.address(view.slope), tapes["slope"])
+        point_to_tape(cython.address(view.step), tapes["step"])
+        point_to_tape(cython.address(view.problem), tapes["problem"])
+        point_to_tape(cython.address(view.projection), tapes["projection"])
+        point_to_tape(cython.address(view.rows), tapes["rows"])
+        point_to_tape(cython.address(view.objective), tapes["objective"])
+        point_to_tape(cython.address(view.measure), tapes["measure"])
+
+    def _set_sizes(self, sizes):
+        view = cython.address(self.view)
+        view.how = sizes["how"]
+        view.count = sizes["count"]
+        view.d = sizes["d"]
+        view.n = sizes["n"]
+        view.width = sizes["width"]
+        view.blocks = (view.count + view.width - 1) // view.width
+        view.terms = sizes["terms"]
+        view.parameters = sizes["parameters"]
+        view.multiplier = sizes["multiplier"]
+        view.row_multiplier = sizes["row_multiplier"]
+        view.inequalities = sizes["inequalities"]
+        view.equalities = sizes["equalities"]
+        view.linear_rows = sizes["linear_rows"]
+        view.hard_rows = sizes["hard_rows"]
+        view.local_rows = sizes["local_rows"]
+        view.lower_stride = sizes["lower_stride"]
+        view.upper_stride = sizes["upper_stride"]
+        view.dense = sizes["dense"]
+        view.entries = sizes["entries"]
+        view.weighted = view.dense + view.entries
+        view.sum_rows = sizes["sum_rows"]
+
+    def _point_to_arrays(self, arrays):
+        view = cython.address(self.view)
+        view.r = doubles(arrays["r"])
+        view.x = doubles(arrays["x"])
+        view.mean = doubles(arrays["mean"])
+        view.hat = doubles(arrays["hat"])
+        view.data = doubles(arrays["data"])
+        view.lower = doubles(arrays["lower"])
+        view.upper = doubles(arrays["upper"])
+        view.extra_lower = doubles(arrays["extra_lower"])
+        view.extra_upper = doubles(arrays["extra_upper"])
+        view.term_row = longs(arrays["term_row"])
+        view.dense_row = longs(arrays["dense_row"])
+        view.dense_rows = longs(arrays["dense_rows"])
+        view.dense_terms = longs(arrays["dense_terms"])
+        view.dense_first = longs(arrays["dense_first"])
+        view.dense_start = longs(arrays["dense_start"])
+        view.dense_sum = longs(arrays["dense_sum"])
+        view.dense_weights = doubles(arrays["dense_weights"])
+        view.entry_start = longs(arrays["entry_start"])
+        view.entry_row = ints(arrays["entry_row"])
+        view.entry_term = ints(arrays["entry_term"])
+        view.entry_weight = doubles(arrays["entry_weight"])
+        view.lane_sums = doubles(arrays["lane_sums"])
+        view.result = doubles(arrays["result"])
+        view.work = doubles(arrays["work"])
+
+
+def point_to_tape(view, tape):
+    """Point to a tape's code."""
+    one, lanes, outputs = tape
+    view.one = ints(one)
+    view.one_size = len(one)
+    view.lanes = ints(lanes)
+    view.lanes_size = len(lanes)
+    view.outputs = ints(outputs)
+    view.count = len(outputs)
+
+
+def fleet_view(core):
+    """The struct of a ``FleetCore``."""
+    return cython.address(core.view)

@@ -1,0 +1,405 @@
+"""The prices that maximise a quadratic model of the dual: the inner problem of the cloud's step.
+
+    l = argmax  S'l - A support_C(l) - (l - c)'H(l - c)/2
+
+Rows are in units of their noise here: C is that of the sums divided by ``unit``. H is dense or, for
+many sums, diagonal. With ``b = S + H c`` the optimality condition is
+
+    H l + A u = b,    u in C,  l normal to C at u.
+
+Intervals alone: rows one by one (H diagonal), or the primal active set method. With regions: in a
+diagonal metric D any such pair is ``u = P(z), l = D (z - P(z))`` with P the projection on C, so one
+vector z is sought, ``G(z) = H l + A u - b = 0``, by Newton's method: its derivative
+``H D (I - P') + A P'`` is regular wherever P has one. Where a step does not halve the residual the
+proximal step ``z - G/A`` is taken, which never raises it.
+"""
+
+try:
+    import cython
+
+    if not cython.compiled:
+        raise ModuleNotFoundError
+except ModuleNotFoundError:
+    from . import plain as cython
+
+if not cython.compiled:
+    from .lanes import copy_some, skip
+    from .plain import fabs, sqrt
+    from .projection import factorise, phi, project, project_work, solve_factored
+
+EXCHANGES = 20  # of the active set, per row: hardly any is needed from round to round
+ROUNDING = 1e-13  # relative: a gain this small is rounding
+TINY = 1e-300
+PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
+NEWTON_STEPS = 40
+HALVINGS = 6
+PROXIMAL_STEPS = 300
+CLOSE = 1e-9  # relative, of prices: where proximal steps end
+EXACT = 1e-11  # relative, of prices: where Newton's steps end
+RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
+LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their square
+
+
+def prices_work(p, entries):
+    """How many floats of scratch ``maximise`` takes, with H of so many entries."""
+    regions = p + 8 * p + 2 * entries + project_work(min(p, LARGEST_REGION))
+    return max(3 * p + entries, regions)
+
+
+def row_of(model, o, price):
+    """Return ``(H price)_o``."""
+    if not model.dense:
+        return model.H[o] * price[o]
+    value = 0.0
+    for q in range(model.p):
+        value += model.H[o * model.p + q] * price[q]
+    return value
+
+
+def maximise(model, center, price, aim, work):
+    """Fill price with l and aim with u; price holds a first guess.
+
+    Args:
+        model: H, A, S (which becomes b), units and C.
+        center: c.
+        price: where to start, and the result.
+        aim: the point of C that attains the support; with regions also where to start.
+        work: scratch.
+    """
+    p = model.p
+    right = work
+    for o in range(p):
+        right[o] = model.total[o] + row_of(model, o, center)
+    model.right = right
+    if model.public_set.regions > 0:
+        by_regions(model, price, aim, skip(work, p))
+        return
+    if not model.dense:
+        by_rows(model, price)
+    else:
+        by_exchange(model, price, skip(work, p))
+    for o in range(p):
+        value = (right[o] - row_of(model, o, price)) / model.recent
+        lower, upper = (
+            model.public_set.lower[o] / model.unit[o],
+            model.public_set.upper[o] / model.unit[o],
+        )
+        aim[o] = min(max(value, lower), upper)
+
+
+def by_rows(model, price):
+    """Intervals and a diagonal H: every row by itself."""
+    for o in range(model.p):
+        above = model.right[o] - model.recent * model.public_set.upper[o] / model.unit[o]
+        below = model.right[o] - model.recent * model.public_set.lower[o] / model.unit[o]
+        if above > 0.0:
+            price[o] = above / model.H[o]
+        else:
+            price[o] = below / model.H[o] if below < 0.0 else 0.0
+
+
+def by_exchange(model, price, work):
+    """Intervals: ``H l = b - A bound`` on rows with a price, exchanged until all signs fit.
+
+    The primal active set method for a strictly convex quadratic: every exchange raises the
+    objective, so none comes back.
+    """
+    p = model.p
+    side, goal, factor = work, skip(work, p), skip(work, 2 * p)
+    for o in range(p):
+        side[o] = 1.0 if price[o] > 0.0 else (-1.0 if price[o] < 0.0 else 0.0)
+        if model.public_set.lower[o] == model.public_set.upper[o]:
+            side[o] = 2.0  # a point: a price of either sign
+    for _ in range(EXCHANGES * p):
+        solve_active(model, side, goal, factor)
+        share = 1.0
+        hit: cython.Py_ssize_t = -1
+        for o in range(p):
+            if (side[o] == 1.0 and goal[o] < 0.0) or (side[o] == -1.0 and goal[o] > 0.0):
+                reached = price[o] / (price[o] - goal[o])
+                if reached < share:
+                    share, hit = reached, o
+        for o in range(p):
+            if side[o] != 0.0:
+                price[o] = goal[o] if share == 1.0 else price[o] + share * (goal[o] - price[o])
+        if hit >= 0:
+            price[hit] = 0.0
+            side[hit] = 0.0
+        elif not activate(model, price, side):
+            break
+
+
+def activate(model, price, side):
+    """Activate the row that gains most by it; return whether there is any."""
+    p = model.p
+    worst, sign = 0.0, 0.0
+    which: cython.Py_ssize_t = -1
+    for o in range(p):
+        if side[o] != 0.0:
+            continue
+        value, size = model.right[o], fabs(model.right[o])
+        for q in range(p):
+            value -= model.H[o * p + q] * price[q]
+            size += fabs(model.H[o * p + q] * price[q])
+        scale = sqrt(model.H[o * p + o])
+        above = value - model.recent * model.public_set.upper[o] / model.unit[o]
+        below = model.recent * model.public_set.lower[o] / model.unit[o] - value
+        if above > ROUNDING * size and above > worst * scale:
+            worst, which, sign = above / scale, o, 1.0
+        if below > ROUNDING * size and below > worst * scale:
+            worst, which, sign = below / scale, o, -1.0
+    if which >= 0:
+        side[which] = sign
+    return which >= 0
+
+
+def solve_active(model, side, goal, factor):
+    """Solve ``H_FF goal_F = b_F - A bound_F`` over the active rows F."""
+    p, H = model.p, model.H
+    for i in range(p):
+        if side[i] == 0.0:
+            goal[i] = 0.0
+            continue
+        bound = model.public_set.lower[i] if side[i] == -1.0 else model.public_set.upper[i]
+        left = model.right[i] - model.recent * bound / model.unit[i]
+        for j in range(i + 1):
+            if side[j] == 0.0:
+                continue
+            value = H[i * p + j]
+            for k in range(j):
+                if side[k] != 0.0:
+                    value -= factor[i * p + k] * factor[j * p + k]
+            if j < i:
+                factor[i * p + j] = value / factor[j * p + j]
+                left -= factor[i * p + j] * goal[j]
+            else:
+                factor[i * p + i] = sqrt(max(value, PIVOT * H[i * p + i], TINY))
+        goal[i] = left / factor[i * p + i]
+    for i in range(p - 1, -1, -1):
+        if side[i] == 0.0:
+            continue
+        left = goal[i]
+        for k in range(i + 1, p):
+            if side[k] != 0.0:
+                left -= factor[k * p + i] * goal[k]
+        goal[i] = left / factor[i * p + i]
+
+
+def by_regions(model, price, aim, work):
+    """Fill price and aim with the pair (l, u); both hold that of another model on entry."""
+    p = model.p
+    model.metric = work
+    model.residual = skip(work, p)
+    rest = skip(work, 2 * p)
+    for o in range(p):
+        bound = TINY
+        if model.dense:
+            for q in range(p):
+                bound += fabs(model.H[o * p + q])
+        else:
+            bound += fabs(model.H[o])
+        model.metric[o] = model.recent / bound
+    # Where H is diagonal the first proximal step is exact.
+    diagonal: cython.bint = not model.dense or p == 1
+    if diagonal or not by_newton(model, price, aim, rest):
+        by_proximal_steps(model, price, aim, rest)
+
+
+def by_newton(model, price, aim, work):
+    """Return whether Newton's method found the pair."""
+    p, recent = model.p, model.recent
+    z, there, step, proximal = work, skip(work, p), skip(work, 2 * p), skip(work, 3 * p)
+    inner = skip(work, 4 * p)
+    known = 0.0
+    for o in range(p):
+        z[o] = aim[o] + price[o] / model.metric[o]
+        known += model.right[o] * model.right[o] * model.metric[o]
+    off = residual(model, z, price, aim, inner)
+    for _ in range(NEWTON_STEPS):
+        size = 0.0
+        for o in range(p):
+            size += price[o] * price[o] / model.metric[o]
+        accurate = (EXACT * recent) * (EXACT * recent) * size
+        if off <= max(accurate, RESIDUAL_ROUNDING * RESIDUAL_ROUNDING * known):
+            return True
+        newton_direction(model, z, price, aim, step, inner)
+        for o in range(p):
+            proximal[o] = z[o] - model.residual[o] / recent
+        share, after, enough = 1.0, off, off
+        for _ in range(HALVINGS):
+            for o in range(p):
+                there[o] = z[o] + share * step[o]
+            after = residual(model, there, price, aim, inner)
+            enough = (1.0 - 0.5 * share) * (1.0 - 0.5 * share) * off
+            if after <= enough:
+                break
+            share *= 0.5
+        enough = (1.0 - 0.5 * share) * (1.0 - 0.5 * share) * off
+        if after > enough:
+            copy_some(there, proximal, p)
+            after = residual(model, there, price, aim, inner)
+        copy_some(z, there, p)
+        off = after
+    return False
+
+
+def residual(model, z, price, aim, work):
+    """Fill ``u = P(z)``, ``l = D (z - u)`` and G; return ``G'D G``."""
+    p = model.p
+    point, metric, scratch = work, skip(work, p), skip(work, 2 * p)
+    for o in range(p):
+        point[o] = z[o] * model.unit[o]
+        metric[o] = model.metric[o] / (model.unit[o] * model.unit[o])
+    project(point, metric, model.public_set, aim, scratch)
+    for o in range(p):
+        # Exactly 0 where the projection moved nothing.
+        price[o] = model.metric[o] * (point[o] - aim[o]) / model.unit[o]
+        aim[o] /= model.unit[o]
+    total = 0.0
+    for o in range(p):
+        model.residual[o] = row_of(model, o, price) + model.recent * aim[o] - model.right[o]
+        total += model.residual[o] * model.residual[o] * model.metric[o]
+    return total
+
+
+def newton_direction(model, z, price, aim, step, work):
+    """Fill Newton's step ``-(H D (I - P') + A P')^-1 G``."""
+    p, H = model.p, model.H
+    slope, matrix, scratch = work, skip(work, p * p), skip(work, 2 * p * p)
+    for o in range(p):
+        for q in range(p):
+            slope[o * p + q] = 0.0
+        value = z[o] * model.unit[o]
+        if model.public_set.lower[o] < value and value < model.public_set.upper[o]:
+            slope[o * p + o] = 1.0
+    for r in range(model.public_set.regions):
+        region_slope(model, r, price, aim, slope, scratch)
+    for o in range(p):
+        for q in range(p):
+            value = model.recent * slope[o * p + q] + H[o * p + q] * model.metric[q]
+            for e in range(p):
+                value -= H[o * p + e] * model.metric[e] * slope[e * p + q]
+            matrix[o * p + q] = value
+        step[o] = -model.residual[o]
+    eliminate(p, matrix, step)
+
+
+def region_slope(model, r, price, aim, slope, work):
+    """Put in the derivative of P where region r is active.
+
+    ``P' = (K - K g g'K / g'K g) D`` with ``K = (D + nu Hessian)^-1``; g is the gradient of the
+    region's function, and nu follows from ``l = nu g``.
+    """
+    p, start = model.p, model.public_set.starts[r]
+    size = model.public_set.starts[r + 1] - start
+    metric, u, g, solved = work, skip(work, size), skip(work, 2 * size), skip(work, 3 * size)
+    hessian = skip(work, 5 * size)
+    factor = skip(hessian, size * size)
+    active = 0.0
+    for i in range(size):
+        o = model.public_set.members[start + i]
+        active = max(active, fabs(price[o]))
+        u[i] = aim[o] * model.unit[o]
+        metric[i] = model.metric[o]
+    if not active > 0.0:
+        return
+    region_gradient(model.public_set, r, u, g, hessian)
+    above, below = 0.0, 0.0
+    for i in range(size):
+        o = model.public_set.members[start + i]
+        g[i] *= model.unit[o]
+        above += price[o] * g[i] / metric[i]
+        below += g[i] * g[i] / metric[i]
+        for j in range(size):
+            hessian[i * size + j] *= model.unit[o] * model.unit[model.public_set.members[start + j]]
+    nu = max(above / below, 0.0) if below > 0.0 else 0.0
+    factorise(size, hessian, nu, metric, factor)
+    copy_some(solved, g, size)
+    solve_factored(size, factor, solved)
+    length = 0.0
+    for i in range(size):
+        length += g[i] * solved[i]
+    column = u
+    for j in range(size):
+        q = model.public_set.members[start + j]
+        for i in range(size):
+            column[i] = metric[j] if i == j else 0.0
+        solve_factored(size, factor, column)
+        for i in range(size):
+            o = model.public_set.members[start + i]
+            along = solved[i] * solved[j] * metric[j] / length if length > 0.0 else column[i]
+            slope[o * p + q] = column[i] - along
+
+
+def region_gradient(public_set, r, u, g, hessian):
+    """Fill gradient and Hessian of a region's function; of a ball, of ``|u - c|^2 / 2``."""
+    start = public_set.starts[r]
+    size = public_set.starts[r + 1] - start
+    if public_set.radii[r] < 0.0:
+        phi(public_set, r, u, g, hessian)
+        return
+    for i in range(size):
+        g[i] = u[i] - public_set.centers[start + i]
+        for j in range(size):
+            hessian[i * size + j] = 1.0 if i == j else 0.0
+
+
+def eliminate(p, matrix, right):
+    """Solve a linear system in place, exchanging rows for the largest pivot."""
+    for i in range(p):
+        best = i
+        for k in range(i + 1, p):
+            if fabs(matrix[k * p + i]) > fabs(matrix[best * p + i]):
+                best = k
+        if best != i:
+            for j in range(i, p):
+                swapped = matrix[i * p + j]
+                matrix[i * p + j] = matrix[best * p + j]
+                matrix[best * p + j] = swapped
+            swapped = right[i]
+            right[i] = right[best]
+            right[best] = swapped
+        if matrix[i * p + i] == 0.0:
+            continue
+        for k in range(i + 1, p):
+            share = matrix[k * p + i] / matrix[i * p + i]
+            for j in range(i + 1, p):
+                matrix[k * p + j] -= share * matrix[i * p + j]
+            right[k] -= share * right[i]
+    for i in range(p - 1, -1, -1):
+        for j in range(i + 1, p):
+            right[i] -= matrix[i * p + j] * right[j]
+        right[i] = right[i] / matrix[i * p + i] if matrix[i * p + i] != 0.0 else 0.0
+
+
+def by_proximal_steps(model, price, aim, work):
+    """Proximal steps in the same metric, accelerated and restarted."""
+    p = model.p
+    z, v, new = work, skip(work, p), skip(work, 2 * p)
+    point, metric, rest = skip(work, 3 * p), skip(work, 4 * p), skip(work, 5 * p)
+    for o in range(p):
+        z[o] = price[o]
+        metric[o] = model.metric[o] / (model.unit[o] * model.unit[o])
+    t = 1.0
+    for _ in range(PROXIMAL_STEPS):
+        for o in range(p):
+            bound = model.recent / model.metric[o]
+            v[o] = z[o] + (model.right[o] - row_of(model, o, z)) / bound
+            point[o] = v[o] / model.metric[o] * model.unit[o]
+        project(point, metric, model.public_set, aim, rest)
+        moved, size, back = 0.0, 0.0, 0.0
+        for o in range(p):
+            aim[o] /= model.unit[o]
+            new[o] = v[o] - model.metric[o] * aim[o]
+            moved = max(moved, fabs(new[o] - price[o]) / sqrt(model.metric[o]))
+            size = max(size, fabs(new[o]) / sqrt(model.metric[o]))
+            back += (z[o] - new[o]) / model.metric[o] * (new[o] - price[o])
+        if back > 0.0:
+            t = 1.0
+        after = 0.5 * (1.0 + sqrt(1.0 + 4.0 * t * t))
+        for o in range(p):
+            z[o] = new[o] + (t - 1.0) / after * (new[o] - price[o])
+            price[o] = new[o]
+        t = after
+        if moved <= CLOSE * size:
+            break

@@ -1,0 +1,36 @@
+from libc.math cimport fabs, sqrt
+from libc.stdint cimport int32_t, int64_t
+from .lanes cimport copy_some, skip, skip_int
+from .tape cimport tape_run_one
+
+cdef extern from "math.h":
+    const double inf "INFINITY"
+
+cdef struct PublicSet:
+    Py_ssize_t sums
+    double* lower
+    double* upper
+    Py_ssize_t regions
+    int64_t* starts          # region r holds members[starts[r]:starts[r + 1]]
+    int64_t* members
+    double* centers          # of balls, laid out as members
+    double* radii            # of balls; negative for {phi_r(u) + level_r <= 0}
+    double* levels
+    int32_t* phi_code        # tapes of phi_r: value, gradient, Hessian
+    int64_t* phi_code_starts
+    double* phi_registers
+    int64_t* phi_register_starts
+    int32_t* phi_outputs
+    int64_t* phi_output_starts
+
+cdef Py_ssize_t NEWTON_STEPS, ROOT_STEPS, HALVINGS
+cdef double ROUNDING, CLOSE, QUADRATIC
+
+cpdef Py_ssize_t project_work(Py_ssize_t size) noexcept nogil
+cdef void project(double* v, double* weight, PublicSet* public_set, double* u, double* work) noexcept nogil
+cdef void project_ball(Py_ssize_t size, double* v, double* weight, double* center, double radius, double* u) noexcept nogil
+cdef double phi(PublicSet* public_set, Py_ssize_t r, double* u, double* gradient, double* hessian) noexcept nogil
+cdef void project_region(PublicSet* public_set, Py_ssize_t r, double* v, double* weight, double* u, double* work) noexcept nogil
+cdef double minimise_penalty(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* work) noexcept nogil
+cdef void factorise(Py_ssize_t size, double* hessian, double nu, double* weight, double* factor) noexcept nogil
+cdef void solve_factored(Py_ssize_t size, double* factor, double* right) noexcept nogil

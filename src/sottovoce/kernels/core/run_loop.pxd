@@ -1,0 +1,55 @@
+from libc.stdint cimport int64_t, uint64_t
+from .barrier cimport barrier
+from .cloud_step cimport CloudCore, CloudView, cloud_round, cloud_view
+from .fleet_view cimport FleetCore, FleetView, fleet_pointers, fleet_view
+from .lanes cimport LANES, copy_some, doubles, fill, longs, skip
+from .normals cimport draw_rounds
+from .passes cimport MEASURES, contribute, gradient_step, measure, minimise
+
+cdef struct RunView:
+    Py_ssize_t me            # this thread of the team
+    Py_ssize_t team
+    Py_ssize_t chunks        # sums depend on it, so it is fixed for a problem
+    Py_ssize_t p             # sums
+    Py_ssize_t stride        # p sums and MEASURES
+    uint64_t pairs           # of normals, per round
+    uint64_t seed
+    bint gridded             # contributions are integers, numbers of grid steps
+    double* offset
+    double* grid
+    double* sigma
+    int64_t* order           # which normal a sum gets; -1 for none
+    double* normals          # of 16 rounds
+    double* parts            # three buffers of the chunks' sums
+    double* y
+    double* failed           # the round in which numbers stopped being finite, or 0
+    double* mu               # of Algorithm 1
+    double* answer
+    double* price
+    FleetView** fleets
+    Py_ssize_t fleet_count
+    CloudView* cloud
+    int64_t* counter
+    int64_t arrivals
+    int64_t* marks
+    Py_ssize_t mark_count
+    double* trace            # by mark: sums, MEASURES, the answer's prices, the last prices
+    bint transcribed
+    double* transcript
+
+cdef class RunCore:
+    cdef public dict arrays
+    cdef public list fleets
+    cdef public object cloud
+    cdef RunView view
+    cpdef object advance(self, Py_ssize_t done, Py_ssize_t until, object steps, object counter, object marks, object trace, object transcript)
+
+cdef void price_rounds(RunView* run, Py_ssize_t done, Py_ssize_t until, double* steps) noexcept nogil
+cdef void gradient_rounds(RunView* run, Py_ssize_t done, Py_ssize_t until, double* steps) noexcept nogil
+cdef Py_ssize_t first_chunk(RunView* run) noexcept nogil
+cdef Py_ssize_t last_chunk(RunView* run) noexcept nogil
+cdef void wait(RunView* run) noexcept nogil
+cdef void add_up(RunView* run, Py_ssize_t which) noexcept nogil
+cdef void release(RunView* run, Py_ssize_t k, Py_ssize_t done) noexcept nogil
+cdef Py_ssize_t start_marks(RunView* run, Py_ssize_t done) noexcept nogil
+cdef void record(RunView* run, Py_ssize_t mark, double* answer, double* price) noexcept nogil

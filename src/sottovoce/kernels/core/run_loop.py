@@ -1,0 +1,235 @@
+"""Rounds of one run by a team of threads, with one barrier a round.
+
+Each thread passes over its chunks of every fleet; after the barrier each does for itself, to the
+same bits, what is small: the noise and the cloud. Sums have two buffers in turn (and a third for
+measures), so a thread that runs ahead writes into the one that nobody reads.
+
+    price_rounds      y(k) = s(x(k)) + w(k);  lambda(k+1) = cloud_round;  x(k+1) = minimise
+    gradient_rounds   y(k) = g(x(k)) + w(k);  mu(k+1) = [mu + gamma (y - alpha mu)]_+,
+                      x(k+1) = gradient_step with mu(k): Algorithm 1
+"""
+
+try:
+    import cython
+
+    if not cython.compiled:
+        raise ModuleNotFoundError
+except ModuleNotFoundError:
+    from . import plain as cython
+
+if not cython.compiled:
+    from .barrier import barrier
+    from .cloud_step import cloud_round, cloud_view
+    from .fleet_view import fleet_view
+    from .lanes import LANES, copy_some, doubles, fill, longs, skip
+    from .normals import draw_rounds
+    from .passes import MEASURES, contribute, gradient_step, measure, minimise
+    from .plain import Struct
+
+    RunView = Struct
+
+    def fleet_pointers(storage):
+        """A list of structs."""
+        return [None] * len(storage)
+
+
+def price_rounds(run, done, until, steps):
+    """Rounds ``done + 1 .. until`` with prices; ``steps`` holds share and steer of each."""
+    cloud, mark = run.cloud, start_marks(run, done)
+    chunk_sums = skip(run.parts, (done % 2) * run.chunks * run.stride)
+    for c in range(first_chunk(run), last_chunk(run)):
+        sums = skip(chunk_sums, c * run.stride)
+        fill(sums, 0.0, run.stride)
+        for i in range(run.fleet_count):
+            contribute(run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums)
+    wait(run)
+    for k in range(done, until):
+        share, steer = steps[2 * (k - done)], steps[2 * (k - done) + 1]
+        add_up(run, k % 2)
+        release(run, k, done)
+        bounded: cython.bint = cloud_round(cloud, k + 1, run.y, share, steer)
+        if not bounded and run.failed[0] == 0.0:
+            run.failed[0] = k + 1.0
+        chunk_sums = skip(run.parts, ((k + 1) % 2) * run.chunks * run.stride)
+        for c in range(first_chunk(run), last_chunk(run)):
+            sums = skip(chunk_sums, c * run.stride)
+            fill(sums, 0.0, run.stride)
+            for i in range(run.fleet_count):
+                minimise(
+                    run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums, k + 1,
+                    cloud.theta, share,
+                )  # fmt: skip
+        wait(run)
+        if mark < run.mark_count and run.marks[mark] == k + 1:
+            record(run, mark, cloud.answer, cloud.price)
+            mark += 1
+
+
+def gradient_rounds(run, done, until, steps):
+    """Rounds ``done + 1 .. until`` of Algorithm 1; ``steps`` holds gamma and alpha of each."""
+    mu, mark = run.mu, start_marks(run, done)
+    for k in range(done, until):
+        gamma, alpha = steps[2 * (k - done)], steps[2 * (k - done) + 1]
+        chunk_sums = skip(run.parts, (k % 2) * run.chunks * run.stride)
+        for c in range(first_chunk(run), last_chunk(run)):
+            sums = skip(chunk_sums, c * run.stride)
+            fill(sums, 0.0, run.stride)
+            for i in range(run.fleet_count):
+                gradient_step(run.fleets[i], c, run.chunks, mu, sums, gamma, alpha)
+        wait(run)
+        add_up(run, k % 2)
+        release(run, k, done)
+        total = 0.0
+        for j in range(run.p):
+            value = mu[j] + gamma * (run.y[j] - alpha * mu[j])
+            mu[j] = 0.0 if value < 0.0 else value
+            total += mu[j]
+        # A finite sum less itself is 0, any other is not.
+        if run.failed[0] == 0.0 and total - total != 0.0:
+            run.failed[0] = k + 1.0
+        if mark < run.mark_count and run.marks[mark] == k + 1:
+            record(run, mark, mu, mu)
+            mark += 1
+
+
+def first_chunk(run):
+    """The first chunk of this thread."""
+    return run.me * run.chunks // run.team
+
+
+def last_chunk(run):
+    """The one after its last."""
+    return (run.me + 1) * run.chunks // run.team
+
+
+def wait(run):
+    """Wait for all threads of the team."""
+    run.arrivals += run.team
+    barrier(run.counter, run.arrivals)
+
+
+def add_up(run, which):
+    """``y = offset + sums of all chunks``, in order."""
+    p, parts = run.p, skip(run.parts, which * run.chunks * run.stride)
+    copy_some(run.y, run.offset, p)
+    for c in range(run.chunks):
+        for j in range(p):
+            run.y[j] += parts[c * run.stride + j]
+
+
+def release(run, k, done):
+    """From grid steps to the sums' units, noise, and the transcript."""
+    b = (k - done) % LANES
+    if run.pairs > 0 and b == 0:
+        draw_rounds(run.seed, k, run.pairs, run.normals)
+    for j in range(run.p):
+        if run.gridded:
+            run.y[j] *= run.grid[j]
+        if run.order[j] >= 0:
+            run.y[j] += run.sigma[run.order[j]] * run.normals[run.order[j] * LANES + b]
+    if run.transcribed:
+        copy_some(skip(run.transcript, (k - done) * run.p), run.y, run.p)
+
+
+def start_marks(run, done):
+    """Record the start, if it is asked for; return the next mark."""
+    if done == 0 and run.mark_count > 0 and run.marks[0] == 0:
+        record(run, 0, run.answer, run.price)
+        return 1
+    return 0
+
+
+def record(run, mark, answer, price):
+    """Measure: sums at the answer, the measures, the answer's prices and the last ones."""
+    p, parts = run.p, skip(run.parts, 2 * run.chunks * run.stride)
+    for c in range(first_chunk(run), last_chunk(run)):
+        sums = skip(parts, c * run.stride)
+        fill(sums, 0.0, run.stride)
+        for i in range(run.fleet_count):
+            measure(run.fleets[i], c, run.chunks, answer, sums, p)
+    wait(run)
+    if run.me > 0:
+        return
+    add_up(run, 2)
+    out = skip(run.trace, mark * (3 * p + MEASURES))
+    copy_some(out, run.y, p)
+    fill(skip(out, p), 0.0, MEASURES)
+    for c in range(run.chunks):
+        for q in range(MEASURES):
+            out[p + q] += parts[c * run.stride + p + q]
+    copy_some(skip(out, p + MEASURES), answer, p)
+    copy_some(skip(out, 2 * p + MEASURES), price, p)
+
+
+class RunCore:
+    """Owns what a ``RunView`` points to: one thread's part in a run.
+
+    Args:
+        sizes: the integers of ``RunView``, by name.
+        arrays: its arrays, by name; all are kept as they are.
+        fleets: the thread's ``FleetCore`` objects.
+        cloud: its ``CloudCore``; None for Algorithm 1.
+    """
+
+    def __init__(self, sizes, arrays, fleets, cloud):
+        self.arrays = arrays
+        self.fleets = fleets
+        self.cloud = cloud
+        if not cython.compiled:
+            self.view = RunView()
+        view = cython.address(self.view)
+        view.me = sizes["me"]
+        view.team = sizes["team"]
+        view.chunks = sizes["chunks"]
+        view.pairs = sizes["pairs"]
+        view.seed = sizes["seed"]
+        view.gridded = sizes["gridded"]
+        view.p = len(arrays["offset"])
+        view.stride = view.p + MEASURES
+        view.offset = doubles(arrays["offset"])
+        view.grid = doubles(arrays["grid"])
+        view.sigma = doubles(arrays["sigma"])
+        view.order = longs(arrays["order"])
+        view.normals = doubles(arrays["normals"])
+        view.parts = doubles(arrays["parts"])
+        view.y = doubles(arrays["y"])
+        view.failed = doubles(arrays["failed"])
+        view.mu = doubles(arrays["mu"])
+        view.fleet_count = len(fleets)
+        view.fleets = fleet_pointers(arrays["pointers"])
+        for i in range(view.fleet_count):
+            view.fleets[i] = fleet_view(fleets[i])
+        view.answer = view.mu
+        view.price = view.mu
+        if cloud is not None:
+            view.cloud = cloud_view(cloud)
+            view.answer = view.cloud.answer
+            view.price = view.cloud.price
+
+    def advance(self, done, until, steps, counter, marks, trace, transcript):
+        """Take the rounds ``done + 1 .. until``; every thread of the team calls this at once.
+
+        Args:
+            done: rounds done.
+            until: where to stop.
+            steps: two numbers per round: share and steer, or gamma and alpha.
+            counter: one integer, 0, the same array for all threads.
+            marks: after which rounds to measure.
+            trace: where measures go.
+            transcript: where releases go; empty: nowhere.
+        """
+        view = cython.address(self.view)
+        view.counter = longs(counter)
+        view.arrivals = 0
+        view.marks = longs(marks)
+        view.mark_count = len(marks)
+        view.trace = doubles(trace)
+        view.transcribed = len(transcript) > 0
+        view.transcript = doubles(transcript)
+        numbers = doubles(steps)
+        prices: cython.bint = self.cloud is not None
+        with cython.nogil:
+            if prices:
+                price_rounds(view, done, until, numbers)
+            else:
+                gradient_rounds(view, done, until, numbers)

@@ -1,0 +1,319 @@
+"""A fleet's formulas as tapes and its numbers as arrays: what passes over agents read and write.
+
+A named agent is a fleet of one. Simulation, gateway and a device on the network make the same
+``FleetKernel`` and so have the same bits; the width of a block changes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+import scipy.sparse as sparse
+from numpy.typing import NDArray
+
+from sottovoce.kernels import variant
+from sottovoce.kernels.fleet_problem import FleetProblem, SeparableForm, SmoothForm, Terms
+from sottovoce.kernels.fleet_tapes import (
+    GRADIENT,
+    INTERIOR,
+    NEWTON,
+    SCALAR,
+    SEPARABLE,
+    fleet_tapes,
+    minimiser,
+)
+from sottovoce.kernels.lower import registers_of
+
+Array: TypeAlias = NDArray[np.float64]
+Weights: TypeAlias = Any  # None, a dense array (rows, count), or a SciPy sparse matrix
+
+LANES: Final = 16
+MEASURES: Final = ("objective", "residual", "squared_error", "squared_error_last")
+_NUDGE = 2.0**-20  # the distance at which curvature of code is measured, relative to the box
+
+
+@final
+class FleetKernel:
+    """Tapes, parameters, bounds and weights of a fleet: what no round changes.
+
+    Args:
+        problem: the fleet.
+        gradient_steps: whether agents take Algorithm 1's steps instead of minimising.
+    """
+
+    def __init__(self, problem: FleetProblem, *, gradient_steps: bool = False) -> None:
+        self.problem = problem
+        self.count, self.d = problem.lower.shape
+        self.how = GRADIENT if gradient_steps else minimiser(problem)
+        lanes = self.how == SEPARABLE or (self.how in (GRADIENT, SCALAR) and self.count > 1)
+        coded = problem.gradient is not None
+        self.width = LANES if lanes and not coded else 1
+        self.tapes, self._codes = fleet_tapes(problem, self.how)
+        packed = partial(pack, width=self.width)
+        own = [np.asarray(v, dtype=np.float64)[:, None] for v in problem.parameters.values()]
+        extra = problem.form if isinstance(problem.form, SmoothForm) else None
+        none = np.zeros((self.count, 0))
+        lower, lower_stride = self._bounds(problem.lower)
+        upper, upper_stride = self._bounds(problem.upper)
+        self._shared: dict[str, NDArray[Any]] = {
+            "data": packed(np.hstack(own)) if own else np.zeros(0),
+            "lower": lower,
+            "upper": upper,
+            "extra_lower": np.array(extra.lower if extra else none, dtype=np.float64).ravel(),
+            "extra_upper": np.array(extra.upper if extra else none, dtype=np.float64).ravel(),
+        }
+        sizes, weights = _weights(problem.sums, self.count, self.width)
+        self._shared |= weights
+        n = self.d + (len(extra.extra) if extra else 0)
+        q, terms = len(problem.parameters), len(problem.terms)
+        rows = problem.form.rows if isinstance(problem.form, SeparableForm) else ()
+        self._sizes = sizes | {
+            "how": self.how, "count": self.count, "d": self.d, "n": n, "width": self.width,
+            "terms": terms, "parameters": q, "multiplier": n + q,
+            "row_multiplier": n + q + terms,
+            "inequalities": len(extra.inequalities) if extra else 0,
+            "equalities": len(extra.equalities) if extra else 0,
+            "linear_rows": len(rows),
+            "hard_rows": sum(line.square is None for line in rows),
+            "local_rows": problem.local_rows,
+            "lower_stride": lower_stride, "upper_stride": upper_stride,
+        }  # fmt: skip
+        self._work = self._work_size(n)
+
+    def _core(self, name: str) -> ModuleType:
+        """A module of the kernels; an objective that is code needs the plain ones."""
+        if self.problem.gradient is not None:
+            import importlib
+
+            return importlib.import_module(f"sottovoce.kernels.core.{name}")
+        return variant.core(name)
+
+    def _work_size(self, n: int) -> int:
+        if self.how == SEPARABLE:
+            return int(self._core("dual_search").search_rows(self.d)) * LANES
+        if self.how == SCALAR:
+            return int(self._core("scalar_search").search_rows()) * LANES
+        if self.how == NEWTON:
+            return int(2 * self.d + self._core("box_newton").newton_work(self.d))
+        if self.how == INTERIOR:
+            m, q = self._sizes["inequalities"], self._sizes["equalities"]
+            return int(5 * n + self._core("interior_point").interior_work(n, m, q))
+        return 0
+
+    def _bounds(self, bound: Array) -> tuple[Array, int]:
+        """Bounds in blocks; those that all agents share once."""
+        if bound.strides[0] == 0 or np.all(bound == bound[:1]):
+            return np.repeat(bound[0], self.width).astype(np.float64), 0
+        return pack(bound, self.width), self.d * self.width
+
+    def core(self, x: Array, mean: Array, hat: Array) -> Any:
+        """A ``FleetCore`` with registers and scratch of its own: one per thread."""
+        own = {
+            "r": registers_of(self._codes, self.width), "x": x, "mean": mean, "hat": hat,
+            "lane_sums": np.zeros(self._sizes["sum_rows"] * self.width),
+            "result": np.zeros(self.d * self.width), "work": np.zeros(self._work),
+        }  # fmt: skip
+        core = self._core("fleet_view").FleetCore(self._sizes, self._shared | own, self.tapes)
+        if self.problem.gradient is not None:
+            core.view.callback = self._callback(self.problem.gradient)
+        return core
+
+    def _callback(self, code: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        if self.how != INTERIOR:
+            return code
+        return partial(_add_code, code, self.problem.lower[0], self.problem.upper[0])
+
+
+@final
+class Fleet:
+    """The states of a fleet in one run.
+
+    Args:
+        kernel: what no round changes.
+        x0: where agents start, shape (count, d).
+        solution: their part of x-hat, if known.
+
+    Attributes:
+        x: the states, in blocks.
+        mean: the answer, in blocks; x itself where agents take gradient steps.
+    """
+
+    def __init__(self, kernel: FleetKernel, x0: Array, *, solution: Array | None = None) -> None:
+        self.kernel = kernel
+        self._core = kernel._core
+        start = np.clip(x0, kernel.problem.lower, kernel.problem.upper)
+        self.x = pack(start, kernel.width)
+        unknown = np.full((kernel.count, kernel.d), np.nan)
+        self._hat = pack(unknown if solution is None else solution, kernel.width)
+        self.mean = self.x if kernel.how == GRADIENT else self.x.copy()
+        self.core = self.another_core()
+        if kernel.problem.local_rows:
+            with np.errstate(all="ignore"):
+                self._core("passes").run_project_start(self.core)
+            self.mean[:] = self.x
+
+    def copy(self) -> Fleet:
+        """Another run's fleet, with the same states."""
+        other = object.__new__(Fleet)
+        other.kernel, other._core, other._hat = self.kernel, self._core, self._hat
+        other.x = self.x.copy()
+        other.mean = other.x if self.mean is self.x else self.mean.copy()
+        other.core = other.another_core()
+        return other
+
+    def another_core(self) -> Any:
+        """A ``FleetCore`` of the same states, for another thread."""
+        return self.kernel.core(self.x, self.mean, self._hat)
+
+    @property
+    def states(self) -> Array:
+        """x, shape (count, d)."""
+        return unpack(self.x, self.kernel.count, self.kernel.d, self.kernel.width)
+
+    @property
+    def answer(self) -> Array:
+        """The answer, shape (count, d)."""
+        return unpack(self.mean, self.kernel.count, self.kernel.d, self.kernel.width)
+
+    def contributions(self, sums: int, grid: Array | None = None) -> Array:
+        """What the states add to the sums; in grid steps if there is a grid."""
+        total = np.zeros(sums)
+        with np.errstate(all="ignore"):
+            self._core("passes").run_contribute(self.core, *_grid(grid, sums), total)
+        return total
+
+    def round(
+        self, k: int, price: Array, *, theta: float, share: float, grid: Array | None = None
+    ) -> Array:
+        """Take x(k) to x(k+1) with lambda(k+1) and return the new contributions.
+
+        Args:
+            k: the round, from 1.
+            price: lambda(k+1).
+            theta: the weight of the damping.
+            share: the round's weight in the answer.
+            grid: with a plan, the grid of every sum.
+        """
+        total = np.zeros(price.size)
+        with np.errstate(all="ignore"):
+            self._core("passes").run_minimise(
+                self.core, price, *_grid(grid, price.size), total, k, theta, share
+            )
+        return total
+
+    def gradient_step(self, mu: Array, *, gamma: float, alpha: float) -> Array:
+        """Take Algorithm 1's step and return what the states before it contribute."""
+        total = np.zeros(mu.size)
+        with np.errstate(all="ignore"):
+            self._core("passes").run_gradient_step(self.core, mu, total, gamma, alpha)
+        return total
+
+    def measure(self, price: Array) -> tuple[Array, dict[str, float]]:
+        """The sums at the answer, and its ``MEASURES``."""
+        total = np.zeros(price.size + len(MEASURES))
+        with np.errstate(all="ignore"):
+            self._core("passes").run_measure(self.core, price, total)
+        return total[: price.size], dict(zip(MEASURES, total[price.size :].tolist(), strict=True))
+
+
+def _add_code(code: Callable[[Any], Any], lower: Array, upper: Array, at: Any) -> None:
+    """Add the gradient of Python code, and its curvature from differences inside the box."""
+    d, n = lower.size, at.unit.size - at.bounded.size
+    x = at.x[:d].copy()
+    at.gradient[:d] += code(x)
+    second = np.zeros((d, d))
+    for c in np.flatnonzero(upper > lower):
+        there, back = x.copy(), x.copy()
+        nudge = _NUDGE * (upper[c] - lower[c])
+        there[c], back[c] = min(x[c] + nudge, upper[c]), max(x[c] - nudge, lower[c])
+        second[c] = (code(there) - code(back)) / (there[c] - back[c])
+    # A convex function has no negative curvature: differences may, by rounding and at kinks.
+    sizes, vectors = np.linalg.eigh(0.5 * (second + second.T))
+    curvature = at.hessian[: n * n].reshape(n, n)
+    curvature[:d, :d] += vectors * np.maximum(sizes, 0.0) @ vectors.T
+
+
+def pack(values: Array, width: int) -> Array:
+    """Lay out (count, c) in blocks, ``[block, c, lane]``, flat; lanes without an agent repeat the
+    last one, so that they do nothing that no agent does.
+    """  # noqa: D205
+    count, columns = values.shape
+    blocks = -(-count // width)
+    full = np.empty((blocks * width, columns))
+    full[:count], full[count:] = values, values[-1:]
+    return np.array(full.reshape(blocks, width, columns).transpose(0, 2, 1), order="C").ravel()
+
+
+def unpack(blocks: Array, count: int, columns: int, width: int) -> Array:
+    """Undo ``pack``."""
+    shaped = blocks.reshape(-1, columns, width).transpose(0, 2, 1)
+    return np.array(shaped.reshape(-1, columns)[:count], order="C")
+
+
+def _grid(grid: Array | None, sums: int) -> tuple[Array, bool]:
+    return (np.ones(sums), False) if grid is None else (grid, True)
+
+
+def _weights(
+    sums: Sequence[Terms], count: int, width: int
+) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
+    """How terms add to sums; ``sottovoce.kernels.core.fleet_view`` documents the three ways."""
+    total = sum(len(part.terms) for part in sums)
+    term_row = np.full(total, -1, dtype=np.int64)
+    dense: list[tuple[int, int, int, int, int, int]] = []
+    blocks: list[Array] = [np.zeros(0)]
+    tables: list[tuple[NDArray[Any], ...]] = []
+    first, start, sum_rows = 0, 0, total
+    for part in sums:
+        terms = len(part.terms)
+        if part.weights is None:
+            term_row[first : first + terms] = part.row + np.arange(terms)
+        elif sparse.issparse(part.weights):
+            tables.append(_entries(part, first, count))
+        else:
+            own = pack(np.asarray(part.weights, dtype=np.float64).T, width)
+            rows = part.weights.shape[0]
+            dense.append((part.row, rows, terms, first, start, sum_rows))
+            blocks.append(own)
+            start, sum_rows = start + own.size, sum_rows + rows * terms
+        first += terms
+    columns = np.array(dense, dtype=np.int64).reshape(-1, 6).T
+    names = ("dense_row", "dense_rows", "dense_terms", "dense_first", "dense_start", "dense_sum")
+    arrays: dict[str, NDArray[Any]] = {
+        name: np.ascontiguousarray(column) for name, column in zip(names, columns, strict=True)
+    }
+    arrays |= {"term_row": term_row, "dense_weights": np.concatenate(blocks)}
+    arrays |= _joined_entries(tables, count)
+    sizes = {"dense": len(dense), "entries": arrays["entry_row"].size, "sum_rows": sum_rows}
+    return sizes, arrays
+
+
+def _entries(part: Terms, first: int, count: int) -> tuple[NDArray[Any], ...]:
+    """Agent, row, term and weight of every entry, agent by agent."""
+    weights, terms = part.weights.tocsc(), len(part.terms)
+    columns = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))
+    if part.table:
+        agent, term = columns // terms, columns % terms
+        return agent, part.row + weights.indices, first + term, weights.data
+    agent = np.repeat(columns, terms)
+    term = np.tile(np.arange(terms), columns.size)
+    row = part.row + np.repeat(weights.indices, terms) * terms + term
+    return agent, row, first + term, np.repeat(weights.data, terms)
+
+
+def _joined_entries(
+    tables: Sequence[tuple[NDArray[Any], ...]], count: int
+) -> dict[str, NDArray[Any]]:
+    none = (np.zeros(0, dtype=np.int64),) * 3 + (np.zeros(0),)
+    agent, row, term, weight = (np.concatenate(part) for part in zip(none, *tables, strict=True))
+    order = np.argsort(agent, kind="stable")
+    return {
+        "entry_start": np.searchsorted(agent[order], np.arange(count + 1)).astype(np.int64),
+        "entry_row": row[order].astype(np.int32),
+        "entry_term": term[order].astype(np.int32),
+        "entry_weight": np.ascontiguousarray(weight[order], dtype=np.float64),
+    }

@@ -1,0 +1,370 @@
+"""Lowering: formulas become register code for the tape interpreter.
+
+A ``TapeBuilder`` emits one instruction per distinct operation, in the order of operations that
+``sottovoce.formula.tape`` fixes, so bits do not depend on what else is on the tape:
+
+    sums and products from the left; a common coefficient of all terms after the sum; division by
+    the product of what has negative exponents; integer powers by squaring, x^(2k) = (x^k)^2.
+
+``a + (-1) b`` becomes ``a - b``, which has the same bits. ``finish`` joins products with sums
+(``MULADD`` rounds twice, as the two did), sorts instructions so that those of one operation stand
+together, gives registers back after their last use, and returns plain arrays.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.formula.canonical import coefficient, is_integer
+from sottovoce.formula.expression import Expression, Op, nodes
+from sottovoce.formula.tape import common_coefficient
+
+Code: TypeAlias = NDArray[np.int32]
+Line: TypeAlias = tuple[int, ...]
+"""An operation and its operands: inputs and results of other lines, or constants below 0."""
+
+ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM = range(
+    16
+)
+_UNARY: Final = {Op.EXP: EXP, Op.LOG: LOG, Op.ABS: ABS, Op.SIGN: SIGN}
+_HALF: Final = Fraction(1, 2)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TapeCode:
+    """A finished tape; ``sottovoce.kernels.core.tape`` documents the instructions.
+
+    Attributes:
+        one: code for one.
+        lanes: the same for 16 lanes.
+        registers: how many registers there are, inputs included.
+        places: the registers that hold constants.
+        constants: these, filled in once.
+        outputs: the register of every value that was asked for.
+    """
+
+    one: Code
+    lanes: Code
+    registers: int
+    places: NDArray[np.int64]
+    constants: NDArray[np.float64]
+    outputs: Code
+
+
+@final
+class TapeBuilder:
+    """Collects values; a value is the number that ``value``, ``emit`` or ``number`` returned.
+
+    Args:
+        inputs: registers ``0 .. inputs - 1`` are filled by whoever runs the tape.
+        symbols: the register of every symbol that formulas may name.
+    """
+
+    def __init__(self, inputs: int, symbols: Mapping[Expression, int]) -> None:
+        self._inputs = inputs
+        self._lines: list[Line] = []
+        self._values: dict[Expression, int] = dict(symbols)
+        self._emitted: dict[Line, int] = {}
+        self._constants: dict[str, int] = {}
+
+    def number(self, value: float) -> int:
+        """A constant."""
+        # By its text: 0.0 and -0.0 are equal and must not share a register.
+        return self._constants.setdefault(float(value).hex(), -1 - len(self._constants))
+
+    def emit(self, op: int, *operands: int) -> int:
+        """The value of one operation."""
+        line = (op, *operands)
+        if line not in self._emitted:
+            self._emitted[line] = self._inputs + len(self._lines)
+            self._lines.append(line)
+        return self._emitted[line]
+
+    def fold(self, op: int, values: Iterable[int]) -> int:
+        """``a op b op c ...`` from the left."""
+        rest = iter(values)
+        total = next(rest)
+        for value in rest:
+            total = self.emit(op, total, value)
+        return total
+
+    def times(self, factor: int, expr: Expression) -> int:
+        """``factor * expr``."""
+        return factor if expr.is_one else self.emit(MUL, factor, self.value(expr))
+
+    def priced(self, first: int, factors: Iterable[tuple[int, Expression]]) -> int:
+        """``first + sum_t m_t e_t`` from the left."""
+        return self.fold(ADD, [first, *(self.times(m, e) for m, e in factors)])
+
+    def value(self, expr: Expression) -> int:
+        """The value of a canonical formula.
+
+        Raises:
+            KeyError: it names a symbol that is no input.
+        """
+        if expr not in self._values:
+            for node in nodes((expr,)):
+                if node not in self._values:
+                    self._values[node] = self._write(node)
+        return self._values[expr]
+
+    def _write(self, expr: Expression) -> int:
+        if expr.op == Op.NUMBER:
+            return self.number(float(expr.value))
+        if expr.op == Op.SYMBOL:
+            raise KeyError(f"a tape must have all symbols as inputs, got {expr.value} besides")
+        if expr.op == Op.ADD:
+            return self._sum(expr)
+        if expr.op == Op.MUL:
+            return self._product(expr.args)
+        if expr.op == Op.POW:
+            return self._power(self.value(expr.args[0]), expr.value)
+        operands = [self.value(a) for a in expr.args]
+        if expr.op in _UNARY:
+            return self.emit(_UNARY[expr.op], *operands)
+        if expr.op == Op.MAX:
+            return self.fold(MAX, operands)
+        if expr.op == Op.WHERE:
+            return self.emit(WHERE, *operands)
+        if expr.op == Op.NORM:
+            return self._norm(operands)
+        if expr.op == Op.ALONG:
+            return self._along(operands)
+        return self._huber(operands[0], float(expr.value))
+
+    def _sum(self, expr: Expression) -> int:
+        scale, terms = common_coefficient(expr)
+        total = self.value(terms[0])
+        for term in terms[1:]:
+            factor, rest = coefficient(term)
+            if factor == -1:
+                total = self.emit(SUB, total, self.value(rest))
+            else:
+                total = self.emit(ADD, total, self.value(term))
+        return total if scale == 1 else self.emit(MUL, self.number(float(scale)), total)
+
+    def _product(self, factors: Sequence[Expression]) -> int:
+        above: list[int] = []
+        below: list[int] = []
+        for factor in factors:
+            if factor.op == Op.POW and factor.value < 0:
+                below.append(self._power(self.value(factor.args[0]), -factor.value))
+            else:
+                above.append(self.value(factor))
+        top = self.fold(MUL, above) if above else self.number(1.0)
+        return self.emit(DIV, top, self.fold(MUL, below)) if below else top
+
+    def _power(self, base: int, exponent: int | float | Fraction) -> int:
+        if exponent < 0:
+            return self.emit(DIV, self.number(1.0), self._power(base, -exponent))
+        if exponent == 1:
+            return base
+        if exponent == _HALF:
+            return self.emit(SQRT, base)
+        if not is_integer(exponent):
+            return self.emit(POW, base, self.number(float(exponent)))
+        half = self._power(base, int(exponent) // 2)
+        square = self.emit(MUL, half, half)
+        return square if int(exponent) % 2 == 0 else self.emit(MUL, square, base)
+
+    def _norm(self, a: Sequence[int]) -> int:
+        return self.emit(SQRT, self.fold(ADD, [self.emit(MUL, x, x) for x in a]))
+
+    def _along(self, both: Sequence[int]) -> int:
+        """``a'b / ||a||``, 0 at a = 0."""
+        a, b = both[: len(both) // 2], both[len(both) // 2 :]
+        top = self.fold(ADD, [self.emit(MUL, x, y) for x, y in zip(a, b, strict=True)])
+        length = self._norm(a)
+        below = self.emit(WHERE, length, length, self.number(1.0))
+        return self.emit(WHERE, length, self.emit(DIV, top, below), self.number(0.0))
+
+    def _huber(self, a: int, m: float) -> int:
+        """``m (2 |a| - m)`` where ``|a| - m > 0``, otherwise ``a^2``."""
+        width, size = self.number(m), self.emit(ABS, a)
+        beyond = self.emit(SUB, self.emit(MUL, self.number(2.0), size), width)
+        far = self.emit(MUL, width, beyond)
+        return self.emit(WHERE, self.emit(SUB, size, width), far, self.emit(MUL, a, a))
+
+    def finish(self, outputs: Sequence[int], *, first: int | None = None) -> TapeCode:
+        """Return the tape.
+
+        Args:
+            outputs: the values wanted.
+            first: the first register after the inputs that the tape may use.
+        """
+        lines = _joined(self._lines, self._inputs, set(outputs))
+        order = _scheduled(lines, self._inputs, _needed(lines, self._inputs, outputs))
+        start = self._inputs if first is None else first
+        places = {v: start - 1 - v for v in self._constants.values()}
+        top = _allocate(lines, order, self._inputs, outputs, places, start + len(places))
+        placed = [(lines[i][0], places[i + self._inputs], *(_at(places, v) for v in lines[i][1:]))
+                  for i in order]  # fmt: skip
+        return TapeCode(
+            one=_one(placed),
+            lanes=_lanes(placed),
+            registers=top,
+            places=np.array([places[v] for v in self._constants.values()], dtype=np.int64),
+            constants=np.array([float.fromhex(text) for text in self._constants]),
+            outputs=np.array([_at(places, v) for v in outputs], dtype=np.int32),
+        )
+
+
+def registers_of(tapes: Sequence[TapeCode], width: int) -> NDArray[np.float64]:
+    """Return registers for tapes that share them, constants filled in, flat.
+
+    Args:
+        tapes: each began where the one before ended.
+        width: how many numbers a register holds: 1 or 16.
+    """
+    r = np.zeros((tapes[-1].registers, width))
+    for tape in tapes:
+        r[tape.places] = tape.constants[:, np.newaxis]
+    return r.ravel()
+
+
+def _at(places: Mapping[int, int], value: int) -> int:
+    """The register of a value; an input is its own."""
+    return places.get(value, value)
+
+
+def _joined(lines: Sequence[Line], inputs: int, kept: set[int]) -> list[Line]:
+    """Let products that one sum alone uses, and sums of sums, become one instruction each."""
+    uses: dict[int, int] = defaultdict(int)
+    for _, *operands in lines:
+        for v in operands:
+            uses[v] += 1
+    joined = list(lines)
+
+    def op_of(v: int) -> int | None:
+        """The operation of a value that only one other uses, and nobody asked for."""
+        alone = v >= inputs and uses[v] == 1 and v not in kept
+        return joined[v - inputs][0] if alone else None
+
+    for i, (op, *operands) in enumerate(lines):
+        if op not in (ADD, SUB):
+            continue
+        a, b = operands
+        if op_of(b) == MUL:
+            joined[i] = (MULADD if op == ADD else SUBMUL, *joined[b - inputs][1:], a)
+        elif op == ADD and op_of(a) == MUL:
+            joined[i] = (MULADD, *joined[a - inputs][1:], b)
+        elif op == ADD and op_of(a) in (ADD, ADD3, SUM):
+            terms = (*joined[a - inputs][1:], b)
+            joined[i] = (ADD3 if len(terms) == 3 else SUM, *terms)
+    return joined
+
+
+def _needed(lines: Sequence[Line], inputs: int, outputs: Iterable[int]) -> set[int]:
+    """The lines that outputs are made from."""
+    needed: set[int] = set()
+    todo = [v - inputs for v in outputs if v >= inputs]
+    while todo:
+        i = todo.pop()
+        if i not in needed:
+            needed.add(i)
+            todo += [v - inputs for v in lines[i][1:] if v >= inputs]
+    return needed
+
+
+def _scheduled(lines: Sequence[Line], inputs: int, needed: set[int]) -> list[int]:
+    """A topological order in which lines of one operation stand together."""
+    missing: dict[int, int] = {}
+    users: dict[int, list[int]] = defaultdict(list)
+    ready: dict[int, deque[int]] = defaultdict(deque)
+    for i in sorted(needed):
+        before = {v - inputs for v in lines[i][1:] if v >= inputs}
+        missing[i] = len(before)
+        for j in before:
+            users[j].append(i)
+        if not before:
+            ready[lines[i][0]].append(i)
+    order: list[int] = []
+    while ready:
+        op = max(ready, key=lambda one: len(ready[one]))
+        group = ready.pop(op)
+        while group:
+            i = group.popleft()
+            order.append(i)
+            for j in users[i]:
+                missing[j] -= 1
+                if missing[j] == 0:
+                    (group if lines[j][0] == op else ready[lines[j][0]]).append(j)
+    return order
+
+
+def _allocate(
+    lines: Sequence[Line],
+    order: Sequence[int],
+    inputs: int,
+    outputs: Iterable[int],
+    places: dict[int, int],
+    first: int,
+) -> int:
+    """Add the register of every result to ``places``; return how many registers there are."""
+    last_use = {v: place for place, i in enumerate(order) for v in lines[i][1:]}
+    last_use |= dict.fromkeys(outputs, len(order))
+    ending: dict[int, list[int]] = defaultdict(list)
+    for v, place in last_use.items():
+        if v >= inputs:
+            ending[place].append(v)
+    free: deque[int] = deque()
+    top = first
+    for place, i in enumerate(order):
+        if free:
+            places[i + inputs] = free.popleft()
+        else:
+            places[i + inputs], top = top, top + 1
+        # Only now: an instruction in lanes must not write what it reads.
+        free.extend(places[v] for v in ending[place])
+    return top
+
+
+def _padded(line: Line) -> list[int]:
+    """``to, a, b, c``; operands that an operation does not have repeat the first."""
+    _, to, *operands = line
+    return [to, *operands, *[operands[0]] * (3 - len(operands))]
+
+
+def _one(placed: Sequence[Line]) -> Code:
+    code: list[int] = []
+    start, op = 0, -1
+    for line in placed:
+        if line[0] != op:
+            start, op = len(code), line[0]
+            code += [op, 0]
+        own = [line[1], len(line) - 2, *line[2:]] if op == SUM else _padded(line)
+        code += own
+        code[start + 1] += len(own)
+    return np.array(code, dtype=np.int32)
+
+
+def _lanes(placed: Sequence[Line]) -> Code:
+    """Instructions on registers that follow each other become one, repeated."""
+    code: list[list[int]] = []
+    for line in placed:
+        if line[0] == SUM:
+            code.append([SUM, line[1], len(line) - 2, *line[2:]])
+            continue
+        own = _padded(line)
+        if not (code and code[-1][0] == line[0] and _extended(code[-1], own)):
+            code.append([line[0], *own, 1, 0, 0, 0])
+    return np.array([x for own in code for x in own], dtype=np.int32)
+
+
+def _extended(last: list[int], own: list[int]) -> bool:
+    """Repeat an instruction once more, if ``own`` is its next repetition."""
+    times = last[5]
+    steps = last[6:] if times > 1 else [x - y for x, y in zip(own[1:], last[2:5], strict=True)]
+    expected = [last[1] + times, *(x + times * s for x, s in zip(last[2:5], steps, strict=True))]
+    if own != expected or not all(0 <= s <= 1 for s in steps):
+        return False
+    last[5:] = [times + 1, *steps]
+    return True

@@ -1,0 +1,61 @@
+"""Fixtures of all tests; without compiled kernels, what needs their speed is skipped by name."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from sottovoce.kernels.variant import PlainKernelsWarning, variant
+from sottovoce.network import identity
+from sottovoce.problem import gallery
+from sottovoce.problem.problem import Problem
+
+FAST = ("behaviour", "certify", "cli", "formula", "kernels", "privacy", "problem", "report")
+"""Rooms whose tests run few rounds; elsewhere only those marked ``core`` run uncompiled."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlainKernelsWarning)
+        plain = variant() == "plain"
+    skip = pytest.mark.skip(reason="needs compiled kernels: install a C compiler and reinstall")
+    for item in items if plain else ():
+        room = Path(item.path).parent.name
+        needs = item.get_closest_marker("compiled") is not None
+        if needs or (room not in FAST and item.get_closest_marker("core") is None):
+            item.add_marker(skip)
+
+
+AGENTS = 8
+
+
+@pytest.fixture(scope="session")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority with agents 1..8, gateways for the first seven and for 1,000, an operator."""
+    folder = tmp_path_factory.mktemp("keys") / "cloud"
+    identity.create(folder, agents=AGENTS)
+    identity.issue(folder, agents=range(1, 8))
+    identity.issue(folder, agents=range(1, 1001))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def paper() -> Problem:
+    return gallery.paper()
+
+
+@pytest.fixture(scope="session")
+def coupled() -> Problem:
+    return gallery.coupled()
+
+
+@pytest.fixture(scope="session")
+def split_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority for a split cloud with agents 1..7 and gateways of two halves."""
+    folder = tmp_path_factory.mktemp("keys") / "split"
+    identity.create(folder, agents=7, helper=())
+    identity.issue(folder, agents=range(1, 4))
+    identity.issue(folder, agents=range(4, 8))
+    return folder

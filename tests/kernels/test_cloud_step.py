@@ -1,0 +1,138 @@
+"""The cloud's step and projections: the same bits in every build, and optimality conditions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_builds import BUILDS, use_build
+
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import symbol
+from sottovoce.formula.functions import exp
+from sottovoce.formula.tape import tape
+from sottovoce.kernels.cloud import Ball, Cloud, Gains, Level, PublicSum, _phi_tape
+
+U = [symbol(f"u{i}") for i in range(3)]
+
+
+@pytest.fixture(params=BUILDS)
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    yield from use_build(request.param, monkeypatch)
+
+
+def intervals(p: int) -> PublicSum:
+    lower = np.where(np.arange(p) % 3 == 0, -np.inf, -1.0)
+    upper = np.where(np.arange(p) % 3 == 1, -1.0, 2.0)  # every third a point
+    unit, noisy = 0.5 + np.arange(p), np.ones(p)
+    return PublicSum(lower=lower, upper=upper, unit=unit, noisy=noisy)
+
+
+def with_regions() -> PublicSum:
+    phi = canonical(U[0] ** 2 + U[0] * U[1] + U[1] ** 2 + 0.1 * U[2] ** 4 - U[2] - 2)
+    free = np.full(6, np.inf)
+    lower, upper = -free, free.copy()
+    lower[5], upper[5] = -1.0, 1.5
+    regions = (
+        Ball(members=(0, 3), center=(0.5, -0.25), radius=1.0),
+        Level(members=(1, 2, 4), symbols=tuple(U), phi=phi, level=0.25),
+    )
+    unit, noisy = 0.5 + np.arange(6), np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    return PublicSum(lower=lower, upper=upper, unit=unit, noisy=noisy, regions=regions)
+
+
+def releases(p: int, rounds: int) -> tuple[Any, Any]:
+    """Noise, and a response of sums to prices."""
+    rng = np.random.default_rng(p)
+    root = rng.normal(size=(p, p)) / p
+    return rng.normal(size=(rounds, p)), root @ root.T + 0.1 * np.eye(p)
+
+
+CASES = [intervals(1), intervals(4), intervals(30), with_regions()]
+
+
+@pytest.mark.parametrize("public", CASES, ids=["1", "4", "30", "regions"])
+def test_every_build_has_the_same_bits(public: PublicSum, monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = np.array(public.unit)
+    p = unit.size
+    rounds = 30 if p == 4 else 8
+    noise, response = releases(p, rounds)
+    ends = set()
+    for build in BUILDS:
+        for _ in use_build(build, monkeypatch):
+            cloud = Cloud(public, Gains(), planned=True)
+            for k in range(1, rounds + 1):
+                y = 3.0 - response @ cloud.price + unit * np.array(public.noisy) * noise[k - 1]
+                assert cloud.round(k, y, share=0.5)
+            assert np.any(cloud.price != 0.0)
+            ends.add((cloud.price.tobytes(), cloud.memory[: cloud.kept].tobytes()))
+    assert len(ends) == 1
+
+
+def test_the_answer_averages_and_steering_takes_off_what_the_average_has_too_much(
+    build: str,
+) -> None:
+    public = intervals(4)
+    cloud, plain = Cloud(public, Gains(), planned=True), Cloud(public, Gains(), planned=True)
+    noise, _ = releases(4, 6)
+    answer, released = np.zeros(4), np.zeros(4)
+    for k in range(1, 7):
+        y = 3.0 + noise[k - 1]
+        before = cloud.price.copy()
+        answer += 1.0 / k * (before - answer)
+        released += 1.0 / k * (y - released)
+        aimed = y + 0.5 * (released - cloud.nearest(released))
+        assert cloud.round(k, y, share=1.0 / k, steer=0.5)
+        assert plain.round(k, aimed, share=1.0 / k)
+        assert np.array_equal(cloud.answer, answer)
+        assert np.array_equal(cloud.released, released)
+        assert np.array_equal(cloud.price, plain.price)
+
+
+def test_without_a_plan_the_answer_is_the_last_price(build: str) -> None:
+    cloud = Cloud(intervals(4), Gains(), planned=False)
+    for k in range(1, 4):
+        cloud.round(k, np.full(4, 3.0), share=1.0)
+    assert np.any(cloud.price != 0.0)
+    assert np.array_equal(cloud.answer, cloud.price)
+    assert not cloud.released.any()
+    cloud.restart()
+    assert not cloud.price.any()
+    assert not cloud.memory.any()
+
+
+def test_projections_meet_their_optimality_conditions(build: str) -> None:
+    public = with_regions()
+    ball, level = public.regions
+    assert isinstance(ball, Ball)
+    assert isinstance(level, Level)
+    cloud = Cloud(public, Gains(), planned=True)
+    slopes = tape([level.phi, *(derivative(level.phi, s) for s in U)], U)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        v = 3.0 * rng.normal(size=6)
+        u = cloud.nearest(v)
+        out = v[[0, 3]] - ball.center
+        size = max(1.0, float(np.linalg.norm(out)) / ball.radius)
+        np.testing.assert_allclose(u[[0, 3]], ball.center + out / size, rtol=1e-12)
+        assert u[5] == np.clip(v[5], -1.0, 1.5)
+        own, value = u[[1, 2, 4]], np.array(slopes(*u[[1, 2, 4]]), dtype=float)
+        off, normal = v[[1, 2, 4]] - own, value[1:]
+        nu = float(off @ normal / (normal @ normal))
+        assert value[0] + level.level <= 1e-10
+        assert nu >= 0.0
+        np.testing.assert_allclose(off, nu * normal, atol=1e-10)
+        assert nu == 0.0 or abs(value[0] + level.level) < 1e-10
+
+
+def test_prices_that_run_away_are_reported(build: str) -> None:
+    cloud = Cloud(intervals(4), Gains(), planned=True)
+    assert not cloud.round(1, np.full(4, np.nan), share=1.0)
+
+
+def test_phi_comes_with_its_gradient_and_hessian() -> None:
+    region = Level(members=(0, 1), symbols=(U[0], U[1]), phi=canonical(exp(U[0]) + U[0] * U[1]))
+    code = _phi_tape(region)
+    assert code.outputs.size == 1 + 2 + 4

@@ -1,0 +1,352 @@
+"""Passes over fleets: bits of the algorithm, of every build, and of agents by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from kernel_builds import BUILDS, use_build
+from scipy.optimize import brentq
+
+from sottovoce.algorithm.tikhonov import agent_step
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import Expression, symbol
+from sottovoce.formula.functions import exp
+from sottovoce.formula.tape import tape
+from sottovoce.kernels.fleet import Fleet, FleetKernel
+from sottovoce.kernels.fleet_problem import (
+    FleetProblem,
+    LocalRow,
+    SeparableForm,
+    SmoothForm,
+    Terms,
+)
+
+X = tuple(symbol(f"x{c}") for c in range(3))
+A, B = symbol("a"), symbol("b")
+PLACE = {s: c for c, s in enumerate(X)}
+
+
+@pytest.fixture(params=BUILDS)
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    yield from use_build(request.param, monkeypatch)
+
+
+def values(formulas: list[Expression], symbols: Any, numbers: Any) -> list[float]:
+    return [float(v) for v in tape(formulas, tuple(symbols))(*numbers)]
+
+
+def scalars(count: int, **more: Any) -> FleetProblem:
+    """Scalar states with a quartic objective and every kind of weight."""
+    rng = np.random.default_rng(count)
+    x = X[0]
+    table = sparse.random(2, count, density=0.7, random_state=1, format="csr")
+    arguments: dict[str, Any] = {
+        "states": (x,),
+        "parameters": {A: rng.uniform(-2, 2, count), B: rng.uniform(0.1, 2, count)},
+        "objective": canonical(B * (x - A) ** 4 + (x - 1) ** 2),
+        "sums": (
+            Terms(row=0, terms=(canonical(2 * x), canonical(x**2))),
+            Terms(row=2, terms=(x,), weights=rng.normal(size=(3, count))),
+            Terms(row=5, terms=(x,), weights=table),
+        ),
+        "lower": np.full((count, 1), -3.0),
+        "upper": rng.uniform(1.0, 4.0, (count, 1)),
+    }
+    return FleetProblem(**(arguments | more))
+
+
+def weights(problem: FleetProblem, count: int) -> Any:
+    """The rows' coefficients of every term, shape (7, terms, count)."""
+    out = np.zeros((7, 4, count))
+    out[0, 0] = out[1, 1] = 1.0
+    out[2:5, 2] = problem.sums[1].weights
+    out[5:7, 3] = problem.sums[2].weights.toarray()
+    return out
+
+
+PRICE = np.array([0.3, 0.7, -0.2, 0.4, 0.1, 0.6, -0.5])
+
+
+@pytest.mark.parametrize("count", [1, 21])
+def test_scalar_states_go_to_their_damped_minimiser(build: str, count: int) -> None:
+    problem = scalars(count)
+    fleet = Fleet(FleetKernel(problem), np.zeros((count, 1)))
+    assert fleet.kernel.width == (16 if count > 1 else 1)
+    terms = problem.terms
+    slopes = [gradient(h, (X[0],))[X[0]] for h in terms]
+    own = gradient(problem.objective, (X[0],))[X[0]]
+    W, symbols = weights(problem, count), (X[0], A, B)
+    for k in (1, 2):
+        before = fleet.states.ravel()
+        sums = fleet.round(k, PRICE, theta=0.5, share=0.5)
+        for i in range(count):
+            multipliers = [sum_left(PRICE * W[:, t, i], W[:, t, i]) for t in range(4)]
+            numbers = [v[i] for v in problem.parameters.values()]
+
+            at = [before[i], *numbers]
+            pull = left(0.0, multipliers, values(slopes, symbols, at))
+            low, high = -3.0, problem.upper[i, 0]
+            weight = 0.5 * abs(pull) / (np.sqrt(k) * (high - low))
+
+            def slope(
+                x: float,
+                m: Any = multipliers,
+                p: Any = numbers,
+                w: float = weight,
+                c: float = before[i],
+            ) -> float:
+                f, *h = values([own, *slopes], symbols, [x, *p])
+                return left(f, m, h) + w * (x - c)
+
+            ends = slope(low), slope(high)
+            expected = low if ends[0] > 0 else high if ends[1] < 0 else brentq(slope, low, high)
+            assert fleet.states[i, 0] == pytest.approx(expected, abs=1e-9), (k, i)
+        x = fleet.states.ravel()
+        h = np.array([2 * x, x**2, x, x])
+        np.testing.assert_allclose(sums, np.einsum("rti,ti->r", W, h), rtol=1e-12)
+    assert np.array_equal(fleet.contributions(7), sums)
+
+
+def left(first: float, m: Any, h: Any) -> float:
+    for a, b in zip(m, h, strict=True):
+        first = first + a * b
+    return first
+
+
+def sum_left(products: Any, used: Any) -> float:
+    total = 0.0
+    for value in products[used != 0.0]:
+        total += value
+    return total
+
+
+def test_contributions_are_integers_on_a_grid(build: str) -> None:
+    problem = scalars(21)
+    fleet = Fleet(FleetKernel(problem), np.full((21, 1), 0.7))
+    grid = np.array([0.1, 0.25, 0.01, 0.2, 0.3, 0.5, 0.05])
+    W, x = weights(problem, 21), fleet.states.ravel()
+    h = np.array([2 * x, x**2, x, x])
+    expected = np.rint(np.einsum("rti,ti->rti", W, h).sum(axis=1) / grid[:, None]).sum(axis=1)
+    assert np.array_equal(fleet.contributions(7, grid), expected)
+    before = fleet.states
+    fleet.round(1, PRICE, theta=0.5, share=0.25, grid=grid)
+    assert np.array_equal(fleet.answer, before)  # the average of what was released
+
+
+def vectors(count: int, **more: Any) -> FleetProblem:
+    rng = np.random.default_rng(count)
+    x = X
+    arguments: dict[str, Any] = {
+        "states": x,
+        "parameters": {A: rng.uniform(-2, 2, count)},
+        "objective": canonical((x[0] + x[1] - A) ** 2 + x[1] ** 4 + exp(0.3 * x[2]) - x[0] * A),
+        "sums": (Terms(row=0, terms=(canonical(x[0] + x[1]), canonical(x[2] ** 2))),),
+        "lower": np.full((count, 3), -2.0),
+        "upper": np.full((count, 3), 1.5),
+    }
+    return FleetProblem(**(arguments | more))
+
+
+def test_vector_states_in_a_box_go_to_their_damped_minimiser(build: str) -> None:
+    problem = vectors(3)
+    fleet = Fleet(FleetKernel(problem), np.zeros((3, 3)))
+    own = gradient(problem.objective, X)
+    terms = [gradient(h, X) for h in problem.terms]
+    price = np.array([0.4, 0.2])
+    before = fleet.states
+    fleet.round(1, price, theta=0.5, share=1.0)
+    for i in range(3):
+        a = problem.parameters[A][i]
+
+        def slope(x: Any, a: float = a, with_f: bool = True) -> Any:
+            out = []
+            for s in X:
+                value = values([own[s]], (*X, A), [*x, a])[0] if with_f and s in own else 0.0
+                for m, dh in zip(price, terms, strict=True):
+                    if s in dh:
+                        value = value + m * values([dh[s]], (*X, A), [*x, a])[0]
+                out.append(value)
+            return np.array(out)
+
+        lower, upper, x = problem.lower[i], problem.upper[i], fleet.states[i]
+        weight = 0.5 * np.abs(slope(before[i], with_f=False)) / (upper - lower)
+        step = slope(x) + weight * (x - before[i])
+        np.testing.assert_allclose(np.clip(x - step, lower, upper), x, atol=1e-8)
+
+
+def separable(count: int, rows: int) -> FleetProblem:
+    """``sum_c A (x_c - c)^2`` with a need, and a square or a second row."""
+    x = X
+    need = LocalRow(factors=(canonical(X[0] * 0 + 1),) * 3, least=(B,), most=(B,))
+    square = LocalRow(
+        factors=tuple(canonical(X[0] * 0 + f) for f in (1, -1, 0)),
+        least=(canonical(X[0] * 0 + 0.25),), most=(canonical(X[0] * 0 + 0.25),),
+        square=canonical(X[0] * 0 + 3),
+    )  # fmt: skip
+    objective = canonical(A * (x[0] - 1) ** 2 + A * x[1] ** 2 + 0.5 * (x[2] + 1) ** 2)
+    whole = canonical(objective + 3 * (x[0] - x[1] - 0.25) ** 2) if rows == 2 else objective
+    rng = np.random.default_rng(count)
+    return vectors(
+        count,
+        parameters={A: rng.uniform(0.5, 2, count), B: rng.uniform(-1, 1, count)},
+        objective=whole,
+        form=SeparableForm(objective=objective, rows=(need, square)[:rows]),
+        local_rows=1,
+    )
+
+
+def smooth(problem: FleetProblem) -> FleetProblem:
+    """The same for the interior-point method."""
+    count = problem.lower.shape[0]
+    none = np.zeros((count, 0))
+    form = SmoothForm(
+        extra=(), objective=problem.objective, terms=problem.terms, inequalities=(),
+        equalities=(canonical(X[0] + X[1] + X[2] - B),), lower=none, upper=none,
+    )  # fmt: skip
+    names = ("states", "parameters", "objective", "sums", "lower", "upper", "local_rows")
+    return FleetProblem(form=form, **{name: getattr(problem, name) for name in names})
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_separable_problems_agree_with_the_interior_point_method(build: str, rows: int) -> None:
+    problem = separable(18 if build != "plain" else 2, rows)
+    count, price = problem.lower.shape[0], np.array([0.4, 0.2])
+    fleets = [Fleet(FleetKernel(p), np.zeros((count, 3))) for p in (problem, smooth(problem))]
+    starts = [fleet.states for fleet in fleets]
+    np.testing.assert_allclose(starts[0].sum(axis=1), problem.parameters[B], atol=1e-12)
+    np.testing.assert_allclose(starts[0], starts[1], atol=1e-7)
+    sums = [fleet.round(1, price, theta=0.5, share=1.0) for fleet in fleets]
+    np.testing.assert_allclose(fleets[0].states, fleets[1].states, atol=1e-6)
+    np.testing.assert_allclose(sums[0], sums[1], atol=1e-5)
+    measured = [fleet.measure(price) for fleet in fleets]
+    np.testing.assert_allclose(measured[0][0], measured[1][0], atol=1e-5)
+    for name in ("objective", "residual"):
+        assert measured[0][1][name] == pytest.approx(measured[1][1][name], abs=1e-5)
+
+
+SHAPES: dict[str, Callable[[], FleetProblem]] = {
+    "scalars": lambda: scalars(18),
+    "vectors": lambda: vectors(2),
+    "one row": lambda: separable(18, 1),
+    "two rows": lambda: separable(18, 2),
+    "interior point": lambda: smooth(separable(2, 1)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_every_build_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = {}
+    for build in BUILDS:
+        for _ in use_build(build, monkeypatch):
+            problem = SHAPES[name]()
+            fleet = Fleet(FleetKernel(problem), np.full(problem.lower.shape, 0.5))
+            price = PRICE if name == "scalars" else PRICE[:2]
+            sums = [fleet.round(k, price, theta=0.5, share=0.5) for k in (1, 2)]
+            ends[build] = (fleet.states.tobytes(), fleet.answer.tobytes(), np.array(sums).tobytes())
+    assert len(set(ends.values())) == 1
+
+
+@pytest.mark.parametrize("make", [scalars, vectors, lambda n: separable(n, 2)])
+def test_an_agent_in_a_fleet_has_the_bits_of_one_alone(
+    build: str, make: Callable[[int], FleetProblem]
+) -> None:
+    count = 3
+    whole = make(count)
+    plain = tuple(t for t in whole.sums if t.weights is None)
+    prices = np.array([0.4, 0.2])
+
+    def of(agents: slice) -> Any:
+        problem = FleetProblem(
+            states=whole.states, objective=whole.objective, sums=plain, form=whole.form,
+            parameters={s: v[agents] for s, v in whole.parameters.items()},
+            lower=whole.lower[agents], upper=whole.upper[agents], local_rows=whole.local_rows,
+        )  # fmt: skip
+        fleet = Fleet(FleetKernel(problem), np.zeros(problem.lower.shape))
+        fleet.round(1, prices, theta=0.5, share=1.0)
+        return fleet.states
+
+    together = of(slice(0, count))
+    for i in range(count):
+        assert of(slice(i, i + 1)).tobytes() == together[i : i + 1].tobytes()
+
+
+@pytest.mark.parametrize("count", [1, 18])
+def test_gradient_steps_have_the_bits_of_algorithm_1(build: str, count: int) -> None:
+    problem = scalars(count)
+    fleet = Fleet(FleetKernel(problem, gradient_steps=True), np.full((count, 1), 0.5))
+    slopes = [gradient(h, (X[0],))[X[0]] for h in problem.terms]
+    own = gradient(problem.objective, (X[0],))[X[0]]
+    W = weights(problem, count)
+    before = fleet.contributions(7)
+    sums = fleet.gradient_step(PRICE, gamma=0.1, alpha=0.2)
+    assert np.array_equal(sums, before)
+    for i in range(count):
+        numbers = [0.5, *(v[i] for v in problem.parameters.values())]
+        f, *h = values([own, *slopes], (X[0], A, B), numbers)
+        slope = left(f, [sum_left(PRICE * W[:, t, i], W[:, t, i]) for t in range(4)], h)
+        assert fleet.states[i, 0] == agent_step(0.5, slope, 0.1, 0.2, -3.0, problem.upper[i, 0])
+
+
+def test_measures_of_a_box_are_those_of_the_formulas(build: str) -> None:
+    problem = scalars(5)
+    hat = np.full((5, 1), 0.25)
+    fleet = Fleet(FleetKernel(problem), np.full((5, 1), 0.5), solution=hat)
+    sums, measured = fleet.measure(PRICE)
+    x = fleet.states.ravel()
+    a, b = problem.parameters.values()
+    assert measured["objective"] == pytest.approx(np.sum(b * (x - a) ** 4 + (x - 1) ** 2))
+    assert measured["squared_error"] == measured["squared_error_last"] == 5 * 0.0625
+    W = weights(problem, 5)
+    m = np.einsum("r,rti->ti", PRICE, W)
+    slope = 4 * b * (x - a) ** 3 + 2 * (x - 1) + m[0] * 2 + m[1] * 2 * x + m[2] + m[3]
+    near = np.clip(x - slope, problem.lower.ravel(), problem.upper.ravel())
+    assert measured["residual"] == pytest.approx(np.sum((x - near) ** 2))
+    np.testing.assert_allclose(sums, fleet.contributions(7))
+
+
+def test_an_objective_that_is_code_has_the_bits_of_its_formula() -> None:
+    problem = scalars(1)
+    a, b = (float(v[0]) for v in problem.parameters.values())
+
+    def code(x: float) -> float:
+        cube = (x - a) * (x - a) * (x - a)
+        return 4.0 * b * cube + 2.0 * (x - 1.0)
+
+    coded = scalars(1, objective=canonical(X[0] * 0), gradient=code)
+    states = []
+    for one in (problem, coded):
+        fleet = Fleet(FleetKernel(one), np.zeros((1, 1)))
+        fleet.round(1, PRICE, theta=0.5, share=1.0)
+        states.append(fleet.states.item())
+    assert states[0] == pytest.approx(states[1], rel=1e-12)
+
+
+def test_a_vector_objective_that_is_code_keeps_to_local_rows() -> None:
+    formula = smooth(separable(1, 1))
+    a = float(formula.parameters[A][0])
+
+    def code(x: Any) -> Any:
+        return np.array([2 * a * (x[0] - 1), 2 * a * x[1], x[2] + 1])
+
+    names = ("states", "parameters", "sums", "lower", "upper", "local_rows")
+    assert isinstance(formula.form, SmoothForm)
+    form = formula.form
+    nothing = canonical(X[0] * 0)
+    bare = SmoothForm(
+        extra=(), objective=nothing, terms=form.terms, inequalities=(),
+        equalities=form.equalities, lower=form.lower, upper=form.upper,
+    )  # fmt: skip
+    coded = FleetProblem(
+        objective=nothing, form=bare, gradient=code, **{n: getattr(formula, n) for n in names}
+    )
+    states = []
+    for one in (formula, coded):
+        fleet = Fleet(FleetKernel(one), np.zeros((1, 3)))
+        fleet.round(1, np.array([0.4, 0.2]), theta=0.5, share=1.0)
+        states.append(fleet.states)
+    np.testing.assert_allclose(states[0], states[1], atol=1e-7)

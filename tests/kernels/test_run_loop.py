@@ -1,0 +1,253 @@
+"""Whole rounds: a simulation has the bits of a cloud and agents that take them by themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_builds import BUILDS, module, use_build
+
+from sottovoce.algorithm.tikhonov import Tikhonov, agent_step, cloud_step
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import symbol
+from sottovoce.formula.tape import tape
+from sottovoce.kernels.cloud import Cloud, Gains, PublicSum
+from sottovoce.kernels.fleet import MEASURES, Fleet, FleetKernel
+from sottovoce.kernels.fleet_problem import FleetProblem, Terms
+from sottovoce.kernels.rounds import (
+    Ensemble,
+    GradientProblem,
+    Release,
+    Run,
+    normals,
+    stream_seed,
+    trace_size,
+)
+
+X, A = symbol("x"), symbol("a")
+SUMS = 2
+
+
+@pytest.fixture(params=BUILDS)
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    yield from use_build(request.param, monkeypatch)
+
+
+def agents(count: int, seed: int = 0) -> FleetProblem:
+    rng = np.random.default_rng(seed)
+    return FleetProblem(
+        states=(X,),
+        parameters={A: rng.uniform(1, 3, count)},
+        objective=canonical((X - A) ** 4 + (X - A) ** 2),
+        sums=(Terms(row=0, terms=(X, canonical(X**2))),),
+        lower=np.full((count, 1), -4.0),
+        upper=np.full((count, 1), 4.0),
+    )
+
+
+def public() -> PublicSum:
+    return PublicSum(lower=[-np.inf, 0.0], upper=[3.0, 9.0], unit=[0.5, 1.0], noisy=[1.0, 1.0])
+
+
+def fleets(counts: tuple[int, ...], *, gradient_steps: bool = False) -> list[Fleet]:
+    kernels = [FleetKernel(agents(c, c), gradient_steps=gradient_steps) for c in counts]
+    return [Fleet(k, np.zeros((k.count, 1)), solution=np.ones((k.count, 1))) for k in kernels]
+
+
+GRID = np.array([2.0**-10, 2.0**-9])
+SIGMA = np.array([0.5, 1.0])
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_run_has_the_bits_of_a_cloud_and_agents_by_themselves(build: str, planned: bool) -> None:
+    rounds, counts, seed = 20, (1, 1, 18), stream_seed(7, 0)
+    grid = GRID if planned else None
+    sigma = SIGMA if planned else np.zeros(2)
+    run = Run(fleets(counts), Release(offset=np.zeros(2), sigma=sigma, grid=grid, seed=seed),
+              (public(), Gains()))  # fmt: skip
+    steps = np.column_stack([1.0 / np.arange(1, rounds + 1), np.full(rounds, 0.5 * planned)])
+    steps = steps if planned else np.tile([1.0, 0.0], (rounds, 1))
+    transcript = np.zeros((rounds, SUMS))
+    for done, until in ((0, 7), (7, rounds)):  # slices change nothing
+        run.advance(done, until, steps[done:until], transcript=transcript[done:until])
+    cloud, alone = Cloud(public(), Gains(), planned=planned), fleets(counts)
+    z = normals(seed, rounds, SUMS)
+    sums = [f.contributions(SUMS, grid) for f in alone]
+    for k in range(1, rounds + 1):
+        share, steer = steps[k - 1]
+        y = np.sum(sums, axis=0) * (GRID if planned else 1.0) + sigma * z[k - 1]
+        if planned:
+            assert np.array_equal(transcript[k - 1], y), k
+        cloud.round(k, transcript[k - 1], share=share, steer=steer)
+        sums = [f.round(k, cloud.price, theta=0.5, share=share, grid=grid) for f in alone]
+    assert run.cloud is not None
+    for name in ("price", "answer", "released"):
+        assert getattr(run.cloud, name).tobytes() == getattr(cloud, name).tobytes()
+    for one, other in zip(run.fleets, alone, strict=True):
+        assert one.states.tobytes() == other.states.tobytes()
+        assert one.answer.tobytes() == other.answer.tobytes()
+    assert run.failed == 0
+    assert np.any(cloud.price != 0.0)
+
+
+@pytest.mark.skipif(len(BUILDS) == 1, reason="plain kernels run in one thread")
+@pytest.mark.parametrize("prices", [True, False])
+def test_threads_change_no_bit(prices: bool) -> None:
+    ends = []
+    for threads in (1, 3):
+        release = Release(offset=np.ones(2), sigma=SIGMA, grid=None, seed=5)
+        given = (public(), Gains()) if prices else None
+        run = Run(fleets((600,), gradient_steps=not prices), release, given, threads=threads)
+        assert run.threads == threads
+        steps = np.tile([0.5, 0.0] if prices else [1e-4, 0.1], (40, 1))
+        marks = np.array([0, 9, 40])
+        trace = np.zeros((3, trace_size(SUMS)))
+        run.advance(0, 20, steps[:20], marks=marks[:2], trace=trace[:2])
+        run.advance(20, 40, steps[20:], marks=marks[2:], trace=trace[2:])
+        price = run.mu if run.cloud is None else run.cloud.price
+        ends.append((run.fleets[0].states.tobytes(), price.tobytes(), trace.tobytes()))
+    assert ends[0] == ends[1]
+
+
+def test_marks_record_what_fleets_measure(build: str) -> None:
+    release = Release(offset=np.array([0.25, -1.0]), sigma=np.zeros(2), grid=None, seed=5)
+    run = Run(fleets((1, 18)), release, (public(), Gains()))
+    trace = np.zeros((2, trace_size(SUMS)))
+    run.advance(0, 3, np.tile([1.0, 0.0], (3, 1)), marks=np.array([0, 3]), trace=trace)
+    assert run.cloud is not None
+    measured = [f.measure(run.cloud.answer) for f in run.fleets]
+    sums = release.offset + (measured[0][0] + measured[1][0])
+    np.testing.assert_allclose(trace[1, :SUMS], sums, rtol=1e-14)
+    for q, name in enumerate(MEASURES):
+        assert trace[1, SUMS + q] == pytest.approx(sum(m[name] for _, m in measured), rel=1e-13)
+    assert np.array_equal(trace[1, -4:], np.r_[run.cloud.answer, run.cloud.price])
+    assert trace[0, SUMS + 2] == 19.0  # squared distance from 0 to the solution 1
+
+
+def test_gradient_rounds_are_algorithm_1(build: str) -> None:
+    rounds = 20
+    release = Release(offset=np.array([-3.0, -9.0]), sigma=SIGMA, grid=None, seed=11)
+    run = Run(fleets((1, 18), gradient_steps=True), release, None)
+    steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1), rounds)
+    run.advance(0, rounds, steps)
+    alone, mu = fleets((1, 18), gradient_steps=True), np.zeros(2)
+    z = normals(11, rounds, SUMS)
+    for k, (gamma, alpha) in enumerate(steps):
+        # A chunk adds up fleets before the offset.
+        g = release.offset + sum(f.gradient_step(mu, gamma=gamma, alpha=alpha) for f in alone)
+        mu = cloud_step(mu, g + SIGMA * z[k], gamma, alpha)
+    np.testing.assert_allclose(run.mu, mu, rtol=1e-13)
+    for one, other in zip(run.fleets, alone, strict=True):
+        np.testing.assert_allclose(one.states, other.states, rtol=1e-13)
+
+
+S = tuple(symbol(f"s{i}") for i in range(3))
+
+
+def named() -> GradientProblem:
+    """Rows that couple agents, noise on values and on entries of the gradient."""
+    return GradientProblem(
+        states=S,
+        objective=canonical((S[0] - 1) ** 4 + (S[1] + 2) ** 2 + (S[2] - 3) ** 2),
+        rows=(canonical((S[0] + 10 * S[1]) ** 2 - 50), canonical(S[0] + S[2] - 1)),
+        lower=np.full(3, -5.0),
+        upper=np.full(3, 5.0),
+        sigma=np.array([2.0, 0.0]),
+        entries={(0, 0): 0.5, (0, 1): 0.25, (1, 1): 0.1},
+    )
+
+
+def reference(problem: GradientProblem, seed: int, steps: Any) -> tuple[Any, Any, Any]:
+    x, mu = np.zeros(3), np.zeros(2)
+    own = gradient(problem.objective, S)
+    slopes = [gradient(g, S) for g in problem.rows]
+    z = normals(seed, len(steps), 4)
+    said = []
+    for k, (gamma, alpha) in enumerate(steps):
+        f = tape([own[s] for s in S], S)(*x)
+        g = [float(v) for v in tape(problem.rows, S)(*x)]
+        y = [g[0] + 2.0 * z[k, 0], g[1]]
+        entries = list(problem.entries.items())
+        noisy = {
+            (j, i): (float(tape([slopes[j][S[i]]], S)(*x)[0]) if S[i] in slopes[j] else 0.0)
+            + sigma * z[k, 1 + e]
+            for e, ((j, i), sigma) in enumerate(entries)
+        }
+        said.append([*y, *noisy.values()])
+        new = []
+        for i, s in enumerate(S):
+            slope = float(f[i])
+            for j in range(2):
+                if (j, i) in noisy:
+                    slope = slope + mu[j] * noisy[j, i]
+                elif s in slopes[j]:
+                    slope = slope + mu[j] * float(tape([slopes[j][s]], S)(*x)[0])
+            new.append(agent_step(x[i], slope, gamma, alpha, -5.0, 5.0))
+        mu = np.array([cloud_step(mu[j], y[j], gamma, alpha) for j in range(2)])
+        x = np.array(new)
+    return x, mu, np.array(said)
+
+
+@pytest.mark.parametrize("runs", [1, 17])
+def test_ensembles_have_the_bits_of_algorithm_1(build: str, runs: int) -> None:
+    problem, rounds = named(), 20
+    seeds = [stream_seed(3, r) for r in range(runs)]
+    ensemble = Ensemble(problem, np.zeros(3), np.zeros(2), seeds)
+    assert ensemble.width == (1 if runs == 1 else 16)
+    steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1), rounds)
+    transcript = np.zeros((ensemble.blocks, rounds, 5, ensemble.width))
+    trace = np.zeros((ensemble.blocks, 2, 5, ensemble.width))
+    ensemble.advance(0, rounds, steps, marks=np.array([0, rounds]), trace=trace,
+                     transcript=transcript)  # fmt: skip
+    for run in (0, runs - 1):
+        x, mu, said = reference(problem, seeds[run], steps)
+        assert ensemble.x[run].tobytes() == x.tobytes()
+        assert ensemble.mu[run].tobytes() == mu.tobytes()
+        block, lane = divmod(run, ensemble.width)
+        assert np.array_equal(transcript[block, :, :, lane], said)
+        assert np.array_equal(trace[block, 1, :, lane], np.r_[x, mu])
+        assert not trace[block, 0, :, lane].any()
+    assert not ensemble.failed.any()
+
+
+def test_runs_that_diverge_are_noted(build: str) -> None:
+    ensemble = Ensemble(named(), np.zeros(3), np.array([np.nan, 0.0]), [1])
+    ensemble.advance(0, 3, np.full((3, 2), 1e-3))
+    assert ensemble.failed[0] == 1
+
+
+def test_normals_are_those_of_splitmix_and_box_muller(build: str) -> None:
+    seed, mask = stream_seed(0, 0), 2**64 - 1
+    found = normals(seed, 50, 3)
+
+    def mix(z: int) -> int:
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return z ^ (z >> 31)
+
+    expected = []
+    for pair in range(100):
+        state = (seed + (2 * pair + 1) * 0x9E3779B97F4A7C15) & mask
+        u = 1.0 - (mix(state) >> 12) * 2.0**-52
+        v = (mix((state + 0x9E3779B97F4A7C15) & mask) >> 12) * 2.0**-52 - 0.125
+        radius = np.sqrt(-2.0 * np.log(u))
+        expected += [radius * np.cos(2 * np.pi * v), radius * np.sin(2 * np.pi * v)]
+    np.testing.assert_allclose(found, np.reshape(expected, (50, 4))[:, :3], rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.skipif(len(BUILDS) == 1, reason="nothing compiled to compare")
+def test_normals_have_the_same_bits_in_every_build() -> None:
+    outs = []
+    for name in (*(f"_{b}" for b in BUILDS if b != "plain"), "core"):
+        out = np.empty(2 * 3 * 16)
+        module("normals", name).fill_rounds(12345, 32, 3, out)
+        outs.append(out.tobytes())
+    assert len(set(outs)) == 1
+
+
+def test_normals_are_standard() -> None:
+    z = normals(1, 1000, 4).ravel()
+    assert abs(z.mean()) < 5 / np.sqrt(z.size)  # false alarm 6e-7
+    assert abs(z.var() - 1.0) < 5 * np.sqrt(2 / z.size)
