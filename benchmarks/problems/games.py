@@ -1,7 +1,7 @@
 """Problems with answers in closed form: families drawn from seeds, their optima and limits.
 
-Agents' states are laid end to end as components. Everything is arrays, so that a whole run of
-agents and cloud compiles into one loop, and an oracle (cvxpy) finds the optimum independently.
+Agents' states are laid end to end as components. Everything is arrays, and an oracle (cvxpy) finds
+the optimum independently.
 """
 
 from __future__ import annotations
