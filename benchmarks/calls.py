@@ -56,9 +56,15 @@ def _child(name: str) -> dict[str, float] | None:
 def child(name: str) -> None:
     """Go through the whole call, and print the processor's seconds of each stage."""
     import sottovoce as sv
-    from sottovoce.engine import solve as engine
+    from sottovoce.simulation import simulate as engine
 
-    names = (sv.certify, sv.plan, sv.solve, sv.saddle_point, engine)  # loaded now, not later
+    names = (
+        sv.certify,
+        sv.plan,
+        sv.simulate,
+        sv.reference_optimum,
+        engine,
+    )  # loaded now
     assert all(names)
     clock = _Clock()
     clock("state")
@@ -69,9 +75,9 @@ def child(name: str) -> None:
     plan = sv.plan(certificate, epsilon=1.0, delta=1e-5, hide=hide, progress=False)
     settings: dict[str, Any] = {"rounds": min(ROUNDS, hide.rounds), "threads": 1}
     clock("saddle")
-    sv.solve(problem, plan, **settings, progress=clock.hear)
+    sv.simulate(problem, plan, **settings, progress=clock.hear)
     clock("solve again")
-    sv.solve(problem, plan, **settings, progress=False)
+    sv.simulate(problem, plan, **settings, progress=False)
     clock("")
     print(json.dumps(clock.seconds))
 

@@ -21,7 +21,7 @@ def run() -> list[dict[str, str]]:
     problem = sv.gallery.paper()
     hide = sv.Trajectory(radius=0.1, rounds=ROUNDS)
     plan = sv.plan(sv.certify(problem, progress=False), epsilon=1.0, delta=1e-3, hide=hide)
-    saddle = sv.saddle_point(problem)
+    saddle = sv.reference_optimum(problem)
     asked: dict[str, Any] = {"rounds": ROUNDS, "runs": RUNS, "seed": 1, "record": [ROUNDS],
                              "threads": 1, "saddle": (saddle.x, saddle.mu)}  # fmt: skip
     here, there = [], []
@@ -32,11 +32,11 @@ def run() -> list[dict[str, str]]:
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        sv.solve(problem, plan, **(asked | {"rounds": 10, "record": [10]}), executor=client)
+        sv.simulate(problem, plan, **(asked | {"rounds": 10, "record": [10]}), executor=client)
         for _ in range(PAIRS):
-            alone, seconds = _timed(lambda: sv.solve(problem, plan, **asked, progress=False))
+            alone, seconds = _timed(lambda: sv.simulate(problem, plan, **asked, progress=False))
             here.append(seconds)
-            found, seconds = _timed(lambda: sv.solve(problem, plan, **asked, executor=client))
+            found, seconds = _timed(lambda: sv.simulate(problem, plan, **asked, executor=client))
             there.append(seconds)
             assert np.array_equal(alone.x, found.x)
     return [

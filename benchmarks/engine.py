@@ -16,8 +16,7 @@ import scipy.sparse as sparse
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import certify
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import certify
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import fleet
@@ -25,6 +24,7 @@ from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery.chargers import PRICE, WEAR, chargers
 from sottovoce.problem.gallery.paper import paper
 from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
 from sottovoce.study.paper import published_noise
 
 SECONDS = 1.5
@@ -63,11 +63,11 @@ def _default_rows() -> list[Row]:
     hide = Trajectory(radius=0.1, rounds=rounds)
     made = plan(certify(problem.cloud), epsilon=1.0, delta=1e-3, hide=hide)
     asked: dict[str, Any] = {"saddle": HAT, "record": [], "progress": False}
-    runs = partial(solve, problem, made, rounds=2_000, runs=64, **asked)
+    runs = partial(simulate, problem, made, rounds=2_000, runs=64, **asked)
     one, steps, alone, both = least(
-        partial(solve, problem, made, rounds=rounds, threads=1, **asked),
+        partial(simulate, problem, made, rounds=rounds, threads=1, **asked),
         partial(
-            solve, problem, published_noise(certify(problem)), rounds=rounds, threads=1,
+            simulate, problem, published_noise(certify(problem)), rounds=rounds, threads=1,
             algorithm=Tikhonov(), **asked,
         ),
         partial(runs, threads=1),
@@ -89,14 +89,14 @@ def _paper_rows() -> list[Row]:
     asked: dict[str, Any] = {"algorithm": Tikhonov(), "saddle": HAT, "progress": False}
     generator, out = np.random.default_rng(0), np.empty(rounds * NORMALS)
     single, normals = least(
-        partial(solve, problem, noise, rounds=rounds, threads=1, **asked),
+        partial(simulate, problem, noise, rounds=rounds, threads=1, **asked),
         lambda: generator.standard_normal(out=out),
     )
     few = 2_000
     loop, _ = least(lambda: _numpy_paper(few), lambda: None, repeat=3)
     factor = loop / few / (single / rounds)
     many, both = least(
-        partial(solve, problem, noise, rounds=20_000, runs=256, threads=2, **asked),
+        partial(simulate, problem, noise, rounds=20_000, runs=256, threads=2, **asked),
         lambda: _numpy_draws(20_000 * NORMALS * 256),
         repeat=3,
     )
@@ -169,9 +169,9 @@ def _per_agent(problem: Problem, algorithm: Algorithm) -> float:
         "record": [], "threads": 2, "saddle": (np.zeros(problem.size), np.zeros(sums)),
         "algorithm": algorithm, "progress": False,
     }  # fmt: skip
-    first = solve(problem, rounds=2, **asked).seconds / 2
+    first = simulate(problem, rounds=2, **asked).seconds / 2
     rounds = int(np.clip(SECONDS / first, 2, 2_000))
-    seconds = min(solve(problem, rounds=rounds, **asked).seconds for _ in range(3))
+    seconds = min(simulate(problem, rounds=rounds, **asked).seconds for _ in range(3))
     return seconds / rounds / problem.agents * 1e9
 
 
@@ -267,7 +267,7 @@ def _memory(algorithm: str) -> str:
         "from pathlib import Path\n"
         "import sottovoce as sv\n"
         "problem = sv.gallery.chargers(1_000_000)\n"
-        f"sv.solve(problem, rounds=3, record=[3], algorithm=sv.{algorithm}())\n"
+        f"sv.simulate(problem, rounds=3, record=[3], algorithm=sv.{algorithm}())\n"
         "print(Path('/proc/self/status').read_text())\n"
     )
     # Linux only: other counters of the peak also see the memory of the process that started this.

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 import sottovoce as sv
-from sottovoce.engine.result import Result
 from sottovoce.formula.tape import evaluate
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.simulation.result import Result
 
 EPSILON, DELTA = float(np.log(3)), 0.05
 FLEET_RUNS = 400
@@ -47,7 +47,7 @@ def _row(
     row: dict[str, Any] = {"problem": name, "radius": radius, "rounds": rounds}
     try:
         made = sv.plan(certificate, epsilon=EPSILON, delta=DELTA, hide=hide, feasible=0.95)
-    except sv.PrivacyError as refusal:
+    except sv.errors.PrivacyError as refusal:
         said = str(refusal).partition(";")[0].removeprefix("feasible must leave room: ")
         return row | {"runs": 0, "violated": said, "unconfirmed": "", "cost": "", "predicted": ""}
     fleet = any(group.count > 1 for group in problem.groups)
@@ -62,7 +62,7 @@ def _measured(problem: sv.Problem, made: sv.NoisePlan, rounds: int, runs: int) -
     numeric = Numeric(problem)
     for first in range(0, runs, AT_ONCE):
         some = min(AT_ONCE, runs - first)
-        result = sv.solve(problem, made, rounds=rounds, runs=some, seed=first, record=[rounds])
+        result = sv.simulate(problem, made, rounds=rounds, runs=some, seed=first, record=[rounds])
         fine = np.asarray(result.confirmed)
         confirmed += int(fine.sum())
         violated += int((fine & over(problem, made.feasible, result)).sum())

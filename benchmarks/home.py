@@ -12,8 +12,8 @@ import numpy as np
 import osqp
 import scipy.sparse as sparse
 
-from sottovoce.engine.solve import solve
 from sottovoce.problem.gallery.chargers import PRICE, WEAR, smart_charging
+from sottovoce.simulation.simulate import simulate
 
 Row = dict[str, str]
 
@@ -44,11 +44,11 @@ def _ours(n: int) -> float:
     """Microseconds of one core per agent and round."""
     problem = smart_charging(n)
     asked: dict[str, Any] = {"record": [], "threads": 1, "progress": False}
-    solve(problem, rounds=3, **asked)
+    simulate(problem, rounds=3, **asked)
 
     def took(rounds: int) -> float:
         began = process_time()
-        solve(problem, rounds=rounds, **asked)
+        simulate(problem, rounds=rounds, **asked)
         return process_time() - began
 
     few, many = (min(took(rounds) for _ in range(5)) for rounds in (3, 53))
@@ -84,11 +84,12 @@ def _large(n: int, rounds: int) -> tuple[float, float, float]:
     script = (
         "from pathlib import Path\n"
         "from time import perf_counter\n"
-        "from sottovoce.engine.solve import solve\n"
+        "from sottovoce.simulation.simulate import simulate\n"
         "from sottovoce.problem.gallery.chargers import smart_charging\n"
         "begin = perf_counter()\n"
         f"problem = smart_charging({n})\n"
-        f"found = solve(problem, rounds={rounds}, record=[{rounds}], threads=2, progress=False)\n"
+        f"found = simulate(problem, rounds={rounds}, record=[{rounds}],"
+        " threads=2, progress=False)\n"
         "print(found.seconds, perf_counter() - begin)\n"
         "print(Path('/proc/self/status').read_text())\n"
     )

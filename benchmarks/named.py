@@ -61,10 +61,10 @@ def _again() -> Row:
     times = []
     for _ in range(6):
         before = process_time()
-        sv.solve(problem, plan, rounds=ROUNDS, threads=1, progress=False)
+        sv.simulate(problem, plan, rounds=ROUNDS, threads=1, progress=False)
         times.append(process_time() - before)
     rounds = process_time()
-    sv.solve(problem, plan, rounds=ROUNDS, runs=100, threads=1, progress=False)
+    sv.simulate(problem, plan, rounds=ROUNDS, runs=100, threads=1, progress=False)
     each = (process_time() - rounds) / 100
     measured = f"{min(times[1:]) * 1e3:.1f} ms"
     detail = f"of which rounds {each * 1e3:.1f} ms"
@@ -74,7 +74,7 @@ def _again() -> Row:
 def _cloud() -> Row:
     """Until a cloud of 1,000 named agents listens: its process, first start and restart."""
     with tempfile.TemporaryDirectory() as folder:
-        sv.save_problem(quadratics(1000), f"{folder}/problem", agents=[])
+        quadratics(1000).save(f"{folder}/problem", agents=[])
         command("identity", "init", "--dir", f"{folder}/keys", "--agents", "1000").wait()
         first, again = (_until_it_listens(folder) for _ in range(2))
     measured = f"{first:.1f} s, {again:.1f} s"
@@ -179,12 +179,12 @@ def main(name: str) -> None:
     lap("certify")
     plan = _plan(certificate)
     lap("plan")
-    result = sv.solve(problem, plan, rounds=ROUNDS, threads=1, progress=False)
+    result = sv.simulate(problem, plan, rounds=ROUNDS, threads=1, progress=False)
     lap("solve")
     total = {"total": process_time()}
     if name == "generators":
-        error = np.linalg.norm(result.x[0] - sv.saddle_point(problem).x)
-        total["of"] = float(error) / sv.limit(problem, plan, ROUNDS).x
+        error = np.linalg.norm(result.x[0] - sv.reference_optimum(problem).x)
+        total["of"] = float(error) / sv.accuracy_limit(problem, plan, ROUNDS).x
     print(json.dumps(laps | total))
 
 

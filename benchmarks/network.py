@@ -329,7 +329,7 @@ def _served(
 
     import uvloop
 
-    from sottovoce.certify.certificate import certify
+    from sottovoce.certificate.certificate import certify
     from sottovoce.network.cloud import Cloud
     from sottovoce.privacy.hide import Trajectory
     from sottovoce.privacy.plan import plan
@@ -363,7 +363,7 @@ def _agents(keys: Path, folder: Path, port: int, part: range, name: str) -> None
     import uvloop
 
     from sottovoce.network.agent import Agent
-    from sottovoce.network.household import Household
+    from sottovoce.network.agent_group import AgentGroup
     from sottovoce.problem import gallery
 
     problem = gallery.paper() if name == "paper" else _fleet(1000)
@@ -371,7 +371,7 @@ def _agents(keys: Path, folder: Path, port: int, part: range, name: str) -> None
 
     async def main() -> None:
         await Agent(
-            Household.of_problem(problem, list(part)),
+            AgentGroup.of_problem(problem, list(part)),
             cloud=f"wss://127.0.0.1:{port}",
             keys=keys / "agents" / text,
             saved=folder / f"{text}.state",

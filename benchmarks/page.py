@@ -42,7 +42,7 @@ def _turns(root: Path) -> list[tuple[float, float]]:
     """Rounds per second, and per second of processor time, without the page and with it."""
     import uvloop
 
-    from sottovoce.certify.certificate import certify
+    from sottovoce.certificate.certificate import certify
     from sottovoce.network.cloud import Cloud
     from sottovoce.privacy.hide import Trajectory
     from sottovoce.privacy.plan import plan
@@ -92,12 +92,12 @@ def _gateway(root: Path, port: int) -> None:
     import uvloop
 
     from sottovoce.network.agent import Agent
-    from sottovoce.network.household import Household
+    from sottovoce.network.agent_group import AgentGroup
     from sottovoce.problem import gallery
 
     async def main() -> None:
         await Agent(
-            Household.of_problem(gallery.paper(), list(range(1, 8))),
+            AgentGroup.of_problem(gallery.paper(), list(range(1, 8))),
             cloud=f"wss://127.0.0.1:{port}",
             keys=root / "keys" / "agents" / "1-7",
             saved=root / "7.state",

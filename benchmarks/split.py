@@ -48,7 +48,7 @@ def _pairs(what: str, name: str, parts: Sequence[range]) -> list[dict[str, str |
 def _plan(name: str, *, split: bool) -> tuple[Any, Any]:
     import math
 
-    from sottovoce.certify.certificate import certify
+    from sottovoce.certificate.certificate import certify
     from sottovoce.privacy.hide import Trajectory
     from sottovoce.privacy.plan import plan
     from sottovoce.privacy.trust import OneCloud, SplitCloud

@@ -60,7 +60,7 @@ problem = sv.Problem(
     objectives=-flow.parameter("worth") * sv.log(flow.state),
     constraints=[sv.total(flow, flow.state, weights=passes) <= np.full(len(links), CAPACITY)],
 )
-best = sv.saddle_point(problem)
+best = sv.reference_optimum(problem)
 certificate = sv.certify(problem)
 print(f"{len(flows)} flows on {len(links)} links, {len(best.active)} of which are full")
 
@@ -72,10 +72,10 @@ choices: dict[str, sv.Trajectory | sv.Offset | sv.Everything] = {
 for name, hide in choices.items():
     try:
         plan = sv.plan(certificate, epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
-    except sv.PrivacyError as refused:
+    except sv.errors.PrivacyError as refused:
         print(f"{name}: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
+    result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
     assert plan.feasible is not None
     assert result.confirmed is not None
     load = (result.x @ passes.T).max(axis=1) / CAPACITY

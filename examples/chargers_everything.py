@@ -36,8 +36,8 @@ sizes = (50, 100, 200)
 errors = []
 for n in sizes:
     small, noise = planned(n)
-    saddle = sv.saddle_point(small)
-    least = sv.limit(small, noise, ROUNDS, saddle=saddle)
+    saddle = sv.reference_optimum(small)
+    least = sv.accuracy_limit(small, noise, ROUNDS, saddle=saddle)
     price, power = least.price, least.x / np.sqrt(n)
     errors.append((price * n, power * n))
     print(f"  {n:7,} chargers: prices of up to {saddle.mu.max():.4f} euro/kWh off by {price:.2g}, "

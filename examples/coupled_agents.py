@@ -20,6 +20,6 @@ plan = sv.plan(
 )
 for output in plan.outputs:
     print(f"noise on the {output.kind} {output.name}: {output.sigma:.3g}")
-print("optimum:", sv.saddle_point(problem).x.round(3))
-print("accuracy that 2,000 rounds allow:", round(sv.limit(problem, plan, 2_000).x, 4))
+print("optimum:", sv.reference_optimum(problem).x.round(3))
+print("accuracy that 2,000 rounds allow:", round(sv.accuracy_limit(problem, plan, 2_000).x, 4))
 print(plan.guarantee(agent=1))

@@ -67,7 +67,7 @@ problem = sv.Problem(
         *(abs(sum(own[line] * p) - fixed[line]) <= rating[line] for line in needed),
     ],
 )
-best = sv.saddle_point(problem)
+best = sv.reference_optimum(problem)
 certificate = sv.certify(problem)
 print(
     f"{demand:.1f} MW, {len(needed)} of {len(LINES)} lines can be overloaded, "
@@ -83,10 +83,10 @@ choices: dict[str, sv.Trajectory | sv.Offset | sv.Everything] = {
 for name, hide in choices.items():
     try:
         plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide, feasible=0.95)
-    except sv.PrivacyError as refused:
+    except sv.errors.PrivacyError as refused:
         print(f"{name}: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS)
+    result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS)
     assert plan.feasible is not None
     assert result.confirmed is not None
     band = plan.feasible.band[0]

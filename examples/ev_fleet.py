@@ -39,10 +39,10 @@ for cars in (200, 2_000, 20_000):
     hide = sv.Everything(rounds=ROUNDS)
     try:
         plan = sv.plan(sv.certify(problem.cloud), epsilon=1.0, delta=1e-6, hide=hide, feasible=0.95)
-    except sv.PrivacyError as refused:
+    except sv.errors.PrivacyError as refused:
         print(f"{cars:6,} cars: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.solve(problem, plan, rounds=ROUNDS)
+    result = sv.simulate(problem, plan, rounds=ROUNDS)
     assert plan.feasible is not None
     assert result.confirmed is not None
     power = result.x[0].reshape(cars, HOURS).sum(axis=0) / (PER_CAR * cars)

@@ -34,14 +34,14 @@ def shedding(buildings: int) -> sv.Problem:
 
 for buildings in (30, 300, 3_000):
     problem = shedding(buildings)
-    best = sv.saddle_point(problem)
+    best = sv.reference_optimum(problem)
     hide = sv.Everything(rounds=ROUNDS)
     try:
         plan = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
-    except sv.PrivacyError as refused:
+    except sv.errors.PrivacyError as refused:
         print(f"{buildings:5,} buildings: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
+    result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
     assert result.confirmed is not None
     shed = result.x.reshape(RUNS, buildings, 4).sum(axis=1) / (ASKED * buildings)
     more = np.median(result.trace.objective[:, -1]) / best.objective - 1

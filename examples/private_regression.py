@@ -32,14 +32,14 @@ def clinics(n: int) -> sv.Problem:
 
 for n in (50, 500, 5_000):
     problem = clinics(n)
-    best = sv.saddle_point(problem)
+    best = sv.reference_optimum(problem)
     hide = sv.Everything(rounds=ROUNDS)
     try:
         plan = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
-    except sv.PrivacyError as refused:
+    except sv.errors.PrivacyError as refused:
         print(f"{n:5,} clinics: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
+    result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
     assert result.confirmed is not None
     used = np.abs(result.x).sum(axis=1) / (0.25 * n)
     print(f"{n:5,} clinics: {np.sum(result.confirmed)} of {RUNS} answers confirmed, "

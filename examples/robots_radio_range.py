@@ -23,7 +23,7 @@ problem = sv.Problem(
     ],
     constraints=[(p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2 <= RANGE**2 for p, q in pairwise(robots)],
 )
-best = sv.saddle_point(problem)
+best = sv.reference_optimum(problem)
 certificate = sv.certify(problem)
 print("sums:", problem.cloud.sums.count)
 
@@ -35,10 +35,10 @@ choices: dict[str, sv.Trajectory | sv.Offset | sv.Everything] = {
 for name, hide in choices.items():
     try:
         plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide, feasible=0.95)
-    except sv.PrivacyError as refused:
+    except sv.errors.PrivacyError as refused:
         print(f"{name}: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.solve(problem, plan, rounds=ROUNDS, runs=RUNS)
+    result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS)
     assert result.confirmed is not None
     place = result.x.reshape(-1, 5, 2)
     apart = np.linalg.norm(np.diff(place, axis=1), axis=2).max(axis=1)

@@ -13,7 +13,7 @@ problem = sv.Problem(
                  x[2]**2 + x[3] + x[5] <= 1, x[5]**2 + x[6]**2 <= 5],
 )  # fmt: skip
 certificate = sv.certify(problem)
-saddle = sv.saddle_point(problem)
+saddle = sv.reference_optimum(problem)
 plan = sv.plan(certificate, epsilon=math.log(3), delta=0.05, hide=sv.Trajectory(radius=1.0))
 
 print("every assumption holds:", certificate.holds)

@@ -12,7 +12,7 @@ from sottovoce.network import identity
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
 
-FAST = ("behaviour", "certify", "cli", "formula", "kernels", "privacy", "problem", "report")
+FAST = ("behaviour", "certificate", "cli", "formula", "kernels", "privacy", "problem", "report")
 """Rooms whose tests run few rounds; elsewhere only those marked ``core`` run uncompiled."""
 
 

@@ -101,7 +101,7 @@ def test_whoever_asks_is_told_what_is_being_done() -> None:
     hide = sv.Trajectory(radius=0.1, rounds=100)
     plan = sv.plan(certificate, epsilon=1.0, delta=1e-3, hide=hide, progress=hear)
     assert heard[-1][0] == "planning: noise for 7 agents"
-    sv.solve(problem, plan, rounds=100, runs=2, progress=hear)
+    sv.simulate(problem, plan, rounds=100, runs=2, progress=hear)
     said = [doing for doing, _ in heard]
     assert "round 64 of 100" in said
     assert heard[-1] == ("round 100 of 100", 1.0)

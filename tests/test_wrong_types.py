@@ -24,9 +24,9 @@ problem = sv.Problem(states=x, objectives=[(s - 1) ** 2 for s in x], constraints
 certificate = sv.certify(problem)
 hide = sv.Trajectory(radius=1.0, rounds=100)
 plan = sv.plan(certificate, epsilon=1, delta=0.05, hide=hide)
-saddle = sv.saddle_point(problem)
+saddle = sv.reference_optimum(problem)
 ev = sv.fleet(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
-house = sv.Household.of_problem(problem, [1])
+house = sv.network.AgentGroup.of_problem(problem, [1])
 
 
 @pytest.fixture(autouse=True)
@@ -51,11 +51,11 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "agent": (problem.agent, {"agent": 1}),
     "evaluate": (problem.evaluate, {"x": [0.0, 0.0]}),
     "guarantee": (plan.guarantee, {"agent": 1}),
-    "load_problem": (sv.load_problem, {"folder": "nowhere"}),
+    "load_problem": (sv.Problem.load, {"folder": "nowhere"}),
     "read_public": (read_public, {"folder": "nowhere"}),
     "read_agent": (read_agent, {"path": "nowhere/1.toml"}),
     "certify": (sv.certify, {"problem": problem, "tolerance": 0.01}),
-    "saddle_point": (sv.saddle_point, {"problem": problem}),
+    "reference_optimum": (sv.reference_optimum, {"problem": problem}),
     "plan": (sv.plan, {"certificate": certificate, "epsilon": 1, "delta": 0.05, "hide": hide,
                        "method": "joint", "weights": None, "constants": None}),
     "planned trajectory": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
@@ -80,8 +80,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
                                            constraints=[sv.hard(constraint)]),
              {"constraint": x[0] + x[1] <= 1}),
     "radius": (plan.radius, {"agent": 1}),
-    "limit": (sv.limit, {"problem": problem, "plan": plan, "rounds": 100, "saddle": saddle}),
-    "load": (sv.load, {"path": "nowhere.npz"}),
+    "limit": (sv.accuracy_limit, {"problem": problem, "plan": plan, "rounds": 9, "saddle": saddle}),
+    "load": (sv.Result.load, {"path": "nowhere.npz"}),
     "DualAveraging": (sv.DualAveraging, {"memory": 2.0, "doubt": 0.3, "reach": 256.0,
                                          "theta": 0.5, "start": 1e-5}),
     "Tikhonov": (sv.Tikhonov, {"gamma_bar": 0.1, "alpha_bar": 0.1, "c1": 0.3, "c2": 0.2}),
@@ -92,11 +92,11 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "gallery.known": (sv.gallery.known, {"name": "paper"}),
     "gallery.hock_schittkowski": (sv.gallery.hock_schittkowski, {"number": 22}),
     "gallery.chargers": (sv.gallery.chargers, {"seed": 0, "hours": 3}),
-    "of_problem": (sv.Household.of_problem, {"problem": problem, "agents": [1]}),
-    "of_file": (sv.Household.of_file, {"path": "nowhere/1.toml"}),
-    "of_gradient": (sv.Household.of_gradient, {"cloud": problem.cloud, "agent": 1,
+    "of_problem": (sv.network.AgentGroup.of_problem, {"problem": problem, "agents": [1]}),
+    "of_file": (sv.network.AgentGroup.of_file, {"path": "nowhere/1.toml"}),
+    "of_gradient": (sv.network.AgentGroup.of_gradient, {"cloud": problem.cloud, "agent": 1,
                                                "gradient": abs, "start": None}),
-    "Agent": (sv.Agent, {"household": house, "cloud": "wss://h:1", "keys": "k", "saved": "s"}),
+    "Agent": (sv.Agent, {"group": house, "cloud": "wss://h:1", "keys": "k", "saved": "s"}),
 }  # fmt: skip
 SPOILT = [(name, argument) for name, (_, right) in CALLS.items() for argument in right]
 
@@ -131,7 +131,7 @@ def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -
     right: dict[str, Any] = {"problem": problem, "plan": plan, "rounds": 3}
     right |= {"algorithm": sv.Tikhonov()} if argument == "mu0" else {}
     with pytest.raises(sv.SottovoceError, match=rf"{argument} must .*, got"):
-        sv.solve(**(right | {argument: wrong}))
+        sv.simulate(**(right | {argument: wrong}))
 
 
 def test_text_in_a_total_is_never_evaluated(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.problems.games import Agents
 from benchmarks.problems.responses import force_of, respond, sums_of
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.engine.layout import gains
 from sottovoce.kernels.cloud import Cloud, PublicSum
+from sottovoce.simulation.layout import gains
 
 
 class Answer(NamedTuple):

@@ -1,218 +1,118 @@
 """sottovoce: differentially private, cloud-based, constrained multi-agent optimization.
 
-Most names are imported when they are first used, so that an agent on a small device does not load
-what only a study needs.
+Names are imported when they are first used, so that an agent on a small device does not load what
+only a study needs. ``sv.errors``, ``sv.network`` and ``sv.gallery`` are namespaces.
 """
-
-from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sottovoce.algorithm.dual_averaging import DualAveraging
-    from sottovoce.algorithm.tikhonov import Tikhonov
-    from sottovoce.certify.certificate import Certificate, certify
-    from sottovoce.certify.saddle import SaddlePoint, saddle_point
-    from sottovoce.engine.result import Result, load
-    from sottovoce.engine.solve import solve
-    from sottovoce.errors import (
-        BudgetError,
-        CertificateError,
-        ConvexityError,
-        InputError,
-        PrivacyError,
-        ProblemError,
-        RollbackError,
-        SottovoceError,
-        UnavailableError,
-    )
-    from sottovoce.formula.functions import (
-        exp,
-        huber,
-        log,
-        logsumexp,
-        maximum,
-        minimum,
-        norm,
-        pos,
-        sqrt,
-        sum_squares,
-    )
-    from sottovoce.network.agent import Agent
-    from sottovoce.network.cloud import Cloud
-    from sottovoce.network.errors import NetworkError
-    from sottovoce.network.helper import Helper
-    from sottovoce.network.household import Household
-    from sottovoce.network.relay import Relay
-    from sottovoce.privacy.charge import Charge, Protected
-    from sottovoce.privacy.feasibility import Feasibility, Feasible
-    from sottovoce.privacy.hide import Everything, Offset, Trajectory
-    from sottovoce.privacy.ledger import Ledger
-    from sottovoce.privacy.limit import Limit, limit
-    from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
-    from sottovoce.privacy.paper_method import Constants
-    from sottovoce.privacy.plan import plan
-    from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
-    from sottovoce.privacy.trust import OneCloud, SplitCloud
-    from sottovoce.problem import gallery
-    from sottovoce.problem.agents import fleet, states
-    from sottovoce.problem.code import Objective
-    from sottovoce.problem.constraints import hard, total
-    from sottovoce.problem.folder import load_problem
-    from sottovoce.problem.problem import Problem
-    from sottovoce.problem.save import save_problem
-    from sottovoce.study.advice import Advice
-    from sottovoce.study.advise import advise
-    from sottovoce.study.audit import Audit, audit
+    from sottovoce import errors as errors
+    from sottovoce import network as network
+    from sottovoce.algorithm.dual_averaging import DualAveraging as DualAveraging
+    from sottovoce.algorithm.tikhonov import Tikhonov as Tikhonov
+    from sottovoce.certificate.certificate import Certificate as Certificate
+    from sottovoce.certificate.certificate import certify as certify
+    from sottovoce.certificate.optimum import reference_optimum as reference_optimum
+    from sottovoce.errors import SottovoceError as SottovoceError
+    from sottovoce.formula.functions import exp as exp
+    from sottovoce.formula.functions import huber as huber
+    from sottovoce.formula.functions import log as log
+    from sottovoce.formula.functions import logsumexp as logsumexp
+    from sottovoce.formula.functions import maximum as maximum
+    from sottovoce.formula.functions import minimum as minimum
+    from sottovoce.formula.functions import norm as norm
+    from sottovoce.formula.functions import pos as pos
+    from sottovoce.formula.functions import sqrt as sqrt
+    from sottovoce.formula.functions import sum_squares as sum_squares
+    from sottovoce.network.agent import Agent as Agent
+    from sottovoce.network.cloud import Cloud as Cloud
+    from sottovoce.privacy.charge import Charge as Charge
+    from sottovoce.privacy.charge import Protected as Protected
+    from sottovoce.privacy.feasibility import Feasible as Feasible
+    from sottovoce.privacy.hide import Everything as Everything
+    from sottovoce.privacy.hide import Offset as Offset
+    from sottovoce.privacy.hide import Trajectory as Trajectory
+    from sottovoce.privacy.ledger import Ledger as Ledger
+    from sottovoce.privacy.limit import accuracy_limit as accuracy_limit
+    from sottovoce.privacy.noise_plan import NoisePlan as NoisePlan
+    from sottovoce.privacy.paper_method import Constants as Constants
+    from sottovoce.privacy.plan import plan as plan
+    from sottovoce.privacy.sampler import SecureSampler as SecureSampler
+    from sottovoce.privacy.sampler import SimulatedSampler as SimulatedSampler
+    from sottovoce.privacy.trust import OneCloud as OneCloud
+    from sottovoce.privacy.trust import SplitCloud as SplitCloud
+    from sottovoce.problem import gallery as gallery
+    from sottovoce.problem.agents import fleet as fleet
+    from sottovoce.problem.agents import states as states
+    from sottovoce.problem.code import Objective as Objective
+    from sottovoce.problem.constraints import hard as hard
+    from sottovoce.problem.constraints import total as total
+    from sottovoce.problem.problem import Problem as Problem
+    from sottovoce.simulation.result import Result as Result
+    from sottovoce.simulation.simulate import simulate as simulate
+    from sottovoce.study.advise import advise as advise
+    from sottovoce.study.audit import audit as audit
+    from sottovoce.study.compare import compare as compare
 
-_HOME = {
-    "Advice": "sottovoce.study.advice",
-    "Agent": "sottovoce.network.agent",
-    "Audit": "sottovoce.study.audit",
-    "BudgetError": "sottovoce.errors",
-    "Certificate": "sottovoce.certify.certificate",
-    "CertificateError": "sottovoce.errors",
-    "Charge": "sottovoce.privacy.charge",
-    "Cloud": "sottovoce.network.cloud",
-    "Constants": "sottovoce.privacy.paper_method",
-    "ConvexityError": "sottovoce.errors",
-    "DualAveraging": "sottovoce.algorithm.dual_averaging",
-    "Everything": "sottovoce.privacy.hide",
-    "Feasibility": "sottovoce.privacy.feasibility",
-    "Feasible": "sottovoce.privacy.feasibility",
-    "Guarantee": "sottovoce.privacy.noise_plan",
-    "Helper": "sottovoce.network.helper",
-    "Household": "sottovoce.network.household",
-    "InputError": "sottovoce.errors",
-    "Ledger": "sottovoce.privacy.ledger",
-    "Limit": "sottovoce.privacy.limit",
-    "NetworkError": "sottovoce.network.errors",
-    "NoisePlan": "sottovoce.privacy.noise_plan",
-    "Objective": "sottovoce.problem.code",
-    "Offset": "sottovoce.privacy.hide",
-    "OneCloud": "sottovoce.privacy.trust",
-    "PrivacyError": "sottovoce.errors",
-    "Problem": "sottovoce.problem.problem",
-    "ProblemError": "sottovoce.errors",
-    "Protected": "sottovoce.privacy.charge",
-    "Relay": "sottovoce.network.relay",
-    "Result": "sottovoce.engine.result",
-    "RollbackError": "sottovoce.errors",
-    "SaddlePoint": "sottovoce.certify.saddle",
-    "SecureSampler": "sottovoce.privacy.sampler",
-    "SimulatedSampler": "sottovoce.privacy.sampler",
-    "SottovoceError": "sottovoce.errors",
-    "SplitCloud": "sottovoce.privacy.trust",
-    "Tikhonov": "sottovoce.algorithm.tikhonov",
-    "Trajectory": "sottovoce.privacy.hide",
-    "UnavailableError": "sottovoce.errors",
-    "advise": "sottovoce.study.advise",
-    "audit": "sottovoce.study.audit",
-    "certify": "sottovoce.certify",
-    "exp": "sottovoce.formula.functions",
-    "fleet": "sottovoce.problem.agents",
-    "gallery": "sottovoce.problem.gallery",
-    "hard": "sottovoce.problem.constraints",
-    "huber": "sottovoce.formula.functions",
-    "limit": "sottovoce.privacy.limit",
-    "load": "sottovoce.engine.result",
-    "load_problem": "sottovoce.problem.folder",
-    "log": "sottovoce.formula.functions",
-    "logsumexp": "sottovoce.formula.functions",
-    "maximum": "sottovoce.formula.functions",
-    "minimum": "sottovoce.formula.functions",
-    "norm": "sottovoce.formula.functions",
-    "plan": "sottovoce.privacy.plan",
-    "pos": "sottovoce.formula.functions",
-    "saddle_point": "sottovoce.certify.saddle",
-    "save_problem": "sottovoce.problem.save",
-    "solve": "sottovoce.engine.solve",
-    "sqrt": "sottovoce.formula.functions",
-    "states": "sottovoce.problem.agents",
-    "sum_squares": "sottovoce.formula.functions",
-    "total": "sottovoce.problem.constraints",
+_NAMES = {
+    "algorithm.dual_averaging": ("DualAveraging",),
+    "algorithm.tikhonov": ("Tikhonov",),
+    "certificate.certificate": ("Certificate", "certify"),
+    "certificate.optimum": ("reference_optimum",),
+    "errors": ("SottovoceError",),
+    "formula.functions": (
+        "exp",
+        "huber",
+        "log",
+        "logsumexp",
+        "maximum",
+        "minimum",
+        "norm",
+        "pos",
+        "sqrt",
+        "sum_squares",
+    ),
+    "network.agent": ("Agent",),
+    "network.cloud": ("Cloud",),
+    "privacy.charge": ("Charge", "Protected"),
+    "privacy.feasibility": ("Feasible",),
+    "privacy.hide": ("Everything", "Offset", "Trajectory"),
+    "privacy.ledger": ("Ledger",),
+    "privacy.limit": ("accuracy_limit",),
+    "privacy.noise_plan": ("NoisePlan",),
+    "privacy.paper_method": ("Constants",),
+    "privacy.plan": ("plan",),
+    "privacy.sampler": ("SecureSampler", "SimulatedSampler"),
+    "privacy.trust": ("OneCloud", "SplitCloud"),
+    "problem.agents": ("fleet", "states"),
+    "problem.code": ("Objective",),
+    "problem.constraints": ("hard", "total"),
+    "problem.problem": ("Problem",),
+    "simulation.result": ("Result",),
+    "simulation.simulate": ("simulate",),
+    "study.advise": ("advise",),
+    "study.audit": ("audit",),
+    "study.compare": ("compare",),
 }
+_NAMESPACES = {"errors": "errors", "gallery": "problem.gallery", "network": "network"}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = [
-    "Advice",
-    "Agent",
-    "Audit",
-    "BudgetError",
-    "Certificate",
-    "CertificateError",
-    "Charge",
-    "Cloud",
-    "Constants",
-    "ConvexityError",
-    "DualAveraging",
-    "Everything",
-    "Feasibility",
-    "Feasible",
-    "Guarantee",
-    "Helper",
-    "Household",
-    "InputError",
-    "Ledger",
-    "Limit",
-    "NetworkError",
-    "NoisePlan",
-    "Objective",
-    "Offset",
-    "OneCloud",
-    "PrivacyError",
-    "Problem",
-    "ProblemError",
-    "Protected",
-    "Relay",
-    "Result",
-    "RollbackError",
-    "SaddlePoint",
-    "SecureSampler",
-    "SimulatedSampler",
-    "SottovoceError",
-    "SplitCloud",
-    "Tikhonov",
-    "Trajectory",
-    "UnavailableError",
-    "advise",
-    "audit",
-    "certify",
-    "exp",
-    "fleet",
-    "gallery",
-    "hard",
-    "huber",
-    "limit",
-    "load",
-    "load_problem",
-    "log",
-    "logsumexp",
-    "maximum",
-    "minimum",
-    "norm",
-    "plan",
-    "pos",
-    "saddle_point",
-    "save_problem",
-    "solve",
-    "sqrt",
-    "states",
-    "sum_squares",
-    "total",
-]
+__all__ = [*sorted(_MODULES), *sorted(_NAMESPACES)]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        # Looked up when somebody asks: reading the installed package's facts takes its time.
+        # Looked up on demand: reading the installed package's metadata takes 20 ms.
         from importlib.metadata import version
 
         return version("sottovoce")
-    if name not in _HOME:
+    if name in _NAMESPACES:
+        return import_module(f"sottovoce.{_NAMESPACES[name]}")
+    if name not in _MODULES:
         raise AttributeError(f"module 'sottovoce' has no attribute {name!r}")
-    module = import_module(_HOME[name])
-    return module if name in ("certify", "gallery") else getattr(module, name)
+    return getattr(import_module(f"sottovoce.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

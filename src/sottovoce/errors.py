@@ -37,3 +37,7 @@ class RollbackError(PrivacyError):
 
 class UnavailableError(PrivacyError):
     """A ledger cannot be read or written now; nothing may be released until it can."""
+
+
+class NetworkError(SottovoceError):
+    """Cloud and agents cannot work together as asked."""

@@ -35,15 +35,15 @@ Problem = sv.Problem
 # Errors
 
 SottovoceError = sv.SottovoceError
-BudgetError = sv.BudgetError
-CertificateError = sv.CertificateError
-ConvexityError = sv.ConvexityError
-InputError = sv.InputError
-NetworkError = sv.NetworkError
-PrivacyError = sv.PrivacyError
-ProblemError = sv.ProblemError
-RollbackError = sv.RollbackError
-UnavailableError = sv.UnavailableError
+BudgetError = sv.errors.BudgetError
+CertificateError = sv.errors.CertificateError
+ConvexityError = sv.errors.ConvexityError
+InputError = sv.errors.InputError
+NetworkError = sv.errors.NetworkError
+PrivacyError = sv.errors.PrivacyError
+ProblemError = sv.errors.ProblemError
+RollbackError = sv.errors.RollbackError
+UnavailableError = sv.errors.UnavailableError
 TRUTH: tuple[type[Exception], ...] = (TypeError, ProblemError)
 """What Python's own questions to a formula raise: its truth, its value as a number."""
 
@@ -86,11 +86,11 @@ def state_problem(who: Any, objectives: Any, constraints: Any, **more: Any) -> s
 
 
 def load_problem(folder: Any) -> sv.Problem:
-    return sv.load_problem(folder)
+    return sv.Problem.load(folder)
 
 
 def save_problem(problem: sv.Problem, folder: Any, **what: Any) -> None:
-    sv.save_problem(problem, folder, **what)
+    problem.save(folder, **what)
 
 
 def public_view(problem: sv.Problem) -> Any:
@@ -158,20 +158,20 @@ def guarantee(noise: Any, agent: int) -> Any:
 
 
 def simulate(problem: Any, noise: Any = None, **how: Any) -> Any:
-    return sv.solve(problem, noise, **how)
+    return sv.simulate(problem, noise, **how)
 
 
 def load_result(path: Any) -> Any:
-    return sv.load(path)
+    return sv.Result.load(path)
 
 
 def optimum(problem: sv.Problem) -> Any:
     """The reference optimum: ``x``, ``mu``, ``objective``, ``active``, ``flat``."""
-    return sv.saddle_point(problem)
+    return sv.reference_optimum(problem)
 
 
 def accuracy_limit(problem: sv.Problem, noise: Any, rounds: int) -> Any:
-    return sv.limit(problem, noise, rounds)
+    return sv.accuracy_limit(problem, noise, rounds)
 
 
 def papers_algorithm(**steps: float) -> Any:
@@ -200,12 +200,12 @@ def coded_agent(
     problem: sv.Problem, agent: int, gradient: Callable[[Array], Any], **facts: Any
 ) -> Any:
     """An agent of the network, from 0, whose objective is code."""
-    return sv.Household.of_gradient(problem.cloud, agent + 1, gradient, **facts)
+    return sv.network.AgentGroup.of_gradient(problem.cloud, agent + 1, gradient, **facts)
 
 
 def held_agents(problem: sv.Problem, numbers: Sequence[int]) -> Any:
     """Agents of the network, counted from 0, of a problem in memory."""
-    return sv.Household.of_problem(problem, [number + 1 for number in numbers])
+    return sv.network.AgentGroup.of_problem(problem, [number + 1 for number in numbers])
 
 
 # The command line

@@ -19,7 +19,7 @@ import sottovoce as sv
 
 pytestmark = pytest.mark.core
 COMMANDS = [
-    "check", "plan", "advise", "compare", "solve", "plot", "audit", "cloud", "helper", "agent",
+    "check", "plan", "advise", "compare", "simulate", "plot", "audit", "cloud", "helper", "agent",
     "gateway", "relay", "status", "demo", "paper", "identity init", "identity issue",
     "identity revoke", "ledger grant", "ledger show",
 ]  # fmt: skip
@@ -173,7 +173,7 @@ def test_a_useless_answer_is_warned_of_and_a_good_one_is_not(bakeries: Path) -> 
 
 def test_solve_reports_answers_constraints_and_the_promise(bakeries: Path, tmp_path: Path) -> None:
     options = ("--rounds", "200", "--runs", "8", "--seed", "4", "--out", tmp_path / "out")
-    data = d.run_cli("solve", bakeries, *options, "--json").json
+    data = d.run_cli("simulate", bakeries, *options, "--json").json
     assert data["rounds"] == 200
     assert "(1, 0.01)-differentially private" in data["promise"]
     assert [row["name"] for row in data["constraints"]] == ["connection"]
@@ -188,9 +188,9 @@ def test_solve_reports_answers_constraints_and_the_promise(bakeries: Path, tmp_p
 
 
 def test_solve_keeps_standard_output_for_the_result(bakeries: Path) -> None:
-    done = d.run_cli("solve", bakeries, "--rounds", "20", "--json")
+    done = d.run_cli("simulate", bakeries, "--rounds", "20", "--json")
     assert json.loads(done.out)["rounds"] == 20
-    text = d.run_cli("solve", bakeries, "--rounds", "20").out
+    text = d.run_cli("simulate", bakeries, "--rounds", "20").out
     assert "north" in text
     assert "not private" in text
 

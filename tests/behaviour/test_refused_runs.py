@@ -223,16 +223,16 @@ NETWORK = [
     Refusal("a helper at no address", lambda f: cloud(f, plan=noise("split"), helper="h"), INPUT, ("helper", "wss://", "h")),
     Refusal("a helper with a seed", lambda f: cloud(f, plan=noise("split"), helper="wss://h:1", seed=3), INPUT, ("seed", "helper")),
     Refusal("a stall of 0 seconds", lambda f: cloud(f, stall=0.0), INPUT, ("stall", "0")),
-    Refusal("a split helper with a plan for one cloud", lambda f: sv.Helper(noise(), keys=f, store=f / "h.db"), INPUT, ("plan", "SplitCloud")),
+    Refusal("a split helper with a plan for one cloud", lambda f: sv.network.Helper(noise(), keys=f, store=f / "h.db"), INPUT, ("plan", "SplitCloud")),
     Refusal("an agent at no address", lambda f: agent(f, cloud="https://h"), INPUT, ("cloud", "wss://", "https://h")),
-    Refusal("an agent that is a number", lambda f: agent(f, house=3), INPUT, ("household", "3")),
+    Refusal("an agent that is a number", lambda f: agent(f, house=3), INPUT, ("group", "3")),
     Refusal("an agent of a number that is not there", lambda f: d.held_agents(problem(), [7]), INPUT, ("agent", "8|7")),
     Refusal("an agent twice", lambda f: d.held_agents(problem(), [0, 0]), INPUT, ("agents", "1")),
     Refusal("code with a start of two numbers", lambda f: d.coded_agent(problem(), 0, abs, start=[1.0, 2.0]), INPUT, ("start", "1", "(2,)")),
     Refusal("code with a start that is NaN", lambda f: d.coded_agent(problem(), 0, abs, start=[math.nan]), INPUT, ("start", "finite")),
-    Refusal("an agent's file of another name", lambda f: sv.Household.of_file(f / "north.toml"), d.ProblemError, ("1.toml", "north.toml")),
-    Refusal("a relay of agents out of order", lambda f: sv.Relay(d.public_view(problem()), agents=[2, 1], keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
-    Refusal("a relay of agents that are not there", lambda f: sv.Relay(d.public_view(problem()), agents=[1, 9], keys=f, above="wss://h:1"), INPUT, ("agents", "3", "9")),
+    Refusal("an agent's file of another name", lambda f: sv.network.AgentGroup.of_file(f / "north.toml"), d.ProblemError, ("1.toml", "north.toml")),
+    Refusal("a relay of agents out of order", lambda f: sv.network.Relay(d.public_view(problem()), agents=[2, 1], keys=f, above="wss://h:1"), INPUT, ("agents", "increasing")),
+    Refusal("a relay of agents that are not there", lambda f: sv.network.Relay(d.public_view(problem()), agents=[1, 9], keys=f, above="wss://h:1"), INPUT, ("agents", "3", "9")),
 ]  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def test_help_shows_the_example_on_a_terminal() -> None:
 
 
 def test_solve_says_at_once_that_it_compiles_and_keeps_standard_output_clean() -> None:
-    words = [sys.executable, "-c", "from sottovoce.cli import main; main()", "solve", str(PAPER),
+    words = [sys.executable, "-c", "from sottovoce.cli import main; main()", "simulate", str(PAPER),
              "--rounds", "20", "--json"]  # fmt: skip
     heavy = {"sympy", "llvmlite", "numpy"}
     with subprocess.Popen(
@@ -97,14 +97,14 @@ def test_a_shell_completes_commands_and_their_options() -> None:
             capture_output=True, text=True, timeout=60, check=False,
         ).stdout.split()  # fmt: skip
 
-    assert completed("sottovoce so", 1) == ["solve"]
-    assert completed("sottovoce solve --eps", 2) == ["--epsilon"]
+    assert completed("sottovoce si", 1) == ["simulate"]
+    assert completed("sottovoce simulate --eps", 2) == ["--epsilon"]
 
 
 def test_options_of_solve_go_before_the_privacy_table(tmp_path: Path) -> None:
     folder = line_folder(tmp_path / "line")
     options = ("--hide", "offset", "--radius", "0.2", "--epsilon", "3", "--delta", "0.01")
-    data = run_json("solve", folder, "--rounds", "30", *options)
+    data = run_json("simulate", folder, "--rounds", "30", *options)
     assert "(3, 0.01)-differentially private" in data["promise"]
     assert "an offset of at most 0.2 in every one of 30 rounds" in data["promise"]
     assert [row["name"] for row in data["constraints"]] == ["g1", "g2"]

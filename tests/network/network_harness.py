@@ -15,12 +15,12 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.certify.gradients import gradient_entries
+from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.formula.tape import evaluate
 from sottovoce.network.agent import Agent, AgentResult
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.helper import Helper
-from sottovoce.network.household import Household
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -180,7 +180,7 @@ def member(
     port = cloud if isinstance(cloud, int) else cloud.port
     text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
     return Agent(
-        Household.of_problem(problem, numbers),
+        AgentGroup.of_problem(problem, numbers),
         cloud=f"wss://127.0.0.1:{port}",
         keys=keys / "agents" / text,
         saved=folder / f"{text}.state",

@@ -16,7 +16,7 @@ from welcomes import welcome_to
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.agent import AgentResult
-from sottovoce.network.household import Household
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
 from sottovoce.problem.problem import Problem
 
@@ -79,8 +79,8 @@ def test_an_agent_whose_own_set_misses_the_domain_takes_part_and_applies_its_fal
 
 def test_a_simulation_refuses_own_sets_that_miss_the_domain() -> None:
     problem = stated()
-    with pytest.raises(sv.ProblemError, match="got none for fuse"):
-        sv.solve(problem, planned(problem), rounds=ROUNDS)
+    with pytest.raises(sv.errors.ProblemError, match="got none for fuse"):
+        sv.simulate(problem, planned(problem), rounds=ROUNDS)
 
 
 def test_own_rows_that_miss_the_domain_take_part_with_the_nearest_public_point() -> None:
@@ -94,13 +94,11 @@ def test_own_rows_that_miss_the_domain_take_part_with_the_nearest_public_point()
         local=[a + 2 * b >= 1.5 * x.parameter("need")],
         fallback=[[10.0, 10.0]],
     )
-    household = Household.of_problem(problem, [1, 2, 3])
-    (group,) = problem.cloud.groups
+    group = AgentGroup.of_problem(problem, [1, 2, 3])
+    (stated,) = problem.cloud.groups
     bounds = np.broadcast_to(np.array([5.0, 4.0]), (3, 2))
-    domain = (replace(group, upper=bounds),)
-    made = LocalRound(
-        household, welcome_to(problem.cloud, [1, 2, 3], DualAveraging(), domain=domain)
-    )
+    domain = (replace(stated, upper=bounds),)
+    made = LocalRound(group, welcome_to(problem.cloud, [1, 2, 3], DualAveraging(), domain=domain))
     assert made.apart == [2, 3]
     stepped = made(1, made.begin(np.zeros(6)), np.zeros(6), np.zeros(1), np.zeros(0))
     assert stepped.failed.size == 0
@@ -121,8 +119,8 @@ def test_the_nearest_public_point_is_between_corners_where_a_row_bends() -> None
         constraints={"limit": a + c <= 9},
         local=[(a - 7) ** 2 + (b - 2) ** 2 <= 1],
     )
-    household = Household.of_problem(problem, [1])
+    group = AgentGroup.of_problem(problem, [1])
     domain = tuple(replace(group, upper=np.array([[5.0, 5.0]])) for group in problem.cloud.groups)
-    made = LocalRound(household, welcome_to(problem.cloud, [1], DualAveraging(), domain=domain))
+    made = LocalRound(group, welcome_to(problem.cloud, [1], DualAveraging(), domain=domain))
     assert made.begin(np.zeros(2)).tolist() == pytest.approx([5.0, 2.0], abs=1e-4)
     assert made.applied(np.zeros(2), None)[0].tolist() == pytest.approx([6.0, 2.0], abs=1e-4)

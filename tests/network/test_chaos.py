@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from network_harness import free_port, member, plan_for, play, run
 
-from sottovoce.engine.solve import solve
 from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.network import dial as dial_module
 from sottovoce.network.errors import StoreError
@@ -32,6 +31,7 @@ from sottovoce.network.seal import seal
 from sottovoce.network.summary import answers, summarise, transcript
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
 
 SCRIPT = str(Path(__file__).with_name("chaos_process.py"))
 SIGMA = 4.0
@@ -73,7 +73,7 @@ def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: in
                 witnessed += 1
                 assert stored[message.round] == (message.price, message.receipt[:32])
     assert witnessed >= rounds
-    here = solve(problem, plan, rounds=rounds, seed=seed, transcript=True)
+    here = simulate(problem, plan, rounds=rounds, seed=seed, transcript=True)
     assert here.transcript is not None
     released = [np.frombuffer(row[2], "<f8") for row in rows]
     assert np.array_equal(released, here.transcript.y[0])  # of a run that nobody disturbed

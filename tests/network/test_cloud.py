@@ -14,7 +14,6 @@ from scipy import stats
 
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.cli.exits import exit_code
-from sottovoce.engine.solve import solve
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import (
@@ -36,6 +35,7 @@ from sottovoce.privacy.hide import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
 
 ALL = list(range(1, 8))
 FAST = Tikhonov(gamma_bar=0.02)
@@ -48,7 +48,7 @@ def test_with_the_same_seed_the_iterates_equal_those_of_solve_bit_for_bit(
     problem: Problem = request.getfixturevalue(name)
     plan = plan_for(problem)
     result, x = run(play(problem, plan, keys, tmp_path, rounds=40, seed=3))
-    here = solve(problem, plan, rounds=40, seed=3)
+    here = simulate(problem, plan, rounds=40, seed=3)
     assert x.tolist() == here.x[0].tolist()
     assert result.price.tolist() == here.price[0].tolist()
     assert np.any(result.price > 0)  # the noise took part
@@ -61,7 +61,7 @@ def test_the_papers_release_gives_the_iterates_of_solve(
     problem: Problem = request.getfixturevalue(name)
     plan = plan_for(problem, method="paper")
     result, x = run(play(problem, plan, keys, tmp_path, rounds=40, seed=3, algorithm=FAST))
-    here = solve(problem, plan, rounds=40, seed=3, algorithm=FAST)
+    here = simulate(problem, plan, rounds=40, seed=3, algorithm=FAST)
     np.testing.assert_allclose(x, here.x[0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(result.price, here.price[0], rtol=0, atol=1e-12)
     assert np.any(result.price > 0)
@@ -77,7 +77,7 @@ def test_a_gateway_gives_the_same_run_as_single_agents(
             task = asyncio.create_task(gateway.run())
             await cloud.finished(linger=10)
             ended = await task
-        here = solve(paper, plan, rounds=20, seed=3)
+        here = simulate(paper, plan, rounds=20, seed=3)
         assert ended.x.tolist() == here.x[0].tolist()  # sums of whole numbers have no order
 
     run(main())
@@ -169,7 +169,7 @@ def test_a_restarted_cloud_and_restarted_agents_continue_the_same_run(
                 task.cancel()
             await cloud.stop()
             await asyncio.gather(*tasks, return_exceptions=True)
-        here = solve(paper, plan, rounds=40, seed=11)
+        here = simulate(paper, plan, rounds=40, seed=11)
         x = np.concatenate([e.x for e in ended])
         assert x.tolist() == here.x[0].tolist()
         assert result.price.tolist() == here.price[0].tolist()

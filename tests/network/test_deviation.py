@@ -10,9 +10,9 @@ from welcomes import welcome_to
 
 import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.deviation import own_deviation
-from sottovoce.network.household import Household
-from sottovoce.privacy.limit import limit
+from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import agents_of
@@ -37,8 +37,8 @@ def deviation(
     """What these agents say, and what the limit says that knows everybody's formulas."""
     hide = sv.Offset(radius=0.01, rounds=ROUNDS)
     plan = sv.plan(sv.certify(problem), epsilon=1, delta=0.01, hide=hide)
-    saddle = sv.saddle_point(problem)
-    house = Household.of_problem(problem, agents)
+    saddle = sv.reference_optimum(problem)
+    house = AgentGroup.of_problem(problem, agents)
     welcome = welcome_to(
         problem.cloud, agents, algorithm or sv.DualAveraging(), rounds=ROUNDS,
         grid=np.array([o.grid for o in plan.outputs]), domain=plan.domain,
@@ -46,7 +46,7 @@ def deviation(
     dim = problem.size // problem.agents
     mine = np.concatenate([np.arange(dim * (a - 1), dim * a) for a in agents])
     found = own_deviation(house, welcome, saddle.x[mine], saddle.mu)
-    return found, limit(problem, plan, ROUNDS, saddle=saddle).x_each[mine]
+    return found, accuracy_limit(problem, plan, ROUNDS, saddle=saddle).x_each[mine]
 
 
 @pytest.mark.parametrize("dim", [1, 2])
@@ -87,7 +87,7 @@ def test_it_never_exceeds_half_the_box() -> None:
     welcome = welcome_to(
         problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
     )
-    found = own_deviation(Household.of_problem(problem, [1]), welcome, np.ones(1), np.ones(1))
+    found = own_deviation(AgentGroup.of_problem(problem, [1]), welcome, np.ones(1), np.ones(1))
     width = plan.domain[0].upper[0, 0] - plan.domain[0].lower[0, 0]
     assert found[0] == pytest.approx(width / 2)
 
@@ -98,7 +98,7 @@ def test_code_counts_as_curved_and_the_paper_s_algorithm_tells_nothing() -> None
         sv.certify(problem), epsilon=1, delta=0.01, hide=sv.Offset(radius=0.01, rounds=ROUNDS)
     )
     grid = np.array([o.grid for o in plan.outputs])
-    house = Household.of_gradient(problem.cloud, 1, lambda s: 2 * (s - 2))
+    house = AgentGroup.of_gradient(problem.cloud, 1, lambda s: 2 * (s - 2))
     welcome = welcome_to(
         problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
     )

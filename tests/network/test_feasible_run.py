@@ -14,10 +14,10 @@ from welcomes import welcome_to
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certify.contributions import sum_ranges
+from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.network.agent import AgentResult
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
-from sottovoce.network.household import Household
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.objection import objection
 from sottovoce.network.parties import Ranges
@@ -105,7 +105,7 @@ def test_a_confirmed_answer_is_applied_at_the_end_and_not_before(
 ) -> None:
     made, device = with_margins(safe), Device()
     result, ended = run(whole(safe, made, keys, tmp_path, device))
-    simulated = sv.solve(safe, made, rounds=ROUNDS, seed=SEED, record=[ROUNDS])
+    simulated = sv.simulate(safe, made, rounds=ROUNDS, seed=SEED, record=[ROUNDS])
     assert simulated.confirmed is not None
     assert result.confirmed is True
     assert simulated.confirmed.tolist() == [True]
@@ -167,7 +167,7 @@ def test_a_run_that_crashed_ends_with_the_verdict_and_the_bits_of_one_that_did_n
     run(interrupted())
     device = Device()
     result, ended = run(whole(safe, made, keys, tmp_path, device))
-    simulated = sv.solve(safe, made, rounds=30, seed=SEED, record=[30])
+    simulated = sv.simulate(safe, made, rounds=30, seed=SEED, record=[30])
     assert simulated.confirmed is not None
     assert [result.confirmed] == simulated.confirmed.tolist()
     assert np.array_equal(np.concatenate([one.x for one in ended]), simulated.x[0])
@@ -225,7 +225,7 @@ def test_words_that_counted_again_while_prices_found_their_unit_do_not_matter(
 
 
 def test_an_agent_that_missed_rounds_averages_what_it_last_said_in_them(paper: Problem) -> None:
-    house = Household.of_problem(paper, [1])
+    house = AgentGroup.of_problem(paper, [1])
     welcome = welcome_to(paper.cloud, [1], DualAveraging(), rounds=50)
     x, answer, price = np.array([0.5]), np.array([0.125]), np.zeros(4)
     once = LocalRound(house, welcome)(31, x, answer, price, np.zeros(0), since=29).answer
@@ -247,6 +247,6 @@ def test_an_agent_takes_no_part_in_a_run_without_margins_over_a_hard_constraint(
 
 
 def test_a_run_must_have_the_rounds_that_its_margins_are_for(paper: Problem) -> None:
-    with pytest.raises(sv.InputError, match=r"rounds must be what the plan covers \(60\)"):
+    with pytest.raises(sv.errors.InputError, match=r"rounds must be what the plan covers \(60\)"):
         check_request(with_margins(paper), 59, "wait", None)
     check_request(with_margins(paper), 60, "wait", None)

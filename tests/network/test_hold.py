@@ -13,7 +13,7 @@ from network_harness import contributed, parts_at, plan_for, run, serving
 from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.cli.cloud import cloud as command
 from sottovoce.errors import PrivacyError
 from sottovoce.network import logs

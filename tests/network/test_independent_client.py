@@ -1,4 +1,4 @@
-"""A client written from docs/reference/protocol.md alone computes what ``solve`` computes."""
+"""A client written from docs/reference/protocol.md alone computes what ``simulate`` computes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from network_harness import halves, member, plan_for, run, serving, split_plan
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.engine.solve import solve
 from sottovoce.network.cloud import Cloud
 from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
 
 ROUNDS, SEED = 30, 9
 SCRIPT = str(Path(__file__).with_name("independent_client.py"))
@@ -57,7 +57,7 @@ def test_the_independent_client_takes_part(
             return await together(paper, cloud, keys, tmp_path, allow_simulated=True)
 
     said = json.loads(run(main()))
-    here = solve(paper, plan, **settings)
+    here = simulate(paper, plan, **settings)
     assert said["rounds"] == ROUNDS
     assert said["x"] == pytest.approx(here.last_x[0][3], abs=1e-9)
     assert said["answer"] == pytest.approx(here.x[0][3], abs=1e-9)

@@ -1,4 +1,4 @@
-"""Rounds at home: what agents, alone or behind a gateway, compute is what ``solve`` computes."""
+"""Rounds at home: what agents, alone or behind a gateway, compute is what ``simulate`` computes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.gradients import gradient_entries
-from sottovoce.engine.layout import gains, public_sums
+from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.kernels.cloud import Cloud
 from sottovoce.kernels.rounds import normals, stream_seed
-from sottovoce.network.household import Household
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.problem import gallery
@@ -29,17 +28,18 @@ from sottovoce.problem.folder import read_agent, read_public
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.save import save_problem
+from sottovoce.simulation.layout import gains, public_sums
 
 
 class Played:
-    """Rounds of households under a plan, with the noise of ``solve``'s first run."""
+    """Rounds of households under a plan, with the noise of ``simulate``'s first run."""
 
     def __init__(
         self, problem: Problem, plan: Any, parties: list[list[int]], *, rounds: int, seed: int
     ) -> None:
         algorithm = DualAveraging()
         grid = np.array([o.grid if o.grid > 0 else 1.0 for o in plan.outputs])
-        houses = [Household.of_problem(problem, party) for party in parties]
+        houses = [AgentGroup.of_problem(problem, party) for party in parties]
         self.locals = [
             LocalRound(
                 house,
@@ -151,7 +151,7 @@ def test_rounds_at_home_are_those_of_solve_to_the_last_bit(name: str) -> None:
     plan = planned(problem)
     played = Played(problem, plan, parties, rounds=30, seed=5)
     unknown = (np.zeros(problem.size), np.zeros(problem.cloud.sums.count))  # nobody asks for errors
-    solved = sv.solve(problem, plan, rounds=30, seed=5, saddle=unknown)
+    solved = sv.simulate(problem, plan, rounds=30, seed=5, saddle=unknown)
     assert played.price.tolist() == solved.last_price[0].tolist()
     assert np.concatenate(played.x).tolist() == solved.last_x[0].tolist()
     assert np.concatenate(played.answers).tolist() == solved.x[0].tolist()
@@ -178,7 +178,7 @@ def test_the_papers_steps_take_from_the_cloud_what_it_sends_and_work_out_the_res
     for agents in ([1], [2, 3], list(range(1, problem.agents + 1))):
         own = np.concatenate([np.arange(ends[a - 1], ends[a]) for a in agents])
         welcome = welcome_to(cloud, agents, algorithm, entries=entries)
-        local = LocalRound(Household.of_problem(problem, agents), welcome)
+        local = LocalRound(AgentGroup.of_problem(problem, agents), welcome)
         assert local.contributions(x[own]) is None
         listed = zip(welcome.rows, welcome.columns, strict=True)
         y = np.array([jacobian[j, own[c]] for j, c in listed])
@@ -191,7 +191,7 @@ def test_the_papers_steps_take_from_the_cloud_what_it_sends_and_work_out_the_res
 def test_a_gradient_that_nobody_sends_is_an_error_not_a_guess() -> None:
     problem = gallery.coupled()
     with pytest.raises(InputError, match="couples"):
-        alone(Household.of_problem(problem, [1]), Tikhonov())
+        alone(AgentGroup.of_problem(problem, [1]), Tikhonov())
 
 
 def test_the_cloud_reads_its_problem_without_any_agents_file(tmp_path: Path) -> None:
@@ -218,13 +218,13 @@ def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
         read_agent(tmp_path / "agents" / "2.toml")
 
 
-def alone(house: Household, algorithm: Algorithm, **changes: Any) -> LocalRound:
+def alone(house: AgentGroup, algorithm: Algorithm, **changes: Any) -> LocalRound:
     return LocalRound(house, welcome_to(house.cloud, list(house.agents), algorithm, **changes))
 
 
 def test_an_objective_may_be_any_code_with_a_gradient() -> None:
     cloud = gallery.paper().cloud
-    house = Household.of_gradient(cloud, 4, lambda x: 2 * x + 1, start=[3.0])
+    house = AgentGroup.of_gradient(cloud, 4, lambda x: 2 * x + 1, start=[3.0])
     start, price = np.array([3.0]), np.array([0.0, 0.0, 0.5, 0.0])
     local = alone(house, DualAveraging(), rounds=10**6)
     # Late in a long run nothing is damped: 2 x + 1 + lambda_3 = 0.
@@ -232,7 +232,7 @@ def test_an_objective_may_be_any_code_with_a_gradient() -> None:
     assert got.x == pytest.approx([-0.75], abs=1e-4)
     assert got.failed.size == 0
     with pytest.raises(InputError, match="finite"):
-        Household.of_gradient(cloud, 4, lambda x: x, start=[np.inf])
+        AgentGroup.of_gradient(cloud, 4, lambda x: x, start=[np.inf])
 
 
 def test_an_agent_from_its_file_steps_as_it_does_in_the_problem(tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_an_agent_from_its_file_steps_as_it_does_in_the_problem(tmp_path: Path) 
     save_problem(problem, tmp_path)
     x, price = np.array([0.3]), np.array([1.5, 0.2, 0.7, 2.1])
     for number in range(1, 8):
-        read = alone(Household.of_file(tmp_path / "agents" / f"{number}.toml"), DualAveraging())
-        stated = alone(Household.of_problem(problem, [number]), DualAveraging())
+        read = alone(AgentGroup.of_file(tmp_path / "agents" / f"{number}.toml"), DualAveraging())
+        stated = alone(AgentGroup.of_problem(problem, [number]), DualAveraging())
         one, other = (local(3, x, x, price, np.zeros(0)) for local in (read, stated))
         assert one.x.tolist() == other.x.tolist()
         assert one.values is not None
@@ -250,7 +250,7 @@ def test_an_agent_from_its_file_steps_as_it_does_in_the_problem(tmp_path: Path) 
 
 
 def test_the_answer_averages_the_states_that_were_released() -> None:
-    house = Household.of_problem(gallery.paper(), [4])
+    house = AgentGroup.of_problem(gallery.paper(), [4])
     x, answer = np.array([2.0]), np.array([1.0])
     after = alone(house, DualAveraging())(5, x, answer, np.zeros(4), np.zeros(0))
     share = DualAveraging().share(5, 10, noisy=True)[0]
@@ -260,7 +260,7 @@ def test_the_answer_averages_the_states_that_were_released() -> None:
 
 
 def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range() -> None:
-    house = Household.of_problem(gallery.paper(), [4])  # x4 is one term of the third sum
+    house = AgentGroup.of_problem(gallery.paper(), [4])  # x4 is one term of the third sum
     welcome = welcome_to(house.cloud, [4], DualAveraging(), grid=np.full(4, 0.5))
     welcome = msgspec.structs.replace(
         welcome, sums=[2], grid=pack(np.array([0.5])), least=pack_whole(np.array([-5])),
@@ -281,6 +281,6 @@ def test_a_slope_that_is_not_finite_at_a_bound_gives_a_step_that_is() -> None:
         objectives=[-sv.log(x[0]) - x[0] ** 0.75 + sv.exp(1000 * x[0]), x[1] ** 2],
         constraints=[x[0] ** 2 + x[1] <= 1.5],
     )
-    local = alone(Household.of_problem(problem, [1]), DualAveraging())
+    local = alone(AgentGroup.of_problem(problem, [1]), DualAveraging())
     after = local(1, np.zeros(1), np.zeros(1), np.zeros(problem.cloud.sums.count), np.zeros(0))
     assert 0.0 < after.x[0] < 1.0

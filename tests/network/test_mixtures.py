@@ -136,5 +136,5 @@ def test_nobody_waits_for_ever_to_apply_an_answer(
     seconds: float, keys: Path, tmp_path: Path
 ) -> None:
     made = with_margins(fused(), ROUNDS)
-    with pytest.raises(sv.InputError, match="apply_after must be 0 to 600 seconds"):
+    with pytest.raises(sv.errors.InputError, match="apply_after must be 0 to 600 seconds"):
         Cloud(made, rounds=ROUNDS, keys=keys, store=tmp_path / "r", apply_after=seconds)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.saddle import saddle_point
+from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.cli.agent import agent
 from sottovoce.cli.cloud import address, cloud, run_rounds
 from sottovoce.cli.console import errors
@@ -28,7 +28,7 @@ from sottovoce.cli.status import status
 from sottovoce.errors import InputError
 from sottovoce.network import logs
 from sottovoce.network.agent import Agent
-from sottovoce.network.household import Household
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.store import Store
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
@@ -64,7 +64,7 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
         )
         others = [
             Agent(
-                Household.of_file(tmp_path / "problem" / "agents" / f"{i}.toml"),
+                AgentGroup.of_file(tmp_path / "problem" / "agents" / f"{i}.toml"),
                 cloud=f"wss://127.0.0.1:{port}",
                 keys=keys / "agents" / str(i),
                 saved=tmp_path / f"{i}.state",
@@ -246,7 +246,7 @@ def test_the_demo_shows_what_was_reached_beside_the_optimum_with_its_promise_and
     rows = [line.split("│") for line in shown.splitlines() if line.startswith("│ x")]
     reached = np.array([float(row[2]) for row in rows])
     optimum = np.array([float(row[3]) for row in rows])
-    np.testing.assert_allclose(optimum, saddle_point(gallery.paper()).x, atol=1e-4)
+    np.testing.assert_allclose(optimum, reference_optimum(gallery.paper()).x, atol=1e-4)
     assert np.any(reached != 0.0)
     if algorithm is None:  # the paper's own steps are hundreds of thousands
         assert np.abs(reached - optimum).max() < 5.0

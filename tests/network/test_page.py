@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
-from sottovoce.certify.certificate import certify
+from sottovoce.certificate.certificate import certify
 from sottovoce.formula.tape import evaluate
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud

@@ -19,7 +19,6 @@ from network_harness import contributed, free_port, member, plan_for, run, servi
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.engine.solve import solve
 from sottovoce.errors import InputError
 from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
@@ -47,6 +46,7 @@ from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.summary import answers
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
 
 HERE = Path(__file__).parent
 BELOW = (1, 2, 3, 4)
@@ -118,7 +118,7 @@ def test_a_run_behind_relays_is_that_of_solve_bit_for_bit(
             assert await upper == 20
             if depth == 2:
                 assert await lower == 20
-        here = solve(paper, plan, rounds=20, seed=3)
+        here = simulate(paper, plan, rounds=20, seed=3)
         assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
         assert result.price.tolist() == here.price[0].tolist()
         for each in ended:
@@ -146,7 +146,7 @@ def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
             ):
                 await cloud.finished(linger=10)
                 ended = [*await tasks, *await others]
-        here = solve(paper, plan, rounds=30, seed=3)
+        here = simulate(paper, plan, rounds=30, seed=3)
         assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
 
     run(main())
@@ -174,7 +174,7 @@ def test_a_cloud_a_relay_and_two_gateways_as_processes_run_what_solve_runs(
         for process in crew:
             process.kill()
     assert [process.returncode for process in crew] == [0] * 4
-    here = solve(paper, plan_for(paper), rounds=25, seed=3)
+    here = simulate(paper, plan_for(paper), rounds=25, seed=3)
     assert json.loads(told[2]) + json.loads(told[3]) == here.x[0].tolist()
     assert answers(tmp_path / "run.db")[-1].tolist() == here.price[0].tolist()
 

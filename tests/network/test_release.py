@@ -15,7 +15,7 @@ from scipy import stats
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import certify
+from sottovoce.certificate.certificate import certify
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number

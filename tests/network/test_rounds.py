@@ -12,8 +12,7 @@ from network_harness import contributed, parts_at, plan_for
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import certify
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.errors import DivergedError
@@ -28,6 +27,7 @@ from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import Array, lower_bounds, states, upper_bounds
 from sottovoce.problem.gallery import paper
 from sottovoce.problem.problem import Problem
+from sottovoce.simulation.simulate import simulate
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -70,7 +70,7 @@ def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
 ) -> None:
     problem: Problem = request.getfixturevalue(name)
     made = plan_for(problem, sigma=0.5)
-    here = solve(problem, made, rounds=40, seed=3, transcript=True, algorithm=algorithm)
+    here = simulate(problem, made, rounds=40, seed=3, transcript=True, algorithm=algorithm)
     assert here.transcript is not None
     rounds = Rounds(made, algorithm, EngineSampler(noisy_sigma(made), 3), 40)
     record = replayed(rounds, here.transcript.y[0])
@@ -87,7 +87,7 @@ def test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for
     made = plan_for(problem, sigma=0.5)
     lower, upper = lower_bounds(made.domain), upper_bounds(made.domain)
     x = np.random.default_rng(4).uniform(lower, upper)
-    here = solve(problem, made, rounds=1, seed=3, x0=x, transcript=True)
+    here = simulate(problem, made, rounds=1, seed=3, x0=x, transcript=True)
     assert here.transcript is not None
     rounds = Rounds(made, DualAveraging(), EngineSampler(noisy_sigma(made), 3), 1)
     record, released = rounds.play(1, parts_at(made, x), bytes(32), NOBODY)
@@ -171,7 +171,7 @@ def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -
     _, released = rounds.play(1, parts, bytes(32), NOBODY)
     assert released.values.size == 1
     y, _ = rounds._release.outputs(released.values)
-    here = solve(problem, made, rounds=2, seed=1, transcript=True)
+    here = simulate(problem, made, rounds=2, seed=1, transcript=True)
     assert here.transcript is not None
     for constant in (y[1], *here.transcript.y[0, :, 1]):
         assert constant == pytest.approx(0.7, rel=1e-14)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sottovoce.network.errors import NetworkError
+from sottovoce.errors import NetworkError
 from sottovoce.network.protocol.agent import AgentMachine, Join, Memory, Send
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Welcome

@@ -18,8 +18,8 @@ import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
-from sottovoce.network.household import Household
 from sottovoce.network.local_round import LocalRound, Stepped
 from sottovoce.network.substitute import Substitute
 from sottovoce.privacy.hide import Hide, Offset, Trajectory
@@ -77,7 +77,7 @@ async def with_a_failing_agent(
             asyncio.create_task(member(paper, [i], cloud, keys, folder).run()) for i in range(1, 7)
         ]
         last = Agent(
-            Household.of_gradient(paper.cloud, 7, agent7.pop("gradient"), start=[START]),
+            AgentGroup.of_gradient(paper.cloud, 7, agent7.pop("gradient"), start=[START]),
             cloud=f"wss://127.0.0.1:{cloud.port}",
             keys=keys / "agents" / "7",
             saved=folder / "7.state",
@@ -145,8 +145,8 @@ def test_a_device_that_refuses_a_setpoint_does_not_stop_the_run(
     assert QUOTE not in caplog.text
 
 
-def stepped(house: Household, price: Array) -> Stepped:
-    """The first round of a household, whatever bounds its problem has."""
+def stepped(house: AgentGroup, price: Array) -> Stepped:
+    """The first round of a group, whatever bounds its problem has."""
     welcome = welcome_to(house.cloud, list(house.agents), DualAveraging())
     return LocalRound(house, welcome)(1, house.start, house.start, price, np.zeros(0))
 
@@ -156,8 +156,8 @@ def test_an_agent_behind_a_gateway_fails_alone(paper: Problem) -> None:
         alone = []
         for number in (1, 2, 3):
             gradient = failing(1, "raises") if fails and number == 2 else lambda x: 2 * (x - 1.0)
-            alone.append(Household.of_gradient(paper.cloud, number, gradient, start=[0.5]))
-        house = Household(
+            alone.append(AgentGroup.of_gradient(paper.cloud, number, gradient, start=[0.5]))
+        house = AgentGroup(
             cloud=paper.cloud,
             agents=(1, 2, 3),
             start=np.full(3, 0.5),
@@ -195,7 +195,7 @@ def test_an_agent_of_a_compiled_fleet_fails_alone(dim: int) -> None:
             objectives=sum((v**2 - 1.5 * sv.sqrt(v + ev.parameter("a")) for v in x), 0),
             constraints={"net": total(ev, [x[0]]) <= np.ones(1)},
         )
-        house = Household.of_problem(problem, range(1, count + 1))
+        house = AgentGroup.of_problem(problem, range(1, count + 1))
         assert house.sizes == [dim] * count
         steps.append(stepped(house, np.full(1, 0.1)))
     others = np.arange(count) != ill

@@ -14,7 +14,7 @@ import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.certify.sensitivity import Block, Sensitivity
+from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.allocate import allocate, rounding_share, spent
 from sottovoce.privacy.sampler import DISCRETISATION

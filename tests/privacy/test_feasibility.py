@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certify.contributions import sum_ranges
+from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.privacy.answer import answer_shares, answer_weights, weights_norm
 from sottovoce.privacy.feasibility import Feasibility, Feasible, highest, may_fall, within
 from sottovoce.privacy.margins import Noise, feasibility
@@ -199,7 +199,7 @@ def test_poles_beyond_the_ranges_of_the_sums_confirm_nothing(
 @pytest.mark.parametrize("hide", [sv.Everything(rounds=400), sv.Offset(radius=0.2, rounds=400)])
 @pytest.mark.parametrize("case", [0, 1])
 def test_poles_within_the_margin_leave_no_room(case: int, hide: Any) -> None:
-    with pytest.raises(sv.PrivacyError, match="feasible must leave room"):
+    with pytest.raises(sv.errors.PrivacyError, match="feasible must leave room"):
         plan_of(over_one(*POLES[case]), feasible=0.95, hide=hide)
 
 
@@ -268,7 +268,7 @@ def unproven(kind: str) -> sv.Problem:
 @pytest.mark.parametrize("kind", ["one", "the second row", "mixed"])
 def test_unproven_convexity_of_a_constraint_that_can_be_violated_is_refused(kind: str) -> None:
     words = r"feasible needs a proof for the convexity of .*load.*, got 'numerical': .*restate"
-    with pytest.raises(sv.PrivacyError, match=words):
+    with pytest.raises(sv.errors.PrivacyError, match=words):
         plan_of(unproven(kind), feasible=0.9, hide=sv.Trajectory(radius=1e-3, rounds=400))
     assert plan_of(unproven(kind)).feasible is None
 
@@ -358,7 +358,7 @@ def test_the_predicted_cost_is_about_price_times_margin() -> None:
     found = made.feasible
     assert found is not None
     assert found.cost is not None
-    mu = sv.saddle_point(problem).mu
+    mu = sv.reference_optimum(problem).mu
     first = sum(m * margin.moved for m, margin in zip(mu, found.margins, strict=True))
     assert first < found.cost.more < 1.5 * first
 
@@ -375,7 +375,9 @@ def test_margins_for_each_row_are_smaller_and_a_split_cloud_has_larger_ones() ->
 
 
 def test_the_papers_release_cannot_keep_it_and_says_why() -> None:
-    with pytest.raises(sv.InputError, match="feasible needs method='joint', got method='paper'"):
+    with pytest.raises(
+        sv.errors.InputError, match="feasible needs method='joint', got method='paper'"
+    ):
         plan_of(two_rows(), feasible=0.95, method="paper")
 
 
@@ -387,7 +389,9 @@ def test_a_hard_constraint_is_not_planned_without() -> None:
         constraints={"fuse": sv.hard(x[0] + x[1] <= 3), "soft": x[0] - x[1] <= 2},
     )
     assert [family.hard for family in problem.constraints] == [True, False]
-    with pytest.raises(sv.PrivacyError, match=r"constraint fuse is hard, .*say feasible=0.95"):
+    with pytest.raises(
+        sv.errors.PrivacyError, match=r"constraint fuse is hard, .*say feasible=0.95"
+    ):
         plan_of(problem)
     assert plan_of(problem, feasible=0.9).feasible is not None
     study = certificate_of(problem).for_study()  # of the noise, whose answers nobody applies
@@ -398,7 +402,7 @@ def test_a_hard_constraint_is_not_planned_without() -> None:
 def test_a_plan_without_room_is_refused_with_what_would_do() -> None:
     problem = two_rows()
     narrow = sv.Trajectory(radius=20.0, rounds=400)
-    with pytest.raises(sv.PrivacyError, match="feasible must leave room") as refusal:
+    with pytest.raises(sv.errors.PrivacyError, match="feasible must leave room") as refusal:
         plan_of(problem, feasible=0.95, hide=narrow)
     words = str(refusal.value)
     radius = float(words.split("a radius of ")[1].split(";")[0])
@@ -410,9 +414,11 @@ def test_a_plan_without_room_is_refused_with_what_would_do() -> None:
         {"hide": sv.Trajectory(radius=20.0, rounds=rounds)},
     ):
         assert plan_of(problem, feasible=0.95, **change).feasible is not None
-    with pytest.raises(sv.PrivacyError, match=r"an offset of .* instead of everything") as refusal:
+    with pytest.raises(
+        sv.errors.PrivacyError, match=r"an offset of .* instead of everything"
+    ) as refusal:
         plan_of(problem, feasible=0.95, hide=sv.Everything(rounds=400))
     offset = float(str(refusal.value).split("an offset of ")[1].split(" in every")[0])
     assert plan_of(problem, feasible=0.95, hide=sv.Offset(radius=offset, rounds=400)).feasible
-    with pytest.raises(sv.PrivacyError, match="to hide a trajectory of that radius instead"):
+    with pytest.raises(sv.errors.PrivacyError, match="to hide a trajectory of that radius instead"):
         plan_of(problem, feasible=0.95, hide=sv.Offset(radius=1.0, rounds=400))

@@ -12,11 +12,11 @@ import pytest
 import sympy as sp
 
 import sottovoce as sv
-from sottovoce.certify.saddle import SaddlePoint
-from sottovoce.certify.saddle_prices import saddle_prices
+from sottovoce.certificate.optimum import ReferenceOptimum
+from sottovoce.certificate.optimum_prices import saddle_prices
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import canonical, substitute
-from sottovoce.privacy.limit import Limit, limit
+from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_limit import _pseudo_inverse
 from sottovoce.problem.agents import Array
@@ -72,7 +72,7 @@ def published(problem: sv.Problem) -> NoisePlan:
 
 def test_the_papers_noise_allows_ten_times_the_errors_it_prints() -> None:
     problem = sv.gallery.paper()
-    found = limit(problem, published(problem), 500_000)
+    found = accuracy_limit(problem, published(problem), 500_000)
     assert found.x == pytest.approx(1.43, abs=0.005)
     assert found.price == pytest.approx(2.82, abs=0.005)
     assert found.flat == (4,)
@@ -83,7 +83,7 @@ def test_the_sums_of_the_coupled_problem_have_the_limit_of_the_design() -> None:
     problem = sv.gallery.coupled()
     made = sv.plan(sv.certify(problem), epsilon=math.log(3), delta=0.05,
                    hide=sv.Trajectory(radius=1))  # fmt: skip
-    assert limit(problem, made, 2_000).x == pytest.approx(0.077, abs=0.005)
+    assert accuracy_limit(problem, made, 2_000).x == pytest.approx(0.077, abs=0.005)
 
 
 def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
@@ -125,9 +125,9 @@ def test_the_limit_is_how_far_noise_on_sums_shifts_the_optimum(
     made = planned(problem)
     x = np.zeros(problem.size)
     for o, sigma in enumerate(made.sigma):
-        ends = [sv.saddle_point(shifted(problem, o, s)).x for s in (-step, step)]
+        ends = [sv.reference_optimum(shifted(problem, o, s)).x for s in (-step, step)]
         x += np.square((ends[1] - ends[0]) * sigma / (2 * step))
-    found = limit(problem, made, 400)
+    found = accuracy_limit(problem, made, 400)
     assert found.x_each == pytest.approx(np.sqrt(x / 400), rel=2e-4, abs=1e-8)
     assert found.x == pytest.approx(np.linalg.norm(found.x_each))
     assert found.price == pytest.approx(np.linalg.norm(found.price_each))
@@ -135,7 +135,7 @@ def test_the_limit_is_how_far_noise_on_sums_shifts_the_optimum(
 
 def dense(problem: sv.Problem, made: NoisePlan) -> tuple[Array, Array]:
     """x_each and price_each for one round from the whole linearised system, nothing eliminated."""
-    at, sums, numeric = sv.saddle_point(problem), problem.cloud.sums, Numeric(problem)
+    at, sums, numeric = sv.reference_optimum(problem), problem.cloud.sums, Numeric(problem)
     coupling, price = Rows(problem, sums.families), saddle_prices(problem, at)
     H = np.zeros((problem.size,) * 2)
     parts = (numeric.objective_hessian(at.x), coupling.hessian(at.x, price))
@@ -202,7 +202,7 @@ def test_elimination_gives_what_the_whole_system_gives(make: Any) -> None:
     problem = make()
     made = planned(problem)
     x, price = dense(problem, made)
-    found = limit(problem, made, 1)
+    found = accuracy_limit(problem, made, 1)
     assert found.x_each == pytest.approx(x, rel=1e-6, abs=1e-9)
     assert found.price_each == pytest.approx(price, rel=1e-6, abs=1e-9)
 
@@ -218,14 +218,14 @@ def test_twenty_thousand_agents_have_a_limit() -> None:
         constraints=[sv.total(ev, ev.state) <= n],
     )
     made = planned(problem)
-    found = limit(problem, made, 100)
+    found = accuracy_limit(problem, made, 100)
     # dlambda = w / sum_i 1/c_i, and dx_i = -dlambda / c_i.
     price = made.sigma[0] / 10 / np.sum(1 / c)
     assert found.price == pytest.approx(price, rel=1e-6)
     assert found.x_each == pytest.approx(price / c, rel=1e-6)
 
 
-def averaged_rounds(made: NoisePlan, at: SaddlePoint, *, rounds: int, runs: int) -> Array:
+def averaged_rounds(made: NoisePlan, at: ReferenceOptimum, *, rounds: int, runs: int) -> Array:
     """Averages of x under noisy sums and small steps of the price, from the saddle point."""
     rng = np.random.default_rng(1)
     price = np.full(runs, at.mu[0])
@@ -247,8 +247,8 @@ def test_averaged_prices_sit_at_the_limit() -> None:
         objectives=[2 * (x[0] - 2) ** 2, (x[1] - 1) ** 2],
         constraints=[x[0] + x[1] <= 1],
     )
-    made, at = planned(problem, radius=1e-2), sv.saddle_point(problem)
-    found = limit(problem, made, 4000, saddle=at)
+    made, at = planned(problem, radius=1e-2), sv.reference_optimum(problem)
+    found = accuracy_limit(problem, made, 4000, saddle=at)
     spread = averaged_rounds(made, at, rounds=4000, runs=400) - [*at.x, at.mu[0]]
     measured = np.sqrt(np.mean(np.square(spread), axis=0))
     expected = np.array([*found.x_each, found.price_each[0]])
@@ -261,7 +261,7 @@ def test_averaged_prices_sit_at_the_limit() -> None:
 
 def test_four_times_the_rounds_halve_the_error() -> None:
     problem = two()
-    few, many = (limit(problem, planned(problem), rounds) for rounds in (100, 400))
+    few, many = (accuracy_limit(problem, planned(problem), rounds) for rounds in (100, 400))
     assert few.x / many.x == pytest.approx(2)
     assert few.price / many.price == pytest.approx(2)
 
@@ -272,7 +272,7 @@ def test_the_units_of_the_objective_do_not_matter() -> None:
         f = [factor * each for each in plain.objectives]
         g = [row <= 0 for family in plain.constraints for row in family.formulas]
         problem = sv.Problem(states=plain.groups, objectives=f, constraints=g)
-        return limit(problem, planned(problem), 100)
+        return accuracy_limit(problem, planned(problem), 100)
 
     plain, large = scaled(1.0), scaled(1e4)
     assert large.x == pytest.approx(plain.x, rel=1e-6)
@@ -286,9 +286,9 @@ def test_states_held_by_a_bound_and_fixed_states_have_no_error() -> None:
         objectives=[(x[0] - 5) ** 2, x[1] ** 2, -x[2] / 8],  # mu = 1/8: no force on x3
         constraints=[x[0] + 2 * x[1] + x[2] <= 1],
     )
-    at = sv.saddle_point(problem)
+    at = sv.reference_optimum(problem)
     assert abs(at.bound_multipliers[2]) < 1e-9
-    found = limit(problem, planned(problem), 100, saddle=at)
+    found = accuracy_limit(problem, planned(problem), 100, saddle=at)
     assert found.x_each[0] == 0  # pressed against its upper bound
     assert found.x_each[2] == 0  # its box is a point, though no force shows
     assert found.x_each[1] > 0
@@ -300,7 +300,7 @@ def test_a_direction_that_nothing_holds_is_flat_though_each_of_its_states_is_see
     x = sv.states(2, lower=-9, upper=9)
     problem = sv.Problem(states=x, objectives=[-x[0], -x[1]], constraints=[(x[0] + x[1]) ** 2 <= 1])
     made = planned(problem)
-    found = limit(problem, made, 100)
+    found = accuracy_limit(problem, made, 100)
     assert found.flat == (0, 1)
     assert found.x_each == pytest.approx(np.full(2, made.sigma[0] / 2 / 10), rel=1e-6)
 
@@ -308,12 +308,12 @@ def test_a_direction_that_nothing_holds_is_flat_though_each_of_its_states_is_see
 def test_a_state_without_curvature_that_a_pressed_sum_holds_is_not_flat() -> None:
     x = sv.states(2, lower=-9, upper=9)
     problem = sv.Problem(states=x, objectives=[-x[0], x[1] ** 2], constraints=[x[0] + x[1] <= 1])
-    assert limit(problem, planned(problem), 100).flat == ()
+    assert accuracy_limit(problem, planned(problem), 100).flat == ()
 
 
 def test_the_flat_state_of_the_papers_problem_is_named() -> None:
     problem = sv.gallery.paper()
-    assert limit(problem, planned(problem), 100).flat == (4,)
+    assert accuracy_limit(problem, planned(problem), 100).flat == (4,)
 
 
 def test_a_flat_direction_across_the_components_of_one_agent_is_named() -> None:
@@ -322,12 +322,12 @@ def test_a_flat_direction_across_the_components_of_one_agent_is_named() -> None:
     problem = sv.Problem(
         states=x, objectives=[(p + q - 1) ** 2, (r - 2) ** 2], constraints=[p + q + r <= 1]
     )
-    assert limit(problem, planned(problem), 100).flat == (0, 1)
+    assert accuracy_limit(problem, planned(problem), 100).flat == (0, 1)
 
 
 def test_a_price_that_nothing_presses_is_known_exactly() -> None:
     problem = two()
-    found = limit(problem, planned(problem), 100)
+    found = accuracy_limit(problem, planned(problem), 100)
     assert found.price_each[-1] == 0.0
 
 
@@ -338,7 +338,7 @@ def block(hessian: Array, slopes: Array) -> Array:
 def test_where_nothing_presses_noise_moves_nothing() -> None:
     x = sv.states(2, lower=0, upper=1)
     problem = sv.Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1.5])
-    found = limit(problem, planned(problem), 100)
+    found = accuracy_limit(problem, planned(problem), 100)
     assert (found.x, found.price) == (0.0, 0.0)
 
 
@@ -395,9 +395,9 @@ def test_bad_input_is_refused() -> None:
     problem = two()
     made = planned(problem)
     with pytest.raises(InputError, match=r"rounds must be a whole number .* got rounds=0"):
-        limit(problem, made, 0)
+        accuracy_limit(problem, made, 0)
     with pytest.raises(InputError, match="the plan must be made for this problem"):
-        limit(sv.gallery.paper(), made, 10)
+        accuracy_limit(sv.gallery.paper(), made, 10)
 
 
 def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
@@ -410,7 +410,7 @@ def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
     )
     hide = sv.Trajectory(radius=0.1, rounds=100)
     plan = sv.plan(sv.certify(stated), epsilon=1.0, delta=1e-3, hide=hide)
-    found = sv.limit(stated, plan, 100)
+    found = sv.accuracy_limit(stated, plan, 100)
     w = plan.released_sigma[0] / 10  # the second agent alone answers to the sum's error
     np.testing.assert_allclose(found.x_each, [0, w, 0, 0], rtol=1e-6, atol=1e-12)
     np.testing.assert_allclose(found.price_each, [2 * w], rtol=1e-6)
@@ -430,5 +430,5 @@ def test_a_kink_that_mixes_agents_is_held_as_the_interval_that_it_is() -> None:
         )
         hide = sv.Trajectory(radius=0.5, rounds=100)
         made = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-3, hide=hide)
-        found.append(sv.limit(problem, made, 100).x / made.sigma[0])
+        found.append(sv.accuracy_limit(problem, made, 100).x / made.sigma[0])
     assert found[0] == pytest.approx(found[1], rel=1e-6)

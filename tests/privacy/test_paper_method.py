@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.certify.certificate import TOLERANCE, Certificate, certify
-from sottovoce.certify.paper_constants import paper_constants
+from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
+from sottovoce.certificate.paper_constants import paper_constants
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory

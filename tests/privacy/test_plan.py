@@ -18,9 +18,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certify.certificate import Certificate, certify
-from sottovoce.certify.contributions import Contributions
-from sottovoce.certify.sensitivity import Block, Sensitivity
+from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.certificate.contributions import Contributions
+from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import ConvexityError, InputError, PrivacyError, ProblemError
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory

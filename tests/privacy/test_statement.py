@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.privacy.figures import down, percent_down, up
 from sottovoce.privacy.hide import Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan

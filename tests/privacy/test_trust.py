@@ -10,21 +10,21 @@ import mpmath
 import numpy as np
 import pytest
 
-from sottovoce.certify.certificate import Certificate, certify
-from sottovoce.certify.saddle import saddle_point
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.setup import check_halves
 from sottovoce.privacy.figures import up
 from sottovoce.privacy.gaussian import delta_of
 from sottovoce.privacy.grid import STEPS
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.limit import limit
+from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.statement import not_covered
 from sottovoce.privacy.trust import WORDS, OneCloud, SplitCloud, trust_of
 from sottovoce.problem import gallery
+from sottovoce.simulation.simulate import simulate
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +100,15 @@ def test_the_statement_says_who_must_not_collude_with_whom(paper: Certificate) -
 def test_limit_and_simulation_have_root_two_times_the_noise(paper: Certificate) -> None:
     problem = gallery.paper()
     one, split = made(paper), made(paper, trust=SplitCloud())
-    assert limit(problem, split, 100).x == pytest.approx(math.sqrt(2) * limit(problem, one, 100).x)
+    assert accuracy_limit(problem, split, 100).x == pytest.approx(
+        math.sqrt(2) * accuracy_limit(problem, one, 100).x
+    )
     runs = {
-        name: solve(problem, p, rounds=3, runs=1, seed=1, transcript=True)
+        name: simulate(problem, p, rounds=3, runs=1, seed=1, transcript=True)
         for name, p in (("one", one), ("split", split))
     }
     first = {name: r.transcript.y[0][0] for name, r in runs.items() if r.transcript is not None}
-    start = solve(problem, rounds=3, runs=1, transcript=True).transcript
+    start = simulate(problem, rounds=3, runs=1, transcript=True).transcript
     assert start is not None
     bare = start.y[0][0]
     np.testing.assert_allclose(
@@ -126,9 +128,9 @@ def test_two_halves_are_as_accurate_as_one_cloud_with_root_two_times_the_noise(
             for o in split.outputs
         ),
     )
-    best = saddle_point(problem).x
+    best = reference_optimum(problem).x
     found = [
-        np.sqrt(np.mean(np.square(solve(problem, p, rounds=250, runs=48, seed=3).x - best)))
+        np.sqrt(np.mean(np.square(simulate(problem, p, rounds=250, runs=48, seed=3).x - best)))
         for p in (split, louder)
     ]
     assert found[0] == pytest.approx(found[1], rel=0.05)  # the same draws on another grid

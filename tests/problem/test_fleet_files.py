@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import sottovoce as sv
 from sottovoce.errors import ProblemError
-from sottovoce.network.household import Household
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.problem.folder import read_part, read_public
 
 CLOUD = """\
@@ -103,7 +103,7 @@ def stated() -> sv.Problem:
 
 
 def test_a_fleet_written_by_hand_becomes_the_problem_it_says(tmp_path: Path) -> None:
-    problem = sv.load_problem(write(tmp_path / "a"))
+    problem = sv.Problem.load(write(tmp_path / "a"))
     assert problem.cloud.fingerprint == stated().cloud.fingerprint
     assert problem.fingerprint == stated().fingerprint
     assert problem.cloud.row_labels() == [
@@ -137,9 +137,9 @@ def test_a_gateway_needs_the_lines_of_its_own_agents_alone(tmp_path: Path) -> No
 
 def test_a_household_of_a_folder_is_that_of_the_whole_problem(tmp_path: Path) -> None:
     problem = sv.gallery.chargers(5, seed=1, hours=3)
-    sv.save_problem(problem, tmp_path / "gateway", agents=[2, 3, 5])
-    mine = Household.of_folder(tmp_path / "gateway", [2, 3, 5])
-    whole = Household.of_problem(problem, [2, 3, 5])
+    problem.save(tmp_path / "gateway", agents=[2, 3, 5])
+    mine = AgentGroup.of_folder(tmp_path / "gateway", [2, 3, 5])
+    whole = AgentGroup.of_problem(problem, [2, 3, 5])
     np.testing.assert_array_equal(mine.start, whole.start)
     assert mine.cloud.fingerprint == whole.cloud.fingerprint
     one, other = mine.groups[0].fleet.group, whole.groups[0].fleet.group
@@ -151,7 +151,7 @@ def test_a_household_of_a_folder_is_that_of_the_whole_problem(tmp_path: Path) ->
 
 def test_a_folder_is_written_back_to_the_letter(tmp_path: Path) -> None:
     folder = write(tmp_path / "a")
-    sv.save_problem(sv.load_problem(folder), tmp_path / "b")
+    sv.Problem.load(folder).save(tmp_path / "b")
     names = sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file())
     assert len(names) == 7
     for name in names:
@@ -190,8 +190,8 @@ def mixed() -> sv.Problem:
 @pytest.mark.parametrize("make", [mixed, stated, lambda: sv.gallery.chargers(5, seed=1, hours=4)])
 def test_what_python_states_reads_back_the_same(make: object, tmp_path: Path) -> None:
     problem = make()  # type: ignore[operator]
-    sv.save_problem(problem, tmp_path / "a")
-    again = sv.load_problem(tmp_path / "a")
+    problem.save(tmp_path / "a")
+    again = sv.Problem.load(tmp_path / "a")
     assert again.fingerprint == problem.fingerprint
     assert again.cloud.fingerprint == problem.cloud.fingerprint
     assert again.cloud.row_labels() == problem.cloud.row_labels()
@@ -201,7 +201,7 @@ def test_what_python_states_reads_back_the_same(make: object, tmp_path: Path) ->
 
 
 def test_the_files_for_the_cloud_hold_nothing_private(tmp_path: Path) -> None:
-    sv.save_problem(stated(), tmp_path / "a", agents=[])
+    stated().save(tmp_path / "a", agents=[])
     written = [p for p in (tmp_path / "a").rglob("*") if p.is_file()]
     assert sorted(p.name for p in written) == ["ev.csv", "problem.toml", "weights3-ev.csv"]
     for path in written:
@@ -215,10 +215,10 @@ def test_parquet_is_as_good_as_csv(tmp_path: Path) -> None:
     )
     folder = write(tmp_path / "a", **{"problem.toml": CLOUD.replace("ev.csv", "ev.parquet")})
     parquet.write_table(table, folder / "ev.parquet")
-    problem = sv.load_problem(folder)
+    problem = sv.Problem.load(folder)
     assert problem.fingerprint == stated().fingerprint
-    sv.save_problem(problem, tmp_path / "b")  # as CSV: what was read is no text
-    assert sv.load_problem(tmp_path / "b").fingerprint == problem.fingerprint
+    problem.save(tmp_path / "b")  # as CSV: what was read is no text
+    assert sv.Problem.load(tmp_path / "b").fingerprint == problem.fingerprint
 
 
 def test_parquet_without_pyarrow_says_what_to_install(
@@ -227,15 +227,15 @@ def test_parquet_without_pyarrow_says_what_to_install(
     folder = write(tmp_path / "a", **{"problem.toml": CLOUD.replace("ev.csv", "ev.parquet")})
     (folder / "ev.parquet").write_bytes(b"PAR1")
     with pytest.raises(ProblemError, match=r"ev.parquet must be a Parquet file"):
-        sv.load_problem(folder)
+        sv.Problem.load(folder)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ProblemError, match=r"install sottovoce\[parquet\], or write .* as CSV"):
-        sv.load_problem(folder)
+        sv.Problem.load(folder)
 
 
 def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
     marked = "\ufeff" + PUBLIC.replace("\n", "\r\n")
-    problems = [sv.load_problem(write(tmp_path / str(k), **{"ev.csv": text}))
+    problems = [sv.Problem.load(write(tmp_path / str(k), **{"ev.csv": text}))
                 for k, text in enumerate((PUBLIC, marked))]  # fmt: skip
     assert problems[0].fingerprint == problems[1].fingerprint
 
@@ -341,7 +341,7 @@ def test_refusals_name_the_file_and_what_is_wrong(case: str, tmp_path: Path) -> 
     both = "agent,need,hurry,loss\n2,3.123456,1,1\n3,4,1,1\n4,1,1,1\n5,2,1,1\n"
     folder = write(tmp_path / "a", **{"agents/both.csv": both, name: text})
     with pytest.raises(ProblemError, match=message) as error:
-        sv.load_problem(folder)
+        sv.Problem.load(folder)
     assert "3.123456" not in str(error.value)
 
 
@@ -351,6 +351,6 @@ def test_a_private_number_is_never_quoted(tmp_path: Path) -> None:
             "agents/north.csv": NORTH.replace("3.123456", wrong)
         })  # fmt: skip
         with pytest.raises(ProblemError) as error:
-            sv.load_problem(folder)
+            sv.Problem.load(folder)
         assert "3.123456" not in str(error.value)
         assert error.value.__cause__ is None

@@ -49,7 +49,7 @@ def write(folder: Path, cloud: str = CLOUD, **agents: str) -> Path:
 
 
 def test_a_folder_written_by_hand_becomes_the_problem_it_says(tmp_path: Path) -> None:
-    problem = sv.load_problem(write(tmp_path / "a"))
+    problem = sv.Problem.load(write(tmp_path / "a"))
     x = sv.states(2, lower=[-1, -2], upper=[1, 2.5])
     stated = sv.Problem(
         states=x,
@@ -64,7 +64,7 @@ def test_a_folder_written_by_hand_becomes_the_problem_it_says(tmp_path: Path) ->
 
 def test_a_round_trip_changes_nothing_not_even_comments(tmp_path: Path) -> None:
     folder = write(tmp_path / "a")
-    sv.save_problem(sv.load_problem(folder), tmp_path / "b")
+    sv.Problem.load(folder).save(tmp_path / "b")
     for path in ("problem.toml", "agents/1.toml", "agents/2.toml"):
         assert (tmp_path / "b" / path).read_bytes() == (folder / path).read_bytes()
 
@@ -72,8 +72,8 @@ def test_a_round_trip_changes_nothing_not_even_comments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [n for n in sv.gallery.names() if n != "chargers"])
 def test_a_problem_stated_in_python_reads_back_the_same(name: str, tmp_path: Path) -> None:
     problem = sv.gallery.get(name)
-    sv.save_problem(problem, tmp_path / "a")
-    again = sv.load_problem(tmp_path / "a")
+    problem.save(tmp_path / "a")
+    again = sv.Problem.load(tmp_path / "a")
     assert again.fingerprint == problem.fingerprint
     assert again.privacy == problem.privacy
     assert again.schedule == problem.schedule
@@ -85,7 +85,7 @@ def test_a_problem_stated_in_python_reads_back_the_same(name: str, tmp_path: Pat
 def test_saving_never_overwrites_another_problem(tmp_path: Path) -> None:
     folder = write(tmp_path / "a")
     with pytest.raises(ProblemError, match="exists already with other content"):
-        sv.save_problem(sv.gallery.paper(), folder)
+        sv.gallery.paper().save(folder)
     assert (folder / "problem.toml").read_text() == CLOUD
 
 
@@ -109,13 +109,13 @@ def test_hostile_text_gets_an_error_with_its_line_and_runs_nothing(
     text, message = HOSTILE[case]
     folder = write(tmp_path / "a", CLOUD.replace("x1 + x2 <= 1", text))
     with pytest.raises(ProblemError, match=message):
-        sv.load_problem(folder)
+        sv.Problem.load(folder)
 
 
 def test_an_objective_with_another_agents_state_names_file_and_line(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", **{"2": 'start = 0\nobjective = "x1 + x2"\n'})
     with pytest.raises(ProblemError, match=r"agents/2.toml, line 2.*own state only, got x1"):
-        sv.load_problem(folder)
+        sv.Problem.load(folder)
 
 
 BROKEN = {
@@ -158,7 +158,7 @@ def _read_by_a_device(folder: Path) -> object:
     return read_agent(folder / "agents" / "1.toml")
 
 
-@pytest.mark.parametrize("read", [sv.load_problem, read_public, _read_by_a_device])
+@pytest.mark.parametrize("read", [sv.Problem.load, read_public, _read_by_a_device])
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_file_says_what_is_wrong_to_everybody_who_reads_it(
     case: str, read: Callable[[Path], object], tmp_path: Path
@@ -182,7 +182,7 @@ BROKEN_AGENTS = {
 }
 
 
-@pytest.mark.parametrize("read", [sv.load_problem, _read_by_a_device])
+@pytest.mark.parametrize("read", [sv.Problem.load, _read_by_a_device])
 @pytest.mark.parametrize("case", BROKEN_AGENTS)
 def test_a_broken_agents_file_says_what_is_wrong_and_no_private_number(
     case: str, read: Callable[[Path], object], tmp_path: Path
@@ -213,12 +213,12 @@ def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
         privacy={"epsilon": epsilon, "radius": tuple(map(np.float64, radius))},
     )
     with TemporaryDirectory() as folder:
-        sv.save_problem(problem, folder)
-        again = sv.load_problem(folder)
+        problem.save(folder)
+        again = sv.Problem.load(folder)
         assert again.cloud.row_labels() == [name]
         assert again.fingerprint == problem.fingerprint
         assert again.privacy == {"epsilon": epsilon, "radius": radius}
-        sv.save_problem(again, folder)
+        again.save(folder)
 
 
 def test_settings_of_the_wrong_type_are_refused_in_python_too() -> None:
@@ -237,10 +237,10 @@ def test_settings_of_the_wrong_type_are_refused_in_python_too() -> None:
 def test_missing_and_surplus_agent_files_are_named(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", **{"3": 'objective = "1"\n'})
     with pytest.raises(ProblemError, match=r"agents/3.toml belongs to no agent"):
-        sv.load_problem(folder)
+        sv.Problem.load(folder)
     (folder / "agents/3.toml").unlink()
     (folder / "agents/1.toml").unlink()
     with pytest.raises(ProblemError, match=r"1.toml must exist"):
-        sv.load_problem(folder)
+        sv.Problem.load(folder)
     with pytest.raises(ProblemError, match=r"problem.toml must exist"):
-        sv.load_problem(tmp_path / "nowhere")
+        sv.Problem.load(tmp_path / "nowhere")

@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from sottovoce.certify.certificate import certify
-from sottovoce.certify.saddle import saddle_point
+from sottovoce.certificate.certificate import certify
+from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical, expand
 from sottovoce.formula.derive import hessian
@@ -93,7 +93,7 @@ def test_equalities_are_solved_to_nine_digits_with_multipliers_of_either_sign(na
     optimum, problem = gallery.known(name), gallery.get(name)
     assert optimum is not None
     assert all(family.equality for family in problem.constraints)
-    found = saddle_point(problem)
+    found = reference_optimum(problem)
     assert found.x == pytest.approx(optimum.x, rel=1e-9, abs=1e-9)
     assert found.mu == pytest.approx(optimum.mu, rel=1e-9, abs=1e-9)
     assert found.objective == pytest.approx(optimum.objective, rel=1e-9, abs=1e-9)

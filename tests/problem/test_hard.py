@@ -61,5 +61,5 @@ def test_a_file_that_says_neither_true_nor_false_is_refused(
     save_problem(stated(marked=True), tmp_path)
     file = tmp_path / "problem.toml"
     file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    with pytest.raises(sv.ProblemError, match=words):
+    with pytest.raises(sv.errors.ProblemError, match=words):
         load_problem(tmp_path)

@@ -180,8 +180,8 @@ def test_the_cloud_sees_nothing_of_them() -> None:
 
 def test_local_rows_survive_a_folder(tmp_path: Path) -> None:
     stated = pair("x2[1] + x2[2] >= 1.5", "x2[1] == 0.25", lambda x: x[1][1] ** 2 <= 4, "x1 <= 2")
-    sv.save_problem(stated, tmp_path / "p")
-    again = sv.load_problem(tmp_path / "p")
+    stated.save(tmp_path / "p")
+    again = sv.Problem.load(tmp_path / "p")
     assert again.fingerprint == stated.fingerprint
     assert "local" not in (tmp_path / "p" / "problem.toml").read_text()
     assert read_public(tmp_path / "p").cloud.fingerprint == stated.cloud.fingerprint
@@ -204,9 +204,9 @@ def test_local_rows_survive_a_folder(tmp_path: Path) -> None:
 def test_a_local_row_in_a_file_is_refused_with_its_line(
     tmp_path: Path, line: str, message: str
 ) -> None:
-    sv.save_problem(pair(), tmp_path / "p")
+    pair().save(tmp_path / "p")
     (tmp_path / "p" / "agents" / "1.toml").write_text(f'objective = "x1**2"\n{line}\n')
-    for read in (lambda: sv.load_problem(tmp_path / "p"),
+    for read in (lambda: sv.Problem.load(tmp_path / "p"),
                  lambda: read_agent(tmp_path / "p" / "agents" / "1.toml")):  # fmt: skip
         with pytest.raises(ProblemError, match=message):
             read()

@@ -54,7 +54,7 @@ def write(root: Path, table: str, cloud: str = CLOUD) -> Path:
 
 @pytest.mark.parametrize("table", [DENSE, SPARSE])
 def test_weights_in_a_table_are_the_rows_they_say(table: str, tmp_path: Path) -> None:
-    problem = sv.load_problem(write(tmp_path / "p", table))
+    problem = sv.Problem.load(write(tmp_path / "p", table))
     a = sv.states(1, lower=0, upper=5, names=["a"])
     b = sv.states(1, lower=0, upper=5, dim=2, names=["b"])
     ev = sv.fleet(2, lower=0, upper=1, name="ev")
@@ -66,7 +66,7 @@ def test_weights_in_a_table_are_the_rows_they_say(table: str, tmp_path: Path) ->
     )
     assert problem.cloud.fingerprint == stated.cloud.fingerprint
     assert problem.cloud.row_labels() == ["lines[1]", "lines[2]", "fleet"]
-    sv.save_problem(problem, tmp_path / "again")
+    problem.save(tmp_path / "again")
     assert (tmp_path / "again/lines.csv").read_text(encoding="utf-8") == table
 
 
@@ -89,11 +89,11 @@ def test_matrices_stated_in_python_read_back_the_same(
             "first": W[1:2] @ x <= 0.3,
         },
     )
-    sv.save_problem(stated, tmp_path / "a")
+    stated.save(tmp_path / "a")
     tables = sorted(file.name for file in (tmp_path / "a").glob("*.csv"))
     assert tables[0] == "rows1.csv"  # of the others, those with few weights are formulas
-    assert sv.load_problem(tmp_path / "a").fingerprint == stated.fingerprint
-    sv.save_problem(stated, tmp_path / "cloud", agents=[])
+    assert sv.Problem.load(tmp_path / "a").fingerprint == stated.fingerprint
+    stated.save(tmp_path / "cloud", agents=[])
     assert not list((tmp_path / "cloud/agents").iterdir())
     assert read_public(tmp_path / "cloud").cloud.fingerprint == stated.cloud.fingerprint
 
@@ -118,4 +118,4 @@ REFUSED = {
 def test_refusals_say_where_and_what_is_wrong(case: str, tmp_path: Path) -> None:
     table, cloud, message = REFUSED[case]
     with pytest.raises(ProblemError, match=message):
-        sv.load_problem(write(tmp_path / "p", table, cloud))
+        sv.Problem.load(write(tmp_path / "p", table, cloud))

@@ -101,5 +101,5 @@ def test_a_formula_that_is_not_convex_fails_with_the_rule(
 
 def test_kinks_survive_a_folder(tmp_path: Path) -> None:
     problem = stated(lambda x: abs(x[0]) + sv.pos(x[1]) <= 2, local=["norm(x3[1], x3[2]) <= 3"])
-    sv.save_problem(problem, tmp_path / "p")
-    assert sv.load_problem(tmp_path / "p").fingerprint == problem.fingerprint
+    problem.save(tmp_path / "p")
+    assert sv.Problem.load(tmp_path / "p").fingerprint == problem.fingerprint

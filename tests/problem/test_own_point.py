@@ -35,7 +35,7 @@ def test_fallbacks_are_kept_per_agent_and_none_is_where_it_starts(tmp_path: Path
     _, _, view = read_agent(tmp_path / "agents" / "1.toml")
     assert view.fallback is not None
     assert view.fallback.tolist() == [0.5]
-    house = sv.Household.of_folder(tmp_path, [2, 4])
+    house = sv.network.AgentGroup.of_folder(tmp_path, [2, 4])
     assert np.isnan(house.fallback[:2]).all()
     assert house.fallback[2:].tolist() == [1.0]
 
@@ -69,7 +69,7 @@ def test_a_state_that_is_not_the_agents_own_is_refused(fallback: Any, words: str
 
 def test_an_agent_with_code_says_its_fallback_too() -> None:
     cloud = stated().cloud
-    house = sv.Household.of_gradient(cloud, 1, lambda x: 2 * x, fallback=[0.5])
+    house = sv.network.AgentGroup.of_gradient(cloud, 1, lambda x: 2 * x, fallback=[0.5])
     assert house.fallback.tolist() == [0.5]
-    with pytest.raises(sv.ProblemError, match="fallback of a must lie in its own set"):
-        sv.Household.of_gradient(cloud, 1, lambda x: 2 * x, fallback=[7.0])
+    with pytest.raises(sv.errors.ProblemError, match="fallback of a must lie in its own set"):
+        sv.network.AgentGroup.of_gradient(cloud, 1, lambda x: 2 * x, fallback=[7.0])

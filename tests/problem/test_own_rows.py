@@ -126,8 +126,8 @@ def test_a_problem_without_coupling_is_refused() -> None:
 
 def test_such_constraints_survive_a_folder(tmp_path: Path) -> None:
     stated = problem(lambda x: x**2 <= 4, "x2[1] >= -1")
-    sv.save_problem(stated, tmp_path / "p")
-    again = sv.load_problem(tmp_path / "p")
+    stated.save(tmp_path / "p")
+    again = sv.Problem.load(tmp_path / "p")
     assert again.fingerprint == stated.fingerprint
     assert {family.name for family in again.cloud.own} == {"g1", "g2"}
 
@@ -139,6 +139,6 @@ def test_the_optimum_respects_them_without_a_multiplier() -> None:
         objectives=[(x[0] - 4) ** 2, x[1] ** 2],
         constraints=[x[0] + x[1] <= 9, x[0] ** 2 <= 4],
     )
-    found = sv.saddle_point(stated)
+    found = sv.reference_optimum(stated)
     assert found.x == pytest.approx([2.0, 0.0], abs=1e-9)
     assert found.mu == pytest.approx([0.0], abs=1e-9)

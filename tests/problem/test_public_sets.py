@@ -66,12 +66,12 @@ def _of(sizes: Any, *, public: bool) -> sv.Problem:
 
 def test_code_keeps_public_rows_and_private_ones_beside_them() -> None:
     cloud = chargers(battery).cloud
-    own = sv.Household.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 1"])
+    own = sv.network.AgentGroup.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 1"])
     kept = own.groups[0].fleet.local
     assert kept is not None
     assert kept.rows == 2
-    with pytest.raises(sv.ProblemError, match=r"local set of ev2 .* got none"):
-        sv.Household.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 100"])
+    with pytest.raises(sv.errors.ProblemError, match=r"local set of ev2 .* got none"):
+        sv.network.AgentGroup.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 100"])
 
 
 def test_windows_of_a_fleet_are_public_bounds() -> None:
@@ -103,8 +103,8 @@ def test_they_survive_a_folder(tmp_path: Path) -> None:
         constraints=[x[0][0] + x[1][0] <= 1, x[0][0] ** 2 + x[0][1] ** 2 <= 4],
         local=[x[0][0] + x[0][1] >= 0.5],
     )
-    sv.save_problem(stated, tmp_path / "p")
-    again = sv.load_problem(tmp_path / "p")
+    stated.save(tmp_path / "p")
+    again = sv.Problem.load(tmp_path / "p")
     assert again.fingerprint == stated.fingerprint
     assert again.cloud.fingerprint == stated.cloud.fingerprint
     assert len(again.local[0].inequalities) == 1

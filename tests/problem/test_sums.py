@@ -117,7 +117,7 @@ def test_an_equality_is_kept_at_a_point_however_it_is_stated() -> None:
         assert sums.lower[0] == sums.upper[0]
         assert abs(sums.lower[0]) == 6
         assert stated.constraints[0].equality
-        assert sv.saddle_point(stated).x == pytest.approx(np.array([36, 18, 12]) / 11)
+        assert sv.reference_optimum(stated).x == pytest.approx(np.array([36, 18, 12]) / 11)
 
 
 def test_totals_over_fleets_are_equalities_from_either_side() -> None:

@@ -118,7 +118,7 @@ def test_many_agents_are_certified_by_their_forms() -> None:
     assert found.holds
     assert len(found.assumptions) == 1 + 2 * 6 + 1 + 2 * n + 1
     np.testing.assert_array_equal(found.sensitivity.dense(), A)
-    saddle = sv.saddle_point(problem)
-    assert saddle is sv.saddle_point(problem)  # kept with the problem
+    saddle = sv.reference_optimum(problem)
+    assert saddle is sv.reference_optimum(problem)  # kept with the problem
     slope = 2 * curvature * (saddle.x - centre) + A.T @ saddle.mu
     assert np.max(np.abs(slope[np.abs(saddle.x) < 5])) < 1e-8

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.certify.certificate import certify
-from sottovoce.certify.saddle import saddle_point
+from sottovoce.certificate.certificate import certify
+from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.errors import InputError
 from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.hide import Offset, Trajectory
-from sottovoce.privacy.limit import limit
+from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -59,7 +59,7 @@ def test_a_row_is_a_plan_and_its_limit(paper: Advice) -> None:
     row = of(paper, "offset")[1]
     hide = Offset(radius=0.01, rounds=row.rounds)
     made = plan(certify(problem), epsilon=2.0, delta=0.05, hide=hide)
-    least, saddle = limit(problem, made, row.rounds), saddle_point(problem)
+    least, saddle = accuracy_limit(problem, made, row.rounds), reference_optimum(problem)
     more = weights_norm(row.rounds) * math.sqrt(row.rounds)
     assert row.sigma == pytest.approx((made.sigma.min(), made.sigma.max()))
     width = problem.cloud.upper() - problem.cloud.lower()

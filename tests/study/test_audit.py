@@ -26,8 +26,8 @@ from broken_samplers import (
 from msgspec.structs import replace as changed
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certify.certificate import Certificate, certify
-from sottovoce.certify.sensitivity import Sensitivity
+from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.certificate.sensitivity import Sensitivity
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.functions import exp
 from sottovoce.network.protocol.actions import Part

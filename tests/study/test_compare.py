@@ -19,8 +19,7 @@ from rich.console import Console
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import Certificate, certify
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError
 from sottovoce.privacy.hide import hide_of
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -30,6 +29,7 @@ from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.report.compare import compare_data, compare_figure, compare_table
+from sottovoce.simulation.simulate import simulate
 from sottovoce.study import compare as module
 from sottovoce.study.compare import (
     JOINT,
@@ -110,7 +110,7 @@ def test_every_plan_meets_the_algorithms_that_work_with_what_it_releases(study: 
 def test_errors_are_those_of_the_runs_themselves(study: Compared, algorithm: str) -> None:
     problem = line()
     made = planned(certify(problem), rounds=400)
-    result = solve(problem, made, rounds=100, runs=12, seed=3, algorithm=ALGORITHMS[algorithm])
+    result = simulate(problem, made, rounds=100, runs=12, seed=3, algorithm=ALGORITHMS[algorithm])
     squares: dict[str, list[float]] = {
         "x": [],
         "flat": [],
@@ -287,7 +287,7 @@ def test_rounds_that_are_no_counts_are_refused(rounds: list[Any]) -> None:
 
 def test_failed_runs_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoil(*args: Any, **settings: Any) -> Any:
-        result = solve(*args, **settings)
+        result = simulate(*args, **settings)
         x, price, failed = np.array(result.x), np.array(result.price), np.array(result.failed)
         x[-1], price[-1], failed[-1] = np.nan, np.inf, 7
         return replace(result, x=x, price=price, failed=failed)
@@ -306,7 +306,7 @@ def test_an_interruption_keeps_what_was_computed(monkeypatch: pytest.MonkeyPatch
     solved: list[Any] = []
 
     def stop(*args: Any, **settings: Any) -> Any:
-        solved.append(solve(*args, **settings))
+        solved.append(simulate(*args, **settings))
         return replace(solved[-1], interrupted=len(solved) == 3)
 
     monkeypatch.setattr(module, "solve", stop)
@@ -398,7 +398,7 @@ def test_stopped_on_an_executor_before_a_row_is_done_there_are_the_rows_before(
     def stop(*args: Any, **settings: Any) -> Any:
         if len(solved) == 2:
             raise KeyboardInterrupt
-        solved.append(solve(*args, **settings))
+        solved.append(simulate(*args, **settings))
         return solved[-1]
 
     monkeypatch.setattr(module, "solve", stop)

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certify.certificate import certify
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import certify
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done, Round
 from sottovoce.network.simulated import EngineSampler
@@ -16,6 +15,7 @@ from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
+from sottovoce.simulation.simulate import simulate
 from sottovoce.study.loopback import Loopback
 from sottovoce.study.replay import Replayed
 from sottovoce.study.stated import stated_of
@@ -38,7 +38,7 @@ def loopback(name: str, made: NoisePlan, *, rounds: int, agent: int) -> Loopback
 def test_the_iterates_are_those_of_solve_bit_by_bit() -> None:
     made = planned("paper")
     played = loopback("paper", made, rounds=20, agent=2).play()
-    here = solve(gallery.paper(), made, rounds=20, seed=3, algorithm=ALGORITHM)
+    here = simulate(gallery.paper(), made, rounds=20, seed=3, algorithm=ALGORITHM)
     done = decode_from_cloud(played.frames[-1][1])
     assert isinstance(done, Done)
     assert np.array_equal(unpack(done.price), here.price[0])

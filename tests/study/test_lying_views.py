@@ -17,7 +17,7 @@ import pytest
 from broken_samplers import Faulty
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certify.certificate import certify
+from sottovoce.certificate.certificate import certify
 from sottovoce.network.answers import Answers
 from sottovoce.network.masks import Secret, Stream
 from sottovoce.network.protocol.codec import Integers, unpack_whole

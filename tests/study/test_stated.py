@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 
-from sottovoce.certify.certificate import certify
+from sottovoce.certificate.certificate import certify
 from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan

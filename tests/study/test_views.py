@@ -10,7 +10,7 @@ import pytest
 from broken_samplers import Faulty
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError
 from sottovoce.network import masks
 from sottovoce.network.masks import Stream

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.certify.certificate import Certificate, certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.privacy.hide import Everything, Hide, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan

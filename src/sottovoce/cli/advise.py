@@ -75,8 +75,8 @@ def advise(
             console.print("For the top of problem.toml:\n", markup=False)
             console.print(found.line, markup=False, soft_wrap=True)
     if plot is not None:
-        from sottovoce.engine.convergence import draw
         from sottovoce.report.advise import advice_figure
+        from sottovoce.simulation.convergence import draw
 
         draw(advice_figure(found), plot)
         errors.print(f"figure: {plot}", soft_wrap=True)

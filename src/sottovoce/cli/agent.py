@@ -29,11 +29,11 @@ def agent(
     """
     from sottovoce.cli.attend import attend, known, write_answer
     from sottovoce.network import logs
-    from sottovoce.network.household import Household
+    from sottovoce.network.agent_group import AgentGroup
 
     logs.configure(log_level)
     saved = file.with_suffix(".state") if state is None else state
-    result = attend(Household.of_file(file), cloud=cloud, keys=keys, saved=saved)
+    result = attend(AgentGroup.of_file(file), cloud=cloud, keys=keys, saved=saved)
     if out is not None:
         answer = {"x": result.x.tolist(), "price": result.price.tolist()}
         applied = {"confirmed": result.confirmed, "setpoint": result.setpoint.tolist()}

@@ -18,7 +18,7 @@ COMMANDS = (
     "plan",
     "advise",
     "compare",
-    "solve",
+    "simulate",
     "plot",
     "audit",
     "cloud",

@@ -12,14 +12,14 @@ from typing import Any
 from sottovoce.cli.console import errors
 from sottovoce.network import loop
 from sottovoce.network.agent import Agent, AgentResult
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.errors import DiskError
-from sottovoce.network.household import Household
 from sottovoce.problem.agents import Array
 
 
-def attend(household: Household, *, cloud: str, keys: Path, saved: Path) -> AgentResult:
-    """Run the agents of a household until their run is over, and say how many rounds it had."""
-    result = loop.run(_take_part(household, cloud, keys, saved))
+def attend(group: AgentGroup, *, cloud: str, keys: Path, saved: Path) -> AgentResult:
+    """Run the agents of a group until their run is over, and say how many rounds it had."""
+    result = loop.run(_take_part(group, cloud, keys, saved))
     if result.failed:
         errors.print(
             f"own formulas gave no number in {result.failed:,} rounds: something else was sent "
@@ -46,7 +46,7 @@ def write_answer(path: Path, values: dict[str, Any]) -> None:
         raise DiskError(f"{path} cannot be written: {error.strerror}") from None
 
 
-async def _take_part(household: Household, cloud: str, keys: Path, saved: Path) -> AgentResult:
+async def _take_part(group: AgentGroup, cloud: str, keys: Path, saved: Path) -> AgentResult:
     # An agent makes asyncio objects, so it must be made inside the loop.
     await asyncio.sleep(0)
-    return await Agent(household, cloud=cloud, keys=keys, saved=saved).run()
+    return await Agent(group, cloud=cloud, keys=keys, saved=saved).run()

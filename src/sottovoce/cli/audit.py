@@ -79,7 +79,7 @@ def audit(
     make_folder(out)
     games, length = runs or _RUNS, rounds or _ROUNDS
     with on_cluster(cluster) as executor, shown(f"reading {folder}") as tell:
-        from sottovoce.certify.certificate import certify
+        from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import algorithm_for, make_plan
         from sottovoce.problem.folder import load_problem
         from sottovoce.report.audit import audit_figure, audit_table, noise_table
@@ -143,7 +143,7 @@ def _require_none(of_the_game: dict[str, Any]) -> None:
 def _of_store(folder: Path, store: Path, asked: dict[str, Any], *, json: bool) -> None:
     """Check the noise of a run that was; problem.toml is enough, as for the cloud."""
     with shown(f"reading {folder}") as tell:
-        from sottovoce.certify.certificate import certify
+        from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import make_plan
         from sottovoce.network.summary import summarise
         from sottovoce.problem.folder import read_public

@@ -28,7 +28,7 @@ def check(
     Example: sottovoce check examples/paper --json
     """
     with shown(f"reading {folder}") as tell:
-        from sottovoce.certify.certificate import certify
+        from sottovoce.certificate.certificate import certify
         from sottovoce.problem.folder import load_problem
         from sottovoce.report.certificate import certificate_data, certificate_tables
         from sottovoce.report.fallbacks import fallback_words, unsafe_defaults

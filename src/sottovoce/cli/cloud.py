@@ -87,7 +87,7 @@ def cloud(
     logs.configure(log_level)
     with watched(None if errors.is_terminal else _noted) as tell:
         tell(f"reading {folder}")
-        from sottovoce.certify.certificate import certify
+        from sottovoce.certificate.certificate import certify
         from sottovoce.cli.foresight import warn_if_useless
         from sottovoce.cli.request import algorithm_for, make_plan, method_for
         from sottovoce.network import loop

@@ -45,7 +45,7 @@ def compare(
     """
     make_folder(out)
     with on_cluster(cluster) as executor, shown(f"reading {folder}") as tell:
-        from sottovoce.certify.certificate import certify
+        from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import make_plan
         from sottovoce.problem.folder import load_problem
         from sottovoce.report.compare import compare_data, compare_table

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from sottovoce.certify.certificate import certify
-from sottovoce.certify.saddle import saddle_point
-from sottovoce.certify.saddle_prices import saddle_prices
+from sottovoce.certificate.certificate import certify
+from sottovoce.certificate.optimum import reference_optimum
+from sottovoce.certificate.optimum_prices import saddle_prices
 from sottovoce.cli.console import console, errors
 from sottovoce.cli.crew import Words, run_crew
 from sottovoce.cli.demonstrate import demo_folder
@@ -81,7 +81,7 @@ def _report(
     problem: Problem, rounds: int, run: Path, parts: list[range], feasible: float | None
 ) -> None:
     x = np.concatenate([_states(run / f"{_name(part)}.json") for part in parts])
-    best = saddle_point(problem)
+    best = reference_optimum(problem)
     prices, reached = saddle_prices(problem, best), answers(run / "run.db")[-1]
     capacity = -problem.constraints[0].offset
     table = Table(title=f"{problem.agents:,} chargers after {rounds:,} private rounds")

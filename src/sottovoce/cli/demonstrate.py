@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from sottovoce.certify.certificate import certify
-from sottovoce.certify.saddle import SaddlePoint, saddle_point
-from sottovoce.certify.saddle_prices import saddle_prices
+from sottovoce.certificate.certificate import certify
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
+from sottovoce.certificate.optimum_prices import saddle_prices
 from sottovoce.cli.cloud import run_rounds
 from sottovoce.cli.console import console, errors
 from sottovoce.cli.crew import run_crew
 from sottovoce.cli.options import make_folder
 from sottovoce.cli.request import algorithm_for, make_plan, method_for
 from sottovoce.network import identity
-from sottovoce.network.household import Household
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.codec import pack, unpack
 from sottovoce.network.saved import Saved
@@ -76,7 +76,7 @@ def demo_folder(out: Path | None) -> Path:
 def _report(problem: Problem, rounds: int, run: Path, *, split: bool, feasible: str | None) -> None:
     x = np.concatenate([_own_state(problem, i, run) for i in range(1, problem.agents + 1)])
     history = answers(run / "run.db")
-    best = saddle_point(problem)
+    best = reference_optimum(problem)
     method = method_for(algorithm_for(problem))
     labels, prices = _prices(problem, best, method)
     table = Table(title=f"after {rounds:,} private rounds")
@@ -97,7 +97,7 @@ def _report(problem: Problem, rounds: int, run: Path, *, split: bool, feasible: 
     errors.print(f"figure: {figure}; keys, store and states: {run}", soft_wrap=True)
 
 
-def _prices(problem: Problem, best: SaddlePoint, method: str) -> tuple[list[str], Array]:
+def _prices(problem: Problem, best: ReferenceOptimum, method: str) -> tuple[list[str], Array]:
     """What the prices that everybody sees are called, and where they should end."""
     if method == "paper":
         return [f"mu: {label}" for label in problem.cloud.row_labels()], best.mu
@@ -106,7 +106,7 @@ def _prices(problem: Problem, best: SaddlePoint, method: str) -> tuple[list[str]
 
 
 def _own_state(problem: Problem, number: int, run: Path) -> Array:
-    start = pack(Household.of_problem(problem, [number]).start)
+    start = pack(AgentGroup.of_problem(problem, [number]).start)
     begun = Memory(x=start, answer=start)
     saved = Saved(run / f"{number}.state", begun, sums=problem.cloud.sums.count)
     saved.close()

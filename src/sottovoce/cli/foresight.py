@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sottovoce.certify.assumptions import SADDLE_LIMIT
-from sottovoce.certify.saddle import known_saddle
+from sottovoce.certificate.assumptions import SADDLE_LIMIT
+from sottovoce.certificate.optimum import known_saddle
 from sottovoce.cli.console import errors
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.noise_plan import NoisePlan

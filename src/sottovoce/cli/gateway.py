@@ -12,7 +12,7 @@ from sottovoce.cli.options import Json
 
 if TYPE_CHECKING:
     from sottovoce.network.agent import AgentResult
-    from sottovoce.network.household import Household
+    from sottovoce.network.agent_group import AgentGroup
 
 
 def gateway(
@@ -42,16 +42,16 @@ def gateway(
     """
     from sottovoce.cli.attend import attend, write_answer
     from sottovoce.network import logs
-    from sottovoce.network.household import Household
+    from sottovoce.network.agent_group import AgentGroup
     from sottovoce.network.identity import parse_range
 
     logs.configure(log_level)
     numbers = parse_range(agents)
-    household = Household.of_folder(folder, numbers)
+    group = AgentGroup.of_folder(folder, numbers)
     saved = folder / "agents" / f"{agents}.state" if state is None else state
-    result = attend(household, cloud=cloud, keys=keys, saved=saved)
+    result = attend(group, cloud=cloud, keys=keys, saved=saved)
     if out is not None:
-        write_answer(out, _answers(household, result))
+        write_answer(out, _answers(group, result))
     if json:
         ended: dict[str, Any] = {
             "agents": len(numbers),
@@ -62,12 +62,12 @@ def gateway(
         print_json(ended | {"out": None if out is None else str(out)})
 
 
-def _answers(household: Household, result: AgentResult) -> dict[str, Any]:
+def _answers(group: AgentGroup, result: AgentResult) -> dict[str, Any]:
     """The answer of every agent by its number, and the prices that all of them saw."""
     from sottovoce.cli.attend import known
 
     states, setpoints, sure, at = {}, {}, {}, 0
-    for agent, size in zip(household.agents, household.sizes, strict=True):
+    for agent, size in zip(group.agents, group.sizes, strict=True):
         states[str(agent)] = result.x[at : at + size].tolist()
         setpoints[str(agent)] = result.setpoint[at : at + size].tolist()
         sure[str(agent)] = known(result.deviation[at : at + size])

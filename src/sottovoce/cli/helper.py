@@ -44,7 +44,7 @@ def helper(
     logs.configure(log_level)
     with watched(None) as tell:
         tell(f"reading {folder}")
-        from sottovoce.certify.certificate import certify
+        from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import make_plan
         from sottovoce.network import loop
         from sottovoce.privacy.ledger import Ledger

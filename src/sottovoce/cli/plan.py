@@ -48,7 +48,7 @@ def plan(
     Example: sottovoce plan examples/paper --epsilon 'ln(3)' --delta 0.05 --radius 1
     """
     with shown(f"reading {folder}") as tell:
-        from sottovoce.certify.certificate import certify
+        from sottovoce.certificate.certificate import certify
         from sottovoce.cli.foresight import foresee, warn_if_useless
         from sottovoce.cli.request import make_plan
         from sottovoce.problem.folder import load_problem

@@ -20,8 +20,8 @@ def plot(
 
     Example: sottovoce plot out/result.npz --out convergence.svg
     """
-    from sottovoce.engine.result import load
+    from sottovoce.simulation.result import Result
 
     target = result.with_suffix(".png") if out is None else out
-    load(result).plot(target)
+    Result.load(result).plot(target)
     console.print(f"wrote {target}", soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Any
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import Certificate
+from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import InputError
 from sottovoce.formula.parse import parse_number
 from sottovoce.privacy.feasibility import Feasible

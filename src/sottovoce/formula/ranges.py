@@ -1,6 +1,6 @@
 """Least and largest values of formulas over boxes: interval arithmetic without outward rounding.
 
-For signs and starting bounds; what a proof rests on is ``sottovoce.certify``'s.
+For signs and starting bounds; what a proof rests on is ``sottovoce.certificate``'s.
 """
 
 from __future__ import annotations

@@ -1,1 +1,20 @@
 """Many rounds between processes: one cloud, n agents, each with its own secrets."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sottovoce.network.agent import Agent as Agent
+    from sottovoce.network.agent_group import AgentGroup as AgentGroup
+    from sottovoce.network.cloud import Cloud as Cloud
+    from sottovoce.network.helper import Helper as Helper
+    from sottovoce.network.relay import Relay as Relay
+
+_MODULES = {name: name.lower() for name in ("Agent", "Cloud", "Helper", "Relay")}
+_MODULES["AgentGroup"] = "agent_group"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'sottovoce.network' has no attribute {name!r}")
+    return getattr(import_module(f"sottovoce.network.{_MODULES[name]}"), name)

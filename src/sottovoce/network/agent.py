@@ -16,11 +16,11 @@ import numpy as np
 
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.certified_keys import HelperKnown, knows_helper
 from sottovoce.network.config import read_config
 from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import RefusedError
-from sottovoce.network.household import Household
 from sottovoce.network.identity import is_cloud
 from sottovoce.network.local_round import LocalRound, Stepped, Which
 from sottovoce.network.logs import note
@@ -121,7 +121,7 @@ class Agent:
     """An agent, or a gateway that hosts several.
 
     Args:
-        household: who lives here, with their objectives.
+        group: who lives here, with their objectives.
         cloud: the cloud's address, ``wss://host:port``.
         keys: folder with ca.pem, cert.pem and key.pem.
         saved: file for its own state, from which it goes on after a restart.
@@ -132,7 +132,7 @@ class Agent:
 
     def __init__(
         self,
-        household: Household,
+        group: AgentGroup,
         *,
         cloud: str,
         keys: str | os.PathLike[str],
@@ -141,10 +141,10 @@ class Agent:
         allow_simulated: bool = False,
         longest_pause: float = LONGEST_PAUSE,
     ) -> None:
-        instance("household", household, Household, "sv.Household.of_file(...)")
+        instance("group", group, AgentGroup, "sv.network.AgentGroup.of_file(...)")
         if not isinstance(cloud, str) or not cloud.startswith("wss://"):
             raise InputError(f"cloud must be an address wss://host:port, got {cloud!r:.60}")
-        self._household = household
+        self._group = group
         self._url = cloud
         self._keys = path_of("keys", keys)
         self._path = path_of("saved", saved)
@@ -174,13 +174,13 @@ class Agent:
             longest_pause=self._longest_pause,
         )
         if knows_helper(self._keys):
-            self._helper = HelperKnown(self._keys, self._household.agents)
+            self._helper = HelperKnown(self._keys, self._group.agents)
         note("trust", words=WORDS["one" if self._helper is None else "split"])
-        start = pack(self._household.start)
-        sums = self._household.cloud.sums.count
+        start = pack(self._group.start)
+        sums = self._group.cloud.sums.count
         saved = Saved(self._path, Memory(x=start, answer=start), sums=sums)
         veil = None if self._helper is None else self._helper.veil
-        machine = AgentMachine(self._household.agents, saved.memory, self._objection, veil)
+        machine = AgentMachine(self._group.agents, saved.memory, self._objection, veil)
 
         async def hear(socket: Socket, message: FromCloud | None) -> bool:
             if message is None:
@@ -216,7 +216,7 @@ class Agent:
             return np.full(x.size, np.nan)
         from sottovoce.network.deviation import own_deviation  # rounds need none of it
 
-        return own_deviation(self._household, self._welcome, x, price)
+        return own_deviation(self._group, self._welcome, x, price)
 
     def _require_cloud(self, socket: Socket) -> None:
         if self._helper is not None and not is_cloud(socket.get_extra_info("peercert")):
@@ -276,7 +276,7 @@ class Agent:
         stepped = self._taking_part(*given, since=action.since)
         if stepped.failed.size:
             level = logging.DEBUG if self._failed else logging.ERROR
-            failed = [self._household.agents[place] for place in stepped.failed[:16]]
+            failed = [self._group.agents[place] for place in stepped.failed[:16]]
             note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
             self._failed += stepped.failed.size
         return stepped
@@ -296,7 +296,7 @@ class Agent:
     def _join(self, action: Join) -> tuple[Integers | None, Array]:
         self._welcome = action.welcome
         first = self._round is None
-        self._round = LocalRound(self._household, action.welcome)
+        self._round = LocalRound(self._group, action.welcome)
         if first:
             self._warn(self._round)
         x = self._round.begin(action.x)
@@ -316,7 +316,7 @@ class Agent:
             note("unsafe fallback", level=logging.WARNING, agents=unsafe[:16], words=_UNSAFE)
 
     def _objection(self, welcome: Welcome) -> str | None:
-        cloud = self._household.cloud
+        cloud = self._group.cloud
         wrong = objection(welcome, cloud, allow_simulated=self._allow_simulated)
         return self._split_objection(welcome) if wrong is None else wrong
 
@@ -333,7 +333,7 @@ class Agent:
 
     def _frame_limit(self) -> int:
         """What an honest cloud's largest message holds at most."""
-        cloud, size = self._household.cloud, self._household.start.size
+        cloud, size = self._group.cloud, self._group.start.size
         return _HEAD + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
 
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.engine.formulas import Fleet, part_of
-from sottovoce.engine.layout import fleet_kernel
-from sottovoce.engine.own_set import own_bounds
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO
 from sottovoce.kernels import fleet as kernels
 from sottovoce.problem.agents import Array
+from sottovoce.simulation.formulas import Fleet, part_of
+from sottovoce.simulation.layout import fleet_kernel
+from sottovoce.simulation.own_set import own_bounds
 
 _STEPS = 200  # between the two sets; without rows one is exact
 

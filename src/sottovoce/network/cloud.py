@@ -110,8 +110,8 @@ class Cloud:
         deadline: seconds, for "hold".
         ledger: accounts of the agents; the run takes its place there before round 1, and every
             round is fenced off there before it is sent.
-        seed: simulate noise as ``solve`` does with this seed; nothing is private then, and agents
-            refuse unless they were told to expect it.
+        seed: simulate noise as ``simulate`` does with this seed; nothing is private then, and
+            agents refuse unless they were told to expect it.
         keep_states: keep what agents said in every round in the store, for an audit.
         apply_after: seconds from the end until all agents apply a confirmed answer, up to 600: long
             enough for everybody to hear of it, so that all do at once.

@@ -18,7 +18,8 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from sottovoce.network.errors import DiskError, NetworkError, StoreError
+from sottovoce.errors import NetworkError
+from sottovoce.network.errors import DiskError, StoreError
 from sottovoce.network.incidents import TABLE as INCIDENTS
 from sottovoce.network.incidents import read_incidents
 from sottovoce.network.lock import touch

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import GradientSteps
-from sottovoce.engine.formulas import Fleet
 from sottovoce.formula.expression import Expression
+from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.config import algorithm_of, read_config
-from sottovoce.network.household import Household, LocalGroup
 from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.answer import weights_norm
@@ -21,12 +20,13 @@ from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.sums import agents_of
+from sottovoce.simulation.formulas import Fleet
 
 _FLAT = 1e-12  # curvature, as a share of the largest, that keeps a system solvable
 _AT_BOUND = 1e-9  # of a box's width: an answer so near a bound is held by it
 
 
-def own_deviation(household: Household, welcome: Welcome, x: Array, price: Array) -> Array:
+def own_deviation(group: AgentGroup, welcome: Welcome, x: Array, price: Array) -> Array:
     """Return the standard deviation of every component of the setpoints x, shape of x.
 
     The released noise of sum o has, averaged into the answer, the standard deviation
@@ -39,7 +39,7 @@ def own_deviation(household: Household, welcome: Welcome, x: Array, price: Array
     larger than half the width of the box, which is the most that it can be.
 
     Args:
-        household: the agents.
+        group: the agents.
         welcome: the run, as the cloud described it.
         x: their answers, one after the other.
         price: the answer's prices.
@@ -53,11 +53,11 @@ def own_deviation(household: Household, welcome: Welcome, x: Array, price: Array
     noise = np.zeros(welcome.prices)
     halves = 2.0 if config.split else 1.0
     noise[welcome.sums] = unpack(welcome.grid) * STEPS * np.sqrt(halves)
-    cloud = household.cloud
+    cloud = group.cloud
     each = noise * weights_norm(config.rounds) / np.maximum(agents_of(cloud.sums, cloud.groups), 1)
     lower, upper = unpack(welcome.lower), unpack(welcome.upper)
     found, begin = np.full(x.size, np.nan), 0
-    for own in household.groups:
+    for own in group.groups:
         here = slice(begin, begin + own.size)
         box = (lower[here], upper[here])
         # The answer is there: a formula without curvature at that point must not take it away.

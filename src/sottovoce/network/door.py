@@ -13,10 +13,11 @@ from typing import Any, Final, final
 
 from aiohttp import web
 
+from sottovoce.errors import NetworkError
 from sottovoce.network.allowances import Allowance, Allowances
 from sottovoce.network.buckets import Bucket
 from sottovoce.network.descriptors import sockets_at_most
-from sottovoce.network.errors import BusyError, NetworkError
+from sottovoce.network.errors import BusyError
 from sottovoce.network.guard import CLOSE_SECONDS, Guard
 from sottovoce.network.lobby import Caller, Lobby
 from sottovoce.network.metrics import Metrics

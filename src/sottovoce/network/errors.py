@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import final
 
-from sottovoce.errors import SottovoceError
+from sottovoce.errors import NetworkError
 from sottovoce.network.protocol.messages import Code
-
-
-class NetworkError(SottovoceError):
-    """Cloud and agents cannot work together as asked."""
 
 
 class StoreError(NetworkError):

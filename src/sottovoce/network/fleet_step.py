@@ -1,4 +1,4 @@
-"""One minimisation of every agent behind a connection, on the kernels that ``solve`` runs."""
+"""One minimisation of every agent behind a connection, on the kernels that ``simulate`` runs."""
 
 from __future__ import annotations
 

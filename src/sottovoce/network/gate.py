@@ -10,7 +10,8 @@ from typing import final
 
 from aiohttp import web
 
-from sottovoce.network.errors import DiskError, NetworkError
+from sottovoce.errors import NetworkError
+from sottovoce.network.errors import DiskError
 from sottovoce.network.identity import Identity, identity_of
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.messages import Code

@@ -9,17 +9,17 @@ from typing import final
 import numpy as np
 
 from sottovoce.algorithm.tikhonov import Tikhonov, agent_step
-from sottovoce.certify.gradients import gradient_entries
-from sottovoce.engine.formulas import Fleet
-from sottovoce.engine.own_set import require_no_rows
+from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.network.household import LocalGroup
+from sottovoce.network.agent_group import LocalGroup
 from sottovoce.network.scalars import Scalars
 from sottovoce.network.schedule import Schedule
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
+from sottovoce.simulation.formulas import Fleet
+from sottovoce.simulation.own_set import require_no_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,22 +12,22 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.engine.alike import in_form
-from sottovoce.engine.formulas import part_of
-from sottovoce.engine.layout import fleet_kernel
-from sottovoce.engine.own_set import own_bounds
 from sottovoce.formula.expression import ZERO
+from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.apart import apart, nearest_points
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.fleet_step import FleetStep
 from sottovoce.network.gradient_step import GradientStep, own_terms
-from sottovoce.network.household import Household, LocalGroup
 from sottovoce.network.logs import note
 from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.network.schedule import Shares
 from sottovoce.network.substitute import Substitute
 from sottovoce.problem.agents import Array
+from sottovoce.simulation.alike import in_form
+from sottovoce.simulation.formulas import part_of
+from sottovoce.simulation.layout import fleet_kernel
+from sottovoce.simulation.own_set import own_bounds
 
 Which = Literal["fallback", "average", "answer"]
 """What a setpoint is: see ``agent.OnState``."""
@@ -54,25 +54,25 @@ class Stepped:
 
 @final
 class LocalRound:
-    """The rounds of a household in the run that a cloud describes.
+    """The rounds of a group in the run that a cloud describes.
 
     Args:
-        household: the agents.
+        group: the agents.
         welcome: the cloud's description.
     """
 
-    def __init__(self, household: Household, welcome: Welcome) -> None:
+    def __init__(self, group: AgentGroup, welcome: Welcome) -> None:
         config = read_config(welcome.config)
         self._algorithm: Algorithm = algorithm_of(config.algorithm)
         self._rounds = config.rounds
         self._shares: Shares | None = None
         if not isinstance(self._algorithm, Tikhonov):
             self._shares = Shares(self._algorithm, self._rounds)
-        self._welcome, self._cloud = welcome, household.cloud
+        self._welcome, self._cloud = welcome, group.cloud
         self._sums = np.array(welcome.sums, dtype=np.int64)
         self._least, self._most = unpack_whole(welcome.least), unpack_whole(welcome.most)
         lower, upper = unpack(welcome.lower), unpack(welcome.upper)
-        self._substitute = Substitute(household.sizes, lower, upper, config.promise)
+        self._substitute = Substitute(group.sizes, lower, upper, config.promise)
         self._parts: list[tuple[slice | Integers, tuple[int, int], Any]] = []
         self._raised = False
         self._stood_in: NDArray[np.bool_] | None = None
@@ -81,15 +81,15 @@ class LocalRound:
         self._bounds = (np.array(lower), np.array(upper))
         self._apart = np.zeros(lower.size, dtype=np.bool_)
         nearest, begin = np.zeros(lower.size), 0
-        for own in household.groups:
+        for own in group.groups:
             here = slice(begin, begin + own.size)
             nearest[here] = self._add(own, lower[here], upper[here], begin)
             begin = here.stop
-        self.apart = np.unique(np.repeat(household.agents, household.sizes)[self._apart]).tolist()
+        self.apart = np.unique(np.repeat(group.agents, group.sizes)[self._apart]).tolist()
         """Agents whose own sets miss the public bounds: they apply their fallbacks in any case."""
-        start = np.where(self._apart, nearest, self.begin(np.clip(household.start, lower, upper)))
-        self._fallback = np.where(np.isnan(household.fallback), start, household.fallback)
-        self._agents = household.agents
+        start = np.where(self._apart, nearest, self.begin(np.clip(group.start, lower, upper)))
+        self._fallback = np.where(np.isnan(group.fallback), start, group.fallback)
+        self._agents = group.agents
 
     def applied(self, answer: Array, confirmed: bool | None) -> tuple[Array, Which]:
         """Return what is to be applied, given the answer so far and whether it was confirmed."""

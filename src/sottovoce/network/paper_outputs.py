@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from sottovoce.certify.gradients import gradient_entries
+from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.errors import InputError
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.scalars import Scalars

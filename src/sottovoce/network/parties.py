@@ -9,7 +9,7 @@ from typing import Any, Protocol, final
 import numpy as np
 import scipy.sparse as sparse
 
-from sottovoce.certify.contributions import block_ranges
+from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import PrivacyError
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.box import Box

@@ -8,7 +8,7 @@ from typing import Final, final
 
 import msgspec
 
-from sottovoce.network.errors import NetworkError
+from sottovoce.errors import NetworkError
 from sottovoce.network.lock import own
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.slots import Slots

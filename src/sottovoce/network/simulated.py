@@ -15,11 +15,11 @@ from sottovoce.problem.agents import Array
 
 @final
 class EngineSampler(Sampler):
-    """The normals of ``solve``'s first run with the same seed. Simulated: not private.
+    """The normals of ``simulate``'s first run with the same seed. Simulated: not private.
 
     Args:
         sigma: standard deviation of each output.
-        seed: of ``solve``.
+        seed: of ``simulate``.
         done: rounds already released; the next release is that of round ``done + 1``.
     """
 

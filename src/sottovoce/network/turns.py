@@ -10,14 +10,14 @@ from sottovoce.algorithm.algorithm import Algorithm, CloudStep, PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.steering import steering
 from sottovoce.algorithm.tikhonov import Tikhonov, cloud_step
-from sottovoce.engine.layout import gains, public_sums
-from sottovoce.engine.own_cloud import OwnCloud
 from sottovoce.errors import InputError
 from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.errors import DivergedError
 from sottovoce.network.schedule import Schedule, Shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
+from sottovoce.simulation.layout import gains, public_sums
+from sottovoce.simulation.own_cloud import OwnCloud
 
 
 class Turns(Protocol):
@@ -67,7 +67,7 @@ def turns_of(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> Turns:
 
 @final
 class PriceTurns:
-    """The step of an algorithm with prices, the one that ``solve`` takes."""
+    """The step of an algorithm with prices, the one that ``simulate`` takes."""
 
     def __init__(self, plan: NoisePlan, algorithm: PriceRounds, rounds: int) -> None:
         kept = plan.feasible

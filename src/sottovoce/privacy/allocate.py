@@ -6,7 +6,7 @@ import clarabel
 import numpy as np
 import scipy.sparse as sparse
 
-from sottovoce.certify.sensitivity import Sensitivity
+from sottovoce.certificate.sensitivity import Sensitivity
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.sampler import DISCRETISATION, rounding_allowance
 from sottovoce.problem.agents import Array

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sottovoce.certify.assumptions import SADDLE_LIMIT
-from sottovoce.certify.saddle import saddle_point
+from sottovoce.certificate.assumptions import SADDLE_LIMIT
+from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.errors import SottovoceError
 from sottovoce.privacy.narrowed import narrowed
 from sottovoce.privacy.target import Target
@@ -34,8 +34,8 @@ def margin_cost(problem: Problem | None, target: Target) -> Cost | None:
     if problem is None or problem.size > SADDLE_LIMIT:
         return None
     try:
-        best = saddle_point(problem).objective
-        kept = saddle_point(problem.under(narrowed(problem.cloud, target))).objective
+        best = reference_optimum(problem).objective
+        kept = reference_optimum(problem.under(narrowed(problem.cloud, target))).objective
     except SottovoceError:
         return None
     return Cost(optimum=best, more=max(0.0, kept - best))

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
-from sottovoce.certify.saddle import SaddlePoint, saddle_point
-from sottovoce.certify.saddle_prices import saddle_prices
-from sottovoce.certify.smooth_form import has_kinks, smooth_form
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
+from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.smooth_form import has_kinks, smooth_form
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
@@ -50,8 +50,8 @@ class Limit:
     flat: tuple[int, ...]
 
 
-def limit(
-    problem: Problem, plan: NoisePlan, rounds: int, *, saddle: SaddlePoint | None = None
+def accuracy_limit(
+    problem: Problem, plan: NoisePlan, rounds: int, *, saddle: ReferenceOptimum | None = None
 ) -> Limit:
     """Return the statistical limit of T releases at the saddle point.
 
@@ -72,10 +72,10 @@ def limit(
     instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
     rounds = whole("rounds", rounds, least=1)
     if saddle is not None:
-        instance("saddle", saddle, SaddlePoint, "sv.saddle_point(problem)")
+        instance("saddle", saddle, ReferenceOptimum, "sv.reference_optimum(problem)")
     if plan.fingerprint != problem.cloud.fingerprint:
         raise InputError("the plan must be made for this problem, got one for another: plan again")
-    at = saddle if saddle is not None else saddle_point(problem)
+    at = saddle if saddle is not None else reference_optimum(problem)
     if plan.method == "paper":
         return _limit(rounds, *paper_limit(problem, plan, rounds, at))
     system = linearised(problem, at)
@@ -130,7 +130,7 @@ class Linearised:
             yield o, dx[self.columns]
 
 
-def linearised(problem: Problem, at: SaddlePoint) -> Linearised:
+def linearised(problem: Problem, at: ReferenceOptimum) -> Linearised:
     """Return the system whose solution is how the answer errs where the sums do."""
     sums, price = problem.cloud.sums, saddle_prices(problem, at)
     numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
@@ -139,7 +139,7 @@ def linearised(problem: Problem, at: SaddlePoint) -> Linearised:
     if has_kinks(problem):
         # With a variable and rows for every kink, a state in its corner is held by these.
         smooth = smooth_form(problem)
-        numeric, at = numeric_of(smooth.problem, smooth.sums), saddle_point(smooth.problem)
+        numeric, at = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
         columns = smooth.columns
     jacobian = replace(numeric.jacobian(at.x), local=None)
     free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
@@ -160,7 +160,11 @@ def linearised(problem: Problem, at: SaddlePoint) -> Linearised:
 
 
 def _moves(
-    numeric: Numeric, at: SaddlePoint, jacobian: Jacobian, free: NDArray[np.bool_], least: float
+    numeric: Numeric,
+    at: ReferenceOptimum,
+    jacobian: Jacobian,
+    free: NDArray[np.bool_],
+    least: float,
 ) -> list[Array]:
     """Projectors per block on the directions that no bound and no local row holds."""
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)

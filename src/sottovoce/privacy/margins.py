@@ -10,8 +10,8 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
-from sottovoce.certify.certificate import Certificate
-from sottovoce.certify.contributions import sum_ranges
+from sottovoce.certificate.certificate import Certificate
+from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.feasibility import Feasibility, Feasible, Margin, cut, highest, may_fall

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
-from sottovoce.certify.contributions import block_ranges
+from sottovoce.certificate.contributions import block_ranges
 from sottovoce.privacy.feasibility import may_fall
 from sottovoce.problem.agents import Group, read_only
 from sottovoce.problem.sums import Sums

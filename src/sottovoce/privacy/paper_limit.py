@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sottovoce.certify.saddle import SaddlePoint
+from sottovoce.certificate.optimum import ReferenceOptimum
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric
@@ -15,7 +15,7 @@ _HELD = 1e-6  # a force above this share of the objective's steepest slope holds
 
 
 def paper_limit(
-    problem: Problem, plan: NoisePlan, rounds: int, at: SaddlePoint
+    problem: Problem, plan: NoisePlan, rounds: int, at: ReferenceOptimum
 ) -> tuple[Array, Array, tuple[int, ...]]:
     """Return the standard deviations of x and mu, and the flat components of x.
 
@@ -43,7 +43,7 @@ def paper_limit(
     return x_each, mu_each, tuple(int(i) for i in flat)
 
 
-def _hessian(numeric: Numeric, at: SaddlePoint) -> Array:
+def _hessian(numeric: Numeric, at: ReferenceOptimum) -> Array:
     size = at.x.size
     matrix = np.zeros((size, size))
     blocks = numeric.lagrangian_hessian(at.x, at.mu)
@@ -55,7 +55,7 @@ def _hessian(numeric: Numeric, at: SaddlePoint) -> Array:
     return matrix
 
 
-def _gradient_noise(plan: NoisePlan, at: SaddlePoint) -> Array:
+def _gradient_noise(plan: NoisePlan, at: ReferenceOptimum) -> Array:
     """The variance that noise on gradient entries puts into each state's equation."""
     variance = np.zeros(at.x.size)
     for output in plan.outputs:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sottovoce.arguments import entries, real
-from sottovoce.certify.certificate import TOLERANCE, Certificate
-from sottovoce.certify.gradients import GradientEntry
-from sottovoce.certify.paper_constants import paper_constants
-from sottovoce.certify.sensitivity import Sensitivity, sensitivity
+from sottovoce.certificate.certificate import TOLERANCE, Certificate
+from sottovoce.certificate.gradients import GradientEntry
+from sottovoce.certificate.paper_constants import paper_constants
+from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.formula.derive import derivative
 from sottovoce.privacy.gaussian import kappa

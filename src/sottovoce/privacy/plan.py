@@ -10,10 +10,10 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.arguments import array, instance
-from sottovoce.certify.certificate import Certificate
-from sottovoce.certify.evaluation import evaluation_errors
-from sottovoce.certify.gradients import GradientEntry
-from sottovoce.certify.sensitivity import Sensitivity
+from sottovoce.certificate.certificate import Certificate
+from sottovoce.certificate.evaluation import evaluation_errors
+from sottovoce.certificate.gradients import GradientEntry
+from sottovoce.certificate.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spare, spent
 from sottovoce.privacy.cost import margin_cost

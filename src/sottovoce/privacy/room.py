@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from sottovoce.certify.slater import slater_point
+from sottovoce.certificate.slater import slater_point
 from sottovoce.errors import PrivacyError
 from sottovoce.privacy.figures import down, up
 from sottovoce.privacy.gaussian import epsilon_of, mu_of

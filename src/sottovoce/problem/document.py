@@ -101,7 +101,7 @@ def read_document(path: Path) -> Document:
         return Document(path=str(path), text=text, tables=tomllib.loads(text))
     except (FileNotFoundError, NotADirectoryError):
         raise ProblemError(f"{path} must exist, got no such file: write it by hand or save a "
-                           "problem with sv.save_problem") from None  # fmt: skip
+                           "problem with Problem.save") from None  # fmt: skip
     except OSError as error:
         raise ProblemError(f"{path} must be readable, got {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
@@ -291,6 +292,27 @@ class Problem:
                 f"x must be one vector of all {self.size} states, got shape {flat.shape}"
             )
         return Evaluator(self).at(flat)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Problem:
+        """Read a problem from a folder: ``problem.toml``, and all agents' files under ``agents/``.
+
+        Nothing in the files is ever executed: formulas go through the parser of ``formula.parse``.
+        """
+        from sottovoce.problem.folder import load_problem
+
+        return load_problem(folder)
+
+    def save(self, folder: str | Path, *, agents: Any = None) -> None:
+        """Write the problem as a folder of TOML files that ``Problem.load`` reads back.
+
+        Args:
+            folder: made if it is not there; a problem that is there already is refused.
+            agents: whose private files to write: all by default, none for a cloud.
+        """
+        from sottovoce.problem.save import save_problem
+
+        save_problem(self, folder, agents=agents)
 
     def __repr__(self) -> str:
         return f"Problem(agents={self.agents}, constraints={self.rows}, states={self.size})"

@@ -10,7 +10,7 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from sottovoce.certify.certificate import Certificate
+from sottovoce.certificate.certificate import Certificate
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
 from sottovoce.privacy.figures import down, up

@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from sottovoce.engine.result import Result
 from sottovoce.problem.agents import Array
 from sottovoce.report.comparison import Comparison, compare, compare_each, comparison_table
+from sottovoce.simulation.result import Result
 
 
 def paper_comparisons(

@@ -11,11 +11,9 @@ from typing import Any, get_args
 import numpy as np
 
 from sottovoce.arguments import entries, instance, real, whole
-from sottovoce.certify.certificate import Certificate, certify
-from sottovoce.certify.saddle import SaddlePoint, known_saddle
-from sottovoce.certify.scales import row_scales
-from sottovoce.engine.scatter import executor_of, scatter
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
+from sottovoce.certificate.scales import row_scales
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.hide import Everything, Kind, Trajectory, hide_of, kind_of, radii
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -24,6 +22,8 @@ from sottovoce.problem.constraints import equalities
 from sottovoce.problem.evaluate import Evaluator
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
+from sottovoce.simulation.scatter import executor_of, scatter
+from sottovoce.simulation.simulate import simulate
 from sottovoce.study.advice import Advice, AdviceRow
 from sottovoce.study.prediction import (
     Prediction,
@@ -149,7 +149,7 @@ class _Shared:
 
     problem: Problem
     certificate: Certificate
-    saddle: SaddlePoint | None
+    saddle: ReferenceOptimum | None
     known: Response | None
     asked: _Asked
 
@@ -247,10 +247,10 @@ def _simulated(shared: _Shared, row: AdviceRow) -> AdviceRow:
 
 
 def _measured(
-    problem: Problem, made: NoisePlan, at: SaddlePoint, flat: Sequence[int], asked: _Asked
+    problem: Problem, made: NoisePlan, at: ReferenceOptimum, flat: Sequence[int], asked: _Asked
 ) -> Prediction | None:
     """The figures of a prediction from simulated runs; None if all of them failed."""
-    result = solve(
+    result = simulate(
         problem, made, rounds=made.rounds, runs=asked.runs, seed=asked.seed,
         record=[made.rounds], progress=False,
     )  # fmt: skip

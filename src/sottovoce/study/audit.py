@@ -22,8 +22,6 @@ from scipy.stats import beta
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.engine.parts import parts
-from sottovoce.engine.scatter import executor_of, scatter
 from sottovoce.errors import InputError
 from sottovoce.network.answers import Blinding
 from sottovoce.network.rounds import deployed_sampler
@@ -34,6 +32,8 @@ from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
+from sottovoce.simulation.parts import parts
+from sottovoce.simulation.scatter import executor_of, scatter
 from sottovoce.study.halves import masks_reused
 from sottovoce.study.loopback import Loopback, Played
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise

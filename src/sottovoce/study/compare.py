@@ -14,20 +14,20 @@ import numpy as np
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import Certificate
-from sottovoce.certify.saddle import SaddlePoint, saddle_point
-from sottovoce.certify.saddle_prices import saddle_prices
-from sottovoce.engine.own_set import require_no_rows
-from sottovoce.engine.result import Result
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import Certificate
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
+from sottovoce.certificate.optimum_prices import saddle_prices
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.limit import Limit, limit
+from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.paper import paper as paper_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
+from sottovoce.simulation.own_set import require_no_rows
+from sottovoce.simulation.result import Result
+from sottovoce.simulation.simulate import simulate
 from sottovoce.study.paper import published_noise
 
 PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
@@ -153,7 +153,7 @@ def compare(
     plans, refusals = _plans(problem, certificate, planner, counts[-1])
     entrants, unable = _entrants(problem, asked)
     refusals += unable
-    saddle = saddle_point(problem)
+    saddle = reference_optimum(problem)
     prices = saddle_prices(problem, saddle)
 
     def hat_of(algorithm: Algorithm) -> Array:
@@ -165,7 +165,7 @@ def compare(
         for task in _tasks(plans, counts, entrants, free=problem.cloud.sums.free):
             made, hat = task.plan(task.rounds), hat_of(task.algorithm)
             try:
-                result = solve(
+                result = simulate(
                     problem, made, rounds=task.rounds, runs=runs, seed=seed,
                     algorithm=task.algorithm, saddle=(saddle.x, hat), record=[task.rounds],
                     progress=task.told(tell), executor=executor,
@@ -175,12 +175,12 @@ def compare(
                 interrupted = True
             if interrupted:
                 break
-            least = limit(problem, made, task.rounds, saddle=saddle)
+            least = accuracy_limit(problem, made, task.rounds, saddle=saddle)
             rows.append(_row(task, result, saddle, hat, least))
     return Compared(
         runs=runs,
         seed=seed,
-        flat=limit(problem, plans[JOINT](counts[-1]), counts[-1], saddle=saddle).flat,
+        flat=accuracy_limit(problem, plans[JOINT](counts[-1]), counts[-1], saddle=saddle).flat,
         rows=tuple(rows),
         refusals=tuple(refusals),
         interrupted=interrupted,
@@ -303,7 +303,9 @@ def _tasks(
                 done += count
 
 
-def _row(task: _Task, result: Result, saddle: SaddlePoint, hat: Array, least: Limit) -> CompareRow:
+def _row(
+    task: _Task, result: Result, saddle: ReferenceOptimum, hat: Array, least: Limit
+) -> CompareRow:
     good = result.failed == 0
     flat = np.isin(np.arange(saddle.x.size), least.flat)
 

@@ -16,8 +16,8 @@ from typing import final
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.answers import Blinding
-from sottovoce.network.household import Household
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol import agent as at_home
@@ -103,7 +103,7 @@ class Loopback:
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
         others = [i for i in range(1, problem.agents + 1) if i != agent]
         parties = [[agent], others] if others else [[agent]]
-        self.households = tuple(Household.of_problem(problem, party) for party in parties)
+        self.households = tuple(AgentGroup.of_problem(problem, party) for party in parties)
         own = own_states(problem.cloud, agent)
         every = np.arange(problem.cloud.lower().size)
         self.columns = (every[own], np.delete(every, own))
@@ -150,7 +150,7 @@ class _Run:
         self.crash, self.crashed = crash, False
         self.cloud = CloudMachine(loopback.setup, loopback.notary, self._digest)
         self.helper, self.held = loopback.half, Held()
-        starts = [_memory(household) for household in loopback.households]
+        starts = [_memory(group) for group in loopback.households]
         self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
         self.saved, self.digests = [starts[0]], {0: loopback.setup.config_hash}
         states = sum(columns.size for columns in loopback.columns)
@@ -226,8 +226,8 @@ class _Run:
         for action in actions:
             if isinstance(action, Join):
                 if peer not in self.loop.steps:
-                    household = self.loop.households[peer]
-                    self.loop.steps[peer] = LocalRound(household, action.welcome)
+                    group = self.loop.households[peer]
+                    self.loop.steps[peer] = LocalRound(group, action.welcome)
                 step = self.loop.steps[peer]
                 x = step.begin(action.x)
                 values = self._values(peer, machine.memory.round + 1, x, step.contributions(x))
@@ -289,6 +289,6 @@ def _nothing(k: int) -> None:
     """Nobody acts: everybody goes by its own iterate."""
 
 
-def _memory(household: Household) -> Memory:
-    start = pack(household.start)
+def _memory(group: AgentGroup) -> Memory:
+    start = pack(group.start)
     return Memory(x=start, answer=start)

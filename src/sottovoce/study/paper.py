@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certify.certificate import TOLERANCE, Certificate, certify
-from sottovoce.certify.paper_constants import PaperConstants, paper_constants
-from sottovoce.certify.saddle import SaddlePoint, saddle_point
-from sottovoce.engine.result import Result
-from sottovoce.engine.solve import solve
+from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
+from sottovoce.certificate.paper_constants import PaperConstants, paper_constants
 from sottovoce.privacy.gaussian import exact_sigma, kappa
 from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.limit import limit
+from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_method import Constants
 from sottovoce.privacy.plan import plan
@@ -25,6 +23,8 @@ from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.paper import paper as paper_problem
 from sottovoce.progress import Progress
+from sottovoce.simulation.result import Result
+from sottovoce.simulation.simulate import simulate
 
 EPSILON, DELTA, RADIUS = math.log(3.0), 0.05, 1.0
 STEPS = (200_000, 500_000)
@@ -74,15 +74,15 @@ def reproduce(
     """Recompute every published figure and simulate ``runs`` times with the published noise.
 
     Constants come from the certificate over the original ``X = [-10, 10]^7``, the optimum from
-    ``saddle_point``, errors from Algorithm 1 started at ``x = 0``, ``mu = 0``.
+    ``reference_optimum``, errors from Algorithm 1 started at ``x = 0``, ``mu = 0``.
     """
     problem = paper_problem()
     certificate = certify(problem, progress=progress)
-    saddle = saddle_point(problem)
+    saddle = reference_optimum(problem)
     noise = published_noise(certificate)
-    least = limit(problem, noise, STEPS[-1], saddle=saddle)
+    least = accuracy_limit(problem, noise, STEPS[-1], saddle=saddle)
     results = {
-        step: solve(
+        step: simulate(
             problem,
             noise,
             rounds=step,
@@ -131,7 +131,7 @@ def published_noise(certificate: Certificate) -> NoisePlan:
     return replace(made, outputs=tuple(outputs))
 
 
-def _errors(result: Result, saddle: SaddlePoint) -> dict[str, Array]:
+def _errors(result: Result, saddle: ReferenceOptimum) -> dict[str, Array]:
     x_hat, mu_hat = np.asarray(PUBLISHED["x_hat"]), np.asarray(PUBLISHED["mu_hat"])
     return {
         "x": np.linalg.norm(result.x - saddle.x, axis=1),
@@ -142,7 +142,7 @@ def _errors(result: Result, saddle: SaddlePoint) -> dict[str, Array]:
 
 
 def _recomputed(
-    constants: PaperConstants, saddle: SaddlePoint, ensemble: Mapping[int, Mapping[str, Array]]
+    constants: PaperConstants, saddle: ReferenceOptimum, ensemble: Mapping[int, Mapping[str, Array]]
 ) -> dict[str, Any]:
     factor = kappa(EPSILON, DELTA)
     k_prime = [bound.upper for bound in constants.k_prime]

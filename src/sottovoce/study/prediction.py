@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sottovoce.certify.saddle import SaddlePoint
-from sottovoce.certify.scales import row_scales
+from sottovoce.certificate.optimum import ReferenceOptimum
+from sottovoce.certificate.scales import row_scales
 from sottovoce.privacy.answer import weights_norm
 from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.margins import LAG
@@ -108,7 +108,7 @@ class Response:
     flat: tuple[int, ...]
 
 
-def response(problem: Problem, at: SaddlePoint) -> Response:
+def response(problem: Problem, at: ReferenceOptimum) -> Response:
     """Return how the answer to a problem answers to noise; computed once, it serves all plans."""
     system, p = linearised(problem, at), problem.cloud.sums.count
     stated = Rows(problem, problem.constraints)

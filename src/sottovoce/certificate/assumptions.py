@@ -1,0 +1,354 @@
+"""The assumptions of the paper's Theorem 1, each proven, checked numerically, or failing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sparse
+
+from sottovoce.certificate.contributions import sum_ranges
+from sottovoce.certificate.convexity import SMOOTH, Convexity, Smoothness, convexity, smoothness
+from sottovoce.certificate.local_slater import local_slater_point
+from sottovoce.certificate.optimum import reference_optimum
+from sottovoce.certificate.slater import slater_point
+from sottovoce.errors import ProblemError, SottovoceError
+from sottovoce.formula.canonical import negate
+from sottovoce.formula.curvature import curvature
+from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.problem import CloudView, Problem
+from sottovoce.problem.terms import Terms, filled, grouped, named_rows_of
+
+Status = Literal["proven", "numerical", "fails", "unchecked", "note"]
+
+CONVEX = "convex by rules of convex calculus"
+_FEW = 1000  # agents that are judged one by one at once
+_MANY = 16  # states of a row beyond which it is judged form by form
+
+# Above this many scalar states the saddle point takes longer than stating and certifying together.
+SADDLE_LIMIT = 20_000
+_NAMED = 6  # rows that a note lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """One assumption of Theorem 1 and what is known of it.
+
+    Attributes:
+        name: what is assumed, e.g. "convexity of g2".
+        status: "proven", "numerical" (checked, not proven), "fails", "unchecked" (and why), or
+            "note": it does not hold, and nothing needs it to.
+        detail: how it was established, or what fails and what to do about it.
+        witness: a point where it fails, by the names of the states, or the Slater point's slack.
+        row: the constraint it speaks of, from 0, if it speaks of one.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    witness: Mapping[str, float] | None = None
+    row: int | None = None
+
+
+def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
+    """Check what the cloud can check: compactness, convexity and smoothness, Slater.
+
+    Where a constraint is kept as a region of several sums, the region must be convex too.
+    """
+    yield Assumption(
+        name="compactness of X",
+        status="proven",
+        detail="every X_i is a closed box with finite bounds",
+    )
+    kept = {group.name: group for group in domain}
+    named = [group for group in domain if group.count == 1]
+    first = 0
+    alike = _many(cloud, domain)
+    for family in cloud.constraints:
+        if family.linear is not None:
+            for row in range(family.rows):
+                yield from _proven_row(family.label(row), first + row)
+        for row, g in enumerate(family.rest):
+            if first + row in alike:
+                yield from _proven_row(family.label(row), first + row)
+            else:
+                yield from _of_term(family.label(row), first + row, g, named)
+        for part in family.sums:
+            for t, h in enumerate(part.terms):
+                # One proof per term and sign of its weights serves all rows that use it.
+                for sign in _signs(part):
+                    group = kept[part.group.name]
+                    term = h if sign > 0 else negate(h)
+                    yield from _of_term(family.label(t), first + t, term, [group])
+        first += family.rows
+    yield from _regions(cloud, domain)
+    point = slater_point(cloud, domain)
+    yield Assumption(name="Slater's condition", status=point.status, detail=point.how)
+
+
+def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
+    """Rows over many agents, each term of a single one, that are proven form by form."""
+    large = [
+        first + row
+        for first, family in _firsts(cloud.constraints)
+        for row, g in enumerate(family.rest)
+        if len(g.symbols) > _MANY
+    ]
+    if not large:
+        return set()
+    rows = named_rows_of(cloud.groups, cloud.constraints)
+    ends = (lower_bounds(domain), upper_bounds(domain))
+    open_rows: set[int] = set()
+    for terms in rows.terms:
+        alone = len(rows.units[terms.units[0]].agents) == 1
+        if not (alone and _together(terms, ends, order=2)):
+            open_rows |= set(terms.rows.tolist())
+    return set(large) - open_rows
+
+
+def _together(terms: Terms, ends: tuple[Array, Array], *, order: int) -> Convexity | None:
+    """What holds for all terms of one form, if it is proven that they are convex and smooth."""
+    group = terms.group(*ends)
+    found: Convexity = _judged(convexity, terms.formula, [group])
+    if found.status != "proven":
+        return None
+    smooth = _judged(partial(smoothness, order=order), terms.formula, [group])
+    return found if smooth.status == "proven" else None
+
+
+def _proven_row(label: str, row: int) -> Iterator[Assumption]:
+    for what, how in (("convexity", CONVEX), ("smoothness", SMOOTH)):
+        yield Assumption(name=f"{what} of {label}", status="proven", detail=how, row=row)
+
+
+def _firsts(families: Sequence[Constraint]) -> Iterator[tuple[int, Constraint]]:
+    first = 0
+    for family in families:
+        yield first, family
+        first += family.rows
+
+
+def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
+    if not cloud.sums.regions:
+        return
+    ranges = sum_ranges(cloud.sums, domain)
+    for region in cloud.sums.regions:
+        name = f"convexity of the set of {region.name}"
+        if curvature(region.phi).is_convex:
+            detail = "convex by its form"
+            yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
+            continue
+        box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
+        yield _convexity_assumption(name, convexity(region.phi, box), region.stated)
+
+
+def convex_sums(
+    cloud: CloudView, domain: Sequence[Group], found: Sequence[Assumption]
+) -> dict[int, bool]:
+    """For each sum, from 0, whether it is proven convex.
+
+    Args:
+        cloud: the public problem.
+        domain: the boxes the states are kept in.
+        found: what ``public_assumptions`` found of the constraints as stated.
+    """
+    stated: dict[int, bool] = {}
+    for a in found:
+        if a.row is not None and a.name.startswith("convexity"):
+            stated[a.row] = stated.get(a.row, True) and a.status == "proven"
+    boxes = [group for group in domain if group.count == 1]
+    facts: dict[int, bool] = {}
+    row = 0
+    for origin, family in zip(cloud.sums.origins, cloud.constraints, strict=True):
+        if origin.as_stated:
+            for r in range(origin.count):
+                facts[origin.first + r] = stated.get(row + r, False)
+        row += family.rows
+    row = 0
+    for family in cloud.sums.families:
+        for r, formula in enumerate(() if family.sums else family.rest or (ZERO,) * family.rows):
+            if row + r not in facts:
+                facts[row + r] = curvature(formula).is_convex or (
+                    _judged(convexity, formula, boxes).status == "proven"
+                )
+        row += family.rows
+    return facts
+
+
+def private_assumptions(
+    problem: Problem, domain: Sequence[Group], *, sound: bool
+) -> Iterator[Assumption]:
+    """Check what takes the objectives: their convexity and smoothness, and the saddle point.
+
+    Args:
+        problem: the whole problem, objectives included.
+        domain: the boxes the states are kept in.
+        sound: whether everything public holds; without it there is no saddle point to look for.
+    """
+    strict = True
+    known = _alike_objectives(problem, domain)
+    for group, objective, code, kept, local in zip(
+        problem.groups, problem.objectives, problem.code, domain, problem.local, strict=True
+    ):
+        if code is not None:
+            strict = False
+            yield Assumption(
+                name=f"convexity of the objective of {group.name}",
+                status="unchecked",
+                detail="it is code; a gradient that is not monotone is reported to its agent",
+            )
+            continue
+        # Where the agent can be: nobody asks its objective for anything else.
+        low, high = np.maximum(kept.lower, local.lower), np.minimum(kept.upper, local.upper)
+        own = [replace(group, lower=low, upper=np.maximum(low, high))]
+        found = known.get(group.name) or _judged(convexity, objective, own)
+        strict &= found.strict and objective.symbols >= set(group.symbols)
+        sound &= found.status != "fails"
+        yield _convexity_assumption(f"convexity of the objective of {group.name}", found)
+        smooth = Smoothness(status="proven", how=SMOOTH)
+        if group.name not in known:
+            smooth = _judged(partial(smoothness, order=1), objective, own)
+        yield Assumption(
+            name=f"smoothness of the objective of {group.name}",
+            status=smooth.status,
+            detail=smooth.how,
+            witness=_names(smooth.witness),
+        )
+    if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
+        found = _local_slater(problem)
+        sound = found.status != "fails"
+        yield found
+    yield _saddle_assumption(problem, strict, sound)
+
+
+def _local_slater(problem: Problem) -> Assumption:
+    name = "Slater's condition inside local sets"
+    if problem.size > SADDLE_LIMIT:
+        detail = f"{problem.size} states are too many to look"
+        return Assumption(name=name, status="unchecked", detail=detail)
+    try:
+        point = local_slater_point(problem)
+    except ProblemError as error:
+        return Assumption(name=name, status="fails", detail=str(error))
+    return Assumption(name=name, status=point.status, detail=point.how)
+
+
+def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Convexity]:
+    """Objectives of named agents that are proven convex and smooth form by form, by their names."""
+    pairs = zip(problem.groups, problem.objectives, strict=True)
+    named = [(g, f) for g, f in pairs if g.count == 1]
+    units = named_rows_of(problem.groups, []).units
+    formulas = [(i, i, filled(f, g)) for i, (g, f) in enumerate(named) if f.symbols]
+    ends = (lower_bounds(domain), upper_bounds(domain)) if named else (np.zeros(0),) * 2
+    known: dict[str, Convexity] = {}
+    for terms in (t for t in grouped(formulas, units) if t.rows.size > 1):
+        found = _together(terms, ends, order=1)
+        if found is not None:
+            known |= {named[i][0].name: found for i in terms.rows}
+    return known
+
+
+def _of_term(
+    label: str, row: int, term: Expression, groups: Sequence[Group]
+) -> Iterator[Assumption]:
+    found = _judged(convexity, term, groups)
+    yield _convexity_assumption(f"convexity of {label}", found, row)
+    smooth = _judged(smoothness, term, groups)
+    yield Assumption(
+        name=f"smoothness of {label}",
+        status=smooth.status,
+        detail=smooth.how,
+        witness=_names(smooth.witness),
+        row=row,
+    )
+
+
+def _judged(judge: Any, formula: Expression, groups: Sequence[Group]) -> Any:
+    """Judge a formula agent by agent; for many agents on one box that holds all of them first.
+
+    The latter is fast; the former keeps apart parameters that never occur together.
+    """
+    used = formula.symbols
+    parameters = [s for group in groups for s in group.parameters if s in used]
+    ends = {
+        s: (group.lower[:, c], group.upper[:, c])
+        for group in groups
+        for c, s in enumerate(group.symbols)
+        if s in used
+    }
+    ends |= {s: (a, a) for group in groups for s, a in group.parameters.items() if s in used}
+    if any(group.count > _FEW for group in groups):
+        hull = {s: (float(low.min()), float(high.max())) for s, (low, high) in ends.items()}
+        found = judge(formula, hull, parameters=parameters)
+        if found.status == "proven":
+            return found
+    return judge(formula, ends, parameters=parameters)
+
+
+def _convexity_assumption(name: str, found: Convexity, row: int | None = None) -> Assumption:
+    detail = found.how
+    if found.status == "fails":
+        detail = (
+            f"must be convex, got {found.how}; restate it as a convex function or shrink the box "
+            "to where it is one"
+        )
+    return Assumption(
+        name=name, status=found.status, detail=detail, witness=_names(found.witness), row=row
+    )
+
+
+def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumption:
+    name = "regular and unique saddle point"
+    if not sound:
+        return Assumption(name=name, status="fails", detail="an assumption above fails")
+    if any(code is not None for code in problem.code):
+        detail = "an objective is code, of which no saddle point can be computed"
+        return Assumption(name=name, status="unchecked", detail=detail)
+    if problem.size > SADDLE_LIMIT:
+        unique = "x-hat is unique (strictly convex objectives); " if strict else ""
+        return Assumption(
+            name=name,
+            status="unchecked",
+            detail=f"{unique}{problem.size} states are too many to look: call sv.reference_optimum",
+        )
+    try:
+        saddle = reference_optimum(problem)
+    except SottovoceError as error:
+        return Assumption(name=name, status="fails", detail=str(error))
+    if not saddle.regular:
+        labels = problem.cloud.row_labels()
+        rows = " and ".join(labels[j] for j in saddle.dependent[:_NAMED])
+        more = len(saddle.dependent) - _NAMED
+        rows += f" and {more} more" if more > 0 else ""
+        return Assumption(
+            name=name,
+            status="note",
+            detail=f"mu-hat need not be unique: the gradients of {rows} are linearly dependent at "
+            "x-hat, so that prices may share their worth in many ways; x-hat does not depend on it",
+        )
+    found = f"KKT residual {saddle.residual:.1e}; active gradients independent"
+    if strict or saddle.unique:
+        how = "objectives strictly convex (proven)" if strict else "second-order condition"
+        return Assumption(name=name, status="numerical", detail=f"{found}; {how}")
+    return Assumption(
+        name=name,
+        status="unchecked",
+        detail=f"{found}; nothing curves L along component {saddle.flat[0] + 1} of x, so that "
+        "x-hat may not be unique: make the objectives strictly convex",
+    )
+
+
+def _signs(part: FleetSum) -> list[int]:
+    if part.weights is None:
+        return [1]
+    weights: Any = part.weights.data if sparse.issparse(part.weights) else part.weights
+    return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]
+
+
+def _names(point: Mapping[Expression, float] | None) -> Mapping[str, float] | None:
+    return None if point is None else {s.name: float(v) for s, v in point.items()}

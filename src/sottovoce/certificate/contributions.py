@@ -1,0 +1,191 @@
+"""What one agent can add to one sum: its range over the agent's set, and how far float64 is off.
+
+Agents send contributions ``h_oi(x_i)``, one number per sum they take part in. The range says how
+much any two behaviours of an agent can differ by, whatever its objective and its data, and what a
+cloud may believe; the evaluation error is paid for in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+from numpy.typing import NDArray
+
+from sottovoce.certificate.sensitivity import Block, Sensitivity
+from sottovoce.errors import CertificateError
+from sottovoce.formula.enclosure import IntervalBox, evaluate
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.intervals import Interval
+from sottovoce.formula.rounding import evaluation_error
+from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.constraints import FleetSum
+from sottovoce.problem.sums import Sums
+from sottovoce.problem.terms import NamedRows, linear_terms, named_rows_of
+
+_UP = 1.0 + 2.0**-40  # more than the roundings of the few operations it is applied to
+_UNIT = 2.0**-53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contributions:
+    """The ranges of all agents' contributions, and their evaluation errors.
+
+    Attributes:
+        spread: ``sup h_oi - inf h_oi`` over agent i's set, for every sum o and agent i, in the
+            blocks of a sensitivity: how far apart two contributions can be.
+        size: the largest ``sum_i |h_oi|``, per sum: no partial sum is larger.
+        error: the largest evaluation error of any agent's contribution, per sum.
+    """
+
+    spread: Sensitivity
+    size: Array
+    error: Array
+
+
+def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
+    """Bound every contribution over the boxes of ``domain``, in outward-rounded arithmetic.
+
+    Raises:
+        CertificateError: if a contribution has no finite bound.
+    """
+    blocks: list[Block] = []
+    # The range of an agent that cannot move is rounding, which is the evaluation error's to pay.
+    moves = np.concatenate([np.any(g.upper > g.lower, axis=1).astype(np.float64) for g in domain])
+    size, error = np.zeros(sums.count), np.zeros(sums.count)
+    for rows, first, lower, upper, off in block_ranges(sums, domain):
+        if not all(np.all(np.isfinite(_data(v))) for v in (lower, upper, off)):
+            raise CertificateError(
+                "every contribution must have finite bounds, got none for the sum "
+                f"{sums.labels()[int(rows[0])]}: tighten the boxes so that formulas stay defined"
+            )
+        here = moves[first : first + lower.shape[1]]
+        width = (upper - lower) * _UP
+        width = width.multiply(here).tocsr() if sparse.issparse(width) else width * here
+        blocks.append(Block(rows=rows, first=first, upper=width, found=width))
+        reach = abs(lower).maximum(abs(upper)) if sparse.issparse(lower) else np.maximum(
+            np.abs(lower), np.abs(upper)
+        )  # fmt: skip
+        size[rows] += np.asarray(reach.sum(axis=1)).ravel() * _UP
+        most = off.max(axis=1)
+        most = most.toarray().ravel() if sparse.issparse(most) else np.asarray(most)
+        error[rows] = np.maximum(error[rows], most * _UP)
+    agents = sum(group.count for group in domain)
+    spread = Sensitivity(outputs=sums.count, agents=agents, blocks=tuple(blocks))
+    return Contributions(spread=spread, size=size, error=error)
+
+
+def own_range(h: Expression, group: Group) -> tuple[Interval, Array]:
+    """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error.
+
+    Where all agents have one box and h names no parameter, one of them stands for all.
+    """
+    used = h.symbols
+    one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
+    some = slice(1) if one_box and not used & set(group.parameters) else slice(None)
+    box: IntervalBox = {
+        s: Interval(lower=group.lower[some, c], upper=group.upper[some, c])
+        for c, s in enumerate(group.symbols)
+        if s in used
+    } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
+    value = evaluate(h, box)[h]
+    return value, evaluation_error(h, box)
+
+
+def sum_ranges(sums: Sums, domain: Sequence[Group]) -> list[tuple[float, float]]:
+    """Enclose every sum over the boxes of ``domain``: the ranges of its contributions added up.
+
+    One that a single agent makes keeps its range to the last bit: a formula of it may not be
+    defined beyond.
+    """
+    low, high, size, terms = np.zeros((4, sums.count))
+    for rows, _, lower, upper, _ in block_ranges(sums, domain):
+        low[rows] += np.asarray(lower.sum(axis=1)).ravel()
+        high[rows] += np.asarray(upper.sum(axis=1)).ravel()
+        size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()
+        terms[rows] += np.diff(lower.indptr) if sparse.issparse(lower) else lower.shape[1]
+    # n terms summed in any order err by less than n roundings of the sum of their sizes.
+    slack = np.where(terms > 1, size * (terms + 4.0) * _UNIT, 0.0)
+    return list(zip((low - slack).tolist(), (high + slack).tolist(), strict=True))
+
+
+BlockRange = tuple[NDArray[np.int64], int, Any, Any, Any]
+
+
+def block_ranges(sums: Sums, domain: Sequence[Group]) -> Iterator[BlockRange]:
+    """Per block its sums, its first agent, lower and upper ends and errors (sums x agents)."""
+    first: dict[str, int] = {}
+    agents = 0
+    for group in domain:
+        first[group.name], agents = agents, agents + group.count
+    named = named_rows_of(domain, sums.families)
+    if named.units:
+        yield from _of_named(named, domain, agents)
+    boxes = {group.name: group for group in domain}
+    row = 0
+    for family in sums.families:
+        for part in (p for p in family.sums if p.group.count > 1):
+            group = boxes[part.group.name]
+            rows = np.arange(row, row + part.rows)
+            yield (rows, first[group.name], *_of_fleet(part, group))
+        row += family.rows
+
+
+def _of_named(named: NamedRows, domain: Sequence[Group], agents: int) -> Iterator[BlockRange]:
+    """All named agents in one block, sparse."""
+    ends, owners = (lower_bounds(domain), upper_bounds(domain)), named.owners()
+    entries = []
+    for terms in (*linear_terms(named), *named.terms):
+        value, error = own_range(terms.formula, terms.group(*ends))
+        count = terms.rows.size
+        bounds = [np.broadcast_to(v, (count,)) for v in (value.lower, value.upper, error)]
+        entries.append((terms.rows, owners[terms.columns[:, 0]], *bounds))
+    if entries:
+        row, agent, *values = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+        rows, at = np.unique(row, return_inverse=True)
+        shape = (rows.size, agents)
+        yield (rows, 0, *(sparse.csr_array((v, (at, agent)), shape=shape) for v in values))
+
+
+def _of_fleet(part: FleetSum, group: Group) -> tuple[Any, Any, Any]:
+    terms = [own_range(h, group) for h in part.terms]
+    shape = (group.count,)
+    low, high, off = (
+        np.stack([np.broadcast_to(v, shape) for v in values])
+        for values in (
+            [v.lower for v, _ in terms],
+            [v.upper for v, _ in terms],
+            [e + 2.0 * _UNIT * v.magnitude for v, e in terms],
+        )
+    )
+    if part.weights is None:
+        return low, high, off
+    if sparse.issparse(part.weights):
+        positive, negative = part.weights.maximum(0), part.weights.minimum(0)
+        down = _stacked(positive, low, part) + _stacked(negative, high, part)
+        up = _stacked(positive, high, part) + _stacked(negative, low, part)
+        slack = (abs(down) + abs(up)) * (4.0 * _UNIT)
+        return down - slack, up + slack, _stacked(abs(part.weights), off, part) + slack
+    w = np.asarray(part.weights)[:, np.newaxis, :]
+    ends = np.stack([w * low, w * high])
+    slack = 4.0 * _UNIT * np.abs(ends).max(axis=0)
+    flat = (part.rows, group.count)
+    return (
+        (ends.min(axis=0) - slack).reshape(flat),
+        (ends.max(axis=0) + slack).reshape(flat),
+        (np.abs(w) * off + slack).reshape(flat),
+    )
+
+
+def _stacked(weights: Any, values: Array, part: FleetSum) -> Any:
+    """``W[r, i] values[t, i]`` with rows ``r * terms + t``, sparse."""
+    parts = [weights.multiply(v[np.newaxis, :]).tocsr() for v in values]
+    order = np.arange(part.rows).reshape(len(values), -1).T.ravel()
+    return sparse.csr_array(sparse.vstack(parts, format="csr")[order])
+
+
+def _data(values: Any) -> Any:
+    return values.data if sparse.issparse(values) else values

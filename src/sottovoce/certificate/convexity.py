@@ -1,0 +1,270 @@
+"""Proofs that a formula is convex, and smooth, on a box; or a point where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.certificate.forms import exact
+from sottovoce.certificate.hessian import (
+    CertifiedSigns,
+    Hessian,
+    Region,
+    at_points,
+    bounded,
+    bounded_below,
+    demands,
+    sample_points,
+)
+from sottovoce.errors import InputError, ProblemError
+from sottovoce.formula.canonical import in_order, negate, substitute
+from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
+from sottovoce.formula.derive import gradient, is_smooth
+from sottovoce.formula.expression import Expression, exactly, nodes, number
+from sottovoce.problem.agents import Array
+
+Box = Mapping[Expression, tuple[ArrayLike, ArrayLike]]
+Status = Literal["proven", "numerical", "fails", "note"]
+
+SMOOTH = "made of smooth functions, none of which comes near a singularity (intervals)"
+_EVERYWHERE = "a formula that is undefined on the whole box"
+_BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convexity:
+    """Whether a formula is convex on a box.
+
+    Attributes:
+        status: "proven", "numerical" (no counterexample found, no proof either) or "fails".
+        strict: whether it is proven strictly convex in all variables it depends on.
+        how: how that is known, in one sentence.
+        witness: a point of the box where convexity fails.
+    """
+
+    status: Status
+    strict: bool
+    how: str
+    witness: Mapping[Expression, float] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smoothness:
+    """Whether a formula has finite derivatives on a box.
+
+    Attributes:
+        status: "proven", "numerical" (no singular point found, no proof either), "fails", or
+            "note": it has kinks, between which it is smooth.
+        how: how that is known, and the remedy if it is not.
+        witness: a point of the box where a derivative is undefined.
+    """
+
+    status: Status
+    how: str
+    witness: Mapping[Expression, float] | None = None
+
+
+@exactly()
+def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] = ()) -> Convexity:
+    """Decide whether f is convex on a box, ``f((x + y)/2) <= (f(x) + f(y))/2`` for all x, y in it.
+
+    In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
+    for quadratics, interval Hessians with subdivision, and the search for a counterexample. The
+    paper assumes convexity; here it is proven.
+
+    Args:
+        expr: f.
+        box: for each symbol (lower, upper): two numbers, or two arrays with one entry per agent of
+            a fleet, for whom f is then judged one by one.
+        parameters: symbols of ``box`` that are held fixed, whatever value of their interval they
+            have; convexity is asked in the other symbols only.
+    """
+    f, region = _prepared(expr, box, parameters)
+    if f is None:
+        return _failing({}, _EVERYWHERE)
+    undefined = _undefined([f], region)
+    if undefined is not None:
+        return _failing(*undefined)
+    rules = Calculus(region.variables, CertifiedSigns(region))
+    strict = rules.of(f).convex
+    variables = region.of(f)
+    if strict is not None:
+        # Of a quadratic the rules know all there is to know, and second derivatives nothing of
+        # kinks.
+        if not (rules.is_quadratic(f) or strict.issuperset(variables)) and is_smooth(f):
+            strict |= Hessian(f, region).definite(budget=_BUDGET // 2) or NONE
+        return _proven(strict, variables, "rules of convex calculus")
+    if not is_smooth(f):
+        why = "a formula that no rule proves convex"
+        return _failing(None, why, rule=_broken_rule(expr, box, parameters))
+    hessian = Hessian(f, region)
+    counterexample = hessian.negative_direction()
+    if counterexample is not None:
+        return _failing(*counterexample, rule=_broken_rule(expr, box, parameters))
+    strict = hessian.definite(budget=_BUDGET)
+    if strict is not None:
+        return _proven(strict, variables, "interval Hessian")
+    points, free = sample_points(region, hessian.symbols)
+    inner = free.all(axis=1)
+    if rules.is_quadratic(f) and inner.any():
+        why = "a constant Hessian that is not positive semidefinite (exact rational arithmetic)"
+        point = dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True))
+        return _failing(point, why, rule=_broken_rule(expr, box, parameters))
+    return Convexity(
+        status="numerical",
+        strict=False,
+        how=f"no negative second derivative at {points.shape[0]} points; no proof found",
+    )
+
+
+def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression]) -> str:
+    """Which rule of convex calculus a formula breaks, in words; nothing if it is hard to say."""
+    ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
+    states = set(box) - set(parameters)
+    values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
+    told = Calculus(states, BoxSigns(ends, values)).of(expr)
+    if told.kind == "concave":
+        return f"{brief(expr)} is concave"
+    return "" if told.is_convex else told.why
+
+
+@exactly()
+def smoothness(
+    expr: Expression, box: Box, *, parameters: Collection[Expression] = (), order: int = 2
+) -> Smoothness:
+    """Decide whether f and its derivatives up to ``order`` are defined and finite on a box.
+
+    Args:
+        expr: f.
+        box: as for ``convexity``.
+        parameters: as for ``convexity``.
+        order: 2 for a constraint, 1 for an objective, as the paper asks.
+    """
+    remedy = "shrink the box so that every root, quotient and logarithm stays defined"
+    f, region = _prepared(expr, box, parameters)
+    if f is None:
+        return Smoothness(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
+    if all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
+        if not is_smooth(f):
+            how = "its slope jumps at kinks, where subgradients take its place"
+            return Smoothness(status="note", how=how)
+        return Smoothness(status="proven", how=SMOOTH)
+    derivatives = _derivatives(f, region.of(f), order)
+    singular = _undefined(derivatives, region)
+    if singular is not None:
+        point, why = singular
+        return Smoothness(status="fails", how=f"{why}: {remedy}", witness=point)
+    for derivative in derivatives:
+        if not bounded(derivative, region):
+            how = f"no finite bound was found for {_readable(derivative)}: {remedy}"
+            return Smoothness(status="numerical", how=how)
+    how = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
+    return Smoothness(status="proven", how=how)
+
+
+def _analytic(inner: Expression, region: Region, relation: str) -> bool:
+    """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
+    positive = bounded_below(inner, region, strict=True)
+    return positive or (relation == "!=" and bounded_below(negate(inner), region, strict=True))
+
+
+def _derivatives(f: Expression, variables: Sequence[Expression], order: int) -> list[Expression]:
+    """Return f and its partial derivatives up to ``order``, each once, zeros left out."""
+    place = {s: k for k, s in enumerate(variables)}
+    found, level = {f: None}, [(0, f)]
+    for _ in range(order):
+        level = [
+            (place[s], slope)
+            for first, g in level
+            for s, slope in gradient(g, variables[first:]).items()
+        ]
+        found |= dict.fromkeys(g for _, g in level)
+    return list(found)
+
+
+def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Convexity:
+    all_of_them = bool(variables) and strict.issuperset(variables)
+    how = f"{'strictly ' if all_of_them else ''}convex by {by}"
+    return Convexity(status="proven", strict=all_of_them, how=how)
+
+
+def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str = "") -> Convexity:
+    how = f"{why}: {rule}" if rule else why
+    return Convexity(status="fails", strict=False, how=how, witness=witness)
+
+
+def _prepared(
+    expr: Expression, box: Box, parameters: Collection[Expression]
+) -> tuple[Expression | None, Region]:
+    """Turn doubles into the fractions they are, and symbols that cannot move into numbers.
+
+    None for the formula if it is undefined with these numbers.
+    """
+    missing = in_order(expr.symbols - set(box))
+    if missing:
+        raise InputError(f"box must hold every symbol of {expr}, got none for {missing[0]}")
+    lower: dict[Expression, Array] = {}
+    upper: dict[Expression, Array] = {}
+    fixed: dict[Expression, Expression] = {}
+    for symbol in in_order(expr.symbols):
+        low, high = (np.atleast_1d(np.asarray(end, dtype=np.float64)) for end in box[symbol])
+        if not np.all((low <= high) & np.isfinite(high - low)):
+            raise InputError(f"the box of {symbol} must be finite with lower <= upper")
+        if low[0] == high[0] and np.all(low == low[0]) and np.all(high == low[0]):
+            fixed[symbol] = exact(number(low[0]))
+        else:
+            lower[symbol], upper[symbol] = low, high
+    held = frozenset(parameters)
+    variables = tuple(s for s in lower if s not in held and np.any(lower[s] < upper[s]))
+    region = Region(variables=variables, lower=lower, upper=upper)
+    try:
+        return substitute(exact(expr), fixed), region
+    except ProblemError:
+        return None, region
+
+
+def _undefined(
+    exprs: Sequence[Expression], region: Region
+) -> tuple[dict[Expression, float], str] | None:
+    """Find a point of the region where one of the formulas is certainly undefined."""
+    for inner, relation, outer in dict.fromkeys(d for expr in exprs for d in demands(expr)):
+        symbols = in_order(inner.symbols)
+        points, _ = sample_points(region, symbols)
+        low, high = at_points(inner, symbols, points)
+        if relation == "!=":
+            at = np.maximum(-low, high).argmin()
+            # Between two signs lies a zero, if both are of one agent.
+            crosses = region.agents == 1 and bool((low > 0).any() and (high < 0).any())
+        else:
+            at, crosses = high.argmin(), bool(high.min() < 0)
+        point = dict(zip(symbols, points[at].tolist(), strict=True))
+        zero = _vanishes(inner, point)
+        if crosses or (zero and relation != ">="):
+            where = ", ".join(f"{s} = {v:.6g}" for s, v in point.items())
+            near = "near" if relation == "!=" and not zero else "at"
+            needs = f"it needs {_readable(inner)} {relation} 0"
+            return point, f"{_readable(outer)} undefined {near} {where} ({needs})"
+    return None
+
+
+def _vanishes(expr: Expression, point: Mapping[Expression, float]) -> bool:
+    """Whether a formula is 0 at a point, in exact arithmetic."""
+    try:
+        return substitute(expr, {s: exact(number(v)) for s, v in point.items()}).is_zero
+    except ProblemError:
+        return False
+
+
+def _readable(expr: Expression) -> str:
+    """A formula with the fractions that stand for doubles as decimals."""
+    long = {
+        node: number(float(f"{float(node.value):.6g}"))
+        for node in nodes((expr,))
+        if node.is_number and Fraction(node.value).denominator > 10_000
+    }
+    return str(substitute(expr, long))

@@ -1,0 +1,264 @@
+"""What public constraints imply for each agent's box: a smaller domain means less noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+
+from sottovoce.certificate.contract import EmptyDomainError, contract
+from sottovoce.certificate.contract_linear import Box
+from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import multiply, negate
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.enclosure import evaluate
+from sottovoce.formula.expression import Expression, symbol
+from sottovoce.formula.intervals import Interval
+from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.problem import CloudView
+from sottovoce.problem.relations import Row
+from sottovoce.problem.sums import Sums
+
+MARGIN = 0.01
+_ROOMY = 10.0
+_SWEEPS = 30
+_ENOUGH = 1e-3  # a sweep that shrinks no side by more than this share of its width is the last
+_WEIGHT = symbol("weight of the summand")  # no user's symbol has spaces
+
+Boxes = dict[Expression, tuple[Array, Array]]
+"""Lower and upper ends per symbol: one per agent, or a single one that all agents share."""
+
+
+def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group, ...]:
+    """Return the agents with the boxes that ``g(x) <= 0`` implies, widened by a margin.
+
+    Every x in X with g(x) <= 0 stays inside: each constraint is propagated backwards through its
+    formula in outward-rounded interval arithmetic until nothing shrinks any more. Each side that
+    moved is then moved back by ``margin`` times the new width, but no further than half-way to the
+    original box, beyond which formulas may not be defined: a bound that touched a constraint's
+    boundary could become active at the optimum beside it and would leave the multipliers without a
+    unique value. Components that enter no derivative of a sum get ten times the margin: their
+    bounds make no difference to any sensitivity, and a bound just behind the optimum would hide
+    from noisy sums whether a price is too small.
+
+    Raises:
+        ProblemError: if the propagation proves that no point satisfies all constraints.
+    """
+    named = [group for group in cloud.groups if group.count == 1]
+    box = Box(lower=lower_bounds(named), upper=upper_bounds(named))
+    column = {s: c for c, s in enumerate(s for group in named for s in group.symbols)}
+    boxes: Boxes = {
+        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
+        for group in cloud.groups
+        for c, s in enumerate(group.symbols)
+    }
+    boxes |= {s: box.sides(c) for s, c in column.items()}
+    sides = [side for stated in cloud.constraints for side in _sides(stated)]
+    straight = [_linear(side, column) for side in sides]
+    for _ in range(_SWEEPS):
+        shrunk = 0.0
+        for family, linear in zip(sides, straight, strict=True):
+            for row in range(family.rows):
+                try:
+                    if linear is None:
+                        shrunk = max(shrunk, _propagate(family, row, boxes))
+                    else:
+                        shrunk = max(shrunk, box.propagate(linear, row, float(family.offset[row])))
+                except EmptyDomainError as error:
+                    raise ProblemError(
+                        f"the constraints must have a common point, got none: "
+                        f"{family.label(row)} cannot hold where the others do (proven by interval "
+                        "propagation); relax one of them"
+                    ) from error
+        for group, rows in zip(cloud.groups, cloud.kept, strict=True):
+            shrunk = max(shrunk, _keep(group, rows, boxes))
+        if shrunk < _ENOUGH:
+            break
+    bending = set(_bending(cloud.sums))
+    margins = {s: margin if s in bending else _ROOMY * margin for s in boxes}
+    return _kept_exactly(cloud, [_widened(group, boxes, margins) for group in cloud.groups])
+
+
+def _kept_exactly(cloud: CloudView, groups: Sequence[Group]) -> tuple[Group, ...]:
+    """Boxes without a margin beyond what agents keep at home: no price presses there."""
+    if not any(cloud.kept):
+        return tuple(groups)
+    boxes: Boxes = {
+        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
+        for group in groups
+        for c, s in enumerate(group.symbols)
+    }
+    for group, rows in zip(cloud.groups, cloud.kept, strict=True):
+        _keep(group, rows, boxes)
+    still = dict.fromkeys(boxes, 0.0)
+    return tuple(_widened(group, boxes, still) for group in groups)
+
+
+def _keep(group: Group, rows: Sequence[Row], boxes: Boxes) -> float:
+    """Shrink the boxes of a group to what each agent's own public rows imply."""
+    shrunk = 0.0
+    for row in rows:
+        for g in (row.g, negate(row.g)) if row.equality else (row.g,):
+            local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1])
+                     for s in g.symbols if s in boxes}  # fmt: skip
+            local |= {s: Interval(lower=group.parameters[s], upper=group.parameters[s])
+                      for s in g.symbols if s in group.parameters}  # fmt: skip
+            own = _Summand(
+                formula=g,
+                local=local,
+                members=slice(None),
+                population=group.count,
+                count=group.count,
+            )
+            try:
+                contracted = contract(g, local, 0.0)
+            except EmptyDomainError as error:
+                raise ProblemError(
+                    f"constraint {row.label} must hold somewhere in the box of every agent of "
+                    f"{group.name}, got a proof that it does not: relax it"
+                ) from error
+            shrunk = max(shrunk, _write_back(contracted, own, boxes))
+    return shrunk
+
+
+def _sides(stated: Constraint) -> Iterator[Constraint]:
+    """A constraint, and for an equality the same turned round."""
+    yield stated
+    if stated.equality:
+        yield replace(
+            stated,
+            sums=tuple(replace(p, terms=tuple(map(negate, p.terms))) for p in stated.sums),
+            rest=tuple(map(negate, stated.rest)),
+            offset=-stated.offset,
+            linear=None if stated.linear is None else stated.linear.times(-1.0),
+        )
+
+
+def _linear(family: Constraint, column: Mapping[Expression, int]) -> Any:
+    """The weights of a family over the states of named agents; None if it has anything else."""
+    if family.linear is None or family.rest or family.sums:
+        return None
+    return family.linear.over(column, len(column))
+
+
+def _bending(sums: Sums) -> Iterator[Expression]:
+    """The components of states that a derivative of a sum depends on."""
+    for family in sums.families:
+        for h in (*family.rest, *(t for part in family.sums for t in part.terms)):
+            for slope in gradient(h, h.symbols).values():
+                yield from slope.symbols
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summand:
+    """A part of a row of g, or one part per agent of a fleet: whose it is and on which boxes."""
+
+    formula: Expression
+    local: dict[Expression, Interval]
+    members: Any  # which agents of the fleet: a slice or an array of indices
+    population: int  # of the whole fleet
+    count: int  # of the members
+
+
+def _propagate(family: Constraint, row: int, boxes: Boxes) -> float:
+    """Shrink the boxes of one row's agents; return the largest relative shrinkage of a side."""
+    summands = list(_summands(family, row, boxes))
+    # Points where a formula is undefined satisfy nothing, so they are passed over.
+    ends = [evaluate(s.formula, s.local)[s.formula] for s in summands]
+    lowers = [np.broadcast_to(e.lower, (s.count,)) for e, s in zip(ends, summands, strict=True)]
+    least = float(family.offset[row]) + sum(_sum_down(lower) for lower in lowers)
+    alone = sum(s.count for s in summands) == 1
+    if not (alone or np.isfinite(least)):
+        return 0.0
+    shrunk = 0.0
+    for summand, end, lower in zip(summands, ends, lowers, strict=True):
+        # However small the others are, this summand may reach no more than the room they leave.
+        room = -family.offset[[row]]
+        if not alone:
+            room = lower - (least - 4.0 * np.spacing(abs(least)))
+            room = room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(lower)))
+        if np.any(end.upper > room):
+            contracted = contract(summand.formula, summand.local, room)
+            shrunk = max(shrunk, _write_back(contracted, summand, boxes))
+    return shrunk
+
+
+def _summands(family: Constraint, row: int, boxes: Boxes) -> Iterator[_Summand]:
+    if family.rest:
+        g = family.rest[row]
+        local = {s: Interval(lower=boxes[s][0], upper=boxes[s][1]) for s in g.symbols}
+        yield _Summand(formula=g, local=local, members=slice(None), population=1, count=1)
+    for part in family.sums:
+        h = part.terms[row % len(part.terms)]
+        members: Any = slice(None)
+        local = {}
+        if part.weights is not None:
+            weights = part.weights[[row // len(part.terms)], :]
+            if sparse.issparse(weights):
+                members, values = weights.indices, weights.data
+            else:
+                values = np.asarray(weights).ravel()
+            local[_WEIGHT] = Interval(lower=values, upper=values)
+        for s in h.symbols:
+            fixed = part.group.parameters.get(s)
+            low, high = boxes[s] if fixed is None else (fixed, fixed)
+            local[s] = Interval(lower=_of(low, members), upper=_of(high, members))
+        yield _Summand(
+            formula=h if part.weights is None else multiply(_WEIGHT, h),
+            local=local,
+            members=members,
+            population=part.group.count,
+            count=part.group.count if isinstance(members, slice) else len(members),
+        )
+
+
+def _write_back(contracted: dict[Expression, Interval], summand: _Summand, boxes: Boxes) -> float:
+    shrunk = 0.0
+    for s in summand.local.keys() & boxes.keys():
+        old, new = summand.local[s], contracted[s]
+        moved = np.maximum(new.lower - old.lower, old.upper - new.upper)
+        if not np.any(moved > 0):
+            continue
+        width = np.broadcast_to(old.upper - old.lower, moved.shape)
+        shrunk = max(shrunk, float(np.max(moved[width > 0] / width[width > 0], initial=0.0)))
+        if summand.population == 1:
+            boxes[s][0][:], boxes[s][1][:] = new.lower, new.upper
+            continue
+        whole = (summand.population,)
+        lower, upper = (np.broadcast_to(end, whole).copy() for end in boxes[s])
+        lower[summand.members], upper[summand.members] = new.lower, new.upper
+        boxes[s] = (lower, upper)
+    return shrunk
+
+
+def _widened(group: Group, boxes: Boxes, margins: Mapping[Expression, float]) -> Group:
+    lower, upper = list(group.lower.T), list(group.upper.T)
+    moved = False
+    for c, s in enumerate(group.symbols):
+        low, high = boxes[s]
+        if (low > lower[c]).any() or (high < upper[c]).any():
+            moved = True
+            extra = margins[s] * (high - low)
+            lower[c] = low - np.minimum(extra, (low - lower[c]) / 2.0)
+            upper[c] = high + np.minimum(extra, (upper[c] - high) / 2.0)
+    if not moved:
+        return group
+    return replace(group, lower=read_only(np.stack(lower, 1)), upper=read_only(np.stack(upper, 1)))
+
+
+def _once(values: Array) -> Array:
+    """One value for all agents where a bound is the same for all, to spare a fleet's memory."""
+    return values[:1] if values.strides == (0,) else values
+
+
+def _of(values: Array, members: Any) -> Array:
+    return values if values.size == 1 else values[members]
+
+
+def _sum_down(values: Array) -> float:
+    total = float(np.sum(values))
+    return total - values.size * 2.0**-52 * float(np.sum(np.abs(values)))

@@ -1,0 +1,436 @@
+"""Second derivatives: enclosed by intervals, and sampled for a witness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.certificate.polynomials import nonnegative, polynomial
+from sottovoce.formula.canonical import in_order, is_integer
+from sottovoce.formula.curvature import Hessian as Entries
+from sottovoce.formula.derive import hessian
+from sottovoce.formula.enclosure import evaluate
+from sottovoce.formula.expression import ZERO, Expression, Op, nodes
+from sottovoce.formula.intervals import Interval
+from sottovoce.problem.agents import Array
+from sottovoce.problem.connected import connected
+
+Judge = Callable[[Array, Array], NDArray[np.int8]]
+
+_PROVEN, _OPEN, _HOPELESS = 1, 0, -1
+_CHUNK = 1 << 16  # agents of a fleet judged at a time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Region:
+    """Where a formula is judged: a box for each agent of a fleet, or just one.
+
+    Attributes:
+        variables: the symbols in which convexity is asked; all others are held fixed.
+        lower: for each symbol its lower bounds, one for all agents or one per agent, shape (n,).
+        upper: upper bounds, likewise.
+        ends: for each symbol its least lower and its greatest upper bound.
+    """
+
+    variables: tuple[Expression, ...]
+    lower: Mapping[Expression, Array]
+    upper: Mapping[Expression, Array]
+    ends: Mapping[Expression, tuple[float, float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A million agents are looked through once, not at every question.
+        ends = {s: (float(low.min()), float(self.upper[s].max())) for s, low in self.lower.items()}
+        object.__setattr__(self, "ends", ends)
+
+    @property
+    def agents(self) -> int:
+        """How many boxes there are."""
+        return max((bound.size for bound in self.lower.values()), default=1)
+
+    def of(self, expr: Expression) -> tuple[Expression, ...]:
+        """The variables that ``expr`` depends on."""
+        free = expr.symbols
+        return tuple(s for s in self.variables if s in free)
+
+    def hull(self, symbols: Sequence[Expression]) -> tuple[Array, Array]:
+        """The smallest box that holds every agent's, as two arrays (1, symbols)."""
+        ends = np.array([self.ends[s] for s in symbols]).reshape(1, len(symbols), 2)
+        return ends[:, :, 0], ends[:, :, 1]
+
+    def boxes(self, symbols: Sequence[Expression], agents: NDArray[np.intp]) -> tuple[Array, Array]:
+        """The boxes of some agents, as two arrays (agents, symbols)."""
+
+        def pick(bounds: Mapping[Expression, Array]) -> Array:
+            columns = [np.broadcast_to(bounds[s], (self.agents,))[agents] for s in symbols]
+            return np.stack(columns, axis=1) if columns else np.empty((agents.size, 0))
+
+        return pick(self.lower), pick(self.upper)
+
+    def covers(self, symbols: Sequence[Expression]) -> Iterator[list[tuple[Array, Array]]]:
+        """Ways to cover all agents' boxes: by one hull, and if that is larger, one by one."""
+        yield [self.hull(symbols)]
+        if any(self.lower[s].size > 1 or self.upper[s].size > 1 for s in symbols):
+            starts = range(0, self.agents, _CHUNK)
+            ranges = [np.arange(k, min(k + _CHUNK, self.agents)) for k in starts]
+            yield [self.boxes(symbols, agents) for agents in ranges]
+
+
+def independent_blocks(coupled: NDArray[np.bool_]) -> list[list[int]]:
+    """Split indices into the sets that a symmetric boolean matrix connects."""
+    labels = connected(len(coupled), *np.nonzero(coupled))
+    return [np.flatnonzero(labels == k).tolist() for k in range(labels.max(initial=-1) + 1)]
+
+
+def bounded_below(expr: Expression, region: Region, *, strict: bool, budget: int = 512) -> bool:
+    """Prove ``expr >= 0`` (or > 0) wherever the region's agents can be, by subdivision."""
+    symbols = in_order(expr.symbols)
+
+    def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
+        low, high = _ends(expr, symbols, lower, upper)
+        proven = np.greater(low, 0.0) if strict else np.greater_equal(low, 0.0)
+        middle = lower + (upper - lower) / 2
+        hopeless = np.less(_ends(expr, symbols, middle, middle)[1], 0.0)
+        return _verdict(proven & np.isfinite(high), hopeless)
+
+    return _prove_everywhere(judge, region, symbols, budget)
+
+
+def bounded(expr: Expression, region: Region, *, budget: int = 4096) -> bool:
+    """Prove that ``expr`` is defined and finite wherever the agents can be, by subdivision."""
+    symbols = in_order(expr.symbols)
+
+    def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
+        middle = lower + (upper - lower) / 2
+        proven = np.isfinite(_ends(expr, symbols, lower, upper))
+        hopeless = ~np.isfinite(_ends(expr, symbols, middle, middle))
+        return _verdict(proven[0] & proven[1], hopeless[0] | hopeless[1])
+
+    return _prove_everywhere(judge, region, symbols, budget)
+
+
+class Hessian:
+    """The second derivatives of a formula, split into blocks of variables that interact."""
+
+    __slots__ = ("blocks", "entries", "expr", "region", "symbols", "variables")
+
+    def __init__(self, expr: Expression, region: Region) -> None:
+        self.expr = expr
+        self.region = region
+        self.variables = region.of(expr)
+        self.symbols = in_order(expr.symbols)
+        n = len(self.variables)
+        place = {s: k for k, s in enumerate(self.variables)}
+        self.entries: list[list[Expression]] = [[ZERO] * n for _ in range(n)]
+        for (s, t), entry in hessian(expr, self.variables).items():
+            i, j = place[s], place[t]
+            self.entries[i][j] = self.entries[j][i] = entry
+        nonzero = np.array([[not e.is_zero for e in row] for row in self.entries], dtype=np.bool_)
+        self.blocks = independent_blocks(nonzero.reshape(n, n))
+
+    def definite(self, *, budget: int) -> frozenset[Expression] | None:
+        """Prove ``H(x) >= 0`` block by block; return the variables in which f is strictly convex.
+
+        A block of one variable must not be negative; a larger one must be positive definite on
+        every box of a subdivision. About ``budget`` matrices of order 2 are tried, fewer larger
+        ones in proportion to their entries. None if a block resists.
+        """
+        strict: set[Expression] = set()
+        for block in sorted(self.blocks, key=len):
+            if len(block) == 1:
+                proven, strictly = self._one(block[0], budget)
+            else:
+                proven = strictly = self._dominant(block, budget) or self._many(block, budget)
+            if not proven:
+                return None
+            strict |= {self.variables[k] for k in block} if strictly else set()
+        return frozenset(strict)
+
+    def _one(self, k: int, budget: int) -> tuple[bool, bool]:
+        """Whether a single second derivative is proven nonnegative, and f strictly convex in it."""
+        entry, variable = self.entries[k][k], self.variables[k]
+        if entry.symbols != {variable}:
+            if not entry.is_zero and bounded_below(entry, self.region, strict=True, budget=budget):
+                return True, True
+            return bounded_below(entry, self.region, strict=False, budget=budget), False
+        if not self._nonnegative(entry, variable, budget):
+            return False, False
+        # f'' is analytic: unless it is zero throughout, its zeros are isolated and f' increases.
+        points, _ = sample_points(self.region, [variable])
+        return True, bool((at_points(entry, [variable], points)[0] > 0.0).any())
+
+    def _nonnegative(self, entry: Expression, variable: Expression, budget: int) -> bool:
+        p = polynomial(entry, variable)
+        low, high = self.region.hull([variable])
+        if p is not None and nonnegative(p, low.item(), high.item()):
+            return True
+        return bounded_below(entry, self.region, strict=False, budget=budget)
+
+    def _dominant(self, block: list[int], budget: int) -> bool:
+        """Prove strict diagonal dominance row by row; each row has few symbols to subdivide."""
+
+        def judge_row(i: int, symbols: Sequence[Expression]) -> Judge:
+            others = [e for j in block if j != i and not (e := self.entries[i][j]).is_zero]
+
+            def margin(lower: Array, upper: Array) -> Array:
+                sizes = [np.abs(_ends(e, symbols, lower, upper)).max(axis=0) for e in others]
+                # The factor covers the rounding of a sum of fewer than 2^20 positive numbers.
+                total = np.sum(sizes, axis=0) * (1.0 + 2.0**-30)
+                return np.asarray(_ends(self.entries[i][i], symbols, lower, upper)[0] - total)
+
+            def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
+                middle = lower + (upper - lower) / 2
+                proven, hopeless = margin(lower, upper) > 0.0, margin(middle, middle) <= 0.0
+                return _verdict(np.asarray(proven), np.asarray(hopeless))
+
+            return judge
+
+        def symbols_of(i: int) -> list[Expression]:
+            return in_order({s for j in block for s in self.entries[i][j].symbols})
+
+        return all(
+            _prove_everywhere(judge_row(i, symbols_of(i)), self.region, symbols_of(i), budget)
+            for i in block
+        )
+
+    def _many(self, block: list[int], budget: int) -> bool:
+        symbols = in_order({s for i in block for j in block for s in self.entries[i][j].symbols})
+
+        def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
+            middle = lower + (upper - lower) / 2
+            ends = self._enclose(block, symbols, middle, middle)
+            hopeless = ~_positive_definite(*ends)
+            proven = np.zeros_like(hopeless)
+            if not hopeless.any():
+                proven = _positive_definite(*self._enclose(block, symbols, lower, upper))
+            return _verdict(proven, hopeless)
+
+        return _prove_everywhere(judge, self.region, symbols, 4 * budget // len(block) ** 2)
+
+    def _enclose(
+        self, block: list[int], symbols: Sequence[Expression], lower: Array, upper: Array
+    ) -> tuple[Array, Array]:
+        """Enclose a block on many boxes, as two arrays (boxes, k, k)."""
+        low = np.zeros((lower.shape[0], len(block), len(block)))
+        high = np.zeros_like(low)
+        for a, i in enumerate(block):
+            for b, j in enumerate(block[: a + 1]):
+                ends = _ends(self.entries[i][j], symbols, lower, upper)
+                low[:, a, b], high[:, a, b] = low[:, b, a], high[:, b, a] = ends
+        return low, high
+
+    def negative_direction(self) -> tuple[dict[Expression, float], str] | None:
+        """Look for a point and a direction v with ``v' H v < 0``, confirmed in exact arithmetic."""
+        points, free = sample_points(self.region, self.symbols)
+        place = {s: c for c, s in enumerate(self.symbols)}
+        for block in self.blocks:
+            # Convexity asks nothing of a variable that an agent's box holds fixed.
+            moving = np.stack([free[:, place[self.variables[k]]] for k in block], axis=1)
+            low, high = self._enclose(block, self.symbols, points, points)
+            with np.errstate(invalid="ignore"):
+                middle = (low + high) / 2 * (moving[:, :, None] & moving[:, None, :])
+            middle[~np.isfinite(middle).all(axis=(1, 2))] = 0.0
+            values, vectors = np.linalg.eigh(middle)
+            for at in np.argsort(values[:, 0], kind="stable")[:8]:
+                vector = vectors[at, :, 0]
+                largest = vector[np.abs(vector).argmax()]
+                direction = np.where(moving[at], np.round(vector / largest, 6), 0.0)
+                bound = _quadratic_upper(low[at], high[at], direction)
+                if bound is not None and bound < 0.0:
+                    named = zip((self.variables[k] for k in block), direction, strict=True)
+                    where = ", ".join(f"{s}: {v:g}" for s, v in named if v)
+                    point = dict(zip(self.symbols, points[at].tolist(), strict=True))
+                    return point, f"second derivative {bound:.6g} in the direction ({where})"
+        return None
+
+
+def sample_points(region: Region, symbols: Sequence[Expression]) -> tuple[Array, NDArray[np.bool_]]:
+    """Return points spread over the agents' boxes, and which of their coordinates can move.
+
+    The centre, corners and an even sequence between them, the same at every call. Each point
+    belongs to one agent: those with the extreme bounds and parameters first, then others evenly
+    spaced.
+    """
+    s = len(symbols)
+    spread = _spread(1024, s)
+    corners = np.array(list(product((0.0, 1.0), repeat=s))) if s <= 8 else np.round(spread[:256])
+    unit = np.concatenate([np.full((1, s), 0.5), corners.reshape(-1, s), spread])
+    agents = np.zeros(1, dtype=np.intp)
+    if region.agents > 1:
+        ends = [b[x] for x in symbols for b in (region.lower, region.upper) if b[x].size > 1]
+        extremes = [at for b in ends for at in (int(b.argmin()), int(b.argmax()))]
+        evenly = np.linspace(0, region.agents - 1, num=min(region.agents, 64)).astype(np.intp)
+        agents = np.unique(np.concatenate([np.array(extremes, dtype=np.intp), evenly]))
+    lower, upper = region.boxes(symbols, agents)
+    unit = unit[: max(64, (1 << 14) // agents.size)]
+    width = (upper - lower)[:, None, :]
+    points = np.clip(lower[:, None, :] + unit * width, lower[:, None, :], upper[:, None, :])
+    free = np.broadcast_to(width > 0, points.shape)
+    return points.reshape(-1, s), free.reshape(-1, s)
+
+
+def _spread(count: int, dim: int) -> Array:
+    """Points of the unit cube at multiples of powers of 1/r, with ``r^(dim + 1) = r + 1``.
+
+    The generalised golden ratio r keeps every prefix of the sequence evenly spread.
+    """
+    ratio = 2.0
+    for _ in range(64):
+        ratio = (1.0 + ratio) ** (1.0 / (dim + 1))
+    steps = ratio ** -np.arange(1.0, dim + 1)
+    return np.asarray((0.5 + np.outer(np.arange(1, count + 1), steps)) % 1.0)
+
+
+def at_points(
+    expr: Expression, symbols: Sequence[Expression], points: Array
+) -> tuple[Array, Array]:
+    """Enclose the values of ``expr`` at points (p, symbols): lower and upper ends, shape (p,)."""
+    return _ends(expr, symbols, points, points)
+
+
+def _ends(
+    expr: Expression, symbols: Sequence[Expression], lower: Array, upper: Array
+) -> tuple[Array, Array]:
+    """Enclose ``expr`` on boxes (b, symbols); unbounded where it may be undefined."""
+    box = {
+        s: Interval(lower=lower[:, k], upper=upper[:, k])
+        for k, s in enumerate(symbols)
+        if s in expr.symbols
+    }
+    values = evaluate(expr, box)
+    shape = lower.shape[:1]
+    doubt = np.zeros(shape, dtype=np.bool_)
+    for inner, relation, _ in demands(expr):
+        ends = values[inner]
+        broken = ends.lower < 0.0 if relation == ">=" else ends.lower <= 0.0
+        doubt |= broken & (ends.upper >= 0.0) if relation == "!=" else broken
+    found = values[expr]
+    return np.where(doubt, -np.inf, found.lower), np.where(doubt, np.inf, found.upper)
+
+
+@lru_cache(maxsize=4096)
+def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
+    """What must hold for ``expr`` to be defined: (formula, relation to 0, whose demand it is)."""
+    found: list[tuple[Expression, str, Expression]] = []
+    for part in (node for node in nodes((expr,)) if node.symbols):
+        if part.op == Op.LOG:
+            found.append((part.args[0], ">", part))
+        elif part.op == Op.POW and not is_integer(part.value):
+            found.append((part.args[0], ">=" if part.value > 0 else ">", part))
+        elif part.op == Op.POW and part.value < 0:
+            found.append((part.args[0], "!=", part))
+    return tuple(found)
+
+
+def _verdict(proven: NDArray[np.bool_], hopeless: NDArray[np.bool_]) -> NDArray[np.int8]:
+    return np.where(proven, _PROVEN, np.where(hopeless, _HOPELESS, _OPEN)).astype(np.int8)
+
+
+def _prove_everywhere(
+    judge: Judge, region: Region, symbols: Sequence[Expression], budget: int
+) -> bool:
+    """Prove a claim on the hull of all agents' boxes, or failing that on each of them."""
+    return any(
+        all(_prove(judge, *boxes, budget=budget + 4 * boxes[0].shape[0]) for boxes in cover)
+        for cover in region.covers(symbols)
+    )
+
+
+def _prove(judge: Judge, lower: Array, upper: Array, *, budget: int) -> bool:
+    """Halve boxes until every part is proven; give up at a hopeless one or a spent budget."""
+    scale = np.maximum((upper - lower).max(axis=0, initial=0.0), np.finfo(float).tiny)
+    spent = 0
+    while lower.shape[0]:
+        spent += lower.shape[0]
+        if spent > budget:
+            return False
+        verdict = judge(lower, upper)
+        if (verdict == _HOPELESS).any():
+            return False
+        lower, upper = lower[verdict == _OPEN], upper[verdict == _OPEN]
+        if lower.shape[0] and not ((upper - lower).max(axis=1, initial=0.0) > 0).all():
+            return False
+        lower, upper = _halved(lower, upper, scale)
+    return True
+
+
+def _halved(lower: Array, upper: Array, scale: Array) -> tuple[Array, Array]:
+    if not lower.shape[0]:
+        return lower, upper
+    rows = np.arange(lower.shape[0])
+    widest = ((upper - lower) / scale).argmax(axis=1)
+    middle = lower[rows, widest] + (upper[rows, widest] - lower[rows, widest]) / 2
+    below, above = upper.copy(), lower.copy()
+    below[rows, widest] = above[rows, widest] = middle
+    return np.concatenate([lower, above]), np.concatenate([below, upper])
+
+
+@np.errstate(all="ignore")
+def _positive_definite(low: Array, high: Array) -> NDArray[np.bool_]:
+    """Prove interval matrices (boxes, k, k) positive definite; False where that fails.
+
+    Whatever U is, U'AU is positive definite only if A is. U is chosen so that U'MU is close to the
+    identity for the midpoint M, and diagonal dominance then decides for all A at once.
+    """
+    k = low.shape[-1]
+    middle = low / 2 + high / 2
+    radius = np.nextafter(np.maximum(high - middle, middle - low), np.inf)
+    diagonal = np.maximum(np.diagonal(middle, axis1=1, axis2=2), np.finfo(float).tiny)
+    # Powers of two scale without rounding.
+    unit = np.exp2(-np.round(np.log2(diagonal) / 2))
+    middle, radius = (a * unit[:, :, None] * unit[:, None, :] for a in (middle, radius))
+    good = np.asarray(np.isfinite(middle + radius).all(axis=(1, 2)))
+    middle, radius = (np.where(good[:, None, None], a, 0.0) for a in (middle, radius))
+    values, vectors = np.linalg.eigh(middle)
+    good &= values[:, 0] > k * 2.0**-50 * values[:, -1]
+    u = vectors / np.sqrt(np.where(good[:, None], values, 1.0))[:, None, :]
+    ut, size = np.swapaxes(u, 1, 2), np.abs(u)
+    close = ut @ middle @ u
+    on = np.diagonal(close, axis1=1, axis2=2)
+    off = np.abs(close * (1.0 - np.eye(k))).sum(axis=2)
+    # Each product rounds by less than (k + 1) 2^-52 of |U'||M||U|; 1e-14 k covers both.
+    slack = np.swapaxes(size, 1, 2) @ (radius + 1e-14 * k * np.abs(middle)) @ size
+    dominant = on - (off + slack.sum(axis=2)) * (1 + 1e-10) > 1e-10
+    return np.asarray(good & dominant.all(axis=1))
+
+
+def _quadratic_upper(low: Array, high: Array, direction: Array) -> float | None:
+    """An upper bound of ``v' A v`` over all A between ``low`` and ``high``, without rounding."""
+    used = np.flatnonzero(direction)
+    v, at = direction[used], np.ix_(used, used)
+    if not (np.isfinite(low[at]).all() and np.isfinite(high[at]).all()):
+        return None
+    largest = np.where(np.outer(np.sign(v), np.sign(v)) > 0, high[at], low[at])
+    exact = [Fraction(c) for c in v.tolist()]
+    return float(
+        sum(a * b * Fraction(e) for a, row in zip(exact, largest.tolist(), strict=True)
+            for b, e in zip(exact, row, strict=True))
+    )  # fmt: skip
+
+
+@final
+class CertifiedSigns:
+    """Signs that interval arithmetic proves on a region, for the rules of convex calculus."""
+
+    defined = False
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+
+    def positive(self, expr: Expression, *, strict: bool) -> bool:
+        """Whether ``expr > 0`` (or >= 0) is proven for every agent."""
+        return bounded_below(expr, self._region, strict=strict)
+
+    def semidefinite(self, entries: Entries, variables: Sequence[Expression]) -> int:
+        """Left to the proof by second derivatives."""
+        return 0
+
+    def where(self, expr: Expression) -> str:
+        """Messages are made without proofs."""
+        return ""

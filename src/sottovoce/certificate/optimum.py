@@ -1,0 +1,328 @@
+"""The reference saddle point (x-hat, mu-hat), against which every private run is measured.
+
+It is found over the original box X with everybody's data in one place, so it is a yardstick and
+never a release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.arguments import instance
+from sottovoce.certificate.condensed import kkt_system
+from sottovoce.certificate.interior_point import InteriorPoint, Solution, require_convex
+from sottovoce.certificate.kkt import KktMatrix
+from sottovoce.certificate.smooth_form import SmoothForm, has_kinks, smooth_form
+from sottovoce.errors import CertificateError, ConvexityError
+from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.local_numeric import numeric_of, tangents
+from sottovoce.problem.numeric import Jacobian, Numeric
+from sottovoce.problem.problem import Problem
+
+TOLERANCE = 1e-9
+MAX_POLISH = 200
+PATIENCE = 3
+STRICT = 1e-6
+"""Below this a multiplier and its slack both count as zero, and an angle as no angle."""
+
+
+_known: WeakKeyDictionary[Problem, ReferenceOptimum] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReferenceOptimum:
+    """A saddle point of ``L = sum_i f_i + mu' g`` on ``X x {mu >= 0}``; mu is free for equalities.
+
+    Attributes:
+        x: x-hat, shape (N,).
+        mu: mu-hat, shape (m,).
+        local: multipliers of the local rows, block by block as ``LocalRows`` has them; where there
+            are kinks, with those of their rows.
+        bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
+            negative where an upper bound does, 0 inside.
+        objective: ``sum_i f_i`` at x-hat.
+        residual: ``max(|x - P_X(x - dL/dx)|, |mu - max(mu + g, 0)|)``.
+        active: the rows j, from 0, with ``g_j = 0``.
+        dependent: active rows, from 0, whose gradients are linearly dependent on the states that
+            no bound and no local row holds: their multipliers need not be unique.
+        margin: the least of ``max(mu_j, -g_j)`` over the rows and of the larger of multiplier and
+            distance over the bounds; complementarity is strict if it is positive.
+        flat: the states, from 0, that a direction without curvature moves: one that keeps every
+            row (local rows too) and bound with a positive multiplier and along which L has no
+            second derivative.
+        iterations: Newton steps taken.
+    """
+
+    x: Array
+    mu: Array
+    local: Array
+    bound_multipliers: Array
+    objective: float
+    residual: float
+    active: tuple[int, ...]
+    dependent: tuple[int, ...]
+    margin: float
+    flat: tuple[int, ...]
+    iterations: int
+
+    @property
+    def regular(self) -> bool:
+        """Whether the active rows' gradients are linearly independent: then mu-hat is unique."""
+        return not self.dependent
+
+    @property
+    def strict(self) -> bool:
+        """Whether complementarity is strict: no row and no bound is active without a force."""
+        return self.margin > STRICT
+
+    @property
+    def unique(self) -> bool:
+        """Whether second derivatives prove x-hat unique; if not, only higher orders can tell."""
+        return not self.flat
+
+
+def reference_optimum(problem: Problem) -> ReferenceOptimum:
+    """Return the saddle point ``(x-hat, mu-hat) = arg min_{x in X} max_{mu >= 0} L(x, mu)``.
+
+    It is kept as long as the problem is, which never changes.
+
+    An interior-point method comes near it; Newton steps on the natural residual, with the active
+    rows and bounds it shows, then go on until they no longer move, because a small residual alone
+    says little where the objective is flat (the paper's fifth agent).
+
+    Raises:
+        ProblemError: if the constraints have no common point in X.
+        ConvexityError: if the objective or the constraints are not convex where it looked.
+        CertificateError: if the residual does not come down to 1e-9, or to what float64 can
+            resolve for numbers of the problem's size.
+    """
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    for group, code in zip(problem.groups, problem.code, strict=True):
+        if code is not None:
+            raise CertificateError(
+                f"a saddle point needs objectives as formulas, got code for {group.name}: run "
+                "sv.simulate without noise, whose answer is near it"
+            )
+    known = _known.get(problem)
+    if known is None:
+        kinked = has_kinks(problem)
+        known = _as_stated(smooth_form(problem)) if kinked else _smooth_saddle(problem)
+        _known[problem] = known
+    return known
+
+
+def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptimum | None:
+    """Return the saddle point, None where there is none to be had.
+
+    Args:
+        problem: as for ``reference_optimum``.
+        most: states beyond which nobody looks for it.
+    """
+    if most is not None and problem.size > most:
+        return None
+    try:
+        return reference_optimum(problem)
+    except CertificateError:
+        return None
+
+
+def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
+    """The saddle point of a problem with kinks, from that of its smooth form."""
+    found = _smooth_saddle(smooth.problem)
+    kept = {int(column): place for place, column in enumerate(smooth.columns)}
+    return replace(
+        found,
+        x=read_only(found.x[smooth.columns]),
+        mu=read_only(found.mu[: smooth.rows]),
+        bound_multipliers=read_only(found.bound_multipliers[smooth.columns]),
+        active=tuple(j for j in found.active if j < smooth.rows),
+        dependent=tuple(j for j in found.dependent if j < smooth.rows),
+        flat=tuple(kept[c] for c in found.flat if c in kept),
+    )
+
+
+def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
+    numeric = numeric_of(problem)
+    for rough in InteriorPoint(numeric).approach((1e-6, 1e-8, TOLERANCE)):
+        found, residual = _polished(numeric, rough)
+        if residual <= TOLERANCE:
+            break
+    jacobian = numeric.jacobian(found.x)
+    if not residual <= max(TOLERANCE, _rounding(found, jacobian)):
+        raise CertificateError(
+            f"the saddle point must have a residual of at most {TOLERANCE:g}, got {residual:.1e} "
+            f"after {found.iterations} iterations: check that the problem is convex and strictly "
+            "feasible, and state it in units that keep numbers near 1"
+        )
+    require_convex(numeric, found.x, found.mu)
+    _require_minimum(numeric, found)
+    return _described(numeric, found, jacobian, residual)
+
+
+def _polished(numeric: Numeric, rough: Solution) -> tuple[Solution, float]:
+    """Newton steps until they no longer move; a few may be bad while the active set settles."""
+    best = now = rough
+    least = numeric.residual(rough.x, rough.mu)
+    patience = PATIENCE
+    for _ in range(MAX_POLISH):
+        try:
+            new = _newton(numeric, now)
+        except np.linalg.LinAlgError:
+            break
+        residual = numeric.residual(new.x, new.mu)
+        patience = PATIENCE if residual <= max(least, 1e-3 * TOLERANCE) else patience - 1
+        if patience == 0 or not np.isfinite(residual):
+            break
+        step = max(_change(now.x, new.x), _change(now.mu, new.mu))
+        now = new
+        if patience == PATIENCE:
+            best, least = new, residual
+            if step <= 1e-2 * TOLERANCE:
+                break
+    return best, least
+
+
+def _newton(numeric: Numeric, at: Solution) -> Solution:
+    """One semismooth Newton step: rows and bounds that the residual shows active hold exactly."""
+    target = at.x - numeric.lagrangian_gradient(at.x, at.mu)
+    rows = numeric.equality | (at.mu + numeric.constraints(at.x) > 0.0)
+    held = (target <= numeric.lower) | (target >= numeric.upper)
+    x = np.where(held, np.clip(target, numeric.lower, numeric.upper), at.x)
+    mu = np.where(rows, at.mu, 0.0)
+    hessian = numeric.lagrangian_hessian(x, mu)
+    # Fleets are eliminated agent by agent, which needs some curvature in every direction.
+    curvature = max(float(np.max(np.abs(h))) for h in hessian) or 1.0
+    diagonal = np.zeros_like(x)
+    for block in (b for b in numeric.blocks if not b.named):
+        diagonal[block.index] = 1e-12 * curvature
+    jacobian = numeric.jacobian(x)
+    system = kkt_system(
+        KktMatrix(
+            jacobian=jacobian,
+            hessian=hessian,
+            diagonal=diagonal,
+            held=held,
+            shift=np.zeros_like(mu),
+            rows=rows,
+        )
+    )
+    dx, dmu = system.solve(numeric.lagrangian_gradient(x, mu), numeric.constraints(x))
+    moved = np.clip(x + dx, numeric.lower, numeric.upper)
+    after = np.where(numeric.equality, mu + dmu, np.maximum(mu + dmu, 0.0))
+    return Solution(moved, after, at.iterations + 1)
+
+
+def _require_minimum(numeric: Numeric, at: Solution) -> None:
+    """Refuse if L is lower in a corner or the middle of X, which convexity would rule out."""
+    here = numeric.lagrangian(at.x, at.mu)
+    for x in (numeric.lower, numeric.upper, 0.5 * (numeric.lower + numeric.upper)):
+        if numeric.lagrangian(x, at.mu) < here - TOLERANCE * (1.0 + abs(here)):
+            raise ConvexityError(
+                "the Lagrangian must be convex, got a lower value elsewhere in the box than where "
+                "its gradient vanishes: certify the problem to see which formula bends downwards"
+            )
+
+
+def _change(old: Array, new: Array) -> float:
+    return float(np.max(np.abs(new - old) / (1.0 + np.abs(old))))
+
+
+def _rounding(at: Solution, jacobian: Jacobian) -> float:
+    sizes = (at.x, at.mu, jacobian.times(at.x), jacobian.pullback(at.mu))
+    return 32.0 * float(np.finfo(np.float64).eps) * max(float(np.max(np.abs(v))) for v in sizes)
+
+
+def _described(
+    numeric: Numeric, at: Solution, jacobian: Jacobian, residual: float
+) -> ReferenceOptimum:
+    g = numeric.constraints(at.x)
+    multipliers = numeric.lagrangian_gradient(at.x, at.mu)
+    distance = np.minimum(at.x - numeric.lower, numeric.upper - at.x)
+    movable = numeric.upper > numeric.lower
+    bounds = np.maximum(np.abs(multipliers), distance)[movable]
+    equal = numeric.equality
+    active = equal | (at.mu + g > 0.0) | (g >= -TOLERANCE)
+    forces = np.maximum(at.mu, -g)[~equal]
+    inside = movable & (distance > TOLERANCE)
+    pressed = movable & ~inside & (np.abs(multipliers) > STRICT)
+    m = numeric.problem.rows
+    return ReferenceOptimum(
+        x=read_only(at.x),
+        mu=read_only(at.mu[:m]),
+        local=read_only(at.mu[m:]),
+        bound_multipliers=read_only(multipliers),
+        objective=numeric.objective(at.x),
+        residual=residual,
+        active=tuple(int(j) for j in np.flatnonzero(active[:m])),
+        dependent=_dependent(jacobian, inside, active),
+        margin=float(min(np.min(forces, initial=np.inf), np.min(bounds, initial=np.inf))),
+        flat=_flat(numeric, at, jacobian, movable & ~pressed),
+        iterations=at.iterations,
+    )
+
+
+def _dependent(
+    jacobian: Jacobian, free: NDArray[np.bool_], active: NDArray[np.bool_]
+) -> tuple[int, ...]:
+    rows = np.flatnonzero(active[: jacobian.shape[0]])
+    gram = jacobian.gram(tangents(jacobian, free, active))[np.ix_(rows, rows)]
+    lengths = np.sqrt(np.diag(gram))
+    short = lengths <= STRICT * np.max(lengths, initial=0.0)
+    scale = np.where(short, 1.0, lengths)
+    cosines = gram / scale / scale[:, np.newaxis]
+    cosines[short], cosines[:, short] = 0.0, 0.0
+    sizes, vectors = np.linalg.eigh(cosines)
+    shares = np.max(np.abs(vectors[:, sizes <= STRICT**2]), axis=1, initial=0.0)
+    return tuple(int(j) for j in rows[short | (shares > STRICT)])
+
+
+def _flat(
+    numeric: Numeric, at: Solution, jacobian: Jacobian, free: NDArray[np.bool_]
+) -> tuple[int, ...]:
+    """The free states moved by directions v with ``v' H v = 0`` and ``J_j v = 0`` if mu_j > 0."""
+    hessian = numeric.lagrangian_hessian(at.x, at.mu)
+    least = 1e-10 * max(float(np.max(np.abs(h))) for h in hessian)
+    pressing = numeric.equality | (at.mu > STRICT)
+    moves = tangents(jacobian, free, pressing)
+    found = (
+        (b, _kernel(h, t, least)) for b, h, t in zip(numeric.blocks, hessian, moves, strict=True)
+    )
+    kernels = [(block, kernel) for block, kernel in found if kernel is not None]
+    if not kernels:
+        return ()
+    pressing = pressing[: jacobian.shape[0]]
+    slopes = [_along(jacobian.columns(block)[pressing], kernel) for block, kernel in kernels]
+    _, sizes, seen = np.linalg.svd(np.hstack(slopes), full_matrices=False)
+    seen = seen[sizes > STRICT * np.max(sizes, initial=1.0)]
+    moved = np.zeros(at.x.size)
+    begin = 0
+    for block, kernel in kernels:
+        end = begin + block.count * block.dim
+        barred = seen[:, begin:end].reshape(-1, block.count, block.dim)
+        lost = np.sum(np.einsum("idk,jik->jid", kernel, barred) ** 2, axis=0)
+        moved[block.index] = (np.sum(kernel**2, axis=2) - lost).ravel()
+        begin = end
+    return tuple(int(c) for c in np.flatnonzero(moved > STRICT))
+
+
+def _along(columns: Array, kernel: Array) -> Array:
+    """``J v`` for every direction v of a kernel, one column each."""
+    count, dim, _ = kernel.shape
+    slopes = np.einsum("jid,idk->jik", columns.reshape(-1, count, dim), kernel)
+    return np.reshape(slopes, (len(columns), count * dim))
+
+
+def _kernel(hessian: Array, tangent: Array, least: float) -> Array | None:
+    """Per agent the eigenvectors with eigenvalues below ``least`` as columns, others 0."""
+    one = np.eye(hessian.shape[1])
+    masked = tangent @ hessian @ tangent + (2.0 * least + 1.0) * (one - tangent)
+    try:
+        np.linalg.cholesky(masked - least * one)
+    except np.linalg.LinAlgError:
+        sizes, vectors = np.linalg.eigh(masked)
+        return np.asarray(vectors * (sizes <= least)[:, np.newaxis, :])
+    return None

@@ -1,0 +1,199 @@
+"""Who is behind a connection: one agent or, for a gateway, many, with all that is private."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from sottovoce.arguments import array, entries, instance, whole
+from sottovoce.errors import InputError
+from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.network.logs import note
+from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.code import Watched
+from sottovoce.problem.feasible import require_nonempty
+from sottovoce.problem.folder import read_agent, read_part
+from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set
+from sottovoce.problem.own_point import read_fallback
+from sottovoce.problem.problem import CloudView, Problem
+from sottovoce.simulation.formulas import Fleet, local_fleet, part_of
+
+Gradient: TypeAlias = Callable[[Array], Any]
+"""``x_i -> df_i/dx_i`` of one agent, both of shape (d,)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalGroup:
+    """The agents of one group that are behind this connection.
+
+    Attributes:
+        fleet: their formulas, parameters and weights; a named agent is a fleet of one.
+        gradient: ``df_i/dx_i`` as any code, for one agent by itself; None: its formula tells.
+    """
+
+    fleet: Fleet
+    gradient: Watched | None = None
+
+    @property
+    def size(self) -> int:
+        """How many numbers their states have."""
+        return self.fleet.group.count * self.fleet.group.dim
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentGroup:
+    """The agents behind one connection, with everything private about them.
+
+    Attributes:
+        cloud: the public problem.
+        agents: their numbers, from 1, increasing.
+        start: x(1) of all of them, one after the other.
+        fallback: what they apply while there is no answer, likewise; not a number where it is what
+            they start from.
+        groups: what each group of them knows.
+    """
+
+    cloud: CloudView
+    agents: tuple[int, ...]
+    start: Array
+    groups: tuple[LocalGroup, ...]
+    fallback: Array
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many numbers the state of each agent has."""
+        here = [own.fleet.group for own in self.groups]
+        return [group.dim for group in here for _ in range(group.count)]
+
+    @staticmethod
+    def of_problem(problem: Problem, agents: Sequence[int]) -> AgentGroup:
+        """Return agents of a problem that is known as a whole, as in a gateway or a simulation."""
+        instance("problem", problem, Problem, "sv.Problem(...)")
+        numbers = _increasing(agents)
+        families = problem.cloud.sums.families
+        groups, starts, fallbacks = [], [], []
+        for index, places in _by_group(problem.cloud, numbers):
+            code = problem.code[index]
+            formula = problem.objectives[index] if code is None else ZERO
+            own = (formula, problem.local[index])
+            everyone = local_fleet(problem.groups, families, index, *own)
+            gradient = None if code is None else _watched(problem.groups[index], code.gradient)
+            groups.append(LocalGroup(fleet=part_of(everyone, places), gradient=gradient))
+            starts.append(problem.start[index][places].ravel())
+            safe = problem.fallback[index]
+            unsaid = np.full(starts[-1].shape, np.nan)
+            fallbacks.append(unsaid if safe is None else safe[places].ravel())
+        return AgentGroup(
+            cloud=problem.cloud,
+            agents=numbers,
+            start=read_only(np.concatenate(starts)),
+            groups=tuple(groups),
+            fallback=read_only(np.concatenate(fallbacks)),
+        )
+
+    @staticmethod
+    def of_file(path: str | Path) -> AgentGroup:
+        """Return the agent in ``FOLDER/agents/3.toml``; its public problem is FOLDER's."""
+        cloud, agent, view = read_agent(path)
+        points = (view.start, view.fallback)
+        return _alone(cloud, agent, points, objective=view.objective, local=view.local)
+
+    @staticmethod
+    def of_folder(folder: str | Path, agents: Sequence[int]) -> AgentGroup:
+        """Return agents of a folder that need hold nobody else's private files, as in a gateway."""
+        return AgentGroup.of_problem(read_part(folder, agents), agents)
+
+    @staticmethod
+    def of_gradient(
+        cloud: CloudView,
+        agent: int,
+        gradient: Gradient,
+        *,
+        start: Any = None,
+        fallback: Any = None,
+        local: Any = None,
+    ) -> AgentGroup:
+        """Return an agent whose objective is any code that can tell its gradient.
+
+        Args:
+            cloud: the public problem, ``problem.cloud`` or ``read_public(folder).cloud``.
+            agent: its number, from 1.
+            gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
+                finite numbers, the agent logs it and goes on with what ``network.substitute`` says.
+            start: x_i(1); by default the point of X_i nearest 0.
+            fallback: what it applies while there is no answer; by default where it starts.
+            local: rows that the agent keeps and nobody else knows, as in ``sv.Problem``.
+
+        A gradient that is not monotone, so that no convex function has it, is noted once in the
+        agent's own log; the cloud hears nothing of it.
+        """
+        instance("cloud", cloud, CloudView, "problem.cloud")
+        index, place = cloud.locate(agent)
+        group = cloud.groups[index]
+        own = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
+        kept = own.of_agent(group, place)
+        alone = replace(group, name=group.label(place), count=1, parameters={})
+        require_nonempty(alone, kept)
+        watched = _watched(alone, gradient)
+        return _alone(cloud, agent, (start, fallback), gradient=watched, local=kept)
+
+
+def _watched(group: Group, gradient: Gradient) -> Watched:
+    """A gradient that tells its agent's log, and nobody else, if it is not monotone."""
+    report = partial(note, "own gradient is not monotone", level=logging.WARNING)
+    return Watched(group.name, gradient, group.dim, report)
+
+
+def _alone(
+    cloud: CloudView,
+    agent: int,
+    points: tuple[Any, Any],
+    *,
+    objective: Expression = ZERO,
+    gradient: Watched | None = None,
+    local: LocalSet | None = None,
+) -> AgentGroup:
+    instance("cloud", cloud, CloudView, "problem.cloud")
+    index, place = cloud.locate(agent)
+    group = cloud.groups[index]
+    start, fallback = points
+    wanted = f"{group.dim} numbers"
+    first = np.zeros(group.dim) if start is None else array("start", start, wanted)
+    if first.shape != (group.dim,):
+        raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
+    if not np.isfinite(first).all():
+        raise InputError("start must be finite")
+    everyone = local_fleet(cloud.groups, cloud.sums.families, index, objective)
+    fleet = replace(part_of(everyone, np.array([place])), local=local)
+    own = box_of(fleet.group) if local is None else local
+    safe = read_fallback(fallback, fleet.group, own)
+    return AgentGroup(
+        cloud=cloud,
+        agents=(agent,),
+        start=read_only(np.clip(first, group.lower[place], group.upper[place])),
+        groups=(LocalGroup(fleet=fleet, gradient=gradient),),
+        fallback=read_only(np.full(group.dim, np.nan) if safe is None else safe[0]),
+    )
+
+
+def _increasing(agents: Sequence[int]) -> tuple[int, ...]:
+    listed = entries("agents", agents, "a list of agents' numbers")
+    numbers = tuple(sorted({whole("agent", agent, least=1) for agent in listed}))
+    if not numbers or len(numbers) != len(listed):
+        raise InputError(f"agents must be at least one number, each once, got {listed!r:.60}")
+    return numbers
+
+
+def _by_group(cloud: CloudView, agents: Sequence[int]) -> list[tuple[int, Any]]:
+    found: dict[int, list[int]] = {}
+    for agent in agents:
+        index, place = cloud.locate(agent)
+        found.setdefault(index, []).append(place)
+    return [(index, np.array(places)) for index, places in found.items()]

@@ -1,0 +1,165 @@
+"""All agents of a problem as kernels take them, and where their states lie among all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias, final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.kernels.fleet import Fleet as FleetStates
+from sottovoce.kernels.fleet import FleetKernel
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.code import Objective, Watched
+from sottovoce.problem.evaluate import value_of
+from sottovoce.problem.problem import Problem
+from sottovoce.simulation.alike import alike
+from sottovoce.simulation.formulas import Fleet, as_fleet, fleets_of, named_agents, named_fleets
+from sottovoce.simulation.layout import agents_of, fleet_kernel
+
+Value: TypeAlias = Callable[[Array], float]
+
+_fleets: WeakKeyDictionary[Problem, dict[bool, list[Fleet]]] = WeakKeyDictionary()
+_kernels: WeakKeyDictionary[Problem, tuple[object, bool, list[FleetKernel]]]
+_kernels = WeakKeyDictionary()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Agents:
+    """A problem's agents, named ones of one form together.
+
+    Attributes:
+        kernels: one per fleet.
+        places: where the states of each fleet lie in the vector of all.
+        groups: which of the problem's groups each fleet is.
+        offset: the constants of the rows.
+        values: of objectives that are code, with where their states lie.
+        symbols: the states of all named agents.
+        named: where these lie.
+    """
+
+    kernels: Sequence[FleetKernel]
+    places: Sequence[NDArray[np.int64]]
+    groups: Sequence[tuple[int, ...]]
+    offset: Array
+    values: Sequence[tuple[slice, Value]]
+    symbols: tuple[Expression, ...]
+    named: NDArray[np.int64]
+
+    def start(self, x0: Sequence[Array], solution: Array | None) -> list[FleetStates]:
+        """Return all fleets at the points of their own sets nearest to ``x0``, a part per group."""
+        found = []
+        for kernel, place, groups in zip(self.kernels, self.places, self.groups, strict=True):
+            shape = (kernel.count, kernel.d)
+            hat = None if solution is None else solution[place].reshape(shape)
+            start = np.concatenate([x0[g].ravel() for g in groups]).reshape(shape)
+            found.append(FleetStates(kernel, start, solution=hat))
+        return found
+
+    def together(self, parts: Sequence[Array]) -> Array:
+        """Return all states in the problem's order."""
+        x = np.empty(sum(place.size for place in self.places))
+        for place, part in zip(self.places, parts, strict=True):
+            x[place] = part.ravel()
+        return x
+
+
+def agents(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> Agents:
+    """Lay out a problem's agents.
+
+    Args:
+        problem: whose.
+        domain: the groups with the bounds that their agents keep to.
+        gradient: whether they take gradient steps, all named agents as one.
+    """
+    fleets = _fleets_of(problem, gradient=gradient)
+    begin = np.cumsum([0, *(g.count * g.dim for g in domain)])
+    spans = [np.arange(first, last) for first, last in pairwise(begin.tolist())]
+    families = problem.constraints if gradient else problem.cloud.sums.families
+    named = [i for i, g in enumerate(domain) if g.count == 1]
+    return Agents(
+        kernels=_kernels_of(problem, fleets, domain, gradient=gradient),
+        places=[np.concatenate([spans[p] for p in fleet.places]) for fleet in fleets],
+        groups=[fleet.places for fleet in fleets],
+        offset=np.concatenate([np.zeros(0), *(family.offset for family in families)]),
+        values=[
+            (slice(int(begin[i]), int(begin[i + 1])), value_of(problem, i, code))
+            for i, code in enumerate(problem.code)
+            if code is not None
+        ],
+        symbols=tuple(s for i in named for s in domain[i].symbols),
+        named=np.concatenate([np.zeros(0, dtype=np.int64), *(spans[i] for i in named)]),
+    )
+
+
+def _fleets_of(problem: Problem, *, gradient: bool) -> list[Fleet]:
+    known = _fleets.setdefault(problem, {})
+    if gradient not in known:
+        known[gradient] = _stepping(problem) if gradient else _minimising(problem)
+    return known[gradient]
+
+
+def _stepping(problem: Problem) -> list[Fleet]:
+    found = fleets_of(problem, problem.constraints)
+    named = named_agents(problem, problem.constraints)
+    return [*found, as_fleet(named, problem.groups)] if named.symbols else found
+
+
+def _minimising(problem: Problem) -> list[Fleet]:
+    families, code = problem.cloud.sums.families, problem.code
+    own = named_fleets(problem, families)
+    found = [
+        *fleets_of(problem, families),
+        *alike(fleet for fleet in own if code[fleet.places[0]] is None),
+    ]
+    for index, objective in enumerate(code):
+        if objective is not None:
+            local = problem.local[index]
+            found.append(agents_of(problem.groups, families, index, ZERO, local))
+    return found
+
+
+def _kernels_of(
+    problem: Problem, fleets: Sequence[Fleet], domain: Sequence[Group], *, gradient: bool
+) -> list[FleetKernel]:
+    """The kernels of the last domain are kept: solves of one problem follow each other."""
+    known = _kernels.get(problem)
+    if known is not None and known[0] is domain and known[1] == gradient:
+        return known[2]
+    made = []
+    for fleet in fleets:
+        shape = (fleet.group.count, fleet.group.dim)
+        lower = _joined([domain[p].lower for p in fleet.places], shape)
+        upper = _joined([domain[p].upper for p in fleet.places], shape)
+        code = problem.code[fleet.places[0]] if len(fleet.places) == 1 else None
+        watched = None if code is None else _watched(fleet, problem, code)
+        made.append(fleet_kernel(fleet, lower, upper, gradient=watched, gradient_steps=gradient))
+    if all(code is None for code in problem.code):
+        _kernels[problem] = (domain, gradient, made)
+    return made
+
+
+def _joined(bounds: Sequence[Array], shape: tuple[int, int]) -> Array:
+    if len(bounds) == 1:
+        return bounds[0]
+    return np.concatenate([bound.ravel() for bound in bounds]).reshape(shape)
+
+
+def _watched(fleet: Fleet, problem: Problem, code: Objective) -> Watched:
+    name = problem.groups[fleet.places[0]].name
+
+    def report() -> None:
+        warnings.warn(
+            f"the gradient of {name} is not monotone: its objective is not convex, and the answer "
+            "need not be the minimum",
+            stacklevel=2,
+        )
+
+    return Watched(name, code.gradient, fleet.group.dim, report)

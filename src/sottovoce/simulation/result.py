@@ -1,0 +1,311 @@
+"""The result of a solve: where every run ended, how it got there, and a file for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.arguments import path_of
+from sottovoce.errors import InputError
+from sottovoce.simulation.assessment import Assessment, Origin, assess
+from sottovoce.tables import facts_html
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from sottovoce.simulation.summary import Summary
+
+FORMAT = 4
+"""The version of result files; a file with a higher one is refused."""
+
+Array: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """What was measured at the recorded rounds; arrays of shape (runs, records).
+
+    Attributes:
+        k: how many rounds had been done, one entry per record.
+        error_x: ``|x(k) - x_hat|`` of the answer at that time, NaN if the saddle point is not
+            known.
+        error_price: ``|lambda(k) - lambda_hat|``, likewise.
+        violation: ``max(0, max_j g_j(x(k)))`` of the answer; ``|g_j|`` for equalities.
+        residual: ``|(x - P_X[x - dL/dx], s - P_C[s + lambda])|`` of the answer, 0 exactly at
+            saddle points.
+        objective: ``sum_i f_i(x_i(k))`` of the answer.
+        last_error_x: ``|x(k) - x_hat|`` of the iterate itself.
+        last_error_price: ``|lambda(k) - lambda_hat|`` of the iterate itself.
+    """
+
+    k: NDArray[np.int64]
+    error_x: Array
+    error_price: Array
+    violation: Array
+    residual: Array
+    objective: Array
+    last_error_x: Array
+    last_error_price: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Transcript:
+    """Every number released in every round, as an eavesdropper sees them.
+
+    Attributes:
+        y: ``s(x(k)) + w(k)``, shape (runs, rounds, p); for the paper's release ``g(x(k)) + w(k)``.
+        gradients: ``dg_row/dx_column (x(k)) + w(k)``, shape (runs, rounds, entries).
+        rows: the row of each gradient entry.
+        columns: the column of each gradient entry.
+    """
+
+    y: Array
+    gradients: Array
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Result:
+    """Where runs ended and how they got there.
+
+    Attributes:
+        x: the answer, shape (runs, N): averaged states if the algorithm averages, else the last.
+        price: its prices, one per sum, shape (runs, p). The price of a constraint that is one sum
+            as stated is its multiplier mu.
+        last_x: the states after the last round.
+        last_price: the prices after the last round.
+        rounds: rounds done; fewer than ``requested`` if interrupted.
+        requested: rounds asked for.
+        seed: the seed; run r depends on (seed, r) alone.
+        algorithm: the algorithm and its settings, as text.
+        noise: what noise there was, in words.
+        fingerprint: the problem's.
+        released: the average of the releases with the answer's weights, ``Ybar``, shape (runs, p):
+            public, and about the sums at the answer; None without noise.
+        confirmed: with ``feasible``, per run whether the answer passed the test at the end, so
+            that it may be applied; None if it was not asked for.
+        failed: per run the round in which prices ran away or a number was not finite, 0 if none.
+        interrupted: whether it was stopped early.
+        seconds: how long the rounds took.
+        saddle_x: x_hat, if known.
+        saddle_price: lambda_hat, if known.
+        trace: what was recorded on the way.
+        transcript: every released number, if asked for.
+        origin: what it came from; a result from a file has none.
+        assessed: what it means for its problem, in a result from a file.
+    """
+
+    x: Array
+    price: Array
+    last_x: Array
+    last_price: Array
+    rounds: int
+    requested: int
+    seed: int
+    algorithm: str
+    noise: str
+    fingerprint: str
+    failed: NDArray[np.int64]
+    interrupted: bool
+    seconds: float
+    saddle_x: Array | None
+    saddle_price: Array | None
+    trace: Trace
+    transcript: Transcript | None = None
+    origin: Origin | None = field(default=None, repr=False)
+    assessed: Assessment | None = field(default=None, repr=False)
+    released: Array | None = None
+    confirmed: NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        for value in _arrays(self).values():
+            value.flags.writeable = False
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return int(self.x.shape[0])
+
+    @property
+    def error_x(self) -> Array | None:
+        """``|x - x_hat|`` of every run at its end, if the saddle point is known."""
+        return None if self.saddle_x is None else np.linalg.norm(self.x - self.saddle_x, axis=1)
+
+    @property
+    def error_price(self) -> Array | None:
+        """``|lambda - lambda_hat|`` of every run at its end, if the saddle point is known."""
+        if self.saddle_price is None:
+            return None
+        return np.asarray(np.linalg.norm(self.price - self.saddle_price, axis=1))
+
+    def assessment(self) -> Assessment:
+        """What it means for its problem: objective, constraints, accuracy, promise."""
+        if self.assessed is not None:
+            return self.assessed
+        if self.origin is None:
+            raise InputError(
+                "a result must know its problem to be assessed, got one made by hand: use the one "
+                "that sv.simulate or sv.Result.load returned"
+            )
+        return assess(self.origin, self.x, self.rounds)
+
+    def summary(self) -> Summary:
+        """What came out, as tables to print or to show in a notebook.
+
+        The objective and how far it is from the best, the violation of every constraint in its
+        units and in percent of its scale, the answer with 95% confidence intervals from sigma and
+        the number of rounds, and what is hidden.
+        """
+        from sottovoce.simulation.summary import summary
+
+        return summary(self)
+
+    def to_frame(self, what: str = "answers") -> DataFrame:
+        """Return a pandas table; pandas must be installed.
+
+        Args:
+            what: "answers", a row per run with objective, states, constraints and prices; or
+                "trace", a row per run and recorded round with what was measured there.
+        """
+        from sottovoce.simulation.frame import frame
+
+        return frame(self, what)
+
+    def figure(self) -> Figure:
+        """Return convergence over the rounds, with the ensemble's band, as a matplotlib figure."""
+        from sottovoce.simulation.convergence import figure
+
+        return figure(self)
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw ``figure()`` into an image file."""
+        from sottovoce.simulation.convergence import draw
+
+        draw(self.figure(), path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to ``path`` (.npz), all or nothing."""
+        found = self.assessment()
+        meta = {**_scalars(self), "kind": "result", "assessment": found.facts()}
+        assessed = {f"assessment.{name}": value for name, value in found.arrays().items()}
+        write_npz(path, meta, _arrays(self) | assessed)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read a result that ``Result.save`` wrote.
+
+        Raises:
+            InputError: if the file is missing, cut short, something else, or of a newer version.
+        """
+        meta, arrays = read_npz(path_of("path", path), kind="result")
+        try:
+            trace = Trace(**{f.name: arrays[f"trace.{f.name}"] for f in fields(Trace)})
+            transcript = None
+            if "transcript.y" in arrays:
+                names = [f.name for f in fields(Transcript)]
+                transcript = Transcript(**{n: arrays[f"transcript.{n}"] for n in names})
+            begin = "assessment."
+            own_arrays = {
+                n.removeprefix(begin): v for n, v in arrays.items() if n.startswith(begin)
+            }
+            assessed = Assessment.read(meta["assessment"], own_arrays)
+            own = {f.name: meta[f.name] for f in fields(Result) if f.name in meta}
+            own |= {f.name: arrays.get(f.name) for f in fields(Result) if f.name not in meta}
+            return Result(**{**own, "trace": trace, "transcript": transcript, "assessed": assessed})
+        except (KeyError, TypeError) as error:
+            raise InputError(f"result file {path} must be complete, got no {error}") from error
+
+    def __repr__(self) -> str:
+        state = ", interrupted" if self.interrupted else ""
+        failed = int(np.count_nonzero(self.failed))
+        state += f", failed={failed}" if failed else ""
+        if self.confirmed is not None:
+            state += f", confirmed={int(np.count_nonzero(self.confirmed))}"
+        return f"Result(runs={self.runs}, rounds={self.rounds}, noise={self.noise!r}{state})"
+
+    def _repr_html_(self) -> str:
+        failed = int(np.count_nonzero(self.failed))
+        return facts_html(
+            "Result",
+            runs=f"{self.runs:,}" + (f", {failed:,} failed" if failed else ""),
+            rounds=f"{self.rounds:,}" + (" (interrupted)" if self.interrupted else ""),
+            states=f"{self.x.shape[1]:,}",
+            prices=f"{self.price.shape[1]:,}",
+            algorithm=self.algorithm,
+            noise=self.noise,
+            seconds=f"{self.seconds:.3g}",
+            problem=self.fingerprint[:16],
+        )
+
+
+def write_npz(
+    path: str | os.PathLike[str], meta: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> None:
+    """Write arrays and a few facts to one file, all or nothing: aside first, then renamed."""
+    target = Path(path)
+    text = json.dumps({**meta, "format": FORMAT})
+    try:
+        handle, aside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, meta=np.array(text), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(aside).replace(target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read what ``write_npz`` wrote, or say what is wrong with the file."""
+    try:
+        with Path(path).open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            meta = json.loads(str(file["meta"]))
+            if meta["format"] > FORMAT:
+                raise InputError(
+                    f"{path} must have format {FORMAT} or lower, got {meta['format']}: "
+                    "it was written by a newer sottovoce; upgrade to read it"
+                )
+            if meta["kind"] != kind:
+                raise InputError(f"{path} must be a {kind} file, got a {meta['kind']} file")
+            return meta, {name: file[name] for name in file.files if name != "meta"}
+    except FileNotFoundError as error:
+        raise InputError(f"{kind} file must exist, got {path}") from error
+    except (OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{kind} file {path} is cut short or damaged: {error}") from error
+    except (ValueError, AttributeError, TypeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a {kind} file: {error}") from error
+
+
+def _arrays(result: Result) -> dict[str, NDArray[Any]]:
+    parts: list[tuple[str, Any]] = [("", result), ("trace.", result.trace)]
+    if result.transcript is not None:
+        parts.append(("transcript.", result.transcript))
+    return {
+        prefix + f.name: value
+        for prefix, part in parts
+        for f in fields(part)
+        if isinstance(value := getattr(part, f.name), np.ndarray)
+    }
+
+
+def _scalars(result: Result) -> dict[str, Any]:
+    values = {f.name: getattr(result, f.name) for f in fields(Result)}
+    return {k: v for k, v in values.items() if isinstance(v, str | int | float)}

@@ -1,0 +1,152 @@
+"""What came out of a solve, in tables for people: is the answer good, and can it be applied?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sottovoce.privacy.figures import up
+from sottovoce.problem.agents import Array
+from sottovoce.problem.evaluate import violation
+from sottovoce.simulation.assessment import Assessment
+from sottovoce.simulation.result import Result
+from sottovoce.tables import PlainTable
+
+_SHOWN = 12
+_NORMAL_95 = 1.96  # two-sided
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Tables about a result, which print as text and show as HTML in a notebook.
+
+    Attributes:
+        objective: the objective, and how far it is from the best.
+        constraints: per constraint, the worst first: ``g_j``, its violation in its units and in
+            percent of its scale, and how many runs violate it.
+        answer: the first states, with 95% confidence intervals where the noise tells them.
+        hidden: what noise there was, and what is promised.
+    """
+
+    objective: PlainTable
+    constraints: PlainTable
+    answer: PlainTable
+    hidden: PlainTable
+
+    @property
+    def tables(self) -> tuple[PlainTable, ...]:
+        """All of them, in order."""
+        return (self.objective, self.constraints, self.answer, self.hidden)
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(table) for table in self.tables)
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables)
+
+
+def summary(result: Result) -> Summary:
+    """Return the tables of a result; failed runs count in none of them."""
+    found, good = result.assessment(), result.failed == 0
+    return Summary(
+        objective=_objective(result, found, good),
+        constraints=_constraints(found, good),
+        answer=_answer(result, found, good),
+        hidden=_hidden(result, found),
+    )
+
+
+def _objective(result: Result, found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+    runs = f"{result.runs:,} runs" if result.runs > 1 else "1 run"
+    failed = result.runs - int(good.sum())
+    title = f"{result.rounds:,} rounds, {runs}" + (f", {failed:,} failed" if failed else "")
+    if result.confirmed is not None:
+        title += f", {int(result.confirmed.sum()):,} confirmed to keep the constraints"
+    title += ", interrupted" if result.interrupted else ""
+    values = found.objective[good]
+    rows: list[tuple[str, ...]] = [("objective", *_quantiles(values))]
+    if np.isfinite(found.best):
+        off = values - found.best
+        middle = ("",) if values.size > 1 else ()
+        rows.append(("at the optimum", *middle, f"{found.best:.6g}"))
+        rows.append(("above the optimum", *_quantiles(off)))
+        if found.best != 0.0:
+            rows.append(("in percent", *(f"{q}%" for q in _quantiles(100 * off / abs(found.best)))))
+    return PlainTable(title=title, columns=_columns(good), rows=tuple(rows))
+
+
+def _constraints(found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+    off = violation(found.rows[good], found.equality)
+    worst = off.max(axis=0, initial=0.0) / found.scale
+    order = np.argsort(-worst, kind="stable")[:_SHOWN]
+    rows = []
+    for j in order.tolist():
+        largest = float(off[:, j].max(initial=0.0))
+        share = float(np.mean(off[:, j] > 0.0)) if good.any() else np.nan
+        rows.append(
+            (
+                found.row_labels[j] + (" (=)" if found.equality[j] else ""),
+                f"{np.median(found.rows[good, j]):.6g}" if good.any() else "-",
+                up(largest, 3),
+                f"{up(100 * worst[j], 3)}%",
+                f"{up(100 * share, 3)}%",
+            )
+        )
+    more = len(found.row_labels) - len(rows)
+    return PlainTable(
+        title="constraints, the worst first; g must be at most 0, or 0 (=)",
+        columns=("", "median g", "largest violation", "of its scale", "runs that violate it"),
+        rows=tuple(rows),
+        notes=(f"... and {more:,} more",) if more else (),
+    )
+
+
+def _answer(result: Result, found: Assessment, good: NDArray[np.bool_]) -> PlainTable:
+    known = found.deviation.size > 0
+    rows = []
+    for c, name in zip(range(min(_SHOWN, result.x.shape[1])), found.state_labels(), strict=False):
+        half = "-"
+        if known and np.isfinite(found.deviation[c]):
+            half = f"± {up(_NORMAL_95 * float(found.deviation[c]), 3)}"
+        rows.append((name, *_quantiles(result.x[good, c]), half))
+    notes = []
+    if result.x.shape[1] > len(rows):
+        notes.append(f"... and {result.x.shape[1] - len(rows):,} more")
+    if not known:
+        why = "there is no noise" if not found.sigma.size else "the saddle point is not known"
+        notes.append(f"No confidence intervals: {why}.")
+    return PlainTable(
+        title="answer",
+        columns=(*_columns(good), "95% interval of one run"),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def _hidden(result: Result, found: Assessment) -> PlainTable:
+    rows = [("noise", result.noise)]
+    words = found.promise.splitlines()
+    if words:
+        rows.append(("on the network", "the same plan with secure noise promises the worst off"))
+        rows += [("", word) for word in words]
+    else:
+        rows.append(("hidden", "nothing"))
+    # Sentences stand on the left: a table's figures are on the right.
+    lines = tuple(f"  {name:<15} {text}".rstrip() for name, text in rows)
+    return PlainTable(title="what is hidden", rows=(), notes=lines)
+
+
+def _columns(good: NDArray[np.bool_]) -> tuple[str, ...]:
+    return ("", "5%", "median", "95%") if good.sum() > 1 else ("", "value")
+
+
+def _quantiles(values: Array) -> tuple[str, ...]:
+    if not values.size or not np.isfinite(values).all():
+        return ("-",)
+    if values.size == 1:
+        return (f"{float(values[0]):.6g}",)
+    return tuple(f"{q:.6g}" for q in np.percentile(values, [5, 50, 95]))

@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sottovoce as sv
+from sottovoce.certificate.certificate import TOLERANCE, certify
+from sottovoce.certificate.gradients import gradient_entries
+from sottovoce.certificate.paper_constants import paper_constants
+from sottovoce.errors import CertificateError, ConvexityError, ProblemError
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import Expression
+from sottovoce.formula.tape import tape
+from sottovoce.problem.problem import Problem
+
+FLEETS = {"chargers", "smart_charging"}  # no symbol per agent to sample
+
+
+def status(certificate: sv.Certificate, name: str) -> str:
+    return next(a.status for a in certificate.assumptions if a.name == name)
+
+
+def outputs(problem: Problem) -> list[Expression]:
+    return [row for family in problem.cloud.sums.families for row in family.formulas]
+
+
+def sampled(problem: Problem, certificate: sv.Certificate, points: int) -> np.ndarray:
+    """The largest influence seen at random points and corners: never above the bound."""
+    rng = np.random.default_rng(0)
+    symbols = [s for group in problem.groups for s in group.symbols]
+    lower = np.concatenate([g.lower.ravel() for g in certificate.domain])
+    upper = np.concatenate([g.upper.ravel() for g in certificate.domain])
+    at = rng.uniform(lower, upper, (points, lower.size))
+    corners = np.where(rng.random((points, lower.size)) < 0.5, lower, upper)
+    at = np.concatenate([at, corners])
+    seen = np.zeros((len(outputs(problem)), problem.agents))
+    for o, expr in enumerate(outputs(problem)):
+        for agent, group in enumerate(problem.groups):
+            norms = np.zeros(at.shape[0])
+            for s in group.symbols:
+                (slope,) = tape([derivative(expr, s)], symbols)(*at.T)
+                norms += np.square(np.broadcast_to(slope, norms.shape))
+            seen[o, agent] = np.sqrt(norms.max())
+    return seen
+
+
+@pytest.mark.parametrize("name", [n for n in sv.gallery.names() if n not in FLEETS])
+def test_gallery_sensitivities_are_within_one_percent_and_never_below_what_is_seen(
+    name: str,
+) -> None:
+    problem = sv.gallery.get(name)
+    certificate = certify(problem)
+    assert certificate.holds
+    assert certificate.sensitivity.gap() <= 0.01
+    seen = sampled(problem, certificate, 2000)
+    assert np.all(seen <= certificate.sensitivity.dense() * (1 + 1e-12))
+
+
+def test_the_papers_constants_come_out_over_the_original_box() -> None:
+    constants = paper_constants(sv.gallery.paper().cloud, tolerance=TOLERANCE)
+    assert constants is not None
+    assert constants.k_g.upper == pytest.approx(472.674613, abs=5e-7)
+    assert constants.column_sensitivity == pytest.approx(333.934292, abs=5e-7)
+    expected = [0, 0, 2, 0, 2, 100.019998, 100.019998]
+    assert [k.upper for k in constants.k_prime] == pytest.approx(expected, abs=5e-7)
+    # Bounds round up: sqrt(10003.9996) and 2 from above, never from below.
+    assert constants.k_prime[2].upper >= 2.0
+    assert Fraction(constants.k_prime[5].upper) ** 2 >= 100**2 + 4
+
+
+def test_every_assumption_of_the_paper_is_settled() -> None:
+    certificate = certify(sv.gallery.paper())
+    assert all(a.status in ("proven", "numerical") for a in certificate.assumptions)
+    assert status(certificate, "Slater's condition") == "proven"
+    assert status(certificate, "convexity of g2") == "proven"
+    assert status(certificate, "regular and unique saddle point") == "numerical"
+
+
+def test_the_papers_release_knows_whose_gradients_others_move() -> None:
+    kinds = {(e.row, e.column): e.kind for e in gradient_entries(sv.gallery.paper().cloud)}
+    assert kinds[0, 0] == "public"
+    assert kinds[1, 4] == "own"
+    assert "released" not in kinds.values()
+    x = sv.states(2, lower=-1, upper=1)
+    coupled = Problem(
+        states=x, objectives=[x[0], x[1]], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
+    )
+    assert [e.kind for e in gradient_entries(coupled.cloud)] == ["released", "released"]
+    # Only the sum x1 + 10 x2 is ever released by default, whatever its square does.
+    np.testing.assert_allclose(certify(coupled).sensitivity.dense(), [[1.0, 10.0]], rtol=1e-9)
+
+
+def test_hard_constraints_over_a_large_box_stay_within_five_percent() -> None:
+    x = sv.states(7, lower=-10, upper=10)
+    problem = Problem(
+        states=x,
+        objectives=[s**2 for s in x],
+        constraints=[sv.logsumexp(*x) <= 5, sv.sqrt(1 + sum(s**2 for s in x)) <= 20],
+    )
+    certificate = certify(problem, tighten=False)
+    assert certificate.sensitivity.gap() <= 0.05
+    # The sums inside the logarithm and the root: exp(10) and 2 x 10 at most.
+    top = certificate.sensitivity.dense().max(axis=1)
+    assert top == pytest.approx([np.exp(10), 20.0], rel=0.05)
+    # What the constraints imply is far less: exp(x) <= e^5.
+    kept = certify(problem).sensitivity.dense().max(axis=1)
+    assert kept[0] == pytest.approx(np.exp(5), rel=0.2)
+
+
+def test_the_cloud_can_certify_without_objectives() -> None:
+    problem = sv.gallery.paper()
+    alone, together = certify(problem.cloud), certify(problem)
+    np.testing.assert_array_equal(alone.sensitivity.dense(), together.sensitivity.dense())
+    assert not any("objective" in a.name for a in alone.assumptions)
+
+
+def test_a_constraint_that_is_not_convex_fails_with_a_witness_and_is_refused() -> None:
+    x = sv.states(2, lower=-2, upper=2)
+    problem = Problem(states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] * x[1] <= 1])
+    certificate = certify(problem)
+    failing = next(a for a in certificate.assumptions if a.name == "convexity of g1")
+    assert failing.status == "fails"
+    assert set(failing.witness or {}) == {"x1", "x2"}
+    with pytest.raises(ConvexityError, match="convexity of g1: must be convex, got"):
+        certificate.require()
+
+
+def test_an_objective_that_is_not_convex_fails() -> None:
+    x = sv.states(2, lower=-2, upper=2)
+    problem = Problem(
+        states=x, objectives=[-(x[0] ** 2), x[1] ** 2], constraints=[x[0] + x[1] <= 1]
+    )
+    certificate = certify(problem)
+    assert status(certificate, "convexity of the objective of x1") == "fails"
+
+
+def test_constraints_without_interior_fail_slater() -> None:
+    x = sv.states(2, lower=-2, upper=2)
+    problem = Problem(
+        states=x,
+        objectives=[x[0] ** 2, x[1] ** 2],
+        constraints=[x[0] + x[1] <= 1, -x[0] - x[1] <= -1],
+    )
+    certificate = certify(problem)
+    assert status(certificate, "Slater's condition") == "fails"
+    with pytest.raises(ProblemError, match="Slater"):
+        certificate.require()
+
+
+def test_infeasible_constraints_are_an_error_of_their_own() -> None:
+    x = sv.states(2, lower=-1, upper=1)
+    problem = Problem(states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= -3])
+    with pytest.raises(ProblemError, match="must have a common point"):
+        certify(problem)
+
+
+def test_an_unbounded_sensitivity_is_refused_with_the_remedy() -> None:
+    x = sv.states(2, lower=[0, -1], upper=1)
+    problem = Problem(
+        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[-sv.log(x[0]) + x[1] <= 9]
+    )
+    with pytest.raises(CertificateError, match=r"influence of x1 on output 1.*bounds"):
+        certify(problem, tighten=False)
+    # What the constraint implies keeps x1 away from 0, so the tightened problem is fine.
+    assert certify(problem).holds
+
+
+def test_a_fleet_has_the_same_sensitivities_as_its_agents_one_by_one() -> None:
+    rng = np.random.default_rng(3)
+    draw, upper = rng.uniform(0.5, 2, 4), rng.uniform(1, 3, 4)
+    ev = sv.fleet(4, lower=0.0, upper=upper, parameters={"draw": draw})
+    fleet = Problem(
+        states=ev,
+        objectives=ev.state**2,
+        constraints=[sv.total(ev, ev.parameter("draw") * ev.state**2) <= 4],
+    )
+    x = sv.states(4, lower=0.0, upper=list(upper))
+    named = Problem(
+        states=x,
+        objectives=[s**2 for s in x],
+        constraints=[sum(float(d) * s**2 for d, s in zip(draw, x, strict=True)) <= 4],
+    )
+    np.testing.assert_allclose(
+        certify(fleet).sensitivity.dense(), certify(named).sensitivity.dense(), rtol=1e-9
+    )
+
+
+def test_negative_weights_on_a_convex_term_are_not_convex() -> None:
+    ev = sv.fleet(2, lower=-1.0, upper=1.0)
+    problem = Problem(
+        states=ev,
+        objectives=ev.state**2,
+        constraints=[sv.total(ev, ev.state**2, weights=[[1.0, -1.0]]) <= 1],
+    )
+    with pytest.raises(ConvexityError):
+        certify(problem).require()
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_random_convex_problems_are_bounded_from_above(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = sv.states(3, lower=-2, upper=2)
+    rows = []
+    for _ in range(2):
+        a = rng.integers(-2, 3, 3)
+        inner = sum(int(c) * s for c, s in zip(a, x, strict=True))
+        choices = [inner**2, sv.exp(inner / 2), sv.logsumexp(*x), (inner + 1) ** 4 / 10]
+        rows.append(choices[rng.integers(4)] + x[int(rng.integers(3))] ** 2 + sum(x) / 8 <= 30)
+    problem = Problem(states=x, objectives=[s**2 for s in x], constraints=rows)
+    certificate = certify(problem, tighten=bool(rng.integers(2)))
+    seen = sampled(problem, certificate, 300)
+    assert np.all(seen <= certificate.sensitivity.dense() * (1 + 1e-12))
+
+
+def test_parameters_that_never_occur_together_are_judged_agent_by_agent() -> None:
+    a = np.array([1.0, 3.0])
+    ev = sv.fleet(2, lower=-1.0, upper=1.0, parameters={"a": a, "b": 0.5 - a})
+    curved = ev.parameter("a") * ev.state**2 + ev.parameter("b") * ev.state**2
+    problem = Problem(states=ev, objectives=curved, constraints=[sv.total(ev, ev.state) <= 1])
+    # Over the box of all parameters a + b may be as low as -1.5; for every agent it is 0.5.
+    assert status(certify(problem), "convexity of the objective of x") == "proven"

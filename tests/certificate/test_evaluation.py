@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, precise
+
+import sottovoce as sv
+from sottovoce.certificate.certificate import certify
+from sottovoce.errors import CertificateError, ProblemError
+from sottovoce.formula.canonical import canonical, substitute
+from sottovoce.formula.expression import ZERO, number
+from sottovoce.formula.functions import exp, log, sqrt
+from sottovoce.formula.intervals import Interval
+from sottovoce.formula.rounding import evaluation_error
+from sottovoce.formula.tape import evaluate
+from sottovoce.kernels.fleet import Fleet, FleetKernel
+from sottovoce.kernels.fleet_problem import FleetProblem, Terms
+from sottovoce.network.scalars import Scalars
+
+X, Y, Z = SYMBOLS
+FORMULAS = [
+    canonical(f)
+    for f in (
+        X + Y / 3 - number(0.1),
+        X**4 / 12 + Y**3 / 7,
+        exp(X - Y) + log(exp(X) + exp(Y)),
+        sqrt(1 + X**2 + Y**2) * (X - Y),
+        1 / (X + 5) + (Y + 4) ** Fraction(3, 2),
+        (X - Y) / ((X + 5) * (Y + 4) ** 2 * sqrt(X + 7)),
+        0.1 * X**3 + 0.1 * Y + 0.1 * X * Y,
+    )
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    index=st.integers(0, len(FORMULAS) - 1),
+    x=st.floats(-3, 3),
+    y=st.floats(-3, 3),
+)
+def test_float_evaluation_never_errs_by_more_than_the_bound(index: int, x: float, y: float) -> None:
+    expr = FORMULAS[index]
+    box = {s: Interval(lower=np.array([-3.0]), upper=np.array([3.0])) for s in (X, Y)}
+    bound = float(evaluation_error(expr, box)[0])
+    with mpmath.workdps(50):
+        exact = precise(expr, {X: x, Y: y})
+        computed = float(evaluate(expr, {X: np.float64(x), Y: np.float64(y)}))
+        assert abs(mpmath.mpf(computed) - exact) <= bound
+    assert bound < 1e-10
+
+
+def test_the_bound_is_larger_than_errors_that_cancellation_causes() -> None:
+    expr = canonical((X + 2**50) - 2**50 * Y)
+    box = {s: Interval(lower=np.array([0.0]), upper=np.array([1.0])) for s in (X, Y)}
+    # x + 2^50 rounds x to multiples of 2^-2: the bound must know it.
+    assert evaluation_error(expr, box)[0] >= 0.125
+
+
+def test_a_sum_of_exact_numbers_is_rounded() -> None:
+    box = {s: Interval(lower=np.array([0.0]), upper=np.array([2.0**50])) for s in (X, Y)}
+    true = Fraction(0.1) + 2**50
+    assert evaluation_error(canonical(X + Y), box)[0] >= abs(Fraction(0.1 + 2.0**50) - true) > 0
+
+
+def test_the_error_of_a_contribution_does_not_grow_with_the_fleet() -> None:
+    # Agents round by themselves and the cloud adds integers.
+    def problem(n: int) -> sv.Problem:
+        ev = sv.fleet(n, lower=0.0, upper=1.0)
+        return sv.Problem(
+            states=ev, objectives=ev.state, constraints=[sv.total(ev, ev.state / 3) <= n]
+        )
+
+    small, large = (float(certify(problem(n)).contributions.error[0]) for n in (10, 1000))
+    assert large == small > 0
+
+
+def _computed(expr: Any, point: Mapping[Any, float]) -> list[float]:
+    """The value as the kernels compute it, and as the cloud does."""
+    x = np.array([[point[s] for s in SYMBOLS]])
+    agent = FleetProblem(
+        states=tuple(SYMBOLS), parameters={}, objective=ZERO,
+        sums=(Terms(row=0, terms=(expr,)),), lower=x, upper=x,
+    )  # fmt: skip
+    value = Fleet(FleetKernel(agent, gradient_steps=True), x).contributions(1)
+    cloud = Scalars([expr], SYMBOLS)(*(point[s] for s in SYMBOLS))
+    return [float(value[0]), float(cloud[0])]
+
+
+def _bound(expr: Any, box: Mapping[Any, tuple[float, float]]) -> float:
+    sides = {s: Interval(lower=np.array([a]), upper=np.array([b])) for s, (a, b) in box.items()}
+    return float(evaluation_error(expr, sides).max())
+
+
+@pytest.mark.parametrize(
+    ("expr", "x"),
+    [
+        (number(1e274) * X**81, 1e-4),
+        (number(1e274) * X**81, 0.99e-4),
+        (number(1e300) * X**2, 1.23e-160),
+        (number(1e300) * exp(-X), 720.0),
+        (number(1e300) * X**1.5 / 3, 1.23e-212),
+    ],
+)
+def test_what_underflows_is_covered_by_the_bound(expr: Any, x: float) -> None:
+    # 1e274 * (1e-4)**81 is 1e-50, but x**81 is subnormal: 1.2% of it is lost.
+    expr, point = canonical(expr), {X: x, Y: x, Z: 0.0}
+    box = {s: (0.0, max(x, 1e-300)) for s in point}
+    computed = _computed(expr, point)
+    with mpmath.workdps(60):
+        exact = precise(expr, point)
+        errors = [float(abs(mpmath.mpf(value) - exact)) for value in computed]
+    assert max(errors) > 1e-12 * abs(float(exact))  # rounding alone would be 2e-16 of it
+    assert max(errors) <= _bound(expr, box)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    expr=expressions,
+    box=boxes,
+    shares=fractions,
+    scale=st.tuples(st.integers(-300, 300), st.integers(-300, 300), st.integers(0, 3)),
+)
+def test_the_true_error_never_exceeds_the_bound_even_with_tiny_and_huge_coefficients(
+    expr: Any, box: Any, shares: list[float], scale: tuple[int, int, int]
+) -> None:
+    outer, inner, part = scale
+    point = inside(box, shares)
+    try:
+        if part < 3:  # squeeze one variable, so that powers underflow or overflow inside
+            squeezed = canonical(10.0**inner * SYMBOLS[part])
+            expr = substitute(expr, {SYMBOLS[part]: squeezed})
+        expr = canonical(10.0**outer * expr)
+        bound = _bound(expr, box)
+    except (CertificateError, ProblemError):
+        return  # refused
+    with mpmath.workdps(60):
+        exact = precise(expr, point)
+        assume(exact is not None and np.isfinite(bound))
+        for value in _computed(expr, point):
+            assert abs(mpmath.mpf(value) - exact) <= bound
+
+
+def test_a_rounded_exponent_is_covered_by_the_bound() -> None:
+    expr, box = canonical(X ** Fraction(2999, 3)), {X: (1.5, 2.0)}
+    for x in np.linspace(1.5, 2.0, 50):
+        point = {X: float(x), Y: 0.0, Z: 0.0}
+        with mpmath.workdps(60):
+            exact = precise(expr, point)
+            assert all(
+                abs(mpmath.mpf(v) - exact) <= _bound(expr, box) for v in _computed(expr, point)
+            )
+
+
+def test_a_formula_whose_partial_products_may_overflow_has_no_bound() -> None:
+    expr = canonical(1e200 * X * Y)
+    assert _bound(expr, {X: (0.0, 1e200), Y: (0.0, 1e-200)}) == np.inf

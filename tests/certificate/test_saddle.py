@@ -1,0 +1,437 @@
+"""The reference saddle point: published optima, a second solver primal and dual, refusals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
+from sottovoce.errors import CertificateError, ConvexityError, ProblemError
+from sottovoce.formula.expression import number, symbol
+from sottovoce.formula.functions import exp
+from sottovoce.problem import gallery
+from sottovoce.problem.agents import fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.problem import Problem
+
+cp: Any = import_module("cvxpy")  # its type hints do not name what it exports
+Model = tuple[Any, Any, list[Any]]  # variable, objective, constraints
+
+
+@pytest.fixture(scope="module")
+def found() -> Callable[[str], ReferenceOptimum]:
+    cache: dict[str, ReferenceOptimum] = {}
+
+    def of(name: str) -> ReferenceOptimum:
+        if name not in cache:
+            cache[name] = reference_optimum(gallery.get(name))
+        return cache[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", gallery.names())
+def test_every_gallery_problem_is_solved_to_1e_9_and_is_regular(
+    name: str, found: Callable[[str], ReferenceOptimum]
+) -> None:
+    saddle = found(name)
+    assert saddle.residual <= 1e-9
+    problem = gallery.get(name)
+    if not any(own.labels for own in problem.local):  # Numeric knows boxes only
+        assert Numeric(problem).residual(saddle.x, saddle.mu) == saddle.residual
+    assert saddle.regular
+    assert saddle.strict
+    assert saddle.unique == (name != "paper")
+
+
+@pytest.mark.parametrize("name", [name for name in gallery.names() if gallery.known(name)])
+def test_objective_primal_and_dual_are_the_published_ones(
+    name: str, found: Callable[[str], ReferenceOptimum]
+) -> None:
+    saddle, optimum = found(name), gallery.known(name)
+    assert optimum is not None
+    for ours, theirs in (
+        ([saddle.objective], [optimum.objective]),
+        (saddle.x, optimum.x),
+        (saddle.mu, optimum.mu),
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=optimum.tolerance, atol=optimum.tolerance)
+
+
+def test_the_papers_fifth_agent_comes_to_minus_3_although_the_objective_is_flat_there(
+    found: Callable[[str], ReferenceOptimum],
+) -> None:
+    saddle = found("paper")
+    assert abs(saddle.x[4] + 3.0) < 1e-6
+    assert saddle.flat == (4,)
+    assert saddle.active == (0, 2, 3)
+    np.testing.assert_allclose(saddle.mu, [1.816799, 0, 0.642735, 2.731062], atol=1e-6)
+
+
+def test_the_papers_saddle_point_agrees_with_50_digits(
+    found: Callable[[str], ReferenceOptimum],
+) -> None:
+    def conditions(*v: Any) -> list[Any]:
+        a, b, c, d, e, f, m1, m3, m4 = v
+        return [
+            2 * (a - 9) + 1 + m1,
+            4 * (b + 4) ** 3 + m1,
+            8 * (c - 1) ** 7 + m1 + 2 * c * m3,
+            2 * d + 1 + m3,
+            2 * (e - 7) + m3 + 2 * e * m4,
+            2 * (f - 5) + 2 * f * m4,
+            a + b + c - 3,
+            c**2 + d + e - 1,
+            e**2 + f**2 - 5,
+        ]
+
+    guess = [7.6, -4.8, 0.2, -0.8, 1.8, 1.3, 1.8, 0.6, 2.7]
+    with mpmath.workdps(50):
+        exact = [float(v) for v in mpmath.findroot(conditions, guess)]
+    saddle = found("paper")
+    np.testing.assert_allclose(np.delete(saddle.x, 4), exact[:6], rtol=1e-12)
+    np.testing.assert_allclose(np.delete(saddle.mu, 1), exact[6:], rtol=1e-12)
+
+
+def hs10() -> Model:
+    x = cp.Variable(2)
+    matrix = np.array([[3.0, -1.0], [-1.0, 1.0]])
+    return x, x[0] - x[1], [cp.quad_form(x, matrix) <= 1]
+
+
+def hs11() -> Model:
+    x = cp.Variable(2)
+    return x, cp.square(x[0] - 5) + cp.square(x[1]) - 25, [cp.square(x[0]) <= x[1]]
+
+
+def hs21() -> Model:
+    x = cp.Variable(2)
+    box = [x[0] >= 2, x[0] <= 50, cp.abs(x[1]) <= 50]
+    return x, 0.01 * cp.square(x[0]) + cp.square(x[1]) - 100, [10 * x[0] - x[1] >= 10, *box]
+
+
+def hs22() -> Model:
+    x = cp.Variable(2)
+    objective = cp.square(x[0] - 2) + cp.square(x[1] - 1)
+    return x, objective, [x[0] + x[1] <= 2, cp.square(x[0]) <= x[1]]
+
+
+def towers() -> tuple[Any, list[Any]]:
+    x = cp.Variable(3)
+    return x, [cp.exp(x[0]) <= x[1], cp.exp(x[1]) <= x[2], x >= 0, x <= np.array([100, 100, 10])]
+
+
+def hs34() -> Model:
+    x, constraints = towers()
+    return x, -x[0], constraints
+
+
+def hs66() -> Model:
+    x, constraints = towers()
+    return x, 0.2 * x[2] - 0.8 * x[0], constraints
+
+
+def hs43() -> Model:
+    x = cp.Variable(4)
+    sq = cp.square(x)
+    return (
+        x,
+        np.array([1, 1, 2, 1]) @ sq + np.array([-5, -5, -21, 7]) @ x,
+        [
+            np.array([1, 1, 1, 1]) @ sq + np.array([1, -1, 1, -1]) @ x <= 8,
+            np.array([1, 2, 1, 2]) @ sq + np.array([-1, 0, 0, -1]) @ x <= 10,
+            np.array([2, 1, 1, 0]) @ sq + np.array([2, -1, 0, -1]) @ x <= 5,
+        ],
+    )
+
+
+def hs72() -> Model:
+    x = cp.Variable(4)
+    inverse = cp.inv_pos(x)
+    return (
+        x,
+        1 + cp.sum(x),
+        [
+            np.array([4, 2.25, 1, 0.25]) @ inverse <= 0.0401,
+            np.array([0.16, 0.36, 0.64, 0.64]) @ inverse <= 0.010085,
+            x >= 0.001,
+            x <= np.array([4e5, 3e5, 2e5, 1e5]),
+        ],
+    )
+
+
+def paper() -> Model:
+    x = cp.Variable(7)
+    objective = (
+        cp.square(x[0] - 9) + x[0] + cp.power(x[1] + 4, 4) + cp.power(x[2] - 1, 8)
+        + cp.square(x[3]) + x[3] + 6 + cp.power(x[4] + 3, 6) + cp.square(x[5] - 7)
+        + cp.square(x[6] - 5)
+    )  # fmt: skip
+    return (
+        x,
+        objective,
+        [
+            x[0] + x[1] + x[2] <= 3,
+            cp.square(x[4]) + cp.power(x[5], 4) / 12 + cp.power(x[6], 4) / 12 <= 20,
+            cp.square(x[2]) + x[3] + x[5] <= 1,
+            cp.square(x[5]) + cp.square(x[6]) <= 5,
+            cp.abs(x) <= 10,
+        ],
+    )
+
+
+def coupled() -> Model:
+    x = cp.Variable(6)
+    p, q, h, s = x[:2], x[2:4], x[4], x[5]
+    second = np.array([[1.0, 0.5], [0.5, 2.0]])
+    return (
+        x,
+        cp.sum_squares(p - np.array([3.0, 2.0])) + cp.quad_form(q, second)
+        + 4 * q[0] + 4 + 4 * q[1] + 2 + cp.square(h - 2) + cp.square(s - 1) / 2 + s / 4,
+        [
+            cp.norm(cp.hstack([1.0, p - q])) <= 3,
+            cp.square(h + 10 * s) + cp.square(p[0]) <= 9,
+            cp.log_sum_exp(cp.hstack([p[1], q[0], h])) <= 2,
+            cp.abs(x) <= 5,
+        ],
+    )  # fmt: skip
+
+
+def solve(objective: Any, constraints: list[Any], tolerance: float = 1e-8) -> float:
+    names = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
+    model = cp.Problem(cp.Minimize(objective), constraints)
+    return float(model.solve(solver=cp.CLARABEL, **dict.fromkeys(names, tolerance)))
+
+
+MODELS = {f.__name__: f for f in (paper, hs10, hs11, hs21, hs22, hs34, hs43, hs66, hs72, coupled)}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_second_solver_finds_the_same_primal_and_dual(
+    name: str, found: Callable[[str], ReferenceOptimum]
+) -> None:
+    x, objective, constraints = MODELS[name]()
+    value = solve(objective, constraints)
+    saddle = found(name)
+    mu = np.concatenate([np.ravel(c.dual_value) for c in constraints[: saddle.mu.size]])
+    assert saddle.objective == pytest.approx(value, rel=1e-5, abs=1e-5)
+    # Clarabel stops at a gap of 1e-8, which leaves x5 = -3 free within 1e-8 ** (1/6) = 0.05.
+    loose = np.array([4]) if name == "paper" else np.array([], dtype=int)
+    np.testing.assert_allclose(
+        np.delete(saddle.x, loose), np.delete(x.value, loose), rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(saddle.mu, mu, rtol=1e-3, atol=1e-3)
+
+
+def test_a_second_solver_finds_the_same_plan_and_prices_for_chargers() -> None:
+    n = 60
+    problem = gallery.chargers(n, seed=5)
+    (ev,) = problem.groups
+    value, need = (ev.parameters[symbol(name)] for name in ("value", "need"))
+    x = cp.Variable((n, 24))
+    slope = Numeric(problem).objective_gradient(np.zeros(problem.size)).reshape(n, 24)
+    price = slope[0] + 2.0 * value[0] * need[0]
+    limit = cp.sum(x, axis=0) <= -problem.constraints[0].offset
+    cost = cp.sum(x @ price) + 0.002 * cp.sum_squares(x)
+    unmet = cp.sum(cp.multiply(value, cp.square(cp.sum(x, axis=1) - need)))
+    best = solve(cost + unmet, [limit, x >= 0, x <= ev.upper], tolerance=1e-12)
+    saddle = reference_optimum(problem)
+    assert len(saddle.active) >= 2
+    assert saddle.objective == pytest.approx(best, rel=1e-6)
+    np.testing.assert_allclose(saddle.x.reshape(n, 24), x.value, atol=1e-4)
+    np.testing.assert_allclose(saddle.mu, limit.dual_value, atol=1e-6)
+
+
+def test_a_thousand_chargers_take_seconds() -> None:
+    problem = gallery.chargers(1000, seed=1)
+    begin = time.process_time()
+    saddle = reference_optimum(problem)
+    assert time.process_time() - begin < 10.0
+    assert saddle.residual <= 1e-9
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(min_value=0, max_value=10_000), scale=st.sampled_from([1e-3, 1.0, 1e3]))
+def test_random_quadratic_fleets_agree_with_a_second_solver(seed: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    n, d, rows = 8, 2, 3
+    target, weights = rng.normal(1.0, 1.0, (n, d)), rng.uniform(0.0, 1.0, (rows, n))
+    upper = np.where(rng.random((n, d)) < 0.2, 0.0, 2.0)
+    bound = rng.uniform(0.2, 2.0, rows * d)
+    ev = fleet(n, lower=0.0, upper=scale * upper, dim=d, parameters={"t": scale * target})
+    pairs = zip(ev.state, ev.parameter("t"), strict=True)
+    problem = Problem(
+        states=ev,
+        objectives=sum(((a - t) ** 2 for a, t in pairs), number(0)) / scale**2,
+        constraints=[total(ev, ev.state, weights=weights) <= scale * bound],
+    )
+    x = cp.Variable((n, d))
+    limit = cp.vec(weights @ x, order="C") <= bound
+    best = solve(cp.sum_squares(x - target), [limit, x >= 0, x <= upper], tolerance=1e-12)
+    saddle = reference_optimum(problem)
+    assert saddle.objective == pytest.approx(best, rel=1e-6, abs=1e-6)
+    np.testing.assert_allclose(saddle.x.reshape(n, d) / scale, x.value, atol=1e-4)
+    np.testing.assert_allclose(saddle.mu * scale, limit.dual_value, atol=1e-4)
+
+
+def test_a_fleet_and_the_same_agents_stated_one_by_one_have_one_saddle_point() -> None:
+    target = np.array([1.0, 2.0, 3.0, 0.5])
+    ev = fleet(4, lower=0, upper=2, parameters={"t": target})
+    x = states(4, lower=0, upper=2)
+    together = Problem(
+        states=ev,
+        objectives=exp(ev.state) - ev.parameter("t") * ev.state,
+        constraints=[total(ev, ev.state**2) <= 0.5],
+    )
+    apart = Problem(
+        states=x,
+        objectives=[exp(v) - float(t) * v for v, t in zip(x, target, strict=True)],
+        constraints=[sum(v**2 for v in x) <= 0.5],
+    )
+    one, other = reference_optimum(together), reference_optimum(apart)
+    np.testing.assert_allclose(one.x, other.x, atol=1e-12)
+    np.testing.assert_allclose(one.mu, other.mu, atol=1e-12)
+    assert one.mu[0] > 0.1
+
+
+def test_states_that_cannot_move_stay_and_do_not_count_against_regularity() -> None:
+    x = states(3, lower=[0, 1, 0], upper=[4, 1, 4])
+    problem = Problem(
+        states=x,
+        objectives=[(x[0] - 3) ** 2, x[1] ** 2, (x[2] - 3) ** 2],
+        constraints=[x[0] + x[1] + x[2] <= 4],
+    )
+    saddle = reference_optimum(problem)
+    np.testing.assert_allclose(saddle.x, [1.5, 1.0, 1.5], atol=1e-12)
+    np.testing.assert_allclose(saddle.mu, [3.0], atol=1e-12)
+    assert saddle.regular
+    assert saddle.unique
+    assert saddle.strict
+
+
+def test_bound_multipliers_have_the_sign_of_the_bound_that_presses() -> None:
+    x = states(3, lower=0, upper=1)
+    problem = Problem(
+        states=x,
+        objectives=[(x[0] + 1) ** 2, (x[1] - 3) ** 2, (2 * x[2] - 1) ** 2],
+        constraints=[x[0] + x[1] + x[2] <= 9],
+    )
+    saddle = reference_optimum(problem)
+    np.testing.assert_allclose(saddle.x, [0.0, 1.0, 0.5], atol=1e-12)
+    np.testing.assert_allclose(saddle.bound_multipliers, [2.0, -4.0, 0.0], atol=1e-12)
+    assert saddle.active == ()
+
+
+def test_a_constraint_stated_twice_is_not_regular() -> None:
+    x = states(2, lower=-5, upper=5)
+    problem = Problem(
+        states=x,
+        objectives=[(x[0] - 2) ** 2, (x[1] - 2) ** 2],
+        constraints=[x[0] + x[1] <= 1, 2 * x[0] + 2 * x[1] <= 2],
+    )
+    saddle = reference_optimum(problem)
+    np.testing.assert_allclose(saddle.x, [0.5, 0.5], atol=1e-9)
+    assert not saddle.regular
+    assert saddle.dependent == (0, 1)
+
+
+def test_an_active_constraint_without_a_force_is_not_strict() -> None:
+    x = states(2, lower=-5, upper=5)
+    problem = Problem(states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= 0])
+    saddle = reference_optimum(problem)
+    np.testing.assert_allclose(saddle.x, [0.0, 0.0], atol=1e-6)
+    assert saddle.active == (0,)
+    assert not saddle.strict
+    assert saddle.unique
+
+
+def test_a_whole_edge_of_optima_is_reported_as_flat() -> None:
+    x = states(3, lower=0, upper=1)
+    problem = Problem(
+        states=x, objectives=[-x[0], -x[1], x[2] ** 2], constraints=[x[0] + x[1] + x[2] <= 1]
+    )
+    saddle = reference_optimum(problem)
+    assert saddle.objective == pytest.approx(-1.0)
+    assert saddle.flat == (0, 1)
+    assert not saddle.unique
+
+
+def test_a_linear_fleet_with_a_vertex_for_an_optimum_is_unique() -> None:
+    ev = fleet(6, lower=0, upper=1, parameters={"c": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
+    problem = Problem(
+        states=ev,
+        objectives=-ev.parameter("c") * ev.state,
+        constraints=[total(ev, ev.state) <= 2.5],
+    )
+    saddle = reference_optimum(problem)
+    np.testing.assert_allclose(saddle.x, [0, 0, 0, 0.5, 1, 1], atol=1e-9)
+    np.testing.assert_allclose(saddle.mu, [4.0], atol=1e-9)
+    assert saddle.unique
+    assert saddle.regular
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1.0])
+def test_contradicting_constraints_are_named(gap: float) -> None:
+    x = states(3, lower=-10, upper=10)
+    problem = Problem(
+        states=x,
+        objectives=[x[0] ** 2, x[1] ** 2, x[2] ** 2],
+        constraints={
+            "below": x[0] + x[1] <= 1 - gap,
+            "above": x[0] + x[1] >= 1,
+            "harmless": x[2] <= 5,
+        },
+    )
+    with pytest.raises(ProblemError, match="got none for below and above: relax"):
+        reference_optimum(problem)
+
+
+def test_a_constraint_out_of_reach_of_the_box_is_named() -> None:
+    ev = fleet(100, lower=1, upper=2)
+    problem = Problem(
+        states=ev, objectives=ev.state**2, constraints={"cap": total(ev, ev.state) <= 99}
+    )
+    with pytest.raises(ProblemError, match="got none for cap: relax a constraint or widen the box"):
+        reference_optimum(problem)
+
+
+def test_a_single_feasible_point_is_never_called_infeasible() -> None:
+    ev = fleet(1000, lower=1, upper=2)
+    problem = Problem(states=ev, objectives=ev.state**2, constraints=[total(ev, ev.state) <= 1000])
+    saddle = reference_optimum(problem)
+    np.testing.assert_allclose(saddle.x, 1.0, atol=1e-9)
+    assert not saddle.regular
+
+
+def test_without_a_multiplier_there_is_a_refusal_and_not_a_guess() -> None:
+    x = states(2, lower=-10, upper=10)
+    discs = [x[0] ** 2 + x[1] ** 2 <= 1, (x[0] - 2) ** 2 + x[1] ** 2 <= 1]
+    problem = Problem(states=x, objectives=[x[0] ** 2, (x[1] - 1) ** 2], constraints=discs)
+    with pytest.raises(CertificateError, match=r"residual of at most 1e-09, got .* strictly"):
+        reference_optimum(problem)
+
+
+@pytest.mark.parametrize("formula", ["-x1**2", "x1**3", "x1**4 - x1**2"])
+def test_a_bend_downwards_is_refused(formula: str) -> None:
+    x = states(2, lower=-2, upper=3)
+    problem = Problem(states=x, objectives=[formula, "x2**2"], constraints=[x[0] + x[1] <= 9])
+    with pytest.raises(ConvexityError, match="must be convex"):
+        reference_optimum(problem)
+
+
+def test_a_constraint_that_bends_downwards_is_not_called_infeasible() -> None:
+    x = states(2, lower=-2, upper=2)
+    problem = Problem(
+        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[1 - x[0] ** 2 + x[1] <= 0]
+    )
+    with pytest.raises(ConvexityError, match="constraints must be convex"):
+        reference_optimum(problem)

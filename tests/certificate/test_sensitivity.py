@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sottovoce as sv
+from sottovoce.certificate.gradients import gradient_entries
+from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.tape import tape
+
+
+def certified(problem: sv.Problem) -> Sensitivity:
+    return sv.certify(problem.cloud, tighten=False).sensitivity
+
+
+def test_hours_that_nobody_mixes_cost_no_more_than_one() -> None:
+    ev = sv.fleet(5, dim=3, lower=0.0, upper=1.0)
+    apart = sv.Problem(
+        states=ev, objectives=sum(ev.state), constraints=[sv.total(ev, ev.state) <= [2, 2, 2]]
+    )
+    np.testing.assert_allclose(certified(apart).loads(np.ones(3)), 1.0, rtol=1e-12)
+    mixed = sv.Problem(
+        states=ev,
+        objectives=sum(ev.state),
+        constraints=[
+            sv.total(ev, ev.state) <= [2, 2, 2],
+            sv.total(ev, sum(ev.state)) <= 4,
+        ],
+    )
+    # One more output that adds all hours up ties them together: 1 + 1 + 1 + sqrt(3)^2.
+    np.testing.assert_allclose(certified(mixed).loads(np.ones(4)), 6.0, rtol=1e-12)
+
+
+def test_a_fleet_of_one_is_tied_together_by_totals_and_formulas_alike() -> None:
+    one = sv.fleet(1, dim=2, lower=0.0, upper=1.0)
+    x = one.state
+    problem = sv.Problem(
+        states=one,
+        objectives=x[0] + x[1],
+        constraints=[sv.total(one, x) <= [1, 1], x[0] + x[1] <= 1.5],
+    )
+    np.testing.assert_allclose(certified(problem).loads(np.ones(3)), 4.0, rtol=1e-12)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_loads_bound_the_largest_singular_value_everywhere(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dim, rows = int(rng.integers(1, 5)), int(rng.integers(1, 5))
+    # A second agent in every row, or rows of one component would be bounds.
+    x = sv.states(2, dim=[dim, 1], lower=-1, upper=2)
+    own = list(np.atleast_1d(x[0]))
+    g = []
+    for _ in range(rows):
+        chosen = [s for s in own if rng.random() < 0.4] or [own[0]]
+        g.append(sum(int(rng.integers(1, 4)) * s**2 + s for s in chosen))
+    g += own
+    problem = sv.Problem(
+        states=x, objectives=[sum(own), x[1]], constraints=[e + x[1] <= 90 for e in g]
+    )
+    precision = rng.uniform(0.1, 3.0, len(g))
+    load = certified(problem).loads(precision)[0]
+    jacobian = tape([derivative(canonical(e), s) for e in g for s in own], own)
+    for point in rng.uniform(-1, 2, (50, dim)):
+        scaled = np.sqrt(precision)[:, np.newaxis] * np.reshape(jacobian(*point), (-1, dim))
+        assert np.linalg.norm(scaled, 2) ** 2 <= load * (1 + 1e-12)
+
+
+def test_sparse_weights_with_agents_that_cannot_move_have_a_typical_slope() -> None:
+    ev = sv.fleet(3, lower=0.0, upper=1.0, parameters={"draw": [2.0, 0.0, 8.0]})
+    weights = sparse.csr_array(np.array([[1.0, 1.0, 1.0]]))
+    problem = sv.Problem(
+        states=ev,
+        objectives=ev.state,
+        constraints=[sv.total(ev, ev.parameter("draw") * ev.state, weights=weights) <= 5],
+    )
+    assert certified(problem).typical()[0] == pytest.approx(5.0)
+    assert certified(problem).smallest()[0] == pytest.approx(2.0)
+
+
+def test_an_agent_moves_a_sum_by_its_own_term_alone() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(
+        states=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
+    )
+    # The square itself would move by 22 and 220, and its gradient by 2 to 200.
+    np.testing.assert_allclose(certified(problem).dense(), [[1, 10]], rtol=1e-9)
+
+
+def test_outputs_that_are_not_sums_keep_their_cross_terms() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    cloud = sv.Problem(
+        states=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
+    ).cloud
+    released = [e for e in gradient_entries(cloud) if e.kind == "released"]
+    found = sensitivity(cloud.constraints, cloud.groups, released, convex={}, tolerance=0.01)
+    expected = [[22, 220], [2, 20], [20, 200]]
+    np.testing.assert_allclose(found.dense(), expected, rtol=1e-9)
+
+
+def test_decimal_coefficients_are_differentiated_without_rounding() -> None:
+    x = sv.states(2, lower=0, upper=1)
+    problem = sv.Problem(states=x, objectives=list(x), constraints=[0.1 * x[0] ** 3 + x[1] <= 1])
+    bound = certified(problem).dense()[0, 0]
+    assert Fraction(bound) >= 3 * Fraction(0.1)
+
+
+@pytest.mark.parametrize("centre", [-1.0, 4.0])
+def test_a_fleets_slope_is_the_steepest_at_either_end(centre: float) -> None:
+    ev = sv.fleet(3, lower=[0.0, 1.0, 2.0], upper=[1.0, 2.0, 3.0])
+    problem = sv.Problem(
+        states=ev, objectives=ev.state, constraints=[sv.total(ev, (ev.state - centre) ** 2) <= 90]
+    )
+    ends = np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])
+    np.testing.assert_allclose(
+        certified(problem).dense()[0], np.abs(2 * (ends - centre)).max(axis=0), rtol=1e-12
+    )
+
+
+def test_convexity_that_is_not_proven_shortens_no_search() -> None:
+    # A bump too narrow for any sample to meet: its slope exceeds that of both ends four times.
+    height, width, at = 1e-5, 1e-6, Fraction(3717, 10_000)
+    ev = sv.fleet(3, lower=0.0, upper=1.0)
+    bump = height * sv.exp(-(((ev.state - at) / width) ** 2))
+    problem = sv.Problem(
+        states=ev, objectives=ev.state, constraints=[sv.total(ev, ev.state**2 + bump) <= 5]
+    )
+    certificate = sv.certify(problem.cloud, tighten=False)
+    assert {a.name: a.status for a in certificate.assumptions}["convexity of g1"] == "numerical"
+    steepest = float(2 * at) + height / width * math.sqrt(2 / math.e)
+    assert steepest > 9
+    assert np.all(certificate.sensitivity.dense() >= steepest * (1 - 1e-5))
+
+
+@pytest.mark.parametrize("kind", [np.array, sparse.csr_array], ids=["dense", "sparse"])
+def test_negative_weights_move_a_sum_as_far_as_positive_ones(kind: Any) -> None:
+    ev = sv.fleet(3, lower=0.0, upper=1.0)
+    weights = np.array([[2.0, -3.0, 0.5], [-1.0, 4.0, -6.0]])
+    total = sv.total(ev, ev.state, weights=kind(weights))
+    problem = sv.Problem(states=ev, objectives=ev.state, constraints=[total <= [1, 1]])
+    np.testing.assert_allclose(certified(problem).dense(), np.abs(weights), rtol=1e-12)

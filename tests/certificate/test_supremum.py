@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_expressions import (
+    SYMBOLS,
+    boxes,
+    expressions,
+    inside,
+    patiently,
+    precise,
+    symbols,
+    total,
+)
+
+from sottovoce.certificate import objective
+from sottovoce.certificate.supremum import Supremum
+from sottovoce.certificate.supremum import supremum as bounded
+from sottovoce.errors import CertificateError, InputError
+from sottovoce.formula.canonical import canonical, substitute
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.expression import expression, number, symbol
+from sottovoce.formula.functions import exp, log, logsumexp, sqrt, sum_squares
+
+X = symbols("x", 7)
+TEN = dict.fromkeys(X, (-10.0, 10.0))
+SOFTMAX = canonical(logsumexp(*X))
+LENGTH = canonical(sqrt(1 + sum_squares(*X)))
+P = 1 / (1 + 6 * math.exp(-20))  # softmax with one argument at 10 and six at -10
+Q = 1 / (2 + 5 * math.exp(-20))  # and with two at 10
+
+
+@pytest.fixture(autouse=True)
+def _many_digits() -> Iterator[None]:
+    with mpmath.workdps(50):
+        yield
+
+
+def slope(expr: Any, *by: Any) -> Any:
+    for s in by:
+        expr = derivative(expr, s)
+    return expr
+
+
+def supremum(components: list[Any], box: Any, **settings: Any) -> Supremum:
+    return bounded([canonical(expression(c)) for c in components], box, **settings)
+
+
+def value_at(components: list[Any], at: Any) -> Any:
+    values = [precise(canonical(expression(c)), dict(at)) for c in components]
+    return mpmath.sqrt(mpmath.fsum(value**2 for value in values))
+
+
+def check(components: list[Any], bound: Supremum, exact: float, gap: float) -> None:
+    """Check a bound against the supremum known in closed form, and the example against both."""
+    assert bound.upper >= exact * (1 - 1e-15)
+    assert bound.upper <= (1 + gap) * exact
+    assert bound.found <= bound.upper
+    assert bound.found >= exact * (1 - gap)
+    assert value_at(components, bound.at) >= bound.found
+
+
+@pytest.mark.parametrize(
+    ("components", "exact"),
+    [
+        ([slope(SOFTMAX, X[0])], P),
+        ([slope(SOFTMAX, X[6])], P),
+        ([slope(SOFTMAX, X[0], X[0])], 0.25),
+        ([slope(SOFTMAX, X[0], X[1])], Q**2),
+        ([slope(SOFTMAX, X[5], X[2])], Q**2),
+        ([slope(LENGTH, X[0])], 10 / math.sqrt(101)),
+        ([slope(LENGTH, X[3])], 10 / math.sqrt(101)),
+        ([slope(LENGTH, X[0], X[0])], 1.0),
+        ([slope(LENGTH, X[0], X[1])], 1 / (3 * math.sqrt(3))),
+        ([slope(LENGTH, X[6], X[4])], 1 / (3 * math.sqrt(3))),
+    ],
+)
+def test_derivatives_of_smooth_maxima_and_norms_come_out_within_1_percent(
+    components: list[Any], exact: float
+) -> None:
+    check(components, supremum(components, TEN), exact, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("components", "exact"),
+    [
+        ([slope(SOFTMAX, x) for x in X], P),
+        ([slope(SOFTMAX, X[0], x) for x in X[:2]], math.sqrt(1 / 8)),
+        ([slope(SOFTMAX, X[0], x) for x in X[1:3]], Q**2),
+        ([slope(LENGTH, x) for x in X], math.sqrt(700 / 701)),
+        ([slope(LENGTH, x) for x in X[:3]], math.sqrt(300 / 301)),
+        ([slope(LENGTH, X[0], x) for x in X], 1.0),
+        ([slope(LENGTH, X[0], x) for x in X[4:6]], 1 / (3 * math.sqrt(3))),
+    ],
+)
+def test_agents_with_several_states_come_out_within_1_percent(
+    components: list[Any], exact: float
+) -> None:
+    check(components, supremum(components, TEN), exact, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("components", "box", "exact"),
+    [
+        ([X[5] ** 3 / 3], TEN, 1000 / 3),
+        ([X[5] ** 3 / 3, 2 * X[5]], TEN, math.hypot(1000 / 3, 20)),
+        ([X[5] ** 2, number(2)], TEN, math.hypot(100, 2)),
+        ([2 * (X[0] + 10 * X[1])], TEN, 220),
+        ([20 * (X[0] + 10 * X[1])], TEN, 2200),
+        ([(X[0] + 10 * X[1]) ** 2], TEN, 12100),
+        ([exp(X[0] + 2 * X[1])], TEN, math.exp(30)),
+        ([1 / X[0]], {X[0]: (0.001, 4e5)}, 1000),
+        ([-4 / X[0] ** 2], {X[0]: (0.001, 4e5)}, 4e6),
+        ([X[0] ** 3 - 3 * X[0] * X[1] ** 2 + X[1]], TEN, 2010),
+        ([number(3), number(4)], {}, 5),
+        ([number(math.pi)], TEN, math.pi),
+        ([X[0] - X[1]], {X[0]: (1, 1), X[1]: (4, 4)}, 3),
+    ],
+)
+def test_monotone_and_constant_cases_are_exact_up_to_rounding(
+    components: list[Any], box: Any, exact: float
+) -> None:
+    check(components, supremum(components, box), exact, 1e-13)
+
+
+def test_the_gradient_of_a_quadratic_form_of_20_variables_is_exact() -> None:
+    factor = np.random.default_rng(3).normal(size=(20, 20))
+    variables = symbols("y", 20)
+    rows = 2 * (factor @ factor.T)[:2]
+    slopes = [total(c * y for c, y in zip(row, variables, strict=True)) for row in rows]
+    box = dict.fromkeys(variables, (-1.0, 2.0))
+    # The norm of (a'x, b'x) is the largest support, over directions, of the pair's range.
+    angles = np.linspace(0, 2 * np.pi, 20_001)
+    weights = np.stack([np.cos(angles), np.sin(angles)], axis=1) @ rows
+    support = np.maximum(2 * weights, -weights).sum(axis=1)
+    single = np.maximum(2 * rows[0], -rows[0]).sum(), np.maximum(rows[0], -2 * rows[0]).sum()
+    check(slopes[:1], supremum(slopes[:1], box), max(single), 1e-12)
+    check(slopes, supremum(slopes, box), support.max(), 0.005)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize(
+    ("expr", "exact"),
+    [
+        (slope(SOFTMAX, X[0], X[0]), 0.25),
+        (X[0] * exp(-(X[0] ** 2)), math.exp(-0.5) / 2**0.5),
+    ],
+)
+def test_bounds_scale_with_values_and_with_domains(expr: Any, exact: float, scale: float) -> None:
+    larger = supremum([number(scale) * expr], TEN)
+    check([number(scale) * expr], larger, scale * exact, 0.01)
+    stretched = substitute(canonical(expr), {x: canonical(x / number(scale)) for x in X})
+    box = dict.fromkeys(X, (-10 * scale, 10 * scale))
+    check([stretched], supremum([stretched], box), exact, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("components", "box"),
+    [
+        ([number(0)], TEN),
+        ([X[0] * X[1]], {X[0]: (0.0, 0.0), X[1]: (-1.0, 1.0)}),
+        ([X[0] * (X[1] + 1) - X[0] * X[1] - X[0]], TEN),
+        ([X[0] * 0, X[1] * 0], TEN),
+    ],
+)
+def test_a_supremum_of_zero_is_found_and_the_search_ends(components: Any, box: Any) -> None:
+    bound = supremum(components, box)
+    assert bound.upper == bound.found == 0.0
+
+
+def test_a_spent_budget_leaves_a_looser_bound_that_still_holds() -> None:
+    hard = [slope(SOFTMAX, X[0], X[1])]
+    bounds = [supremum(hard, TEN, budget=budget).upper for budget in (1, 100, 200, 20_000)]
+    assert bounds[0] > bounds[1] >= bounds[2] >= bounds[3]
+    assert bounds[-1] >= Q**2
+    assert bounds[1] > 1.01 * Q**2
+
+
+def test_a_bound_holds_where_no_search_has_looked() -> None:
+    peak = X[0] + 9 / (1 + ((X[0] - Fraction(3717, 1000)) * 10**9) ** 2)
+    bound = supremum([peak], TEN, budget=20)
+    assert bound.found < 10.1
+    assert bound.upper >= 3.717 + 9
+
+
+def test_a_smaller_tolerance_gives_a_smaller_gap() -> None:
+    expr = [slope(LENGTH, X[0], X[1])]
+    check(expr, supremum(expr, TEN, tolerance=1e-4), 1 / (3 * math.sqrt(3)), 1.5e-4)
+
+
+def test_a_proven_fact_spares_the_search() -> None:
+    # d/dx of x^4/4 - x^3 + 3/2 x^2 is x (x^2 - 3 x + 3): rising, which intervals do not see.
+    rising = [X[0] ** 3 - 3 * X[0] ** 2 + 3 * X[0]]
+    box = {X[0]: (0.0, 2.0)}
+    informed = supremum(rising, box, nondecreasing=[frozenset({X[0]})], budget=4)
+    check(rising, informed, 2.0, 1e-12)
+    assert supremum(rising, box, budget=4).upper > 2.1
+
+
+@pytest.mark.parametrize(
+    ("expr", "side", "blamed"),
+    [
+        (log(X[0]), (0.0, 1.0), "x1"),
+        (log(X[0] + X[1]), (0.0, 1.0), "x1 [+] x2"),
+        (log(X[0] - X[1] + 1), (0.0, 1.0), "x1 - x2 [+] 1"),
+        (1 / X[0], (-1.0, 2.0), "x1"),
+        (1 / X[0], (0.0, 2.0), "x1"),
+        (sqrt(X[0]), (-1.0, 2.0), "x1"),
+        (1 / (5 + log(X[0] - 1) ** 2), (0.0, 2.0), "x1 - 1"),
+        (X[0] ** -0.5 * X[1], (0.0, 2.0), "x1"),
+    ],
+)
+def test_an_undefined_or_unbounded_norm_is_refused_with_the_remedy(
+    expr: Any, side: Any, blamed: str
+) -> None:
+    remedy = rf"tighten the bounds so that [(]?{blamed}[)]? stays positive"
+    for components in ([expr], [expr, X[0]]):
+        with pytest.raises(CertificateError, match=remedy):
+            supremum(components, dict.fromkeys(X, side))
+
+
+def test_overflow_is_refused() -> None:
+    with pytest.raises(CertificateError, match="no finite bound; tighten the bounds"):
+        supremum([exp(exp(X[0]))], TEN)
+
+
+@pytest.mark.parametrize("side", [(-np.inf, 1.0), (0.0, np.inf), (2.0, 1.0), (np.nan, 1.0)])
+def test_a_domain_without_finite_bounds_is_refused_by_name(side: Any) -> None:
+    with pytest.raises(CertificateError, match="the bounds of x1 must be finite"):
+        supremum([X[0]], {X[0]: side})
+
+
+def test_missing_bounds_and_missing_components_are_refused() -> None:
+    with pytest.raises(CertificateError, match="the bounds of x2 must be finite"):
+        supremum([X[0] + X[1]], {X[0]: (0.0, 1.0)})
+    with pytest.raises(InputError, match="at least one expression"):
+        supremum([], TEN)
+
+
+def test_the_point_found_has_a_coordinate_for_every_symbol_inside_its_bounds() -> None:
+    bound = supremum([slope(SOFTMAX, X[0], X[1])], {**TEN, symbol("idle"): (2.0, 4.0)})
+    assert {s.name for s in bound.at} == {*(x.name for x in X), "idle"}
+    assert all(-10 <= bound.at[x] <= 10 for x in X)
+    assert bound.at[symbol("idle")] == 3.0
+
+
+def test_a_supremum_can_be_sent_to_another_process() -> None:
+    bound = supremum([X[0] ** 2], TEN)
+    copy = pickle.loads(pickle.dumps(bound))  # noqa: S301
+    assert (copy.upper, copy.found) == (bound.upper, bound.found)
+    assert {s.name: v for s, v in copy.at.items()} == {s.name: v for s, v in bound.at.items()}
+
+
+@settings(patiently, max_examples=50)
+@given(st.lists(expressions, min_size=1, max_size=2), boxes, st.randoms(use_true_random=False))
+def test_no_sampled_value_exceeds_the_bound(components: list[Any], box: Any, random: Any) -> None:
+    try:
+        bound = supremum(components, box, budget=200)
+    except CertificateError:
+        return
+    assert bound.found <= bound.upper
+    assert value_at(components, bound.at) >= bound.found
+    for _ in range(20):
+        point = inside(box, [random.choice([0.0, 1.0, random.random()]) for _ in SYMBOLS])
+        assert value_at(components, point) <= mpmath.mpf(bound.upper)
+
+
+def test_the_sampling_notices_a_bound_that_forgets_the_negative_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expr = X[0] ** 2 - X[0] * X[1] - 3 * X[1] ** 2 + X[0] * X[2]
+    sampled = max(
+        value_at([expr], dict(zip(X, point, strict=False)))
+        for point in np.random.default_rng(1).uniform(-10, 10, (2_000, 3))
+    )
+    assert sampled <= supremum([expr], TEN).upper
+    monkeypatch.setattr(
+        objective.Signed,
+        "bound",
+        lambda self, box: (
+            np.maximum(self.sign * self.component.over(box)[0].upper, 0),
+            self.component.over(box)[1],
+        ),
+    )
+    assert sampled > supremum([expr], TEN).upper

@@ -1,0 +1,513 @@
+"""The compiled engine against plain Python, and everything that must not change a bit."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+from engine_reference import (
+    GradientSteps,
+    PriceRounds,
+    Written,
+    drawn,
+    everywhere,
+    noise,
+    published,
+    with_margins,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+import sottovoce.simulation.drive as drive_module
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.tikhonov import Tikhonov, cloud_step
+from sottovoce.errors import InputError
+from sottovoce.formula.functions import exp
+from sottovoce.kernels.cloud import Cloud
+from sottovoce.problem.agents import fleet, states
+from sottovoce.problem.constraints import total
+from sottovoce.problem.gallery.chargers import chargers
+from sottovoce.problem.gallery.coupled import coupled
+from sottovoce.problem.gallery.hock_schittkowski import hock_schittkowski
+from sottovoce.problem.gallery.paper import paper
+from sottovoce.problem.problem import Problem
+from sottovoce.simulation.layout import gains, public_sums
+from sottovoce.simulation.result import Result
+from sottovoce.simulation.simulate import simulate
+
+PAPER = paper()
+PUBLISHED = published(PAPER)
+SUMS = noise(PAPER, 10.0)
+HAT = (
+    np.array([7.5916, -4.7685, 0.1769, -0.8214, -3.0, 1.7901, 1.3400]),
+    np.array([1.816799, 0.0, 0.642735, 2.731062]),
+)
+
+
+def mixed() -> Problem:
+    """Two named agents, a fleet with plain, dense and sparse sums, and one with its own boxes."""
+    rng = np.random.default_rng(1)
+    x = states(2, lower=-2, upper=2, dim=[1, 2], names=["a", "b"])
+    a, b = x
+    one = fleet(37, lower=-1, upper=1, dim=2, name="u", parameters={"p": rng.normal(size=37)})
+    two = fleet(
+        9, lower=rng.uniform(-2, -1, 9), upper=rng.uniform(1, 2, 9), name="v",
+        parameters={"q": rng.uniform(1, 2, (9, 2))},
+    )  # fmt: skip
+    u, v, p, q = one.state, two.state, one.parameter("p"), two.parameter("q")
+    dense = rng.uniform(0, 1, (2, 37))
+    thin = np.round(rng.uniform(0, 1, (3, 9)), 1) * (rng.uniform(size=(3, 9)) < 0.4) + np.eye(3, 9)
+    corners = np.arange(9) % 3 == np.arange(3)[:, np.newaxis]
+    return Problem(
+        states=[x, one, two],
+        objectives=[
+            (a - 1) ** 2,
+            b[0] ** 2 + b[1] ** 2 + b[0],
+            (u[0] - p) ** 2 + (u[1] + p * u[0]) ** 4 / 8,
+            q[0] * (v - q[1]) ** 2,
+        ],
+        constraints=[
+            total(one, [u[0], u[0] ** 2 + u[1] ** 2]) + a + b[0] ** 2 <= [3.0, 20.0],
+            total(one, u[1], weights=dense) <= 2.0,
+            total(two, [v, v**2], weights=sparse.csr_array(thin + corners)) <= 9.0,
+            a + b[1] <= 1,
+        ],
+    )
+
+
+def regions() -> Problem:
+    """Numbers and vectors under a ball, a general region, an equality and a half-line."""
+    x = states(4, lower=-2, upper=2, dim=[1, 1, 2, 1], names=["a", "b", "p", "c"])
+    a, b, p, c = x
+    return Problem(
+        states=x,
+        objectives=[
+            (a - 1) ** 2,
+            (b - 2) ** 2 + exp(b) / 4,
+            (p[0] - 1) ** 2 + (p[0] + p[1]) ** 2,
+            c**2,
+        ],
+        constraints=[
+            (a + b) ** 2 + (a - p[0]) ** 2 <= 1,
+            (a + 2 * b) ** 2 + exp(b - p[1]) <= 3,
+            a + b + p[1] + c == 1,
+            p[0] + c <= 1,
+        ],
+    )
+
+
+GALLERY = {
+    "paper": (PAPER, 2e-3),
+    "coupled": (coupled(), 2e-3),
+    "chargers": (chargers(5, hours=3), 1e-3),
+    "mixed": (mixed(), 1e-3),
+    **{f"hs{n}": (hock_schittkowski(n), 1e-3) for n in (22, 43, 66)},
+}
+
+
+def start_of(problem: Problem) -> Any:
+    return np.concatenate([part.ravel() for part in problem.start])
+
+
+@pytest.mark.parametrize("name", GALLERY)
+def test_gradient_steps_agree_with_the_numpy_reference_given_the_same_noise(name: str) -> None:
+    problem, gamma_bar = GALLERY[name]
+    plan = PUBLISHED if name == "paper" else everywhere(problem)
+    algorithm = Tikhonov(gamma_bar=gamma_bar)
+    mu0 = np.linspace(0.5, 1.0, problem.rows)
+    z = drawn(3, 1, rounds=70, count=len(plan.outputs))
+    reference = GradientSteps(problem, plan)
+    x, mu = reference.run(algorithm, start_of(problem), mu0, z)
+    result = simulate(
+        problem, plan, rounds=70, runs=2, seed=3, algorithm=algorithm, mu0=mu0,
+        saddle=(np.zeros(problem.size), np.zeros(problem.rows)), record=[70],
+    )  # fmt: skip
+    scale_x, scale_mu = 1 + np.abs(x), 1 + np.abs(mu)
+    assert np.max(np.abs(result.x[1] - x) / scale_x) < 1e-12
+    assert np.max(np.abs(result.price[1] - mu) / scale_mu) < 1e-12
+    got = result.trace
+    slope = np.array(reference.df(x)) + np.array(reference.dg(x), dtype=float).T @ mu
+    g = np.array(reference.g(x), dtype=float)
+    natural = np.concatenate(
+        [x - np.clip(x - slope, reference.lower, reference.upper), mu - np.maximum(mu + g, 0)]
+    )
+    expected = [
+        np.linalg.norm(x), np.linalg.norm(mu), max(0, g.max()), np.linalg.norm(natural),
+        reference.f(x),
+    ]  # fmt: skip
+    measured = [got.error_x, got.error_price, got.violation, got.residual, got.objective]
+    np.testing.assert_allclose([m[1, 0] for m in measured], expected, rtol=1e-9, atol=1e-9)
+
+
+PRICED = {"paper": (paper, 10.0), "mixed": (mixed, 0.5), "regions": (regions, 0.2)}
+
+
+@pytest.mark.parametrize("kind", ["noise", "margins", "exact"])
+@pytest.mark.parametrize("name", PRICED)
+def test_price_rounds_are_those_of_a_cloud_and_agents_alone(name: str, kind: str) -> None:
+    """To the last bit on a grid; without one agents alone add up in another order."""
+    make, sigma = PRICED[name]
+    problem = make()
+    count = problem.cloud.sums.count
+    plan = None if kind == "exact" else noise(problem, sigma)
+    if plan is not None and kind == "margins":
+        plan = with_margins(plan, 25, share=0.05)
+    rounds = 3 if plan is None else 25
+    z = np.zeros((rounds, count)) if plan is None else drawn(3, 1, rounds=rounds, count=count)
+    reference = PriceRounds(problem, plan)
+    expected = reference.run(z)
+    zeros = (np.zeros(problem.size), np.zeros(count))
+    result = simulate(problem, plan, rounds=rounds, runs=2, seed=3, record=[rounds], saddle=zeros)
+    assert (result.confirmed is not None) == (kind == "margins")
+    slack = 1e-9 if plan is None else 0.0
+    for part, values in expected.items():
+        np.testing.assert_allclose(
+            getattr(result, part)[1], values, rtol=slack, atol=slack, err_msg=part
+        )
+    assert np.any(result.last_price[1] != 0.0)
+    x, written = expected["x"], Written(problem)
+    g = np.array(written.g(x), dtype=float)
+    equality = np.concatenate([[family.equality] * family.rows for family in problem.constraints])
+    worst = max(0.0, np.max(np.where(equality, np.abs(g), g)))
+    got = result.trace
+    measured = [got.error_x, got.error_price, got.objective, got.violation]
+    wanted = [np.linalg.norm(x), np.linalg.norm(expected["price"]), written.f(x), worst]
+    np.testing.assert_allclose([m[1, 0] for m in measured], wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [paper, regions])
+def test_the_residual_is_zero_at_the_saddle_point_and_nowhere_else(make: Any) -> None:
+    problem = make()
+    result = simulate(problem, rounds=400, record=[0, 400])
+    assert result.error_x is not None
+    assert result.error_x[0] < 1e-6
+    assert result.trace.residual[0, 1] < 1e-5 < 1e-2 < result.trace.residual[0, 0]
+    assert result.trace.violation[0, 1] < 1e-6
+
+
+ALGORITHMS = {"tikhonov": (Tikhonov(), PUBLISHED), "prices": (DualAveraging(), SUMS)}
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def way(request: pytest.FixtureRequest) -> Any:
+    """An algorithm, and a plan of the paper's problem for it."""
+    return ALGORITHMS[request.param]
+
+
+@pytest.fixture(scope="module")
+def ensemble(way: Any) -> Result:
+    return run_of(PAPER, *way, runs=40, threads=2)
+
+
+def run_of(problem: Problem, algorithm: Any, plan: Any, **asked: Any) -> Result:
+    settings: dict[str, Any] = {"rounds": 400, "seed": 11, "saddle": HAT} | asked
+    return simulate(problem, plan, algorithm=algorithm, **settings)
+
+
+def test_a_run_is_the_same_alone_in_a_few_or_in_an_ensemble(ensemble: Result, way: Any) -> None:
+    few = run_of(PAPER, *way, runs=3)
+    np.testing.assert_array_equal(few.x, ensemble.x[:3])
+    np.testing.assert_array_equal(few.price, ensemble.price[:3])
+    np.testing.assert_array_equal(few.trace.k, ensemble.trace.k)
+    np.testing.assert_allclose(few.trace.error_x, ensemble.trace.error_x[:3], rtol=1e-14)
+
+
+def test_results_do_not_depend_on_the_number_of_threads(ensemble: Result, way: Any) -> None:
+    one = run_of(PAPER, *way, runs=40, threads=1)
+    np.testing.assert_array_equal(one.x, ensemble.x)
+    np.testing.assert_array_equal(one.trace.objective, ensemble.trace.objective)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_fleet_does_not_depend_on_the_number_of_threads(threads: int, way: Any) -> None:
+    problem, algorithm = big_fleet(), way[0]
+    plan = noise(problem, 0.1)
+    asked: dict[str, Any] = {"rounds": 50, "seed": 5, "record": [50], "saddle": None}
+    alone = run_of(problem, algorithm, plan, **asked, threads=threads)
+    two = run_of(problem, algorithm, plan, **asked, runs=2, threads=threads)
+    np.testing.assert_array_equal(two.x[:1], alone.x)
+    np.testing.assert_array_equal(two.price[:1], alone.price)
+    if threads > 1:
+        one = run_of(problem, algorithm, plan, **asked, threads=1)
+        np.testing.assert_array_equal(one.x, alone.x)
+        np.testing.assert_array_equal(one.trace.residual, alone.trace.residual)
+
+
+def big_fleet(scale: float = 1.0, order: Any = slice(None), n: int = 5000) -> Problem:
+    """Enough agents for several chunks; the constraint and its bound times ``scale``."""
+    rng = np.random.default_rng(2)
+    target, weights = rng.uniform(0, 2, n)[order], rng.integers(1, 4, (1, n))[:, order]
+    group = fleet(n, lower=-1, upper=3, parameters={"target": target})
+    constraint = total(group, group.state, weights=scale * weights) <= scale * n
+    return Problem(
+        states=group,
+        objectives=(group.state - group.parameter("target")) ** 2,
+        constraints=[constraint],
+    )
+
+
+def test_runs_of_one_seed_differ_and_seeds_differ(ensemble: Result, way: Any) -> None:
+    assert len(np.unique(ensemble.x[:, 0])) == 40
+    other = run_of(PAPER, *way, runs=3, seed=12)
+    assert not np.any(other.x[:, 0] == ensemble.x[:3, 0])
+
+
+def test_the_final_errors_have_the_distribution_of_the_reference() -> None:
+    """Welch's and Levene's tests at 1e-4 each: a false alarm in 5,000 seeds; halved noise fails."""
+    reference = GradientSteps(PAPER, PUBLISHED)
+    rng = np.random.default_rng(1)
+    rounds, runs, algorithm = 300, 120, Tikhonov(gamma_bar=2e-3)
+    expected = []
+    for _ in range(runs):
+        x, mu = reference.run(algorithm, np.zeros(7), np.zeros(4), rng.normal(size=(rounds, 20)))
+        expected.append([np.linalg.norm(x - HAT[0]), np.linalg.norm(mu - HAT[1])])
+
+    def p_values(plan: Any) -> Any:
+        got = simulate(
+            PAPER, plan, rounds=rounds, runs=2000, seed=4, algorithm=algorithm, saddle=HAT
+        )
+        errors = np.column_stack([got.error_x, got.error_price])  # type: ignore[list-item]
+        return np.array(
+            [
+                [
+                    stats.ttest_ind(a, b, equal_var=False).pvalue,
+                    stats.levene(a, b).pvalue,
+                ]
+                for a, b in zip(np.array(expected).T, errors.T, strict=True)
+            ]
+        )
+
+    assert p_values(PUBLISHED).min() > 1e-4
+    halved = replace(
+        PUBLISHED, outputs=tuple(replace(o, sigma=o.sigma / 2) for o in PUBLISHED.outputs)
+    )
+    assert p_values(halved).min() < 1e-4
+
+
+def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
+    algorithm = Tikhonov()
+    kept = run_of(PAPER, algorithm, PUBLISHED, rounds=200, runs=2, seed=1, transcript=True)
+    assert kept.transcript is not None
+    mu = np.zeros((2, 4))
+    for k in range(200):
+        gamma, alpha = algorithm.schedule(k + 1, 200)[0]
+        mu = cloud_step(mu, kept.transcript.y[:, k], gamma, alpha)
+    np.testing.assert_array_equal(mu, kept.last_price)
+    reference = GradientSteps(PAPER, PUBLISHED)
+    z = drawn(1, 1, rounds=1, count=20)[0]
+    g = np.array(reference.g(np.zeros(7))) + reference.sigma_g * z[:4]
+    entries = [o for o in PUBLISHED.outputs if o.column is not None]
+    exact = np.array(reference.dg(np.zeros(7)))
+    noisy = [exact[o.row, o.column] + o.sigma * n for o, n in zip(entries, z[4:], strict=True)]
+    np.testing.assert_allclose(kept.transcript.y[1, 0], g, rtol=1e-14)
+    np.testing.assert_allclose(kept.transcript.gradients[1, 0], noisy, rtol=1e-14)
+    np.testing.assert_array_equal(kept.transcript.columns, [o.column for o in entries])
+
+
+def test_the_transcript_lets_the_clouds_round_reproduce_prices_to_the_last_bit() -> None:
+    algorithm = DualAveraging()
+    kept = run_of(PAPER, algorithm, SUMS, rounds=60, runs=2, seed=1, transcript=True)
+    assert kept.transcript is not None
+    public = public_sums(PAPER.cloud.sums, SUMS.domain, SUMS.sigma)
+    cloud = Cloud(public, gains(algorithm), planned=True)
+    for k, y in enumerate(kept.transcript.y[1], start=1):
+        assert cloud.round(k, y, share=0.5)
+    np.testing.assert_array_equal(cloud.price, kept.last_price[1])
+    assert kept.transcript.gradients.shape == (2, 60, 0)
+
+
+@given(scale=st.floats(0, 1e3), gamma_bar=st.floats(1e-6, 1e2), seed=st.integers(0, 2**70))
+@settings(max_examples=30, deadline=None)
+def test_iterates_never_leave_the_domain_and_mu_is_never_negative(
+    scale: float, gamma_bar: float, seed: int
+) -> None:
+    domain = tuple(
+        replace(g, lower=g.lower + 0.5 * i, upper=g.upper - i) for i, g in enumerate(PAPER.groups)
+    )
+    outputs = [replace(o, sigma=o.sigma * max(scale, 1e-9)) for o in PUBLISHED.outputs[4:]]
+    plan = replace(PUBLISHED, domain=domain, outputs=(*PUBLISHED.outputs[:4], *outputs))
+    result = simulate(
+        PAPER,
+        plan,
+        rounds=20,
+        runs=3,
+        seed=seed,
+        saddle=HAT,
+        algorithm=Tikhonov(gamma_bar=gamma_bar),
+    )
+    lower = np.concatenate([g.lower.ravel() for g in domain])
+    upper = np.concatenate([g.upper.ravel() for g in domain])
+    assert np.all(result.x >= lower)
+    assert np.all(result.x <= upper)
+    assert np.all(result.price >= 0)
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_permuting_agents_permutes_the_result(seed: int) -> None:
+    order = np.random.default_rng(seed).permutation(300)
+    straight = simulate(big_fleet(n=300), rounds=60, record=[], saddle=ZEROS_300)
+    permuted = simulate(big_fleet(order=order, n=300), rounds=60, record=[], saddle=ZEROS_300)
+    np.testing.assert_allclose(permuted.x[0], straight.x[0][order], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(permuted.price, straight.price, rtol=1e-12)
+
+
+ZEROS_300 = (np.zeros(300), np.zeros(1))
+
+
+def stopped_after(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Press Ctrl-C after so many slices of at most 40 rounds."""
+    seen = []
+    original = drive_module._next_size
+
+    def next_size(size: int, seconds: float) -> int:
+        seen.append(size)
+        if len(seen) == slices:
+            signal.raise_signal(signal.SIGINT)
+        return min(40, original(size, seconds))
+
+    monkeypatch.setattr(drive_module, "_next_size", next_size)
+
+
+@pytest.mark.parametrize("kind", ["named", "fleet"])
+def test_an_interrupted_run_is_valid_and_resumes_to_the_same_bits(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = PAPER if kind == "named" else big_fleet()
+    plan = SUMS if kind == "named" else noise(problem, 0.1)
+    asked: dict[str, Any] = {"rounds": 400, "runs": 2, "seed": 3}
+    if kind == "named":
+        asked["saddle"] = HAT
+    whole = simulate(problem, plan, **asked)
+    file = tmp_path / "run.ckpt"
+    with monkeypatch.context() as patch:
+        stopped_after(3, patch)
+        part = simulate(problem, plan, **asked, checkpoint=file)
+    assert part.interrupted
+    assert 0 < part.rounds < 400
+    assert part.trace.k[-1] <= part.rounds
+    np.testing.assert_array_equal(part.trace.residual, whole.trace.residual[:, : part.trace.k.size])
+    resumed = simulate(problem, plan, **asked, checkpoint=file)
+    assert not resumed.interrupted
+    np.testing.assert_array_equal(resumed.x, whole.x)
+    np.testing.assert_array_equal(resumed.price, whole.price)
+    np.testing.assert_array_equal(resumed.trace.residual, whole.trace.residual)
+    with pytest.raises(InputError, match="another solve"):
+        simulate(problem, plan, **(asked | {"seed": 4}), checkpoint=file)
+    file.write_bytes(file.read_bytes()[:-40])
+    with pytest.raises(InputError, match="cut short or damaged"):
+        simulate(problem, plan, **asked, checkpoint=file)
+
+
+def test_a_run_that_blows_up_is_marked_with_its_round_and_the_others_go_on() -> None:
+    x = states(2, lower=[-800, -1], upper=[800, 1])
+    problem = Problem(
+        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[exp(x[0]) + x[1] <= 10]
+    )
+    plan = noise(problem, 0.0, {(0, 0): 1e5})
+    result = simulate(
+        problem, plan, rounds=50, runs=12, mu0=[1.0], saddle=([0.0, 0.0], [0.0]),
+        algorithm=Tikhonov(gamma_bar=0.1),
+    )  # fmt: skip
+    failed = result.failed > 0
+    assert 0 < failed.sum() < 12
+    assert np.all(np.isfinite(result.price[~failed]))
+    assert not np.any(np.isfinite(result.price[failed]))
+    z = np.array([drawn(0, r, rounds=1, count=1)[0, 0] for r in range(12)])
+    # A large negative normal throws x to 800 in round 1; exp(800) overflows g in round 2.
+    np.testing.assert_array_equal(result.failed[z < -1], 2)
+
+
+def test_without_a_plan_there_is_no_noise_and_the_result_says_so() -> None:
+    result = simulate(big_fleet(n=300), rounds=5, runs=2, saddle=ZEROS_300)
+    assert result.noise.startswith("none")
+    np.testing.assert_array_equal(result.x[0], result.x[1])
+
+
+def test_a_solve_does_not_remember_the_plan_of_another() -> None:
+    plans = (SUMS, None, noise(PAPER, 20.0))
+    after = [simulate(PAPER, plan, rounds=50, saddle=HAT).x for plan in plans]
+    for plan, x in zip(plans, after, strict=True):
+        assert np.array_equal(simulate(paper(), plan, rounds=50, saddle=HAT).x, x)
+    assert len({x.tobytes() for x in after}) == len(plans)
+
+
+def test_recording_is_log_spaced_by_default_and_any_subset_on_request() -> None:
+    default = simulate(PAPER, SUMS, rounds=5000, saddle=HAT)
+    assert default.trace.k[0] == 0
+    assert default.trace.k[-1] == 5000
+    assert 500 < default.trace.k.size <= 1001
+    some = simulate(PAPER, SUMS, rounds=5000, saddle=HAT, record=[0, 7, 4999])
+    np.testing.assert_array_equal(some.trace.k, [0, 7, 4999])
+    place = np.searchsorted(default.trace.k, [0, 7])
+    np.testing.assert_array_equal(
+        some.trace.error_price[:, :2], default.trace.error_price[:, place]
+    )
+    np.testing.assert_array_equal(default.error_x, default.trace.error_x[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rounds": 0}, "rounds must be a whole number of at least 1, got rounds=0"),
+        ({"rounds": -5}, "rounds must be"),
+        ({"rounds": 2.5}, "rounds must be"),
+        ({"runs": 0}, "runs must be"),
+        ({"seed": -1}, "seed must be"),
+        ({"threads": 0}, "threads must be"),
+        ({"x0": [0.0] * 6}, "x0 must be one vector of all 7 states"),
+        ({"x0": [0.0] * 6 + [10.5]}, "x0 must lie in X, got a state of x7"),
+        ({"x0": [0.0] * 6 + [np.nan]}, "x0 must lie in X"),
+        ({"mu0": [0.0] * 3}, "mu0 must be 4 numbers"),
+        ({"mu0": [0.0, 0.0, 0.0, -1.0]}, "mu0 must be finite and not negative"),
+        ({"mu0": lambda x: x}, "mu0 must be plain numbers"),
+        ({"record": [0, 11]}, "record must list whole numbers of rounds in 0..10, got 11"),
+        ({"record": [3.7]}, "record must list whole numbers of rounds in 0..10, got 3.7"),
+        ({"record": "a"}, "record must be a list of rounds"),
+        ({"rounds": "a"}, "rounds must be a whole number of at least 1, got rounds='a'"),
+        ({"threads": 1.5}, "threads must be a whole number of at least 1, got threads=1.5"),
+        ({"transcript": True, "rounds": 10**8}, "transcript must have at most"),
+        ({"saddle": ([0.0], [0.0])}, "saddle must be a pair"),
+        ({"checkpoint": "nowhere/at/all.ckpt"}, "checkpoint must lie in a folder that exists"),
+    ],
+)
+def test_bad_input_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    asked: dict[str, Any] = {"rounds": 10, "saddle": HAT}
+    with pytest.raises(InputError, match=message):
+        simulate(PAPER, PUBLISHED, algorithm=Tikhonov(), **(asked | change))
+
+
+def test_a_plan_for_another_problem_is_refused() -> None:
+    with pytest.raises(InputError, match="plan must be made for this problem"):
+        simulate(coupled(), SUMS, rounds=10)
+
+
+def test_a_plan_of_another_release_is_refused_and_so_is_mu0_with_prices() -> None:
+    with pytest.raises(InputError, match="works with sums, got a plan of the paper's values"):
+        simulate(PAPER, PUBLISHED, rounds=10)
+    with pytest.raises(InputError, match="mu0 must be left out"):
+        simulate(PAPER, SUMS, rounds=10, mu0=[0.0] * 4)
+    with pytest.raises(InputError, match="gradient steps need values and gradients"):
+        simulate(coupled(), noise(coupled(), 1.0), rounds=10, algorithm=Tikhonov())
+    with pytest.raises(InputError, match="knows no equalities"):
+        simulate(regions(), rounds=10, algorithm=Tikhonov())
+
+
+def test_a_run_whose_prices_run_away_says_in_which_round() -> None:
+    """Nothing within the boxes meets the constraint, so prices grow for as long as they may."""
+    x = states(2, lower=0, upper=1)
+    problem = Problem(
+        states=x, objectives=[a**2 for a in x], constraints=[x[0] + x[1] >= 3, x[0] <= 2]
+    )
+    zeros = (np.zeros(2), np.zeros(problem.cloud.sums.count))
+    result = simulate(problem, rounds=3000, record=[], saddle=zeros)
+    reference = PriceRounds(problem, None)
+    with pytest.raises(AssertionError):
+        reference.run(np.zeros((3000, problem.cloud.sums.count)))
+    assert result.failed[0] == len(reference.released)
