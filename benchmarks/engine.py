@@ -17,7 +17,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import certify
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import fleet
 from sottovoce.problem.constraints import total

@@ -331,7 +331,7 @@ def _served(
 
     from sottovoce.certificate.certificate import certify
     from sottovoce.network.cloud import Cloud
-    from sottovoce.privacy.hide import Trajectory
+    from sottovoce.privacy.adjacency import Trajectory
     from sottovoce.privacy.plan import plan
 
     hide = Trajectory(radius=1.0)

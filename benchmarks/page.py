@@ -44,7 +44,7 @@ def _turns(root: Path) -> list[tuple[float, float]]:
 
     from sottovoce.certificate.certificate import certify
     from sottovoce.network.cloud import Cloud
-    from sottovoce.privacy.hide import Trajectory
+    from sottovoce.privacy.adjacency import Trajectory
     from sottovoce.privacy.plan import plan
     from sottovoce.problem import gallery
 

@@ -49,7 +49,7 @@ def _plan(name: str, *, split: bool) -> tuple[Any, Any]:
     import math
 
     from sottovoce.certificate.certificate import certify
-    from sottovoce.privacy.hide import Trajectory
+    from sottovoce.privacy.adjacency import Trajectory
     from sottovoce.privacy.plan import plan
     from sottovoce.privacy.trust import OneCloud, SplitCloud
     from sottovoce.problem import gallery

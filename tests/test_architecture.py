@@ -35,7 +35,6 @@ PUBLIC = [
     "Constants",
     "DualAveraging",
     "Everything",
-    "Feasible",
     "Ledger",
     "NoisePlan",
     "Objective",

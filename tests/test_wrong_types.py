@@ -75,7 +75,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "feasible": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
                                          hide=sv.Trajectory(radius=0.01, rounds=100), **given),
                  {"feasible": 0.95}),
-    "Feasible": (sv.Feasible, {"probability": 0.9, "each_row": False}),
     "hard": (lambda constraint: sv.Problem(states=x, objectives=list(x),
                                            constraints=[sv.hard(constraint)]),
              {"constraint": x[0] + x[1] <= 1}),

@@ -28,12 +28,11 @@ if TYPE_CHECKING:
     from sottovoce.formula.functions import sum_squares as sum_squares
     from sottovoce.network.agent import Agent as Agent
     from sottovoce.network.cloud import Cloud as Cloud
+    from sottovoce.privacy.adjacency import Everything as Everything
+    from sottovoce.privacy.adjacency import Offset as Offset
+    from sottovoce.privacy.adjacency import Trajectory as Trajectory
     from sottovoce.privacy.charge import Charge as Charge
     from sottovoce.privacy.charge import Protected as Protected
-    from sottovoce.privacy.feasibility import Feasible as Feasible
-    from sottovoce.privacy.hide import Everything as Everything
-    from sottovoce.privacy.hide import Offset as Offset
-    from sottovoce.privacy.hide import Trajectory as Trajectory
     from sottovoce.privacy.ledger import Ledger as Ledger
     from sottovoce.privacy.limit import accuracy_limit as accuracy_limit
     from sottovoce.privacy.noise_plan import NoisePlan as NoisePlan
@@ -77,8 +76,7 @@ _NAMES = {
     "network.agent": ("Agent",),
     "network.cloud": ("Cloud",),
     "privacy.charge": ("Charge", "Protected"),
-    "privacy.feasibility": ("Feasible",),
-    "privacy.hide": ("Everything", "Offset", "Trajectory"),
+    "privacy.adjacency": ("Everything", "Offset", "Trajectory"),
     "privacy.ledger": ("Ledger",),
     "privacy.limit": ("accuracy_limit",),
     "privacy.noise_plan": ("NoisePlan",),

@@ -323,7 +323,7 @@ def test_a_promise_is_written_in_words() -> None:
 
 @pytest.mark.parametrize("each", [False, True])
 def test_margins_keep_their_digits(each: bool) -> None:
-    noise = planned(bakeries(), feasible=sv.Feasible(probability=0.95, each_row=each))
+    noise = planned(bakeries(), feasible=0.95, each_row=each)
     (margin,) = noise.feasible.margins
     assert margin.name == "connection"
     assert margin.tested == pytest.approx(0.300541168, rel=1e-6)
@@ -335,8 +335,8 @@ def test_margins_keep_their_digits(each: bool) -> None:
 def test_margins_for_all_rows_together_are_wider_than_for_each() -> None:
     hide = sv.Trajectory(radius=0.01, rounds=500)
     joint, each = (
-        planned(certified(p.rates), hide=hide, feasible=f).feasible.margin
-        for f in (0.95, sv.Feasible(probability=0.95, each_row=True))
+        planned(certified(p.rates), hide=hide, feasible=0.95, each_row=each).feasible.margin
+        for each in (False, True)
     )
     assert np.all(joint > each)
 

@@ -114,7 +114,7 @@ PLANS = [
     Refusal("another trust", lambda: planned(trust="split"), INPUT, ("trust", "SplitCloud", "split")),
     Refusal("a probability above 1", lambda: planned(feasible=1.5), INPUT, ("feasible|probability", "1.5")),
     Refusal("feasible that is text", lambda: planned(feasible="yes"), INPUT, ("feasible|probability", "yes")),
-    Refusal("each_row that is a number", lambda: sv.Feasible(probability=0.9, each_row=3), INPUT, ("each_row", "True", "3")),  # type: ignore[arg-type]
+    Refusal("each_row that is a number", lambda: planned(feasible=0.9, each_row=3), INPUT, ("each_row", "True", "3")),
     Refusal("a hard row without a margin", lambda: promise_of(p.bakeries(hard=True)), PRIVACY, ("connection", "hard", "feasible")),
     Refusal("no room for a margin", lambda: planned(hide=sv.Everything(rounds=50), feasible=0.95), PRIVACY, ("feasible", "room", "epsilon")),
     Refusal("no room at any noise", lambda: planned(certificate=d.certify(two(lambda x: x[0] + x[1] <= -1.999999)), feasible=0.95), PRIVACY, ("feasible", "room", "relax|epsilon|radius")),

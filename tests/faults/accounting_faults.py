@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from fault import Fault, changed, returning
 
-from sottovoce.privacy.hide import Everything
+from sottovoce.privacy.adjacency import Everything
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of
 
 ALLOCATE = "privacy/test_allocate.py::"

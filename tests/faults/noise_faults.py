@@ -9,8 +9,7 @@ from fault import Fault, changed, returning
 
 from sottovoce.network.rounds import noisy_sigma
 from sottovoce.network.simulated import EngineSampler
-from sottovoce.privacy.grid import STEPS
-from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
+from sottovoce.privacy.sampler import STEPS, Released, Sampler, SecureSampler
 
 LAW = "faults/test_law_of_noise.py::test_noise_is_gaussian_independent_fresh_and_on_every_output"
 SAMPLER = "privacy/test_sampler.py::"

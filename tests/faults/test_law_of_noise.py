@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sottovoce.privacy import sampler as sampler_module
-from sottovoce.privacy.grid import STEPS
-from sottovoce.privacy.sampler import SecureSampler
+from sottovoce.privacy.sampler import STEPS, SecureSampler
 
 OUTPUTS, RELEASES = 4, 5_000
 FALSE_ALARM = 1e-7

@@ -14,7 +14,7 @@ import sottovoce as sv
 from sottovoce.errors import PrivacyError
 from sottovoce.formula.intervals import interval
 from sottovoce.privacy import plan as plan_module
-from sottovoce.privacy.allocate import allocate
+from sottovoce.privacy.allocation import allocate
 from sottovoce.privacy.gaussian import compose, delta_of, epsilon_of, kappa, mu_of
 
 MU, EPSILON, DELTA = (0.05, 0.5, 1.163, 3.0), (0.1, 1.0986, 5.0), (1e-9, 1e-3, 0.05)

@@ -26,7 +26,7 @@ from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION
 from sottovoce.network.tls import client_context
-from sottovoce.privacy.hide import Hide, Trajectory
+from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import Kind, Method, NoisePlan, Output
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
@@ -51,7 +51,7 @@ def plan_for(
     *,
     sigma: float = 4.0,
     gradient_sigma: float = 2.0,
-    hide: Hide | None = None,
+    hide: Adjacency | None = None,
     method: Method = "joint",
     trust: Trust = ONE_CLOUD,
 ) -> NoisePlan:

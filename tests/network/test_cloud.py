@@ -31,7 +31,7 @@ from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Totals
 from sottovoce.network.seal import seal
 from sottovoce.network.summary import summarise, transcript
-from sottovoce.privacy.hide import Offset, Trajectory
+from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem.problem import Problem

@@ -23,10 +23,9 @@ from sottovoce.network.objection import objection
 from sottovoce.network.parties import Ranges
 from sottovoce.network.setup import check_request
 from sottovoce.network.verdict import Verdict
-from sottovoce.privacy.answer import answer_weights, weights_norm
-from sottovoce.privacy.feasibility import Feasible
-from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.margins import Noise, feasibility
+from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.privacy.feasibility import answer_weights, weights_norm
+from sottovoce.privacy.margins import AveragedNoise, feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
@@ -38,13 +37,13 @@ def with_margins(problem: Problem, rounds: int = ROUNDS, *, sigma: float = 0.05)
     """A plan with sigmas of our choosing, and the margins that belong to them."""
     made = plan_for(problem, sigma=sigma, hide=Trajectory(radius=1.0, rounds=rounds))
     sums = problem.cloud.sums
-    noise = Noise(
+    noise = AveragedNoise(
         sigma=made.released_sigma * weights_norm(rounds),
         rounding=np.zeros(sums.count),
         ranges=np.array(sum_ranges(sums, made.domain)),
         rounds=rounds,
     )
-    return replace(made, feasible=feasibility(sums, noise, Feasible(probability=0.95)))
+    return replace(made, feasible=feasibility(sums, noise, 0.95))
 
 
 def unconfirmable(made: NoisePlan) -> NoisePlan:

@@ -19,7 +19,7 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.protocol.gaps import MOST, few, merged
 from sottovoce.network.verdict import Verdict
-from sottovoce.privacy.answer import answer_weights
+from sottovoce.privacy.feasibility import answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.problem import Problem
 

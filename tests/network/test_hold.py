@@ -27,7 +27,7 @@ from sottovoce.network.rounds import Rounds, Totals, noisy_sigma
 from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.store import Store
 from sottovoce.network.summary import summarise
-from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler
@@ -123,7 +123,7 @@ def test_last_words_that_count_h_times_more_count_b_sqrt_1_plus_h_where_a_trajec
     ("hide", "far"), [(Offset(radius=1.0, rounds=ROUNDS), 1.0), (Everything(rounds=ROUNDS), 7.0)]
 )
 def test_held_contributions_stay_below_the_claim_where_hold_is_allowed(
-    hide: Hide, far: float, certificate: Certificate
+    hide: Adjacency, far: float, certificate: Certificate
 ) -> None:
     made = plan(certificate, epsilon=math.log(3), delta=0.05, hide=hide)
     everywhere = dict.fromkeys(range(1, ROUNDS + 1), far)
@@ -163,7 +163,7 @@ def test_the_command_refuses_hold_where_a_trajectory_is_hidden(
 
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=5)])
 def test_a_store_with_held_rounds_is_not_continued_where_a_trajectory_is_hidden(
-    hide: Hide, paper: Problem, keys: Path, tmp_path: Path
+    hide: Adjacency, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     made = plan_for(paper, hide=hide)
     path = tmp_path / "run.db"

@@ -33,7 +33,7 @@ from sottovoce.network.protocol.helper_messages import (
 from sottovoce.network.protocol.messages import SESSION
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.setup import make_config
-from sottovoce.privacy.hide import Everything, Trajectory
+from sottovoce.privacy.adjacency import Everything, Trajectory
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 

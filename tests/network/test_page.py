@@ -39,7 +39,7 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.network.revocation import revoke
 from sottovoce.network.store import Store
 from sottovoce.network.tls import client_context
-from sottovoce.privacy.hide import Offset, Trajectory
+from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import plan as make
 from sottovoce.problem.agents import states

@@ -28,7 +28,7 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes, states_of
 from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.summary import summarise, transcript
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan as make_plan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler, grid_of

@@ -22,7 +22,7 @@ from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.rounds import Rounds, Totals, deployed_sampler, noisy_sigma
 from sottovoce.network.simulated import EngineSampler
 from sottovoce.privacy import sampler
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import Array, lower_bounds, states, upper_bounds
 from sottovoce.problem.gallery import paper

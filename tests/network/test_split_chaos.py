@@ -39,7 +39,7 @@ from sottovoce.network.protocol.helper_messages import Answer, decode_from_helpe
 from sottovoce.network.protocol.masked import HEAD, mask_of
 from sottovoce.network.protocol.messages import Masked, Round
 from sottovoce.network.summary import transcript
-from sottovoce.privacy.grid import STEPS
+from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.problem import Problem
 
 SCRIPT = str(Path(__file__).with_name("split_chaos_process.py"))

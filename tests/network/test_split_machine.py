@@ -19,7 +19,7 @@ from sottovoce.network.protocol.masked import HEAD, mask_of
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.setup import make_config
-from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.problem import Problem
 from sottovoce.study.halves import Keys
@@ -141,7 +141,7 @@ def test_a_held_agent_counts_with_the_mask_of_the_round_it_spoke_in() -> None:
     ],
 )
 def test_the_helper_goes_by_its_own_plan_in_what_may_count_again(
-    hide: Hide, covered: bool, paper: Problem
+    hide: Adjacency, covered: bool, paper: Problem
 ) -> None:
     plan = split_plan(paper, hide=hide)
     config = make_config(plan, DualAveraging(), rounds=9, noise="secure", run_id="r")

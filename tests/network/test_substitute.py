@@ -22,7 +22,7 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.local_round import LocalRound, Stepped
 from sottovoce.network.substitute import Substitute
-from sottovoce.privacy.hide import Hide, Offset, Trajectory
+from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array, fleet
 from sottovoce.problem.constraints import total
@@ -68,7 +68,7 @@ def failing(k: int, how: str) -> Any:
 
 
 async def with_a_failing_agent(
-    paper: Problem, keys: Path, folder: Path, hide: Hide, agent7: dict[str, Any]
+    paper: Problem, keys: Path, folder: Path, hide: Adjacency, agent7: dict[str, Any]
 ) -> AgentResult:
     plan = plan_for(paper, hide=hide)
     settings: dict[str, Any] = {"rounds": ROUNDS, "keep_states": True}
@@ -107,7 +107,7 @@ def heard(folder: Path) -> list[list[int]]:
 @pytest.mark.parametrize("how", ["raises", "is not finite"])
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Offset(radius=1.0, rounds=ROUNDS)])
 def test_an_agent_whose_own_code_fails_does_not_stop_the_run(
-    hide: Hide,
+    hide: Adjacency,
     how: str,
     paper: Problem,
     keys: Path,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sottovoce.privacy.answer import answer_shares, answer_weights, weights_norm
+from sottovoce.privacy.feasibility import answer_shares, answer_weights, weights_norm
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 10, 99, 1000, 99_999])

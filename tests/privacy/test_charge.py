@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.errors import BudgetError, InputError
-from sottovoce.privacy.allocate import spent
-from sottovoce.privacy.charge import Charge, Protected, amount
-from sottovoce.privacy.exact_mu import BITS, ratio_up
-from sottovoce.privacy.hide import Kind
+from sottovoce.privacy.adjacency import Kind
+from sottovoce.privacy.allocation import spent
+from sottovoce.privacy.charge import BITS, Charge, Protected, amount, ratio_up
 
 DISTANCES = st.floats(1e-9, 1e9)
 PARAMETERS = st.just(0.0) | st.floats(1e-30, 1e6)

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.certificate.contributions import sum_ranges
-from sottovoce.privacy.answer import answer_shares, answer_weights, weights_norm
-from sottovoce.privacy.feasibility import Feasibility, Feasible, highest, may_fall, within
-from sottovoce.privacy.margins import Noise, feasibility
+from sottovoce.privacy.feasibility import (
+    Feasibility,
+    answer_shares,
+    answer_weights,
+    highest,
+    may_fall,
+    weights_norm,
+    within,
+)
+from sottovoce.privacy.margins import AveragedNoise, feasibility
 from sottovoce.problem.agents import Array
 from sottovoce.problem.ball import ball_of
 from sympy_oracle import function_of
@@ -32,17 +39,19 @@ def two_rows() -> sv.Problem:
     )
 
 
-def kept(problem: sv.Problem, sigma: Any, rounds: int, asked: Feasible) -> Feasibility:
+def kept(
+    problem: sv.Problem, sigma: Any, rounds: int, probability: float, **more: Any
+) -> Feasibility:
     """The margins for any noise on the sums, without a plan."""
     cloud = problem.cloud
     spread = np.broadcast_to(np.asarray(sigma, dtype=float), (cloud.sums.count,))
-    noise = Noise(
+    noise = AveragedNoise(
         sigma=spread * weights_norm(rounds),
         rounding=np.zeros(cloud.sums.count),
         ranges=np.array(sum_ranges(cloud.sums, cloud.groups)),
         rounds=rounds,
     )
-    return feasibility(cloud.sums, noise, asked)
+    return feasibility(cloud.sums, noise, probability, **more)
 
 
 class Adversary:
@@ -74,8 +83,7 @@ class Adversary:
 @pytest.mark.parametrize("each_row", [False, True])
 def test_confirmed_answers_violate_with_the_stated_probability_at_most(each_row: bool) -> None:
     # One-sided, five standard deviations of RUNS coin tosses: false alarms once in 3 million.
-    asked = Feasible(probability=0.95, each_row=each_row)
-    found = kept(two_rows(), 0.5, ROUNDS, asked)
+    found = kept(two_rows(), 0.5, ROUNDS, 0.95, each_row=each_row)
     averaged, s = Adversary(found, 0.5, seed=1).runs()
     over = (s > found.sums.upper) & found.confirmed(averaged)[:, np.newaxis]
     rates = over.mean(axis=0) if each_row else over.any(axis=1).mean(keepdims=True)
@@ -235,7 +243,7 @@ def test_a_ball_with_held_agents_holds_the_corners_of_what_they_may_be_off_by() 
 
 
 def test_a_ball_with_held_agents_holds_noise_and_box_together_and_no_more() -> None:
-    found, rng = kept(disc(), [0.6, 0.1], 400, Feasible(probability=0.9)), np.random.default_rng(5)
+    found, rng = kept(disc(), [0.6, 0.1], 400, 0.9), np.random.default_rng(5)
     y, off = rng.uniform(-2, 2, (2000, 2)), np.exp(rng.uniform(-6, 0, (2000, 2)))
     held = found.confirmed(y, off)
     angle = np.linspace(0, 2 * np.pi, 400)
@@ -281,7 +289,7 @@ def test_unproven_convexity_of_a_constraint_that_nobody_can_violate_does_not_mat
 
 def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
     problem = coupled_regions()
-    found = kept(problem, 0.2, 1000, Feasible(probability=0.95))
+    found = kept(problem, 0.2, 1000, 0.95)
     sums = found.sums
     equal = sums.lower == sums.upper
     assert np.array_equal(found.target.lower[equal], sums.lower[equal])
@@ -310,13 +318,13 @@ def test_a_constraint_that_nobody_can_violate_needs_no_margin() -> None:
         objectives=[x[0] ** 2, x[1] ** 2],
         constraints={"idle": x[0] + x[1] <= 3, "busy": x[0] - x[1] <= 0.5},
     )
-    found = kept(problem, 0.1, 100, Feasible(probability=0.9))
+    found = kept(problem, 0.1, 100, 0.9)
     assert [margin.name for margin in found.margins] == ["busy"]
     assert found.target.upper[0] == 3.0
 
 
 def test_an_answer_that_is_no_number_is_not_confirmed() -> None:
-    found = kept(two_rows(), 0.1, 100, Feasible(probability=0.9))
+    found = kept(two_rows(), 0.1, 100, 0.9)
     assert not found.confirmed(np.full((1, 2), np.nan)).any()
     assert not found.confirmed(np.full((1, 2), -np.inf)).any()
     assert found.confirmed(np.zeros((1, 2))).all()
@@ -353,7 +361,7 @@ def test_the_plan_says_margins_the_promise_and_the_cost() -> None:
 
 def test_the_predicted_cost_is_about_price_times_margin() -> None:
     problem = two_rows()
-    made = plan_of(problem, feasible=sv.Feasible(probability=0.95, each_row=True),
+    made = plan_of(problem, feasible=0.95, each_row=True,
                    hide=sv.Trajectory(radius=1e-3, rounds=400))  # fmt: skip
     found = made.feasible
     assert found is not None
@@ -365,7 +373,7 @@ def test_the_predicted_cost_is_about_price_times_margin() -> None:
 
 def test_margins_for_each_row_are_smaller_and_a_split_cloud_has_larger_ones() -> None:
     joint = plan_of(two_rows(), feasible=0.95).feasible
-    alone = plan_of(two_rows(), feasible=sv.Feasible(probability=0.95, each_row=True)).feasible
+    alone = plan_of(two_rows(), feasible=0.95, each_row=True).feasible
     split = plan_of(two_rows(), feasible=0.95, trust=sv.SplitCloud()).feasible
     assert joint is not None
     assert alone is not None

@@ -12,8 +12,8 @@ import pytest
 from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
 from sottovoce.certificate.paper_constants import paper_constants
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
-from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_method import Constants
 from sottovoce.privacy.plan import plan
@@ -188,7 +188,9 @@ def test_equalities_are_not_for_the_paper() -> None:
 
 
 @pytest.mark.parametrize("hide", [Offset(radius=0.5, rounds=16), Everything(rounds=16)])
-def test_other_kinds_of_hiding_take_the_root_of_the_rounds(paper: Certificate, hide: Hide) -> None:
+def test_other_kinds_of_hiding_take_the_root_of_the_rounds(
+    paper: Certificate, hide: Adjacency
+) -> None:
     # Any two states lie within a box's diameter, 20, and an offset within its radius.
     reach = 4 * (0.5 if isinstance(hide, Offset) else 20.0)
     found = made(paper, hide=hide)

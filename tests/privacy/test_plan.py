@@ -22,8 +22,8 @@ from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.contributions import Contributions
 from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import ConvexityError, InputError, PrivacyError, ProblemError
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
-from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler, grid_of, reach_of
@@ -179,7 +179,7 @@ HIDDEN = [
 @given(problems(), st.sampled_from(HIDDEN), st.integers(0, 99))
 @example(gallery.coupled(), HIDDEN[0], 0)  # with regions, which few drawn problems have
 def test_no_adjacent_states_move_the_sums_further_than_the_claim(
-    problem: Problem, hide: Hide, seed: int
+    problem: Problem, hide: Adjacency, seed: int
 ) -> None:
     certificate = certify(problem.cloud, tolerance=0.1)
     made = plan(certificate, epsilon=1, delta=1e-5, hide=hide)
@@ -238,7 +238,7 @@ def test_the_papers_problem_needs_a_hundredth_of_its_noise(paper: Certificate) -
 
 
 @pytest.mark.parametrize("hide", [Offset(radius=1, rounds=10), Everything(rounds=10)])
-def test_more_rounds_cost_the_root_of_their_number(paper: Certificate, hide: Hide) -> None:
+def test_more_rounds_cost_the_root_of_their_number(paper: Certificate, hide: Adjacency) -> None:
     one, many = (
         plan(paper, epsilon=1, delta=1e-5, hide=replace(hide, rounds=rounds)).sigma
         for rounds in (10, 1000)
@@ -519,7 +519,7 @@ def test_a_problem_that_is_not_convex_gets_no_plan() -> None:
 @pytest.mark.parametrize("hide", [Trajectory(radius=1.0), Everything(rounds=9)], ids=repr)
 @pytest.mark.parametrize("seam", ["mu_of", "allocate", "spare"])
 def test_the_final_check_of_delta_refuses_noise_that_was_calibrated_too_small(
-    three: Certificate, hide: Hide, seam: str, monkeypatch: pytest.MonkeyPatch
+    three: Certificate, hide: Adjacency, seam: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules["sottovoce.privacy.plan"]
     right, factor = getattr(module, seam), 1.001 if seam == "mu_of" else 0.999

@@ -23,10 +23,10 @@ from scipy import stats
 
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy import sampler as sampler_module
-from sottovoce.privacy.grid import STEPS
 from sottovoce.privacy.sampler import (
     DISCRETISATION,
     REACH,
+    STEPS,
     Released,
     Sampler,
     SecureSampler,

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.privacy.figures import down, percent_down, up
-from sottovoce.privacy.hide import Everything, Offset, Trajectory
+from sottovoce.privacy.adjacency import Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
-from sottovoce.privacy.statement import hidden, not_covered, statement
+from sottovoce.privacy.statement import down, hidden, not_covered, percent_down, statement, up
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total

@@ -14,14 +14,13 @@ from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.setup import check_halves
-from sottovoce.privacy.figures import up
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.gaussian import delta_of
-from sottovoce.privacy.grid import STEPS
-from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
-from sottovoce.privacy.statement import not_covered
+from sottovoce.privacy.sampler import STEPS
+from sottovoce.privacy.statement import not_covered, up
 from sottovoce.privacy.trust import WORDS, OneCloud, SplitCloud, trust_of
 from sottovoce.problem import gallery
 from sottovoce.simulation.simulate import simulate

@@ -21,10 +21,9 @@ from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.kernels.cloud import Cloud
 from sottovoce.kernels.fleet import Fleet
 from sottovoce.kernels.rounds import normals, stream_seed
-from sottovoce.privacy.answer import weights_norm
-from sottovoce.privacy.feasibility import Feasible
-from sottovoce.privacy.hide import Trajectory
-from sottovoce.privacy.margins import Noise, feasibility
+from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.privacy.feasibility import weights_norm
+from sottovoce.privacy.margins import AveragedNoise, feasibility
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import Problem
@@ -64,13 +63,13 @@ def noise(
 def with_margins(plan: NoisePlan, rounds: int, share: float) -> NoisePlan:
     """The same plan for so many rounds, with margins as for a share of its noise."""
     sums = plan.cloud.sums
-    spread = Noise(
+    spread = AveragedNoise(
         sigma=share * plan.sigma * weights_norm(rounds),
         rounding=np.zeros(sums.count),
         ranges=np.array(sum_ranges(sums, plan.domain)),
         rounds=rounds,
     )
-    kept = feasibility(sums, spread, Feasible(probability=0.95))
+    kept = feasibility(sums, spread, 0.95)
     return replace(plan, hide=Trajectory(radius=1.0, rounds=rounds), feasible=kept)
 
 

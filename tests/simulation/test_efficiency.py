@@ -29,7 +29,7 @@ from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
 from sottovoce.certificate.optimum_prices import saddle_prices
 from sottovoce.formula.functions import exp, log
-from sottovoce.privacy.hide import Hide, Offset, Trajectory
+from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -117,7 +117,7 @@ class Case:
     make: Callable[[], Problem]
     rounds: tuple[int, ...] = (GOAL_ROUNDS,)
     runs: int = 96
-    hide: Callable[[int], Hide] = lambda rounds: Trajectory(radius=1.0, rounds=rounds)
+    hide: Callable[[int], Adjacency] = lambda rounds: Trajectory(radius=1.0, rounds=rounds)
     slow: bool = False
 
 

@@ -132,7 +132,7 @@ def test_half_the_margin_breaks_the_promise() -> None:
     found = made.feasible
     assert found is not None
     noise = noise_of(certified("dispatch"), made.released_sigma / 2, 1000)
-    half = feasibility(problem.cloud.sums, noise, found.asked)
+    half = feasibility(problem.cloud.sums, noise, 0.95)
     less = replace(made, feasible=half)
     result = sv.simulate(problem, less, rounds=1000, runs=4000, record=[1000])
     fine = np.asarray(result.confirmed)

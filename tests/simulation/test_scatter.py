@@ -20,7 +20,7 @@ import pytest
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery

@@ -7,9 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.privacy.grid import STEPS
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.sampler import Integers, Released, Sampler, grid_of
+from sottovoce.privacy.sampler import STEPS, Integers, Released, Sampler, grid_of
 
 Array = NDArray[np.float64]
 Fault = Callable[[Array], Array]

@@ -17,8 +17,8 @@ import pytest
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.errors import InputError
-from sottovoce.privacy.answer import weights_norm
-from sottovoce.privacy.hide import Offset, Trajectory
+from sottovoce.privacy.adjacency import Offset, Trajectory
+from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.plan import plan

@@ -34,8 +34,8 @@ from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Rounds, deployed_sampler
 from sottovoce.privacy import sampler as samplers
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import mu_of
-from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -51,7 +51,7 @@ TARGET = float(mu_of(EPSILON, DELTA))
 Case = tuple[Problem, Certificate]
 
 
-def made(certificate: Certificate, hide: Hide | None = None, **change: Any) -> NoisePlan:
+def made(certificate: Certificate, hide: Adjacency | None = None, **change: Any) -> NoisePlan:
     asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
     return plan(certificate, hide=hide or Trajectory(radius=0.05), **(asked | change))
 
@@ -128,7 +128,7 @@ def test_games_on_an_executor_are_as_many_and_find_the_same(two: Case) -> None:
     [Trajectory(radius=0.05, rounds=8), Offset(radius=0.05, rounds=8), Everything(rounds=8)],
     ids=lambda hide: hide.kind,
 )
-def test_every_promise_is_kept(two: Case, hide: Hide) -> None:
+def test_every_promise_is_kept(two: Case, hide: Adjacency) -> None:
     problem, certificate = two
     right = made(certificate, hide)
     found = short(problem, right, runs=200)

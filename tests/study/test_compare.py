@@ -21,7 +21,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError
-from sottovoce.privacy.hide import hide_of
+from sottovoce.privacy.adjacency import adjacency_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -70,7 +70,7 @@ def planned(
     certificate: Certificate, *, rounds: int, method: str = "joint", kind: str = "trajectory",
     radius: float | None = 0.1,
 ) -> NoisePlan:  # fmt: skip
-    hide = hide_of(kind, radius=radius, rounds=rounds)
+    hide = adjacency_of(kind, radius=radius, rounds=rounds)
     return plan(certificate, epsilon=1.0, delta=0.05, hide=hide, method=method)
 
 

@@ -26,9 +26,9 @@ from sottovoce.network.protocol.helper_messages import HELPER_VERSION, Ask, Meet
 from sottovoce.network.protocol.messages import SESSION
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.setup import make_config
-from sottovoce.privacy.grid import STEPS
-from sottovoce.privacy.hide import Everything, Hide, Trajectory
+from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.plan import plan
+from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, states
 from sottovoce.problem.problem import Problem
@@ -78,7 +78,7 @@ class Gateway:
     """
 
     def __init__(
-        self, sums: list[range], hide: Hide, *, rounds: int, acted: range, apart: float
+        self, sums: list[range], hide: Adjacency, *, rounds: int, acted: range, apart: float
     ) -> None:
         x = states(len(sums), lower=-1, upper=1)
         rows = [

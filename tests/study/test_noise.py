@@ -9,8 +9,7 @@ import pytest
 from broken_samplers import FAULTS, Array, Fault
 
 from sottovoce.errors import InputError
-from sottovoce.privacy.grid import STEPS
-from sottovoce.privacy.sampler import SecureSampler
+from sottovoce.privacy.sampler import STEPS, SecureSampler
 from sottovoce.study import noise
 from sottovoce.study.noise import _chance_of_sum, check_noise
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sparse
 
 from sottovoce.certificate.certificate import certify
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery

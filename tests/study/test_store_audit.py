@@ -22,7 +22,7 @@ from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.rounds import Rounds
 from sottovoce.network.setup import make_config
 from sottovoce.network.store import Store
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery

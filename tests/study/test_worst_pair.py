@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.privacy.hide import Everything, Hide, Trajectory
+from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -27,7 +27,7 @@ def certified(name: str) -> Certificate:
     return certify(gallery.get(name).cloud)
 
 
-def planned(name: str, hide: Hide) -> NoisePlan:
+def planned(name: str, hide: Adjacency) -> NoisePlan:
     return plan(certified(name), epsilon=math.log(3), delta=0.05, hide=hide)
 
 

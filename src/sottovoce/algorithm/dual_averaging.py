@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from sottovoce.arguments import real
-from sottovoce.privacy.answer import answer_shares
+from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.problem.agents import Array
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sottovoce.privacy.answer import counted_rounds
+from sottovoce.privacy.feasibility import counted_rounds
 from sottovoce.problem.agents import Array
 
 _GAIN = 2.0

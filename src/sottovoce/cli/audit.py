@@ -126,7 +126,7 @@ def _view(name: str | None) -> ViewName:
 
 def _covered(problem: Problem, hide: str | None, rounds: int) -> int | None:
     """The rounds to plan for: those that are played, unless rounds cost nothing."""
-    from sottovoce.privacy.hide import Trajectory
+    from sottovoce.privacy.adjacency import Trajectory
 
     kind = hide or problem.privacy.get("hide", Trajectory.kind)
     return None if kind == Trajectory.kind else rounds

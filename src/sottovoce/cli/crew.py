@@ -21,7 +21,7 @@ from sottovoce.errors import SottovoceError
 from sottovoce.network import loop
 from sottovoce.network.page.page_link import PageLink
 from sottovoce.network.tls import client_context
-from sottovoce.privacy.figures import up
+from sottovoce.privacy.statement import up
 
 Process: TypeAlias = "subprocess.Popen[bytes]"
 Words: TypeAlias = "tuple[object, ...]"

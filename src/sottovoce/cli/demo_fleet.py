@@ -19,7 +19,7 @@ from sottovoce.cli.demonstrate import demo_folder
 from sottovoce.formula.parse import parse_number
 from sottovoce.network import identity
 from sottovoce.network.summary import answers
-from sottovoce.privacy.hide import Everything
+from sottovoce.privacy.adjacency import Everything
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery.chargers import FIRST_HOUR, chargers

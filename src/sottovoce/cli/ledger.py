@@ -105,7 +105,7 @@ def _fields(account: Account) -> dict[str, Any]:
 
 
 def _cells(account: Account) -> tuple[str, ...]:
-    from sottovoce.privacy.figures import down, up
+    from sottovoce.privacy.statement import down, up
 
     radius, per_radius = account.protected.radius, account.spent_per_radius
     return (

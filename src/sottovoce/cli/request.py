@@ -13,8 +13,7 @@ from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import InputError
 from sottovoce.formula.parse import parse_number
-from sottovoce.privacy.feasibility import Feasible
-from sottovoce.privacy.hide import Everything, hide_of
+from sottovoce.privacy.adjacency import Everything, adjacency_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.trust import SplitCloud
@@ -71,27 +70,27 @@ def make_plan(
         certificate if margins else certificate.for_study(),
         epsilon=values["epsilon"],
         delta=values["delta"],
-        hide=hide_of(kind, radius=values["radius"], rounds=covered),
+        hide=adjacency_of(kind, radius=values["radius"], rounds=covered),
         method=method,
         allow_undernoised=allow_undernoised,
         trust=SplitCloud() if split else None,
-        feasible=_feasible(problem, method, feasible, each_row=each_row) if margins else None,
+        **(_feasible(problem, method, feasible, each_row=each_row) if margins else {}),
         progress=progress,
     )
 
 
 def _feasible(
     problem: Problem, method: str, asked: str | None, *, each_row: bool
-) -> Feasible | None:
+) -> dict[str, Any]:
     """What the options, or the file for a release of sums, ask for."""
     given = problem.privacy.get("feasible") if asked is None and method == "joint" else asked
     if given is None:
         if each_row:
             raise InputError("--each-row must go with --feasible, got it alone")
-        return None
+        return {}
     text = parse_number(given, where="--feasible") if isinstance(given, str) else given
     each = each_row or bool(problem.privacy.get("each_row", False))
-    return Feasible(probability=float(str(text)), each_row=each)
+    return {"feasible": float(str(text)), "each_row": each}
 
 
 def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:

@@ -37,7 +37,7 @@ def status(
 
 
 def _kept(feasible: dict[str, Any] | None) -> str:
-    from sottovoce.privacy.figures import up
+    from sottovoce.privacy.statement import up
 
     if feasible is None:
         return "no margin: an active limit is exceeded by about every second answer"
@@ -47,9 +47,8 @@ def _kept(feasible: dict[str, Any] | None) -> str:
 
 
 def _table(summary: Summary) -> Table:
-    from sottovoce.privacy.figures import up
-    from sottovoce.privacy.hide import hide_of
-    from sottovoce.privacy.statement import hidden
+    from sottovoce.privacy.adjacency import adjacency_of
+    from sottovoce.privacy.statement import hidden, up
     from sottovoce.privacy.trust import WORDS, trust_of
 
     table = Table(show_header=False)
@@ -67,7 +66,7 @@ def _table(summary: Summary) -> Table:
             f"({up(promise['epsilon'], 4)}, {up(promise['delta'], 4)})-DP or better for every "
             f"agent, mu = {up(promise['gdp_mu'], 4)}",
         )
-        hide = hide_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
+        hide = adjacency_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
         table.add_row(f"hidden ({hide.kind})", hidden(hide))
         table.add_row("trust", WORDS[trust_of(promise.get("trust", "one")).kind])
         table.add_row("constraints", _kept(promise.get("feasible")))

@@ -15,7 +15,7 @@ from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import Integers, pack_whole
 from sottovoce.network.protocol.helper import Answered, AnswerOnce, HelperSetup, Masker
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 
 _SESSIONS = 1 << 14

@@ -14,8 +14,8 @@ from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.protocol.messages import Welcome
-from sottovoce.privacy.answer import weights_norm
-from sottovoce.privacy.grid import STEPS
+from sottovoce.privacy.feasibility import weights_norm
+from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array
 from sottovoce.problem.blocks import Block
 from sottovoce.problem.numeric import Formulas

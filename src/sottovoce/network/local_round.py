@@ -102,7 +102,7 @@ class LocalRound:
         """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
         # Rounds need none of it, and a device has little memory.
         from sottovoce.network.parties import bounded
-        from sottovoce.privacy.mixtures import unsafe_fallbacks
+        from sottovoce.privacy.feasibility import unsafe_fallbacks
 
         groups, places = self._cloud.groups, np.array(self._agents) - 1
         can = tuple(bounded(groups, places, *self._bounds))

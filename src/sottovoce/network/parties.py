@@ -15,9 +15,8 @@ from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.box import Box
 from sottovoce.network.protocol.codec import Integers, MalformedError, unpack
 from sottovoce.network.protocol.messages import Welcome
-from sottovoce.privacy.grid import STEPS
 from sottovoce.privacy.noise_plan import Output
-from sottovoce.privacy.sampler import REACH
+from sottovoce.privacy.sampler import REACH, STEPS
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.problem import CloudView
 

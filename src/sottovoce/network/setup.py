@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import LONGEST_WAIT
 from sottovoce.network.rounds import Rounds
 from sottovoce.network.store import Store, held_in, missed_in
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.fingerprint import fingerprint
@@ -48,7 +47,9 @@ def make_config(
             "epsilon": worst.epsilon,
             "delta": float(plan.delta[worst.agent - 1]),
             "trust": plan.trust.kind,
-            "feasible": None if plan.feasible is None else asdict(plan.feasible.asked),
+            "feasible": None
+            if plan.feasible is None
+            else {"probability": plan.feasible.probability, "each_row": plan.feasible.each_row},
         },
     )
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.network.protocol.box import middle
-from sottovoce.privacy.hide import Everything, Offset
+from sottovoce.privacy.adjacency import Everything, Offset
 from sottovoce.problem.agents import Array
 
 REPEATING: Final = frozenset({Offset.kind, Everything.kind})

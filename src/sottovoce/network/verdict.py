@@ -11,7 +11,7 @@ from sottovoce.network.parties import Ranges
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.gaps import merged
 from sottovoce.network.protocol.messages import Gap
-from sottovoce.privacy.answer import answer_shares, answer_weights
+from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 

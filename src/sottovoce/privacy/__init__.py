@@ -1,1 +1,6 @@
-"""privacy."""
+"""What is released with how much noise, and what that promises every agent.
+
+Here lie the Gaussian mechanism and its accounting, adjacencies, noise plans and their statements,
+margins of feasible answers, samplers, the ledger and its fence. Nothing here opens a connection,
+and nothing outside turns raw values into released ones.
+"""

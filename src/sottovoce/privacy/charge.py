@@ -36,6 +36,7 @@ Everything is computed in exact fractions and rounded up to a multiple of 2^-BIT
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,9 +44,12 @@ from functools import lru_cache
 from typing import Final
 
 from sottovoce.errors import BudgetError, InputError
-from sottovoce.privacy.exact_mu import units_up
+from sottovoce.privacy.adjacency import Kind, kind_of
 from sottovoce.privacy.gaussian import LARGEST
-from sottovoce.privacy.hide import Kind, kind_of
+
+BITS: Final = 100
+"""Binary places of mu in exact sums of squares; every double above 1e-14 has no more. mu counts in
+units of 2^-BITS, its square in units of 4^-BITS; charges are rounded up, what is left down."""
 
 BOUNDED_BY: Final[Mapping[Kind, tuple[Kind, ...]]] = {
     "trajectory": ("trajectory", "offset", "everything"),
@@ -145,3 +149,35 @@ def _units(mu: float, allowance: float, radius: float, planned: float) -> int:
     ratio = Fraction(radius) / Fraction(planned)
     exact = ratio * Fraction(mu) + max(Fraction(0), 1 - ratio) * Fraction(allowance)
     return units_up(exact)
+
+
+def units_up(mu: Fraction) -> int:
+    """Return mu in units of 2^-BITS."""
+    return math.ceil(mu * (1 << BITS))
+
+
+def square_down(mu: float) -> int:
+    """Return mu^2 in units of 4^-BITS, mu being rounded down to a multiple of 2^-BITS."""
+    return math.floor(math.ldexp(mu, BITS)) ** 2
+
+
+def root_up(total: int) -> float:
+    """Return the least double whose square is at least total."""
+    root = math.isqrt(total)
+    root += root * root < total
+    value = math.ldexp(root, -BITS)
+    return value if math.ldexp(value, BITS) >= root else math.nextafter(value, math.inf)
+
+
+def root_down(total: int) -> float:
+    """Return a double whose square is at most total, less than one ulp below the root."""
+    root = math.isqrt(total)
+    value = math.ldexp(root, -BITS)
+    return value if math.ldexp(value, BITS) <= root else math.nextafter(value, 0.0)
+
+
+def ratio_up(mu: float, radius: float) -> float:
+    """Return the least double that is at least mu / radius."""
+    value = mu / radius
+    exact = Fraction(mu) / Fraction(radius)
+    return value if Fraction(value) >= exact else math.nextafter(value, math.inf)

@@ -15,56 +15,104 @@ did not is not confirmed, and agents apply their fallbacks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sparse
 from numpy.typing import NDArray
 
-from sottovoce.arguments import real
+from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.derive import is_affine
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.tape import tape
-from sottovoce.privacy.cost import Cost
-from sottovoce.privacy.target import Target
-from sottovoce.problem.agents import Array
+from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.ball import ball_of
 from sottovoce.problem.sums import Region, Sums
 
 _CORNERS = 12  # sums of a region up to which all corners of the margin are looked at
 _ROUNDING = 2.0**-45  # of the few operations of a test, relative
 _TRIED = np.exp(np.linspace(-9.0, 2.0, 221))
+_CLOSE = 1e-9  # what rounding may be off by, relative
+BURN_IN = 0.1
+UNIT_ROUNDS = 10.0
+WEIGHT_POWER = 0.25
+_EXACT = 100_000  # rounds up to which the weights' norm is added up; beyond, it is bounded
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Feasible:
-    """The wish that answers keep the constraints, whatever the noise.
+def counted_rounds(k: Any, rounds: int) -> Array:
+    """Return which of the rounds that count k is, from 1; 1 for those before them too.
+
+    The first tenth of all rounds and the ten rounds (at most another tenth) in which prices find
+    their unit do not count.
+    """
+    skipped = _skipped(rounds)
+    return np.maximum(1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - skipped)
+
+
+def answer_shares(k: Any, rounds: int) -> Array:
+    """Return the shares of rounds k: ``answer += share (value - answer)``, so ``w_k ~ k^0.25``."""
+    return (1.0 + WEIGHT_POWER) / (counted_rounds(k, rounds) + WEIGHT_POWER)
+
+
+def answer_weights(rounds: int) -> Array:
+    """Return ``w_1 .. w_T``, which add up to 1.
+
+    An answer is ``xbar = sum_k w_k x(k)`` over the states whose contributions were released, with
+    weights that depend on k and T alone. So the average of the releases, ``Ybar = sum_k w_k y(k)``,
+    is the sums at the answer plus Gaussian noise of exactly known size.
+    """
+    shares = answer_shares(np.arange(1, rounds + 1), rounds)
+    kept = np.append(np.cumprod(1.0 - shares[:0:-1])[::-1], 1.0)
+    return np.asarray(shares * kept)
+
+
+@cache
+def weights_norm(rounds: int) -> float:
+    """Return ``|w|_2``, rounded up: the noise of Ybar is ``sigma |w|``.
+
+    With N rounds that count, ``w_j = 1.25 G(j) / (N G(N) (1 + 0.25/N))`` with
+    ``G(j) = Gamma(j + 0.25) / Gamma(j) <= j^0.25``, and ``G(N) >= N / (N + 0.25)^0.75`` (Wendel).
+    """
+    if rounds <= _EXACT:
+        return float(np.linalg.norm(answer_weights(rounds))) * (1.0 + 2.0**-30)
+    n = float(rounds - _skipped(rounds))
+    total = ((n + 1.0) ** 1.5 - 1.0) / 1.5  # above sum_j j^0.5
+    return float(np.sqrt(total) * 1.25 / (n * (n + 0.25) ** 0.25)) * (1.0 + 2.0**-30)
+
+
+def _skipped(rounds: int) -> int:
+    return int(np.floor(BURN_IN * rounds + min(BURN_IN * rounds, UNIT_ROUNDS)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TargetSet:
+    """What of the public set C the cloud aims at: all of C, or C with its edges moved in.
 
     Attributes:
-        probability: p; an answer is confirmed and violates a constraint with probability at most
-            1 - p.
-        each_row: whether that holds for every constraint by itself, which needs smaller margins,
-            instead of for all of them together.
+        lower: least value of every sum, shape (p,).
+        upper: largest value, likewise; an equality has both alike, and is not moved.
+        moved: per region how much its edge is moved in: a ball's radius is so much smaller, any
+            other region is ``{phi(u) <= -moved}``.
     """
 
-    probability: float
-    each_row: bool = False
-
-    def __post_init__(self) -> None:
-        real("probability", self.probability, "in [0.5, 1)", lambda p: 0.5 <= p < 1.0)
-        if not isinstance(self.each_row, bool):
-            raise InputError(f"each_row must be True or False, got {self.each_row!r:.60}")
+    lower: Array
+    upper: Array
+    moved: tuple[float, ...]
 
     @staticmethod
-    def of(given: Feasible | float | None) -> Feasible | None:
-        """Return what ``feasible=`` was given: a probability, all of it, or nothing."""
-        if given is None or isinstance(given, Feasible):
-            return given
-        return Feasible(probability=real("feasible", given, "in [0.5, 1)", lambda p: 0.5 <= p < 1))
+    def whole(sums: Sums) -> TargetSet:
+        """Return C as it was stated."""
+        return TargetSet(lower=sums.lower, upper=sums.upper, moved=(0.0,) * len(sums.regions))
+
+    @property
+    def nonempty(self) -> bool:
+        """Whether no interval is empty; whether regions are is not looked at."""
+        return bool(np.all(self.lower <= self.upper))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +135,29 @@ class Margin:
     scale: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarginCost:
+    """What margins are expected to cost.
+
+    Attributes:
+        optimum: the objective at the optimum as it was stated.
+        more: how much larger it is with the margins.
+    """
+
+    optimum: float
+    more: float
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Feasibility:
     """The margins of a plan, and the test at the end.
 
     Attributes:
-        asked: what was asked for.
+        probability: p; an answer is confirmed and violates a constraint with probability at most
+            1 - p.
+        each_row: whether that holds for every constraint by itself, which needs smaller margins,
+            instead of for all of them together.
         sums: the sums and C.
         margin: per sum how far Ybar may be from the sums at the answer, shape (p,); 0 where no
             constraint can be violated. What noise has of it is a half-axis of an ellipsoid for the
@@ -109,16 +173,17 @@ class Feasibility:
             not known.
     """
 
-    asked: Feasible
+    probability: float
+    each_row: bool
     sums: Sums
     margin: Array
     rounding: Array
     ranges: Array
     checked: NDArray[np.bool_]
     band: Array
-    target: Target
+    target: TargetSet
     margins: tuple[Margin, ...]
-    cost: Cost | None = None
+    cost: MarginCost | None = None
 
     def confirmed(self, averaged: Array, off: Array | float = 0.0) -> NDArray[np.bool_]:
         """Return which averaged releases, shape (runs, p), confirm the answers beside them.
@@ -150,7 +215,7 @@ class Feasibility:
 
     def __repr__(self) -> str:
         cost = "" if self.cost is None else f", predicted cost {self.cost.more:.3g}"
-        return f"Feasibility({self.asked}, {len(self.margins)} margins{cost})"
+        return f"Feasibility(probability={self.probability:g}, {len(self.margins)} margins{cost})"
 
 
 def within(
@@ -171,14 +236,16 @@ def within(
         center, radius = np.array(ball[0]), ball[1]
         beside = np.linalg.norm(box, axis=1) * (1.0 + _ROUNDING)
         return np.asarray(_farthest(y - center, np.broadcast_to(noise, y.shape)) + beside <= radius)
-    low, high = cut(y, noise + box, ranges, falls)
+    low, high = boxes_within(y, noise + box, ranges, falls)
     if len(region.rows) > _CORNERS:
         ends = zip(low, high, strict=True)
         return np.array([_enclosed(region, *each) for each in ends], dtype=bool)
     return np.asarray(highest(region, low, high, falls) <= 0.0)
 
 
-def cut(y: Array, away: Array, ranges: Array, falls: Sequence[bool]) -> tuple[Array, Array]:
+def boxes_within(
+    y: Array, away: Array, ranges: Array, falls: Sequence[bool]
+) -> tuple[Array, Array]:
     """The ends of the boxes around y within the ranges; low above high where nothing is left."""
     least, most = ranges.T
     low = np.where(falls, least, np.maximum(y - away, least))
@@ -244,3 +311,49 @@ def _enclosed(region: Region, low: Array, high: Array) -> bool:
         return bool(enclose(region.phi, box).upper[0] <= 0.0)
     except CertificateError:
         return False
+
+
+def unsafe_fallbacks(
+    sums: Sums, domain: Sequence[Group], fallbacks: Sequence[Group]
+) -> NDArray[np.bool_]:
+    """Return, for every agent, whether its fallback is not shown to be safe beside any answers.
+
+    Agents do not all get their answers at the same moment. Where a sum must not be too large, any
+    mixture of fallbacks and answers that keep the constraint keeps it if every fallback contributes
+    the least that its agent can; where it must not be too small, the most. Where it has both
+    limits, or the constraint weighs several sums against each other, both must be the same.
+
+    Args:
+        sums: what couples agents.
+        domain: where each agent can be: boxes.
+        fallbacks: the same groups with a fallback for both bounds.
+    """
+    least, most = _sides(sums)
+    unsafe = np.zeros(sum(group.count for group in domain), dtype=np.bool_)
+    blocks = zip(block_ranges(sums, domain), block_ranges(sums, fallbacks), strict=True)
+    for (rows, first, low, high, error), (_, _, down, up, off) in blocks:
+        room = error + off + _CLOSE * (abs(low) + abs(high))
+        for needed, beyond in ((least, up - low - room), (most, high - down - room)):
+            at: Any = sparse.coo_array(beyond)
+            row, agent = at.coords
+            unsafe[first + agent[needed[rows[row]] & ~(at.data <= 0.0)]] = True
+    return unsafe
+
+
+def nearest_zero(domain: Sequence[Group]) -> tuple[Group, ...]:
+    """Return the fallbacks of agents that state neither a fallback nor a start: a public matter."""
+    points = [read_only(np.clip(0.0, group.lower, group.upper)) for group in domain]
+    return tuple(
+        replace(group, lower=point, upper=point)
+        for group, point in zip(domain, points, strict=True)
+    )
+
+
+def _sides(sums: Sums) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of which sums a fallback must contribute the least, and of which the most."""
+    least, most = np.isfinite(sums.upper), np.isfinite(sums.lower)
+    for region in sums.regions:
+        rows = np.array(region.rows)
+        least[rows] = True
+        most[rows] |= ~np.array(may_fall(region, sums))
+    return least, most

@@ -30,11 +30,18 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
-from sottovoce.privacy.charge import Charge, Protected, amount
-from sottovoce.privacy.exact_mu import ratio_up, root_down, root_up, square_down
+from sottovoce.privacy.adjacency import kind_of
+from sottovoce.privacy.charge import (
+    Charge,
+    Protected,
+    amount,
+    ratio_up,
+    root_down,
+    root_up,
+    square_down,
+)
 from sottovoce.privacy.fence import Digests, Fence, place
 from sottovoce.privacy.gaussian import mu_of
-from sottovoce.privacy.hide import kind_of
 from sottovoce.privacy.ledger_file import create, transaction
 
 GRANT: Final = """

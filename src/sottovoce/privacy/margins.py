@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,32 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
+from sottovoce.certificate.assumptions import SADDLE_LIMIT
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.contributions import sum_ranges
-from sottovoce.errors import PrivacyError
-from sottovoce.privacy.answer import weights_norm
-from sottovoce.privacy.feasibility import Feasibility, Feasible, Margin, cut, highest, may_fall
+from sottovoce.certificate.optimum import reference_optimum
+from sottovoce.certificate.slater import slater_point
+from sottovoce.errors import PrivacyError, SottovoceError
+from sottovoce.formula.canonical import add, power, substitute, subtract
+from sottovoce.formula.expression import ZERO, Expression, number
+from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
+from sottovoce.privacy.feasibility import (
+    Feasibility,
+    Margin,
+    MarginCost,
+    TargetSet,
+    boxes_within,
+    highest,
+    may_fall,
+    weights_norm,
+)
+from sottovoce.privacy.gaussian import epsilon_of, mu_of
 from sottovoce.privacy.sampler import grid_of
-from sottovoce.privacy.target import Target
-from sottovoce.problem.agents import Array
+from sottovoce.privacy.statement import down, up
+from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.ball import ball_of
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.problem.sums import Region, Sums
 
 LAG = 4.0
@@ -30,12 +48,14 @@ EQUAL_LAG = 8.0
 """The same for equalities, whose wider band costs nothing in the objective: sums that must be met
 from both sides, with prices far from 0, are found more slowly."""
 
+_STEPS = 10  # halvings in the search for how much noise would leave room
+_SAFE = 0.98  # of what was found, to be on the safe side of rounding
 _UP = 1.0 + 2.0**-30
 _SAMPLES = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Noise:
+class AveragedNoise:
     """What is known of Ybar: per sum its noise and how far rounding may have moved it.
 
     Attributes:
@@ -55,13 +75,15 @@ class Noise:
         """How far Ybar may stay from what is aimed at, most of the time."""
         return np.asarray(LAG * float(self.rounds) ** -0.25 * self.sigma)
 
-    def times(self, share: float) -> Noise:
+    def times(self, share: float) -> AveragedNoise:
         """The same with less noise."""
         less = (share * self.sigma, share * self.rounding)
-        return Noise(sigma=less[0], rounding=less[1], ranges=self.ranges, rounds=self.rounds)
+        return AveragedNoise(
+            sigma=less[0], rounding=less[1], ranges=self.ranges, rounds=self.rounds
+        )
 
 
-def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> Noise:
+def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> AveragedNoise:
     """Return what a plan's noise does to the average of T releases."""
     sums, domain = certificate.cloud.sums, certificate.domain
     norm = weights_norm(rounds)
@@ -78,7 +100,7 @@ def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> No
         reach[block.rows] += np.asarray(block.upper @ own).ravel()
     # Averages are updated T times, each time off by a few roundings of what is averaged.
     averaging = 8.0 * rounds * 2.0**-53 * (reach + certificate.contributions.size + released_sigma)
-    return Noise(
+    return AveragedNoise(
         sigma=released_sigma * norm * _UP,
         rounding=(count * each + averaging) * _UP,
         ranges=np.array(sum_ranges(sums, domain)).reshape(-1, 2),
@@ -86,7 +108,7 @@ def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> No
     )
 
 
-def require_proven_convexity(certificate: Certificate, noise: Noise) -> None:
+def require_proven_convexity(certificate: Certificate, noise: AveragedNoise) -> None:
     """Refuse margins around a constraint whose convexity is not proven.
 
     The sums at an average of states are at most the average of the sums only where they are convex,
@@ -112,7 +134,9 @@ def require_proven_convexity(certificate: Certificate, noise: Noise) -> None:
             )
 
 
-def feasibility(sums: Sums, noise: Noise, asked: Feasible) -> Feasibility:
+def feasibility(
+    sums: Sums, noise: AveragedNoise, probability: float, *, each_row: bool = False
+) -> Feasibility:
     """Return the margins that keep p, and what is aimed at so that the test is passed.
 
     With m constraints that could be violated, each fails with probability ``a = 1 - p^(1/m)``, as
@@ -122,8 +146,8 @@ def feasibility(sums: Sums, noise: Noise, asked: Feasible) -> Feasibility:
     checked = _checked(sums, noise.ranges)
     rows = [o for o in range(sums.count) if checked[o] and not _in_region(sums, o)]
     regions = [r for r in sums.regions if checked[list(r.rows)].any()]
-    count = 1 if asked.each_row else max(1, len(rows) + len(regions))
-    chance = -float(np.expm1(np.log(asked.probability) / count))
+    count = 1 if each_row else max(1, len(rows) + len(regions))
+    chance = -float(np.expm1(np.log(probability) / count))
     margin, band = np.zeros(sums.count), np.zeros(sums.count)
     for o in rows:
         edges = np.isfinite([sums.lower[o], sums.upper[o]]).sum()
@@ -138,12 +162,13 @@ def feasibility(sums: Sums, noise: Noise, asked: Feasible) -> Feasibility:
     levels = tuple(
         _level(region, sums, noise, margin) if region in regions else 0.0 for region in sums.regions
     )
-    target = Target(lower=sums.lower + inward, upper=sums.upper - inward, moved=levels)
+    target = TargetSet(lower=sums.lower + inward, upper=sums.upper - inward, moved=levels)
     labels = sums.labels()
-    found = [_of_sum(sums, labels[o], o, (margin, moved), noise) for o in rows]
-    found += [_of_region(r, levels[sums.regions.index(r)], margin, noise) for r in regions]
+    margins = [_of_sum(sums, labels[o], o, (margin, moved), noise) for o in rows]
+    margins += [_of_region(r, levels[sums.regions.index(r)], margin, noise) for r in regions]
     return Feasibility(
-        asked=asked,
+        probability=probability,
+        each_row=each_row,
         sums=sums,
         margin=margin,
         rounding=np.where(checked, noise.rounding, 0.0),
@@ -151,20 +176,22 @@ def feasibility(sums: Sums, noise: Noise, asked: Feasible) -> Feasibility:
         checked=checked,
         band=band,
         target=target,
-        margins=tuple(found),
+        margins=tuple(margins),
     )
 
 
-def aimed_at(found: Feasibility, noise: Noise) -> Target:
+def expected_set(margins: Feasibility, noise: AveragedNoise) -> TargetSet:
     """What answers come to: Ybar stays about half the lag inside of what is aimed at."""
-    inward = np.where(found.checked & (found.sums.lower < found.sums.upper), noise.lag / 2.0, 0.0)
+    inward = np.where(
+        margins.checked & (margins.sums.lower < margins.sums.upper), noise.lag / 2.0, 0.0
+    )
     regions = (
         m + float(noise.lag[list(r.rows)].max() / 2.0) if ball_of(r) is not None else m
-        for r, m in zip(found.sums.regions, found.target.moved, strict=True)
+        for r, m in zip(margins.sums.regions, margins.target.moved, strict=True)
     )
-    return Target(
-        lower=found.target.lower + inward,
-        upper=found.target.upper - inward,
+    return TargetSet(
+        lower=margins.target.lower + inward,
+        upper=margins.target.upper - inward,
         moved=tuple(regions),
     )
 
@@ -189,7 +216,7 @@ def _quantile(region: Region, sums: Sums, chance: float) -> Array:
     return np.array([-ndtri(each if falls else each / 2.0) for falls in may_fall(region, sums)])
 
 
-def _level(region: Region, sums: Sums, noise: Noise, margin: Array) -> float:
+def _level(region: Region, sums: Sums, noise: AveragedNoise, margin: Array) -> float:
     """How far a region's edge is moved in, so that a margin and the lag fit between.
 
     It is measured at points of the edge, which need not be the worst: the test at the end does not
@@ -204,7 +231,7 @@ def _level(region: Region, sums: Sums, noise: Noise, margin: Array) -> float:
     if edge is None:
         return 0.0
     falls = may_fall(region, sums)
-    box = cut(edge, away, noise.ranges[at], falls)
+    box = boxes_within(edge, away, noise.ranges[at], falls)
     return max(0.0, float(np.max(highest(region, *box, falls))))
 
 
@@ -227,7 +254,9 @@ def _edge(region: Region, ranges: Array) -> Array | None:
     return np.asarray(inner + near[:, np.newaxis] * (outer - inner))
 
 
-def _of_sum(sums: Sums, name: str, row: int, margins: tuple[Array, Array], noise: Noise) -> Margin:
+def _of_sum(
+    sums: Sums, name: str, row: int, margins: tuple[Array, Array], noise: AveragedNoise
+) -> Margin:
     edges = [abs(b) for b in (sums.lower[row], sums.upper[row]) if np.isfinite(b)]
     return Margin(
         name=name,
@@ -238,7 +267,7 @@ def _of_sum(sums: Sums, name: str, row: int, margins: tuple[Array, Array], noise
     )
 
 
-def _of_region(region: Region, level: float, margin: Array, noise: Noise) -> Margin:
+def _of_region(region: Region, level: float, margin: Array, noise: AveragedNoise) -> Margin:
     at, ball = list(region.rows), ball_of(region)
     return Margin(
         name=region.name,
@@ -254,3 +283,150 @@ def _agents(upper: Any) -> Array:
     if sparse.issparse(upper):
         return np.asarray(np.diff(upper.tocsr().indptr), dtype=np.float64)
     return np.full(np.shape(upper)[0], float(np.shape(upper)[1]))
+
+
+def narrowed(cloud: CloudView, target: TargetSet) -> CloudView:
+    """Return the same problem with the target in the place of C."""
+    sums = cloud.sums
+    bounded = np.isfinite(sums.upper)
+    inward = np.subtract(sums.upper, target.upper, out=np.zeros(sums.count), where=bounded)
+    level = {r.stated: moved for r, moved in zip(sums.regions, target.moved, strict=True)}
+    constraints: list[Constraint] = []
+    row = 0
+    for stated, origin in zip(cloud.constraints, sums.origins, strict=True):
+        if stated.sums or origin.as_stated:
+            here = inward[origin.first : origin.first + stated.rows]
+            more = [level.get(row + r, float(here[r])) for r in range(stated.rows)]
+            offset = read_only(stated.offset + np.array(more))
+            constraints.append(replace(stated, offset=offset))
+        else:
+            constraints += _written(sums, origin.first, origin.count, target)
+        row += stated.rows
+    return replace(cloud, constraints=tuple(constraints))
+
+
+def _written(sums: Sums, first: int, count: int, target: TargetSet) -> Iterator[Constraint]:
+    """The constraint that became these sums of named agents, moved in, as formulas."""
+    formulas = [g for family in sums.families for g in _formulas(family)]
+    for region, moved in zip(sums.regions, target.moved, strict=True):
+        if first in region.rows:
+            sums_of_region = [formulas[o] for o in region.rows]
+            inside = substitute(
+                _inside(region, moved), dict(zip(region.symbols, sums_of_region, strict=True))
+            )
+            yield _row(region.name, inside)
+            return
+    for o in range(first, first + count):
+        if np.isfinite(target.upper[o]):
+            yield _row(f"sum {o + 1}", subtract(formulas[o], number(target.upper[o])))
+        if np.isfinite(target.lower[o]):
+            yield _row(f"sum {o + 1}", subtract(number(target.lower[o]), formulas[o]))
+
+
+def _formulas(family: Constraint) -> tuple[Expression, ...]:
+    """A formula per row; of rows over fleets there is none to look at."""
+    return family.formulas if not family.sums else (ZERO,) * family.rows
+
+
+def _inside(region: Region, moved: float) -> Expression:
+    ball = ball_of(region)
+    if ball is None:
+        return add(region.phi, number(moved))
+    center, radius = ball
+    centred = (subtract(s, number(c)) for s, c in zip(region.symbols, center, strict=True))
+    return add(*(power(e, 2) for e in centred), number(-((radius - moved) ** 2)))
+
+
+def _row(name: str, g: Expression) -> Constraint:
+    return Constraint(name=name, sums=(), rest=(g,), offset=read_only([0.0]))
+
+
+def require_room(
+    cloud: CloudView,
+    domain: tuple[Group, ...],
+    target: Callable[[float], TargetSet],
+    advice: Callable[[float], Iterator[str]],
+) -> None:
+    """Refuse margins that leave no interior, with what would help.
+
+    Args:
+        cloud: the problem.
+        domain: the boxes in which states are kept.
+        target: what is aimed at with so many times the noise.
+        advice: what would make the noise so many times smaller, each with its number.
+
+    Raises:
+        PrivacyError: no point of X lies inside what is aimed at.
+    """
+    if _has_room(cloud, domain, target(1.0)):
+        return
+    low, high = 0.0, 1.0
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if _has_room(cloud, domain, target(middle)) else (low, middle)
+    none = "no point of X keeps every constraint with its margin"
+    if low == 0.0:
+        raise PrivacyError(
+            f"feasible must leave room: {none}, and {2**_STEPS:,} times less noise would not do: "
+            "relax the constraints"
+        )
+    what = "; ".join(advice(_SAFE * low))
+    raise PrivacyError(
+        f"feasible must leave room: {none}; {down(_SAFE * low, 2)} times the noise would. What "
+        f"would do, each by itself: {what}"
+    )
+
+
+def advice(
+    hide: Adjacency,
+    epsilon: Array,
+    delta: Array,
+    agents: int,
+    smaller: Callable[[float], str | None],
+) -> Callable[[float], Iterator[str]]:
+    """Return what makes noise ``share`` times as large, each with its number.
+
+    Args:
+        hide: what is hidden now.
+        epsilon: per agent.
+        delta: likewise.
+        agents: their number.
+        smaller: what less could be hidden with so many times the noise, in words, if anything.
+    """
+
+    def listed(share: float) -> Iterator[str]:
+        if not isinstance(hide, Everything):
+            least = float(np.max(np.asarray(hide.radius, dtype=float))) * share
+            yield f"a radius of {down(least, 3)}"
+        mu = mu_of(epsilon, delta) / share
+        pairs = {(float(m), float(d)) for m, d in zip(mu[:1000], delta[:1000], strict=True)}
+        yield f"epsilon = {up(max(epsilon_of(m, d) for m, d in pairs), 3)}"
+        if isinstance(hide, Trajectory):
+            yield f"{int(np.ceil(hide.rounds / share**2)):,} rounds"
+        elif (other := smaller(share)) is not None:
+            yield other
+        more = int(np.ceil(agents / share))
+        yield f"{more:,} agents of the same kind, if bounds grow with their number"
+
+    return listed
+
+
+def _has_room(cloud: CloudView, domain: tuple[Group, ...], target: TargetSet) -> bool:
+    if not target.nonempty:
+        return False
+    balls = zip(cloud.sums.regions, target.moved, strict=True)
+    if any(ball is not None and ball[1] <= m for ball, m in ((ball_of(r), m) for r, m in balls)):
+        return False
+    return slater_point(narrowed(cloud, target), domain).status != "fails"
+
+
+def margin_cost(problem: Problem | None, target: TargetSet) -> MarginCost | None:
+    """Return the cost of aiming at ``target`` instead of C; None if it cannot be worked out."""
+    if problem is None or problem.size > SADDLE_LIMIT:
+        return None
+    try:
+        best = reference_optimum(problem).objective
+        kept = reference_optimum(problem.under(narrowed(problem.cloud, target))).objective
+    except SottovoceError:
+        return None
+    return MarginCost(optimum=best, more=max(0.0, kept - best))

@@ -8,12 +8,11 @@ from typing import Literal
 import numpy as np
 
 from sottovoce.errors import InputError
+from sottovoce.privacy.adjacency import Adjacency, Everything, radii
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.feasibility import Feasibility
-from sottovoce.privacy.figures import up
 from sottovoce.privacy.gaussian import delta_of, epsilon_of
-from sottovoce.privacy.hide import Everything, Hide, radii
-from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement
+from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement, up
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, Trust, ViewName
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import CloudView
@@ -63,7 +62,7 @@ class Guarantee:
 
     agent: int
     name: str
-    hide: Hide
+    hide: Adjacency
     gdp_mu: float
     epsilon: float
     delta: float
@@ -117,7 +116,7 @@ class NoisePlan:
 
     cloud: CloudView
     method: Method
-    hide: Hide
+    hide: Adjacency
     epsilon: Array
     delta: Array
     outputs: tuple[Output, ...]

@@ -9,23 +9,30 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from sottovoce.arguments import array, instance
+from sottovoce.arguments import array, instance, real
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.evaluation import evaluation_errors
 from sottovoce.certificate.gradients import GradientEntry
 from sottovoce.certificate.sensitivity import Sensitivity
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.privacy.allocate import allocate, rounding_share, rounding_spent, spare, spent
-from sottovoce.privacy.cost import margin_cost
-from sottovoce.privacy.feasibility import Feasibility, Feasible
-from sottovoce.privacy.figures import down
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory, per_agent, radii
+from sottovoce.privacy.allocation import allocate, rounding_share, rounding_spent, spare, spent
+from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, mu_of
-from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory, per_agent, radii
-from sottovoce.privacy.margins import aimed_at, feasibility, noise_of, require_proven_convexity
+from sottovoce.privacy.margins import (
+    AveragedNoise,
+    advice,
+    expected_set,
+    feasibility,
+    margin_cost,
+    noise_of,
+    require_proven_convexity,
+    require_room,
+)
 from sottovoce.privacy.noise_plan import Kind, Method, NoisePlan, Output
 from sottovoce.privacy.paper_method import Constants, each_mechanism_keeps, paper_noise
-from sottovoce.privacy.room import advice, require_room
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
+from sottovoce.privacy.statement import down
 from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.problem import CloudView
@@ -39,13 +46,14 @@ def plan(
     *,
     epsilon: Any,
     delta: Any,
-    hide: Hide,
+    hide: Adjacency,
     method: str = "joint",
     weights: Any = None,
     constants: Constants | None = None,
     allow_undernoised: bool = False,
     trust: Trust | None = None,
-    feasible: Feasible | float | None = None,
+    feasible: float | None = None,
+    each_row: bool = False,
     progress: bool | Progress | None = None,
 ) -> NoisePlan:
     """Choose the noise of every output so that every agent gets (epsilon, delta) for everything.
@@ -72,8 +80,10 @@ def plan(
         trust: ``OneCloud()`` by default; with ``SplitCloud()`` a cloud and a helper each add this
             noise, for "joint" only.
         feasible: the probability with which a confirmed answer keeps all constraints together,
-            such as 0.95, or ``Feasible(...)``; for "joint" only. Constraints are then aimed at
-            with a margin, and a run ends with a test (see ``Feasibility``). By default neither.
+            such as 0.95; for "joint" only. Constraints are then aimed at with a margin, and a run
+            ends with a test (see ``Feasibility``). By default neither.
+        each_row: whether ``feasible`` holds for every constraint by itself, which needs smaller
+            margins, instead of for all of them together.
         progress: whether to show what is being done once it has taken two seconds, by default on a
             terminal; or somebody to tell.
 
@@ -83,7 +93,7 @@ def plan(
             releases: a run would have to stop there, and that would tell something. Where margins
             leave no room, a hard constraint has none, or one with a margin is not proven convex.
     """
-    if not isinstance(hide, Hide):
+    if not isinstance(hide, Adjacency):
         raise InputError(
             f"hide must be sv.Trajectory(...), sv.Offset(...) or sv.Everything(...), got {hide!r}"
         )
@@ -91,7 +101,7 @@ def plan(
     cloud = certificate.cloud
     how = _method(method, weights, constants, allow_undernoised)
     trusted = _trust(trust, how)
-    wish = _wish(feasible, how, cloud)
+    wish = _probability(feasible, how, cloud, each_row=each_row)
     eps = per_agent("epsilon", epsilon, cloud.agents)
     dlt = per_agent("delta", delta, cloud.agents)
     target = _targets(eps, dlt)
@@ -140,27 +150,39 @@ def plan(
             trust=trusted,
         ),
     )
-    return made if wish is None else replace(made, feasible=_feasible(certificate, made, wish))
+    if wish is None:
+        return made
+    return replace(made, feasible=_feasible(certificate, made, wish, each_row=each_row))
 
 
-def _wish(given: Feasible | float | None, method: Method, cloud: CloudView) -> Feasible | None:
-    """What is asked for; required of constraints behind which a physical limit stands."""
-    wish = Feasible.of(given)
-    if wish is not None and method == "paper":
+def _probability(
+    feasible: Any, method: Method, cloud: CloudView, *, each_row: bool
+) -> float | None:
+    """The probability that is asked for; required of constraints with a physical limit."""
+    if not isinstance(each_row, bool):
+        raise InputError(f"each_row must be True or False, got {each_row!r:.60}")
+    if feasible is None and each_row:
+        raise InputError("each_row must go with feasible, got it alone: say feasible=0.95 too")
+    probability = None
+    if feasible is not None:
+        probability = real("feasible", feasible, "in [0.5, 1)", lambda p: 0.5 <= p < 1)
+    if probability is not None and method == "paper":
         raise InputError(
             "feasible needs method='joint', got method='paper', whose answer is the last iterate "
             "and not an average of what was released: plan with method='joint'"
         )
     limits = [family.name for family in cloud.constraints if family.hard]
-    if limits and wish is None:
+    if limits and probability is None:
         raise PrivacyError(
             f"constraint {limits[0]} is hard, so that feasible must be given, got none: without a "
             "margin about every second answer is over an active limit; say feasible=0.95"
         )
-    return wish
+    return probability
 
 
-def _feasible(certificate: Certificate, made: NoisePlan, wish: Feasible) -> Feasibility:
+def _feasible(
+    certificate: Certificate, made: NoisePlan, probability: float, *, each_row: bool
+) -> Feasibility:
     """The margins of a plan.
 
     Raises:
@@ -169,6 +191,9 @@ def _feasible(certificate: Certificate, made: NoisePlan, wish: Feasible) -> Feas
     cloud, hide = made.cloud, made.hide
     noise = noise_of(certificate, made.released_sigma, made.rounds)
     require_proven_convexity(certificate, noise)
+
+    def margins(averaged: AveragedNoise) -> Feasibility:
+        return feasibility(cloud.sums, averaged, probability, each_row=each_row)
 
     def smaller(share: float) -> str | None:
         if isinstance(hide, Offset) and share * np.sqrt(hide.rounds) >= 1.0:
@@ -185,14 +210,14 @@ def _feasible(certificate: Certificate, made: NoisePlan, wish: Feasible) -> Feas
     require_room(
         cloud,
         certificate.domain,
-        lambda share: feasibility(cloud.sums, noise.times(share), wish).target,
+        lambda share: margins(noise.times(share)).target,
         advice(hide, made.epsilon, made.delta, cloud.agents, smaller),
     )
-    found = feasibility(cloud.sums, noise, wish)
-    return replace(found, cost=margin_cost(certificate.problem, aimed_at(found, noise)))
+    kept = margins(noise)
+    return replace(kept, cost=margin_cost(certificate.problem, expected_set(kept, noise)))
 
 
-def _reach(hide: Hide, agents: int) -> Array:
+def _reach(hide: Adjacency, agents: int) -> Array:
     """R_l: how far apart two whole sequences can be, in units of what S multiplies."""
     if isinstance(hide, Trajectory):
         return radii(hide, agents)
@@ -200,7 +225,7 @@ def _reach(hide: Hide, agents: int) -> Array:
     return np.asarray(b * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))
 
 
-def _paper_reach(hide: Hide, groups: Sequence[Group]) -> Array:
+def _paper_reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
     """The same for outputs that are not sums: any two states lie within a box's diameter."""
     agents = sum(group.count for group in groups)
     if isinstance(hide, Everything):

@@ -47,13 +47,16 @@ from sottovoce.arguments import array as numbers
 from sottovoce.arguments import whole
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import Floats, Real
-from sottovoce.privacy.grid import STEPS
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement
 
+
 Integers = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
+
+STEPS: Final = 2.0**26
+"""Grid steps per standard deviation: N; public, agents round to the same grid."""
 
 DISCRETISATION: Final = 1.0 + 2.0**-46
 """Factor on mu that covers the discrete Gaussian in place of the continuous one."""

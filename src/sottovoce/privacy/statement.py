@@ -1,21 +1,52 @@
-"""What a plan promises, in words that a non-expert can repeat."""
+"""What a plan promises, in words that a non-expert can repeat.
+
+Figures are rounded towards the worse, never to nearest (``up`` and ``down``): reading the text back
+never gives a better number than the one printed.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sottovoce.privacy.feasibility_words import kept
-from sottovoce.privacy.figures import down, percent_down, up
+from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
+from sottovoce.privacy.feasibility import Feasibility, Margin
 from sottovoce.privacy.gaussian import attacker
-from sottovoce.privacy.hide import Everything, Hide, Offset, Trajectory
 from sottovoce.privacy.trust import WORDS
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 
+
 _SHOWN = 12
+
+
+def up(value: float, digits: int = 6) -> str:
+    """Write what may be as large as said (epsilon, delta, mu, a sensitivity), rounded up."""
+    return _written(value, digits, ROUND_CEILING)
+
+
+def down(value: float, digits: int = 6) -> str:
+    """Write what must be at least as large as said (sigma, what is hidden), rounded down."""
+    return _written(value, digits, ROUND_FLOOR)
+
+
+def percent_down(share: float, places: int = 1) -> str:
+    """Write a share as a percentage with so many decimal places, rounded down."""
+    step = Decimal(1).scaleb(-places)
+    cut = (100 * Decimal(repr(float(share)))).quantize(step, rounding=ROUND_FLOOR)
+    return f"{float(cut):g}%"
+
+
+def _written(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return f"{value:g}"
+    # The shortest text that reads back as this double: 0.05 stays 0.05.
+    cut = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value)))
+    return f"{float(cut):,.{max(digits, 6)}g}"
 
 
 def not_covered(plan: NoisePlan) -> tuple[str, ...]:
@@ -54,7 +85,7 @@ def promise(plan: NoisePlan) -> str:
     return "\n".join([*_promise(plan), "", *_hidden(plan), "", *_limits(plan)])
 
 
-def hidden(hide: Hide) -> str:
+def hidden(hide: Adjacency) -> str:
     """Return what is hidden of one agent, in its own terms; ``hide`` has that agent's radius."""
     if isinstance(hide, Trajectory):
         return (
@@ -71,7 +102,7 @@ def hidden(hide: Hide) -> str:
 
 
 def _kept(plan: NoisePlan) -> list[str]:
-    return [] if plan.method == "paper" else [*kept(plan), ""]
+    return [] if plan.method == "paper" else [*feasibility_lines(plan), ""]
 
 
 def plan_facts(plan: NoisePlan) -> dict[str, str]:
@@ -87,7 +118,7 @@ def plan_facts(plan: NoisePlan) -> dict[str, str]:
         "epsilon": up(float(plan.epsilon.max())),
         "delta": up(float(plan.delta.max())),
         "gdp_mu": up(float(plan.gdp_mu.max())),
-        "feasible": "-" if plan.feasible is None else f"{plan.feasible.asked.probability:g}",
+        "feasible": "-" if plan.feasible is None else f"{plan.feasible.probability:g}",
         "certified": str(plan.certified),
         "trust": plan.trust.kind,
         "fingerprint": plan.fingerprint[:16],
@@ -159,3 +190,80 @@ def _hidden(plan: NoisePlan) -> list[str]:
 
 def _limits(plan: NoisePlan) -> list[str]:
     return ["Not covered:", *(f"  - {item}" for item in not_covered(plan))]
+
+
+def feasibility_lines(plan: NoisePlan) -> list[str]:
+    """Return what the plan promises of the constraints, line by line."""
+    margins = plan.feasible
+    if margins is None:
+        return [
+            "Constraints: no margin was asked for, so that noise alone leaves about every second "
+            "answer over an active limit; feasible=0.95 keeps them."
+        ]
+    lines = [f"Constraints: {feasibility_promise(margins)}"]
+    lines += [f"  {_margin_line(margin)}" for margin in margins.margins[:_SHOWN]]
+    more = margins.margins[_SHOWN:]
+    if more:
+        worst = max(more, key=_share)
+        lines.append(f"  ... and {len(more)} more, up to {_percent(worst)} of their size")
+    if not margins.margins:
+        lines.append("  no state within the public boxes violates one: nothing is tested")
+    return [*lines, f"  {_cost_line(margins)}"]
+
+
+def feasibility_promise(margins: Feasibility) -> str:
+    """Return the promise itself."""
+    rest = up(float(1 - Decimal(repr(margins.probability))), 3)
+    each = "each constraint by itself" if margins.each_row else "all constraints together"
+    return (
+        f"a run ends with a test. P(the answer is confirmed and violates one) <= {rest}, for "
+        f"{each}, whatever the run did; an answer that is not confirmed is not applied, agents "
+        "apply their fallbacks instead."
+    )
+
+
+def feasibility_data(margins: Feasibility) -> dict[str, Any]:
+    """Return the margins as plain data."""
+    return {
+        "probability": margins.probability,
+        "each_row": margins.each_row,
+        "margins": [
+            {
+                "name": m.name,
+                "kind": m.kind,
+                "tested": m.tested,
+                "moved": m.moved,
+                "percent_of_scale": 100.0 * _share(m),
+            }
+            for m in margins.margins
+        ],
+        "predicted_cost": None if margins.cost is None else margins.cost.more,
+        "optimum": None if margins.cost is None else margins.cost.optimum,
+    }
+
+
+def _margin_line(margin: Margin) -> str:
+    size = f"{up(margin.moved, 3)} ({_percent(margin)} of its size)"
+    if margin.kind == "equality":
+        return f"{margin.name}: kept within a band of +-{size}: no equality is exact under noise"
+    return f"{margin.name}: aimed at with a margin of {size}, of which {up(margin.tested, 3)} noise"
+
+
+def _share(margin: Margin) -> float:
+    return margin.moved / margin.scale if margin.scale > 0.0 else 0.0
+
+
+def _percent(margin: Margin) -> str:
+    return f"{up(100.0 * _share(margin), 3)}%"
+
+
+def _cost_line(margins: Feasibility) -> str:
+    cost = margins.cost
+    if cost is None:
+        return "What they cost is not known without objectives: each unit of margin its price."
+    size = abs(cost.optimum)
+    share = f", {up(100.0 * cost.more / size, 3)}% of the optimum" if size > 0.0 else ""
+    return (
+        f"Predicted cost: {up(cost.more, 3)} more than the optimum of "
+        f"{down(cost.optimum, 6)}{share}."
+    )

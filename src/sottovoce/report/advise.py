@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from sottovoce.privacy.figures import up
-from sottovoce.privacy.hide import Kind
+from sottovoce.privacy.adjacency import Kind
+from sottovoce.privacy.statement import up
 from sottovoce.study.advice import Advice, AdviceRow
 
 _COLOURS: dict[Kind, str] = {

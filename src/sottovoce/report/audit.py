@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from sottovoce.privacy.figures import down, up
 from sottovoce.privacy.gaussian import attacker
+from sottovoce.privacy.statement import down, up
 from sottovoce.study.audit import CONFIDENCE, Audit
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks
 

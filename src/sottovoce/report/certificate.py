@@ -13,7 +13,7 @@ from rich.table import Table
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
-from sottovoce.privacy.figures import down, up
+from sottovoce.privacy.statement import down, up
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint
 

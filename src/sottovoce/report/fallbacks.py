@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 
 from sottovoce.certificate.certificate import Certificate
-from sottovoce.privacy.mixtures import nearest_zero, unsafe_fallbacks
+from sottovoce.privacy.feasibility import nearest_zero, unsafe_fallbacks
 
 _SHOWN = 24
 

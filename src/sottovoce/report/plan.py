@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.privacy.feasibility_words import feasibility_data
 from sottovoce.privacy.gaussian import attacker
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.statement import not_covered
+from sottovoce.privacy.statement import feasibility_data, not_covered
 from sottovoce.privacy.trust import WORDS
 
 _AGENTS = 10_000

@@ -23,7 +23,7 @@ from sottovoce.kernels.fleet_problem import (
     SmoothForm,
     Terms,
 )
-from sottovoce.privacy.target import Target
+from sottovoce.privacy.feasibility import TargetSet
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.ball import ball_of
 from sottovoce.problem.code import Watched
@@ -100,7 +100,7 @@ def fleet_kernel(
 
 
 def public_sums(
-    sums: Sums, domain: Sequence[Group], sigma: Array | None, target: Target | None = None
+    sums: Sums, domain: Sequence[Group], sigma: Array | None, target: TargetSet | None = None
 ) -> PublicSum:
     """Return what is public of the sums; a sum without noise counts in units of its range.
 
@@ -116,7 +116,7 @@ def public_sums(
         widths = np.array([high - low for low, high in sum_ranges(sums, domain)])
         fine = np.isfinite(widths) & (widths > 0.0)
         unit = np.where(known > 0.0, known, np.where(fine, widths, 1.0))
-    aimed = Target.whole(sums) if target is None else target
+    aimed = TargetSet.whole(sums) if target is None else target
     return PublicSum(
         lower=np.array(aimed.lower),
         upper=np.array(aimed.upper),

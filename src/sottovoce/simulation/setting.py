@@ -17,7 +17,7 @@ from sottovoce.errors import InputError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, number
 from sottovoce.kernels.cloud import PublicSum
-from sottovoce.privacy.answer import answer_shares
+from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.layout import public_sums
@@ -226,7 +226,7 @@ def _check_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
     first = np.arange(1, min(rounds, _COMPARED) + 1)
     if not np.array_equal(algorithm.share(first, rounds, noisy=True), answer_shares(first, rounds)):
         raise InputError(
-            "feasible needs the weights that sottovoce.privacy.answer gives to rounds, got an "
+            "feasible needs the weights that sottovoce.privacy.feasibility gives to rounds, got an "
             f"algorithm with others: let share of {type(algorithm).__name__} return answer_shares"
         )
 

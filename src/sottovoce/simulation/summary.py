@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.privacy.figures import up
+from sottovoce.privacy.statement import up
 from sottovoce.problem.agents import Array
 from sottovoce.problem.evaluate import violation
 from sottovoce.simulation.assessment import Assessment

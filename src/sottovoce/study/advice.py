@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, final
 
-from sottovoce.privacy.figures import down, up
-from sottovoce.privacy.hide import Kind
+from sottovoce.privacy.adjacency import Kind
+from sottovoce.privacy.statement import down, up
 from sottovoce.study.prediction import Prediction
 from sottovoce.tables import PlainTable, cut
 
@@ -107,7 +107,7 @@ class Advice:
                 "a larger epsilon, or bring more agents under the same promise."
             )
         best = self.recommended
-        text = f"Hide {IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: "
+        text = f"Adjacency {IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: "
         if best.unkept:
             return f"{text}worth something, but without room for margins that keep constraints."
         text += f"keeping all constraints costs {pc(best.cost)}"

@@ -15,7 +15,7 @@ from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.certificate.scales import row_scales
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.privacy.hide import Everything, Kind, Trajectory, hide_of, kind_of, radii
+from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of, radii
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.constraints import equalities
@@ -223,7 +223,7 @@ def _planned(shared: _Shared, row: AdviceRow, feasible: float | None = None) -> 
         shared.certificate.for_study(),
         epsilon=row.epsilon,
         delta=row.delta,
-        hide=hide_of(row.hide, radius=row.radius, rounds=row.rounds),
+        hide=adjacency_of(row.hide, radius=row.radius, rounds=row.rounds),
         feasible=feasible,
         progress=False,
     )

@@ -18,7 +18,7 @@ from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
 from sottovoce.certificate.optimum_prices import saddle_prices
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.privacy.hide import Trajectory
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array

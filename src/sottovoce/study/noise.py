@@ -17,7 +17,7 @@ from scipy.special import chdtr, chdtrc, ndtr, ndtri, pdtrc
 from scipy.stats import binom, kstwo
 
 from sottovoce.errors import InputError
-from sottovoce.privacy.grid import STEPS
+from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array
 
 FALSE_ALARM = 5e-5

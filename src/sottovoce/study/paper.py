@@ -13,8 +13,8 @@ from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
 from sottovoce.certificate.paper_constants import PaperConstants, paper_constants
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.gaussian import exact_sigma, kappa
-from sottovoce.privacy.hide import Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.paper_method import Constants

@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from sottovoce.certificate.optimum import ReferenceOptimum
 from sottovoce.certificate.scales import row_scales
-from sottovoce.privacy.answer import weights_norm
+from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.noise_plan import NoisePlan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sottovoce.privacy.hide import TRAJECTORY_ROUNDS, Kind
+from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
 
 FEWEST = 200
 """Rounds after which the default algorithm is about as near as the statistical limit.

@@ -13,9 +13,8 @@ from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import unpack, unpack_whole
 from sottovoce.network.setup import make_config
 from sottovoce.network.summary import Said, transcript
-from sottovoce.privacy.grid import STEPS
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.sampler import Integers, grid_of
+from sottovoce.privacy.sampler import STEPS, Integers, grid_of
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array
 from sottovoce.study.noise import NoiseChecks, check_noise

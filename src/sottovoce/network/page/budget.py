@@ -9,9 +9,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from sottovoce.errors import SottovoceError
-from sottovoce.privacy.figures import down, up
 from sottovoce.privacy.ledger import Account, Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.statement import down, up
 
 SECONDS: Final = 60.0
 """The ledger is read again after this time: another run may spend from it too."""

@@ -9,10 +9,9 @@ from sottovoce.network.config import RunConfig
 from sottovoce.network.page.budget import Budget
 from sottovoce.network.page.limits import SHOWN, Limits
 from sottovoce.network.page.samples import POINTS, TICK_SECONDS, WINDOW, Samples
-from sottovoce.privacy.figures import down
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.statement import promise
+from sottovoce.privacy.statement import down, promise
 
 NAMED: Final = 200
 """Agents that the page calls by their names, one by one; a larger fleet goes by numbers."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import PrivacyError
-from sottovoce.privacy.allocate import allocate, rounding_share, spent
+from sottovoce.privacy.allocation import allocate, rounding_share, spent
 from sottovoce.privacy.sampler import DISCRETISATION
 from sottovoce.problem.agents import Array
 

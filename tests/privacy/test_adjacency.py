@@ -10,7 +10,7 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.errors import InputError
-from sottovoce.privacy.hide import TRAJECTORY_ROUNDS, Hide, hide_of, per_agent, radii
+from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Adjacency, adjacency_of, per_agent, radii
 from sottovoce.privacy.statement import hidden
 
 
@@ -74,14 +74,14 @@ def test_rounds_must_be_said_where_each_costs() -> None:
     for kind in ("offset", "everything"):
         radius = 1.0 if kind == "offset" else None
         with pytest.raises(InputError, match=f"rounds must be given to hide {kind}"):
-            hide_of(kind, radius=radius)
+            adjacency_of(kind, radius=radius)
 
 
 def test_files_and_commands_name_the_same_values() -> None:
-    assert hide_of("trajectory", radius=2.0) == sv.Trajectory(radius=2.0)
-    assert hide_of("trajectory", radius=2.0, rounds=9) == sv.Trajectory(radius=2.0, rounds=9)
-    assert hide_of("offset", radius=2.0, rounds=9) == sv.Offset(radius=2.0, rounds=9)
-    assert hide_of("everything", rounds=9) == sv.Everything(rounds=9)
+    assert adjacency_of("trajectory", radius=2.0) == sv.Trajectory(radius=2.0)
+    assert adjacency_of("trajectory", radius=2.0, rounds=9) == sv.Trajectory(radius=2.0, rounds=9)
+    assert adjacency_of("offset", radius=2.0, rounds=9) == sv.Offset(radius=2.0, rounds=9)
+    assert adjacency_of("everything", rounds=9) == sv.Everything(rounds=9)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_parts_that_do_not_belong_to_a_kind_are_refused(
     kind: str, parts: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        hide_of(kind, **parts)
+        adjacency_of(kind, **parts)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,9 @@ def test_parts_that_do_not_belong_to_a_kind_are_refused(
         ),
     ],
 )
-def test_each_kind_has_words_of_its_own_rounded_towards_the_worse(hide: Hide, words: str) -> None:
+def test_each_kind_has_words_of_its_own_rounded_towards_the_worse(
+    hide: Adjacency, words: str
+) -> None:
     assert hidden(hide) == words
 
 

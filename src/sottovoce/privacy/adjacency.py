@@ -77,7 +77,7 @@ class Everything:
         _check_rounds(self.rounds)
 
 
-Hide: TypeAlias = Trajectory | Offset | Everything
+Adjacency: TypeAlias = Trajectory | Offset | Everything
 Kind: TypeAlias = Literal["trajectory", "offset", "everything"]
 
 
@@ -93,7 +93,7 @@ def kind_of(name: str) -> Kind:
     raise InputError(f"hide must be one of {', '.join(get_args(Kind))}, got {name!r:.60}")
 
 
-def hide_of(kind: str, *, radius: Any = None, rounds: int | None = None) -> Hide:
+def adjacency_of(kind: str, *, radius: Any = None, rounds: int | None = None) -> Adjacency:
     """Return what is hidden from its parts, as commands and files name them.
 
     Raises:
