@@ -103,9 +103,9 @@ def _answering(keys: Path, port: int, parts: Sequence[range]) -> None:
     import aiohttp
     import uvloop
 
+    from sottovoce.network.identity.tls import client_context
     from sottovoce.network.protocol.codec import decode_from_cloud, encode
     from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round
-    from sottovoce.network.tls import client_context
 
     async def one(session: aiohttp.ClientSession, part: range) -> None:
         async with session.ws_connect(f"wss://127.0.0.1:{port}") as socket:

@@ -18,11 +18,11 @@ from sottovoce.errors import BudgetError, PrivacyError, SottovoceError
 from sottovoce.network import errors as network_errors
 from sottovoce.network import identity
 from sottovoce.network.errors import DivergedError, RefusedError
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.saved import Saved
 from sottovoce.network.store import Store
-from sottovoce.network.tls import client_context
 from sottovoce.problem import gallery
 from sottovoce.problem.save import save_problem
 

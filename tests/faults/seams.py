@@ -89,7 +89,7 @@ SEAMS: Final = {
     "cover": "sottovoce.network.masks.Veil.cover",
     "who takes part": "sottovoce.network.protocol.helper.HelperMachine._taken",
     "question": "sottovoce.network.protocol.helper._question",
-    "pledge": "sottovoce.network.certified_keys.HelperKnown.pledged",
+    "pledge": "sottovoce.network.identity.pledges.HelperKnown.pledged",
     # certificate
     "certificate": "sottovoce.certificate.certificate.certify",
     "tightened domain": "sottovoce.certificate.domain.tightened_domain",

@@ -21,11 +21,11 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.helper import Helper
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION
-from sottovoce.network.tls import client_context
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import Kind, Method, NoisePlan, Output
 from sottovoce.privacy.sampler import grid_of

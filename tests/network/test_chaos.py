@@ -22,13 +22,13 @@ from network_harness import free_port, member, plan_for, play, run
 from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.network import dial as dial_module
 from sottovoce.network.errors import StoreError
+from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, pack
 from sottovoce.network.protocol.messages import FromCloud, Round
 from sottovoce.network.rounds import Totals
 from sottovoce.network.seal import seal
-from sottovoce.network.summary import answers, summarise, transcript
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate

@@ -23,6 +23,7 @@ from sottovoce.network.errors import (
     RefusedError,
     StoreError,
 )
+from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack
@@ -30,7 +31,6 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Totals
 from sottovoce.network.seal import seal
-from sottovoce.network.summary import summarise, transcript
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.sampler import Released

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 import pytest
 from network_harness import free_port, member, plan_for, run, serving
 
-from sottovoce.network import gate as gate_module
-from sottovoce.network import quiet as quiet_module
 from sottovoce.network.errors import BusyError, DiskError
+from sottovoce.network.identity import authorization as gate_module
+from sottovoce.network.observe import quiet as quiet_module
+from sottovoce.network.observe.quiet import LINES, PERIOD_SECONDS, Quiet
 from sottovoce.network.protocol.actions import Incident
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.quiet import LINES, PERIOD_SECONDS, Quiet
 from sottovoce.network.saved import Saved
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.save import save_problem

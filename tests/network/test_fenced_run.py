@@ -14,11 +14,11 @@ from network_harness import member, plan_for, run, serving
 from sottovoce.errors import PrivacyError, RollbackError
 from sottovoce.network import dial as dial_module
 from sottovoce.network.cloud import Cloud
+from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud, Round
 from sottovoce.network.store import Store
-from sottovoce.network.summary import summarise
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem

@@ -25,8 +25,8 @@ from sottovoce.network.allowances import CONNECTIONS, PAGES, PINGS
 from sottovoce.network.buckets import Bucket
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.descriptors import sockets_at_most
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.lobby import Caller, Lobby
-from sottovoce.network.tls import client_context
 from sottovoce.problem.problem import Problem
 
 ALL = list(range(1, 8))

@@ -14,12 +14,12 @@ from network_harness import member, page, peer, plan_for, run, serving
 
 from sottovoce.errors import NetworkError
 from sottovoce.network import cloud as cloud_module
-from sottovoce.network import health as health_module
-from sottovoce.network import revocation
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import RefusedError, StoreError
-from sottovoce.network.gate import Gate
-from sottovoce.network.identity import Identity
+from sottovoce.network.identity import revocation
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.roles import Identity
+from sottovoce.network.observe import health as health_module
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.problem.problem import Problem

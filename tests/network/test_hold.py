@@ -16,8 +16,9 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.cli.cloud import cloud as command
 from sottovoce.errors import PrivacyError
-from sottovoce.network import logs
 from sottovoce.network.cloud import Cloud
+from sottovoce.network.observe import logs
+from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Action, Commit
 from sottovoce.network.protocol.cloud import CloudMachine
@@ -26,7 +27,6 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, Totals, noisy_sigma
 from sottovoce.network.setup import make_config, setup_of
 from sottovoce.network.store import Store
-from sottovoce.network.summary import summarise
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan

@@ -22,7 +22,7 @@ from sottovoce.network import connection as connection_module
 from sottovoce.network import door as door_module
 from sottovoce.network import guard as guard_module
 from sottovoce.network import heartbeat as heartbeat_module
-from sottovoce.network import identity, revocation
+from sottovoce.network import identity
 from sottovoce.network import peers as peers_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.connection import WAITING, Connection
@@ -30,11 +30,12 @@ from sottovoce.network.errors import RefusedError
 from sottovoce.network.frames import GOODBYE, framed, is_beat, message_in
 from sottovoce.network.guard import Guard
 from sottovoce.network.heartbeat import Heartbeat
+from sottovoce.network.identity import revocation
+from sottovoce.network.identity.tls import client_context
+from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.codec import encode, frame_limit
 from sottovoce.network.protocol.messages import VERSION, Code, Hello
 from sottovoce.network.protocol.sessions import CREDIT
-from sottovoce.network.summary import summarise
-from sottovoce.network.tls import client_context
 from sottovoce.problem.problem import Problem
 
 ALL = list(range(1, 8))

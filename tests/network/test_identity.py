@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sottovoce.network import identity, revocation
-from sottovoce.network.certificates import certificate_days, certificate_ends
+from sottovoce.network import identity
 from sottovoce.network.errors import DiskError, IdentityError
-from sottovoce.network.tls import client_context, server_context
+from sottovoce.network.identity import revocation
+from sottovoce.network.identity.roles import identity_of, parse_range
+from sottovoce.network.identity.tls import client_context, server_context
+from sottovoce.network.observe.certificate_days import certificate_days, certificate_ends
 
 
 def test_private_keys_are_readable_by_their_owner_only(keys: Path) -> None:
@@ -52,7 +54,7 @@ def test_certificates_say_whom_they_speak_for(
         "serialNumber": "0ABC",
         "notAfter": "Jan  5 09:34:43 2030 GMT",
     }
-    found = identity.identity_of(peer)
+    found = identity_of(peer)
     assert found is not None
     assert [a for a in range(10) if a in found] == agents
     assert (found.operator, found.serial) == (operator, "abc")
@@ -62,14 +64,14 @@ def test_certificates_say_whom_they_speak_for(
     "uri", ["sottovoce:agent:0", "sottovoce:agent:", "sottovoce:agent:1 ", "x:agent:1", "agent:1"]
 )
 def test_other_certificates_have_no_role(uri: str) -> None:
-    assert identity.identity_of({"subjectAltName": [("URI", uri)]}) is None
-    assert identity.identity_of(None) is None
+    assert identity_of({"subjectAltName": [("URI", uri)]}) is None
+    assert identity_of(None) is None
 
 
 @pytest.mark.parametrize("text", ["0", "3-1", "1-", "a", "1-2-3", "-1"])
 def test_ranges_that_mean_nothing_are_refused(text: str) -> None:
     with pytest.raises(IdentityError):
-        identity.parse_range(text)
+        parse_range(text)
 
 
 def test_a_revoked_serial_is_on_the_list_and_a_missing_list_is_an_error(tmp_path: Path) -> None:

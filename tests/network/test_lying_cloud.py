@@ -14,9 +14,9 @@ from network_harness import split_plan
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.answers import Answers
-from sottovoce.network.authority import new_key
-from sottovoce.network.certified_keys import Certified, HelperKeys
-from sottovoce.network.identity import public_key
+from sottovoce.network.identity.authority import new_key
+from sottovoce.network.identity.keys import public_key
+from sottovoce.network.identity.pledges import Certified, HelperKeys
 from sottovoce.network.masks import Secret, Veil
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import Integers, unpack_whole

@@ -26,9 +26,9 @@ from sottovoce.cli.identity import identity
 from sottovoce.cli.request import algorithm_for
 from sottovoce.cli.status import status
 from sottovoce.errors import InputError
-from sottovoce.network import logs
 from sottovoce.network.agent import Agent
 from sottovoce.network.agent_group import AgentGroup
+from sottovoce.network.observe import logs
 from sottovoce.network.store import Store
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem

@@ -21,11 +21,13 @@ from sottovoce.formula.tape import evaluate
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DiskError
-from sottovoce.network.metrics import AWAY
-from sottovoce.network.page import files, live, viewers
-from sottovoce.network.page.budget import Budget
-from sottovoce.network.page.limits import Limits
-from sottovoce.network.page.samples import (
+from sottovoce.network.identity.revocation import revoke
+from sottovoce.network.identity.tls import client_context
+from sottovoce.network.observe.metrics import AWAY
+from sottovoce.network.observe.page import files, live, viewers
+from sottovoce.network.observe.page.budget import Budget
+from sottovoce.network.observe.page.limits import Limits
+from sottovoce.network.observe.page.samples import (
     POINTS,
     TICK_SECONDS,
     WINDOW,
@@ -36,9 +38,7 @@ from sottovoce.network.page.samples import (
 )
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.revocation import revoke
 from sottovoce.network.store import Store
-from sottovoce.network.tls import client_context
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import plan as make

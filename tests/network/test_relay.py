@@ -23,6 +23,7 @@ from sottovoce.errors import InputError
 from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.errors import IdentityError, RefusedError
+from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.parties import Parties, Told
 from sottovoce.network.protocol.actions import Close, Incident, Send
 from sottovoce.network.protocol.agent import Finish, Phase, Stop
@@ -43,7 +44,6 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.protocol.relay import RelayMachine, Up
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import make_config, setup_of
-from sottovoce.network.summary import answers
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate

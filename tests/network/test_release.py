@@ -19,6 +19,7 @@ from sottovoce.certificate.certificate import certify
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number
+from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
 from sottovoce.network.protocol.cloud import CloudMachine
@@ -27,7 +28,6 @@ from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Ro
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes, states_of
 from sottovoce.network.setup import make_config, setup_of
-from sottovoce.network.summary import summarise, transcript
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan as make_plan

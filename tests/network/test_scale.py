@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from network_harness import Peer, member, plan_for, run, serving
 
-from sottovoce.network.tls import client_context
+from sottovoce.network.identity.tls import client_context
 from sottovoce.problem.agents import fleet
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from network_harness import halves, member, run, split_plan
 
-from sottovoce.network.summary import summarise
+from sottovoce.network.observe.run_summary import summarise
 from sottovoce.problem.problem import Problem
 
 

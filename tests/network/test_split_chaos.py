@@ -25,8 +25,9 @@ from test_chaos import rounds_done
 
 from sottovoce.network import agent as agent_module
 from sottovoce.network import dial as dial_module
-from sottovoce.network.certified_keys import HelperKeys
 from sottovoce.network.helper_store import HelperStore
+from sottovoce.network.identity.pledges import HelperKeys
+from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import (
     Integers,
@@ -38,7 +39,6 @@ from sottovoce.network.protocol.codec import (
 from sottovoce.network.protocol.helper_messages import Answer, decode_from_helper
 from sottovoce.network.protocol.masked import HEAD, mask_of
 from sottovoce.network.protocol.messages import Masked, Round
-from sottovoce.network.summary import transcript
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.problem import Problem
 

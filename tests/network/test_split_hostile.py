@@ -33,6 +33,7 @@ from sottovoce.network import link as link_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.masks import Veil
 from sottovoce.network.peers import Peers
 from sottovoce.network.protocol import cloud as machine_module
@@ -40,7 +41,6 @@ from sottovoce.network.protocol.codec import Integers, pack_whole
 from sottovoce.network.protocol.greeting import welcome_of
 from sottovoce.network.protocol.helper_messages import decode_from_helper
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.tls import client_context
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
 

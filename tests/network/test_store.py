@@ -14,6 +14,7 @@ from network_harness import plan_for
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.config import RunConfig
 from sottovoce.network.errors import BusyError, DiskError, HaltedError, StoreError
+from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -22,7 +23,6 @@ from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.setup import make_config
 from sottovoce.network.store import Store
-from sottovoce.network.summary import answers, summarise, transcript
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem

@@ -15,6 +15,7 @@ from network_harness import plan_for
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.errors import StoreError
+from sottovoce.network.observe.run_summary import answers, summarise
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -23,7 +24,6 @@ from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.setup import make_config
 from sottovoce.network.store import Store
-from sottovoce.network.summary import answers, summarise
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem

@@ -28,8 +28,8 @@ def agent(
     Example: sottovoce agent examples/paper/agents/3.toml --keys k/agents/3 --cloud wss://h:8443
     """
     from sottovoce.cli.attend import attend, known, write_answer
-    from sottovoce.network import logs
     from sottovoce.network.agent_group import AgentGroup
+    from sottovoce.network.observe import logs
 
     logs.configure(log_level)
     saved = file.with_suffix(".state") if state is None else state

@@ -145,7 +145,7 @@ def _of_store(folder: Path, store: Path, asked: dict[str, Any], *, json: bool) -
     with shown(f"reading {folder}") as tell:
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import make_plan
-        from sottovoce.network.summary import summarise
+        from sottovoce.network.observe.run_summary import summarise
         from sottovoce.problem.folder import read_public
         from sottovoce.report.audit import noise_table
         from sottovoce.study.store_audit import audit_store

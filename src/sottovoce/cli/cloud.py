@@ -20,8 +20,8 @@ from sottovoce.cli.options import (
     Strict,
 )
 from sottovoce.errors import InputError
-from sottovoce.network import logs
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
+from sottovoce.network.observe import logs
 from sottovoce.progress import watched
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from rich.table import Table
 from sottovoce.cli.console import errors
 from sottovoce.errors import SottovoceError
 from sottovoce.network import loop
-from sottovoce.network.page.page_link import PageLink
-from sottovoce.network.tls import client_context
+from sottovoce.network.identity.tls import client_context
+from sottovoce.network.observe.page.page_link import PageLink
 from sottovoce.privacy.statement import up
 
 Process: TypeAlias = "subprocess.Popen[bytes]"

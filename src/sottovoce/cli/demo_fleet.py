@@ -18,7 +18,7 @@ from sottovoce.cli.crew import Words, run_crew
 from sottovoce.cli.demonstrate import demo_folder
 from sottovoce.formula.parse import parse_number
 from sottovoce.network import identity
-from sottovoce.network.summary import answers
+from sottovoce.network.observe.run_summary import answers
 from sottovoce.privacy.adjacency import Everything
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import Array

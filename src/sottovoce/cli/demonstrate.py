@@ -18,10 +18,10 @@ from sottovoce.cli.options import make_folder
 from sottovoce.cli.request import algorithm_for, make_plan, method_for
 from sottovoce.network import identity
 from sottovoce.network.agent_group import AgentGroup
+from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.codec import pack, unpack
 from sottovoce.network.saved import Saved
-from sottovoce.network.summary import answers
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array

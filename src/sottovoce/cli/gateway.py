@@ -41,9 +41,9 @@ def gateway(
     Example: sottovoce gateway FOLDER --agents 1-250 --keys k/agents/1-250 --cloud wss://h:8443
     """
     from sottovoce.cli.attend import attend, write_answer
-    from sottovoce.network import logs
     from sottovoce.network.agent_group import AgentGroup
-    from sottovoce.network.identity import parse_range
+    from sottovoce.network.identity.roles import parse_range
+    from sottovoce.network.observe import logs
 
     logs.configure(log_level)
     numbers = parse_range(agents)

@@ -10,7 +10,7 @@ import typer
 from sottovoce.cli.cloud import address, run_rounds
 from sottovoce.cli.console import errors
 from sottovoce.cli.options import Delta, EachRow, Epsilon, Feasible, HideOption, Radius
-from sottovoce.network import logs
+from sottovoce.network.observe import logs
 from sottovoce.progress import watched
 
 if TYPE_CHECKING:

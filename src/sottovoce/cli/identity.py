@@ -42,13 +42,12 @@ def init(
 
     Example: sottovoce identity init --dir cloud-keys --agents 7
     """
-    from sottovoce.network import identity as authority
+    from sottovoce.network.identity import keys
+    from sottovoce.network.identity.roles import parse_range
 
-    ranges = [authority.parse_range(text) for text in gateway or ()]
+    ranges = [parse_range(text) for text in gateway or ()]
     names = (helper_host or ()) if helper or helper_host else None
-    authority.create(
-        folder, agents=agents, hosts=host or (), gateways=ranges, helper=names, days=days
-    )
+    keys.create(folder, agents=agents, hosts=host or (), gateways=ranges, helper=names, days=days)
     halves = (
         ""
         if names is None
@@ -83,10 +82,11 @@ def issue(
 
     Example: sottovoce identity issue --dir cloud-keys --agents 3
     """
-    from sottovoce.network import identity as authority
+    from sottovoce.network.identity import keys
+    from sottovoce.network.identity.roles import parse_range
 
-    wanted = None if agents is None else authority.parse_range(agents)
-    authority.issue(
+    wanted = None if agents is None else parse_range(agents)
+    keys.issue(
         folder,
         agents=wanted,
         hosts=host,
@@ -110,7 +110,7 @@ def revoke(
 
     Example: sottovoce identity revoke cloud-keys/agents/3/cert.pem --dir cloud-keys
     """
-    from sottovoce.network import revocation
+    from sottovoce.network.identity import revocation
 
     if certificate is not None and serial is None:
         done = revocation.revoke(folder, certificate)

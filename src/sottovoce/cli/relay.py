@@ -27,8 +27,9 @@ def relay(
 
     from sottovoce.cli.cloud import address
     from sottovoce.cli.console import errors
-    from sottovoce.network import logs, loop
-    from sottovoce.network.identity import parse_range
+    from sottovoce.network import loop
+    from sottovoce.network.identity.roles import parse_range
+    from sottovoce.network.observe import logs
     from sottovoce.network.relay import Relay
     from sottovoce.problem.folder import read_public
 

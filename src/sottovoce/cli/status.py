@@ -12,7 +12,7 @@ from rich.table import Table
 from sottovoce.cli.console import console, print_json
 
 if TYPE_CHECKING:
-    from sottovoce.network.summary import Summary
+    from sottovoce.network.observe.run_summary import Summary
 
 
 def status(
@@ -25,7 +25,7 @@ def status(
 
     Example: sottovoce status run.db
     """
-    from sottovoce.network.summary import summarise
+    from sottovoce.network.observe.run_summary import summarise
 
     summary = summarise(store)
     if json:

@@ -17,14 +17,14 @@ import numpy as np
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.certified_keys import HelperKnown, knows_helper
 from sottovoce.network.config import read_config
 from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import RefusedError
-from sottovoce.network.identity import is_cloud
+from sottovoce.network.identity.pledges import HelperKnown, knows_helper
+from sottovoce.network.identity.roles import is_cloud
 from sottovoce.network.local_round import LocalRound, Stepped, Which
-from sottovoce.network.logs import note
 from sottovoce.network.objection import objection
+from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.agent import (
     Action,
     AgentMachine,

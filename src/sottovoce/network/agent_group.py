@@ -14,7 +14,7 @@ import numpy as np
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.network.logs import note
+from sottovoce.network.observe.logs import note
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import require_nonempty

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from sottovoce.network.buckets import Bucket
-from sottovoce.network.identity import Identity
+from sottovoce.network.identity.roles import Identity
 
 ROUNDS_PER_SECOND: Final = 5_000
 """More rounds than any disk commits: an honest agent sends one frame in each."""

@@ -8,8 +8,8 @@ from typing import Protocol, final
 
 import numpy as np
 
-from sottovoce.network.certified_keys import HelperKeys, terms_of
 from sottovoce.network.config import RunConfig
+from sottovoce.network.identity.pledges import HelperKeys, terms_of
 from sottovoce.network.masks import MaskSums, Stream
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import Integers, pack_whole

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from sottovoce.network.logs import note
+from sottovoce.network.observe.logs import note
 
 RECENT: Final = 100
 """Rounds over which those who answered last are counted."""

@@ -21,17 +21,18 @@ from sottovoce.network.config import RunConfig
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.door import Door
 from sottovoce.network.front import Front
-from sottovoce.network.gate import Gate
-from sottovoce.network.health import troubles
-from sottovoce.network.identity import require_current
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.roles import require_current
+from sottovoce.network.identity.tls import server_context
 from sottovoce.network.link import HelperLink
-from sottovoce.network.logs import note
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.observe.health import troubles
+from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.observe.operator_pages import Facts, Pages
+from sottovoce.network.observe.page.live import Live
+from sottovoce.network.observe.page.samples import sample_of
+from sottovoce.network.observe.page.show import Show
 from sottovoce.network.outcome import Outcome
-from sottovoce.network.page.live import Live
-from sottovoce.network.page.samples import sample_of
-from sottovoce.network.page.show import Show
-from sottovoce.network.pages import Facts, Pages
 from sottovoce.network.parties import Parties
 from sottovoce.network.peers import Peers
 from sottovoce.network.performer import Performer
@@ -52,7 +53,6 @@ from sottovoce.network.setup import (
 from sottovoce.network.simulated import EngineSampler
 from sottovoce.network.store import Store
 from sottovoce.network.supervisor import Supervisor
-from sottovoce.network.tls import server_context
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan

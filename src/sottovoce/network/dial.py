@@ -14,11 +14,11 @@ from aiohttp import WSMsgType
 
 from sottovoce.network.errors import RefusedError
 from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.identity import require_current
-from sottovoce.network.logs import note
+from sottovoce.network.identity.roles import require_current
+from sottovoce.network.identity.tls import client_context
+from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError, decode_from_cloud
 from sottovoce.network.protocol.messages import Code, FromCloud
-from sottovoce.network.tls import client_context
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0

@@ -20,7 +20,7 @@ from sottovoce.network.descriptors import sockets_at_most
 from sottovoce.network.errors import BusyError
 from sottovoce.network.guard import CLOSE_SECONDS, Guard
 from sottovoce.network.lobby import Caller, Lobby
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.supervisor import Supervisor
 
 HANDSHAKE_SECONDS: Final = 10.0

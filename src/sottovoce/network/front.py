@@ -11,8 +11,8 @@ from aiohttp import web
 
 from sottovoce.network.allowances import Allowances
 from sottovoce.network.door import Door, Handler
-from sottovoce.network.gate import Gate
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.parties import Parties
 from sottovoce.network.peers import Machine, Peers
 from sottovoce.network.protocol.actions import Setup

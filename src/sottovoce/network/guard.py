@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, cast, final
 from sottovoce.network.allowances import Allowance
 from sottovoce.network.buckets import Bucket
 from sottovoce.network.frames import is_beat, message_in
-from sottovoce.network.identity import Identity, identity_of
+from sottovoce.network.identity.roles import Identity, identity_of
 
 CLOSE_SECONDS: Final = 1.0
 """How long a connection that is being closed may take to go."""

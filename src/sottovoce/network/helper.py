@@ -22,19 +22,21 @@ from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError, SottovoceError
 from sottovoce.network.allowances import Allowances
 from sottovoce.network.answers import Answers
-from sottovoce.network.certified_keys import HelperKeys
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.connection import Connection
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, HaltedError
 from sottovoce.network.frames import framed
-from sottovoce.network.gate import Gate
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.helper_store import HelperStore
-from sottovoce.network.identity import require_current
-from sottovoce.network.logs import note
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.pledges import HelperKeys
+from sottovoce.network.identity.roles import require_current
+from sottovoce.network.identity.tls import server_context
+from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.helper import (
     Action,
@@ -50,11 +52,9 @@ from sottovoce.network.protocol.helper import (
 from sottovoce.network.protocol.helper_messages import decode_to_helper, encode_half
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.quiet import Quiet
 from sottovoce.network.rounds import noisy_sigma
 from sottovoce.network.setup import make_config, round_key
 from sottovoce.network.supervisor import Supervisor
-from sottovoce.network.tls import server_context
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan

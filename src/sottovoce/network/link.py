@@ -16,8 +16,9 @@ from aiohttp import WSMsgType
 from sottovoce.network.asked import Asked
 from sottovoce.network.errors import HaltedError, RefusedError
 from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.identity import is_helper, require_current
-from sottovoce.network.logs import note
+from sottovoce.network.identity.roles import is_helper, require_current
+from sottovoce.network.identity.tls import client_context
+from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.helper_messages import (
@@ -36,7 +37,6 @@ from sottovoce.network.protocol.helper_messages import (
 from sottovoce.network.protocol.helper_messages import Meet as Introduction
 from sottovoce.network.protocol.masked import mask_of
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.tls import client_context
 
 CONNECT_SECONDS: Final = 10.0
 FIRST_PAUSE: Final = 0.05

@@ -18,7 +18,7 @@ from sottovoce.network.apart import apart, nearest_points
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.fleet_step import FleetStep
 from sottovoce.network.gradient_step import GradientStep, own_terms
-from sottovoce.network.logs import note
+from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.network.schedule import Shares

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from sottovoce.errors import SottovoceError
-from sottovoce.network.logs import note
+from sottovoce.network.observe.logs import note
 
 
 @final

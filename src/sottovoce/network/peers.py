@@ -14,10 +14,10 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from sottovoce.network.connection import Connection
 from sottovoce.network.door import Door
 from sottovoce.network.frames import framed
-from sottovoce.network.gate import Gate
 from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.logs import note
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.codec import MalformedError, decode_from_agent, encode
 from sottovoce.network.protocol.messages import Code, FromAgent

@@ -12,8 +12,9 @@ from sottovoce.network.attendance import Attendance
 from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
 from sottovoce.network.link import HelperLink
-from sottovoce.network.logs import note
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.outcome import Outcome
 from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.actions import (
@@ -28,7 +29,6 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.cloud import CloudMachine, Phase
 from sottovoce.network.protocol.messages import Done
-from sottovoce.network.quiet import Quiet
 from sottovoce.network.release import Release
 from sottovoce.network.store import Store
 

@@ -21,11 +21,13 @@ from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import CrashedError, RefusedError
 from sottovoce.network.front import Front
-from sottovoce.network.gate import Gate
-from sottovoce.network.identity import require_current
-from sottovoce.network.logs import note
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.roles import require_current
+from sottovoce.network.identity.tls import server_context
 from sottovoce.network.objection import objection
+from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.outcome import Outcome
 from sottovoce.network.parties import Parties, Told
 from sottovoce.network.protocol.actions import Close, Incident, Send, Setup
@@ -33,9 +35,7 @@ from sottovoce.network.protocol.agent import Finish, Hangup, Phase, Stop
 from sottovoce.network.protocol.codec import encode
 from sottovoce.network.protocol.messages import Done, FromCloud, Round, Welcome
 from sottovoce.network.protocol.relay import RelayMachine, Up
-from sottovoce.network.quiet import Quiet
 from sottovoce.network.supervisor import Supervisor
-from sottovoce.network.tls import server_context
 from sottovoce.problem.problem import CloudView
 
 TICK_SECONDS: Final = 1.0

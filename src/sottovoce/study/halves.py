@@ -16,10 +16,10 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.answers import Answers, Blinding
-from sottovoce.network.authority import new_key
-from sottovoce.network.certified_keys import Certified, HelperKeys
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity import public_key
+from sottovoce.network.identity.authority import new_key
+from sottovoce.network.identity.keys import public_key
+from sottovoce.network.identity.pledges import Certified, HelperKeys
 from sottovoce.network.masks import Secret, Veil
 from sottovoce.network.protocol.actions import Commit, Party
 from sottovoce.network.protocol.codec import Integers, unpack_whole

@@ -15,7 +15,7 @@ from typing import Final, final
 
 import numpy as np
 
-from sottovoce.network.page.limits import SHOWN, Limits
+from sottovoce.network.observe.page.limits import SHOWN, Limits
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.problem.agents import Array
 

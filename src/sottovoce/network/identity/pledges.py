@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sottovoce.network.authority import Key
 from sottovoce.network.errors import IdentityError
-from sottovoce.network.identity import AGENT_URI, HELPER, MASK, mask_key, public_key, tls_key
+from sottovoce.network.identity.authority import Key
+from sottovoce.network.identity.keys import mask_key, public_key, tls_key
+from sottovoce.network.identity.roles import AGENT_URI, HELPER, MASK
 from sottovoce.network.masks import Secret, Veil
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.codec import pack, pack_whole

@@ -18,8 +18,8 @@ import aiohttp
 from aiohttp import web
 
 from sottovoce.network.door import Handler
-from sottovoce.network.page.files import HEADERS
-from sottovoce.network.tls import client_context
+from sottovoce.network.identity.tls import client_context
+from sottovoce.network.observe.page.files import HEADERS
 
 HOST: Final = "127.0.0.1"
 

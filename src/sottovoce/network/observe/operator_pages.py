@@ -9,10 +9,10 @@ from typing import final
 from aiohttp import web
 
 from sottovoce.network.attendance import Absence, Laggard
-from sottovoce.network.certificates import certificate_days, certificate_ends
-from sottovoce.network.gate import Gate
-from sottovoce.network.health import Trouble
-from sottovoce.network.metrics import Metrics, who_is_missing
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.observe.certificate_days import certificate_days, certificate_ends
+from sottovoce.network.observe.health import Trouble
+from sottovoce.network.observe.metrics import Metrics, who_is_missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

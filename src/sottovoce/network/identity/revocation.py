@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography import x509
 
 from sottovoce.network.errors import DiskError, IdentityError
-from sottovoce.network.identity import cloud_folder
+from sottovoce.network.identity.keys import cloud_folder
 
 
 def revoke(folder: str | os.PathLike[str], certificate: str | os.PathLike[str]) -> str:

@@ -1,41 +1,12 @@
-"""Who is who: a private certificate authority for one cloud and its agents.
-
-    KEYS/ca.pem, ca.key           the authority; keep the key offline
-    KEYS/server.pem, server.key   the cloud
-    KEYS/round.key                signs receipts; outside the store, and never restored with it
-    KEYS/revoked.txt              serial numbers of certificates that no longer count
-    KEYS/issued.txt               serial number, role and end of every certificate ever issued
-    KEYS/agents/3/                what device 3 gets: ca.pem, cert.pem, key.pem
-    KEYS/operator/                likewise, for whoever may see the live page, /metrics, /status
-
-For a split cloud nobody but the authority has all of it, and every folder goes to another party:
-
-    KEYS/ca.pem, ca.key, issued.txt   the authority, which must be neither cloud nor helper
-    KEYS/cloud/                   what the cloud gets: the above, and cert.pem, key.pem to ask the
-                                  helper with
-    KEYS/helper/                  what the helper gets: server.pem, server.key, mask.key, round.key,
-                                  revoked.txt, and agents/3.pem, the agents' certificates
-    KEYS/agents/3/                besides: mask.key and helper.pem, the helper's certificate. An
-                                  agent that has one takes part in runs with this helper only
-
-A certificate says whom it speaks for in a URI: ``sottovoce:agent:3``, for a gateway
-``sottovoce:agent:1-250``, ``sottovoce:operator``, of a split cloud ``sottovoce:cloud`` and
-``sottovoce:helper``; and in ``sottovoce:mask:`` and 64 hexadecimal digits the X25519 key of an
-agent or of the helper, from which masks follow.
-"""
+"""Keys and certificates of all roles, issued into the folders described in this package."""
 
 from __future__ import annotations
 
-import datetime as dt
 import ipaddress
 import os
-import re
 import secrets
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -43,7 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from sottovoce.network.authority import (
+from sottovoce.network.defaults import DAYS
+from sottovoce.network.errors import IdentityError
+from sottovoce.network.identity.authority import (
     Authority,
     Key,
     new_key,
@@ -51,37 +24,7 @@ from sottovoce.network.authority import (
     private_text,
     write_file,
 )
-from sottovoce.network.defaults import DAYS
-from sottovoce.network.errors import DiskError, ExpiredError, IdentityError
-
-AGENT_URI: Final = re.compile(r"sottovoce:agent:([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
-OPERATOR: Final = "sottovoce:operator"
-CLOUD: Final = "sottovoce:cloud"
-HELPER: Final = "sottovoce:helper"
-MASK: Final = "sottovoce:mask:"
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """What a certificate says.
-
-    Attributes:
-        agents: the ranges of agents it speaks for, from 1.
-        operator: whether it has the operator's role.
-        cloud: whether it has the role of a split cloud's half that talks to agents.
-        serial: its serial number in lower-case hexadecimal.
-        expires: when it ends, seconds since 1970.
-    """
-
-    agents: tuple[range, ...]
-    operator: bool
-    serial: str
-    expires: float
-    cloud: bool = False
-
-    def __contains__(self, agent: object) -> bool:
-        return any(agent in part for part in self.agents)
+from sottovoce.network.identity.roles import CLOUD, HELPER, MASK, OPERATOR
 
 
 def create(
@@ -173,72 +116,6 @@ def issue(
         _issue_relay(authority, agents, relay, days)
     if operator:
         _issue_client(authority, root / "operator", [OPERATOR], days)
-
-
-def expiry(certificate: str | os.PathLike[str]) -> float:
-    """Return when a certificate ends, seconds since 1970."""
-    try:
-        loaded = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
-    except OSError as error:
-        raise DiskError(f"{certificate} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise IdentityError(f"{certificate} must be a certificate") from None
-    return loaded.not_valid_after_utc.timestamp()
-
-
-def require_current(certificate: str | os.PathLike[str]) -> None:
-    """Refuse a certificate of our own that has ended.
-
-    Raises:
-        ExpiredError: it has, or this machine's clock is ahead.
-    """
-    end = expiry(certificate)
-    if time.time() >= end:
-        when = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M")
-        raise ExpiredError(
-            f"{certificate} must still be good, got one that ended on {when} UTC: renew it with "
-            "sottovoce identity issue, or set this machine's clock"
-        )
-
-
-def identity_of(peer: dict[str, Any] | None) -> Identity | None:
-    """Read a verified peer's certificate, as ``ssl`` gives it; None if it has no role here."""
-    if not peer:
-        return None
-    uris = [value for kind, value in peer.get("subjectAltName", ()) if kind == "URI"]
-    matches = [match for uri in uris if (match := AGENT_URI.match(uri))]
-    ranges = tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches)
-    operator, cloud = OPERATOR in uris, CLOUD in uris
-    if not (ranges or operator or cloud):
-        return None
-    expires = dt.datetime.strptime(peer["notAfter"], "%b %d %H:%M:%S %Y %Z")
-    return Identity(
-        agents=ranges,
-        operator=operator,
-        cloud=cloud,
-        serial=str(peer["serialNumber"]).lower().lstrip("0"),
-        expires=expires.replace(tzinfo=dt.UTC).timestamp(),
-    )
-
-
-def is_cloud(peer: dict[str, Any] | None) -> bool:
-    """Whether a verified peer has the role of a split cloud: a helper must not pass for it."""
-    names = () if not peer else peer.get("subjectAltName", ())
-    return ("URI", CLOUD) in names
-
-
-def is_helper(peer: dict[str, Any] | None) -> bool:
-    """Whether a verified peer has the role of a helper."""
-    names = () if not peer else peer.get("subjectAltName", ())
-    return ("URI", HELPER) in names
-
-
-def parse_range(text: str) -> range:
-    """Read ``3`` or ``1-250``."""
-    match = AGENT_URI.match(f"sottovoce:agent:{text}")
-    if match is None or int(match[2] or match[1]) < int(match[1]):
-        raise IdentityError(f"agents must be a number or a range such as 1-250, got {text!r}")
-    return range(int(match[1]), int(match[2] or match[1]) + 1)
 
 
 def _split(root: Path) -> bool:

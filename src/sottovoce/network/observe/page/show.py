@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from sottovoce.network.config import RunConfig
-from sottovoce.network.page.budget import Budget
-from sottovoce.network.page.limits import SHOWN, Limits
-from sottovoce.network.page.samples import POINTS, TICK_SECONDS, WINDOW, Samples
+from sottovoce.network.observe.page.budget import Budget
+from sottovoce.network.observe.page.limits import SHOWN, Limits
+from sottovoce.network.observe.page.samples import POINTS, TICK_SECONDS, WINDOW, Samples
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, promise

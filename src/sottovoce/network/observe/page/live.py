@@ -13,13 +13,13 @@ from aiohttp import web
 
 from sottovoce.network.door import Door
 from sottovoce.network.front import Front
-from sottovoce.network.gate import Gate
-from sottovoce.network.metrics import Metrics
-from sottovoce.network.page.files import HEADERS, INDEX, PageFiles
-from sottovoce.network.page.samples import TICK_SECONDS, Point, Sample
-from sottovoce.network.page.show import Show
-from sottovoce.network.page.viewers import Viewer, Viewers
-from sottovoce.network.pages import Facts
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.observe.operator_pages import Facts
+from sottovoce.network.observe.page.files import HEADERS, INDEX, PageFiles
+from sottovoce.network.observe.page.samples import TICK_SECONDS, Point, Sample
+from sottovoce.network.observe.page.show import Show
+from sottovoce.network.observe.page.viewers import Viewer, Viewers
 
 STATUS_TICKS: Final = 4
 """Who is there, and whether viewers still may look, once a second: a fleet takes time to count."""

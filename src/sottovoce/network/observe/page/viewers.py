@@ -8,10 +8,10 @@ from typing import Final, final
 
 from aiohttp import web
 
-from sottovoce.network.gate import Gate
 from sottovoce.network.guard import Guard
-from sottovoce.network.identity import Identity
-from sottovoce.network.metrics import Metrics
+from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.roles import Identity
+from sottovoce.network.observe.metrics import Metrics
 
 VIEWERS: Final = 6
 """At a time; a certificate has eight connections, and each page needs another for its files."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from sottovoce.network.identity import expiry
+from sottovoce.network.identity.roles import expiry
 
 SECONDS_PER_DAY = 86_400
 

@@ -12,10 +12,10 @@ from aiohttp import web
 
 from sottovoce.errors import NetworkError
 from sottovoce.network.errors import DiskError
-from sottovoce.network.identity import Identity, identity_of
-from sottovoce.network.logs import note
+from sottovoce.network.identity.revocation import revoked
+from sottovoce.network.identity.roles import Identity, identity_of
+from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.revocation import revoked
 
 
 @final

@@ -1,0 +1,110 @@
+"""What a certificate says: whom it speaks for, its serial number, and when it ends."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from cryptography import x509
+
+from sottovoce.network.errors import DiskError, ExpiredError, IdentityError
+
+AGENT_URI: Final = re.compile(r"sottovoce:agent:([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
+OPERATOR: Final = "sottovoce:operator"
+CLOUD: Final = "sottovoce:cloud"
+HELPER: Final = "sottovoce:helper"
+MASK: Final = "sottovoce:mask:"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a certificate says.
+
+    Attributes:
+        agents: the ranges of agents it speaks for, from 1.
+        operator: whether it has the operator's role.
+        cloud: whether it has the role of a split cloud's half that talks to agents.
+        serial: its serial number in lower-case hexadecimal.
+        expires: when it ends, seconds since 1970.
+    """
+
+    agents: tuple[range, ...]
+    operator: bool
+    serial: str
+    expires: float
+    cloud: bool = False
+
+    def __contains__(self, agent: object) -> bool:
+        return any(agent in part for part in self.agents)
+
+
+def expiry(certificate: str | os.PathLike[str]) -> float:
+    """Return when a certificate ends, seconds since 1970."""
+    try:
+        loaded = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+    except OSError as error:
+        raise DiskError(f"{certificate} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise IdentityError(f"{certificate} must be a certificate") from None
+    return loaded.not_valid_after_utc.timestamp()
+
+
+def require_current(certificate: str | os.PathLike[str]) -> None:
+    """Refuse a certificate of our own that has ended.
+
+    Raises:
+        ExpiredError: it has, or this machine's clock is ahead.
+    """
+    end = expiry(certificate)
+    if time.time() >= end:
+        when = dt.datetime.fromtimestamp(end, dt.UTC).strftime("%Y-%m-%d %H:%M")
+        raise ExpiredError(
+            f"{certificate} must still be good, got one that ended on {when} UTC: renew it with "
+            "sottovoce identity issue, or set this machine's clock"
+        )
+
+
+def identity_of(peer: dict[str, Any] | None) -> Identity | None:
+    """Read a verified peer's certificate, as ``ssl`` gives it; None if it has no role here."""
+    if not peer:
+        return None
+    uris = [value for kind, value in peer.get("subjectAltName", ()) if kind == "URI"]
+    matches = [match for uri in uris if (match := AGENT_URI.match(uri))]
+    ranges = tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches)
+    operator, cloud = OPERATOR in uris, CLOUD in uris
+    if not (ranges or operator or cloud):
+        return None
+    expires = dt.datetime.strptime(peer["notAfter"], "%b %d %H:%M:%S %Y %Z")
+    return Identity(
+        agents=ranges,
+        operator=operator,
+        cloud=cloud,
+        serial=str(peer["serialNumber"]).lower().lstrip("0"),
+        expires=expires.replace(tzinfo=dt.UTC).timestamp(),
+    )
+
+
+def is_cloud(peer: dict[str, Any] | None) -> bool:
+    """Whether a verified peer has the role of a split cloud: a helper must not pass for it."""
+    names = () if not peer else peer.get("subjectAltName", ())
+    return ("URI", CLOUD) in names
+
+
+def is_helper(peer: dict[str, Any] | None) -> bool:
+    """Whether a verified peer has the role of a helper."""
+    names = () if not peer else peer.get("subjectAltName", ())
+    return ("URI", HELPER) in names
+
+
+def parse_range(text: str) -> range:
+    """Read ``3`` or ``1-250``."""
+    match = AGENT_URI.match(f"sottovoce:agent:{text}")
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise IdentityError(f"agents must be a number or a range such as 1-250, got {text!r}")
+    return range(int(match[1]), int(match[2] or match[1]) + 1)
