@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.problem.folder import read_agent, read_public
+from sottovoce.problem.files.load import read_agent, read_public
 
 WRONG = [
     None, "a", b"a", "", 2.5, math.nan, math.inf, -1, 0, 10**30, True, [], {}, ["a"], [None],

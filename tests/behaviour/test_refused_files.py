@@ -183,7 +183,6 @@ SAVING = [
     Refusal("code", saved_code, PROBLEM, ("press", "code", "formula")),
     Refusal("another problem over one", saved_over, PROBLEM, ("problem.toml", "exists", "new")),
     Refusal("a folder in a file", saved_in_a_file, PROBLEM, ("file", "folder")),
-    Refusal("no problem", lambda f: d.save_problem(3, f), d.InputError, ("problem", "3")),  # type: ignore[arg-type]
     Refusal("agents that are not there", lambda f: d.save_problem(p.readme(), f, agents=[9]), d.SottovoceError, ("agent", "9|3")),
 ]  # fmt: skip
 

@@ -24,7 +24,7 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.network.saved import Saved
 from sottovoce.network.store import Store
 from sottovoce.problem import gallery
-from sottovoce.problem.save import save_problem
+from sottovoce.problem.files.save import save_problem
 
 DOCS = Path(__file__).parents[2] / "docs"
 START = Memory(x=b"\0" * 8, answer=b"\0" * 8)

@@ -23,8 +23,8 @@ from sottovoce.network.protocol.actions import Incident
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.saved import Saved
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 
 START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 COMMAND = (sys.executable, "-c", "from sottovoce.cli import main; main()")

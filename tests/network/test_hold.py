@@ -32,8 +32,8 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.agents import states
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 
 ROUNDS, DROPS = 100, 5
 HOLD: dict[str, Any] = {"straggler": "hold", "deadline": 1.0}

@@ -24,10 +24,10 @@ from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
-from sottovoce.problem.folder import read_agent, read_public
+from sottovoce.problem.files.load import read_agent, read_public
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 from sottovoce.simulation.layout import gains, public_sums
 
 

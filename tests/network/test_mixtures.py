@@ -18,8 +18,8 @@ import sottovoce as sv
 from sottovoce.cli.app import application
 from sottovoce.network.agent import AgentResult
 from sottovoce.network.cloud import Cloud
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 
 ROUNDS = 20
 

@@ -31,8 +31,8 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.observe import logs
 from sottovoce.network.store import Store
 from sottovoce.problem import gallery
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 
 runner = CliRunner()
 status_app = typer.Typer()

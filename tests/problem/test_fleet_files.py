@@ -15,7 +15,7 @@ from pyarrow import parquet
 import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.problem.folder import read_part, read_public
+from sottovoce.problem.files.load import read_part, read_public
 
 CLOUD = """\
 # Two chargers by themselves and a fleet of four.
@@ -247,7 +247,7 @@ REFUSED = {
         CLOUD.replace("count = 4", "count = 3.5"),
         "line 9: count of fleet ev must be a whole number",
     ),
-    "an unknown key": ("problem.toml", CLOUD.replace("dim = 2", "size = 2"), "a fleet may have"),
+    "an unknown key": ("problem.toml", CLOUD.replace("dim = 2", "size = 2"), "fleet ev may have"),
     "a bound twice": (
         "problem.toml",
         CLOUD.replace("lower = 0\npara", "lower = 0\nupper = 1\npara"),
@@ -300,7 +300,7 @@ REFUSED = {
     "weights that are no table": (
         "problem.toml",
         CLOUD.replace('{ ev = "streets.csv" }', "3"),
-        "weights must name a table for each fleet",
+        "weights of .* must be a table for each fleet",
     ),
     "weights of strangers": ("streets.csv", STREETS.replace("2,5,", "2,6,"), "agent lie in 2 to 5"),
     "an agent twice": (
@@ -330,7 +330,7 @@ REFUSED = {
     "parameters in numbers": (
         "agents/fleet-ev.toml",
         FLEET.replace('["north.csv", "south.csv"]', "[1, 2]"),
-        "parameters must be a table's name",
+        "parameters .* must be a table's name",
     ),
 }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import sottovoce as sv
 from sottovoce.errors import ProblemError
-from sottovoce.problem.folder import read_agent, read_public
+from sottovoce.problem.files.load import read_agent, read_public
 
 CLOUD = """\
 # Written by hand: a comment, and an odd layout.
@@ -122,7 +122,10 @@ BROKEN = {
     "not TOML": ("agents = [", "must be TOML"),
     "an unknown key": (CLOUD + "rounds_ = 3\n", "got 'rounds_'"),
     "an unknown table": (CLOUD + "[colour]\n", "got 'colour'"),
-    "no agents": (CLOUD.replace("[[agents]]", "[[agent]]"), "may have format, agents"),
+    "no agents": (
+        CLOUD.replace("[[agents]]", "[[agent]]"),
+        "agents, .*got 'agent'",
+    ),
     "an empty list of agents": ("agents = []\nconstraints = []\n", "at least one agent"),
     "a missing bound": (CLOUD.replace("lower = -1\n", ""), "agent 1 needs 'lower'"),
     "text for a bound": (CLOUD.replace("lower = -1", 'lower = "a"'), "line 3.*must be a number"),

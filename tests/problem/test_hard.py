@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.problem.folder import load_problem
-from sottovoce.problem.save import save_problem
+from sottovoce.problem.files.load import load_problem
+from sottovoce.problem.files.save import save_problem
 
 
 def stated(*, marked: bool) -> sv.Problem:

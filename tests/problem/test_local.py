@@ -16,7 +16,7 @@ import sottovoce as sv
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.tape import evaluate
-from sottovoce.problem.folder import read_agent, read_public
+from sottovoce.problem.files.load import read_agent, read_public
 
 CANARY = 7.123456789
 

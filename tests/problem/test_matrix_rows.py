@@ -8,7 +8,7 @@ import scipy.sparse as sparse
 
 import sottovoce as sv
 from sottovoce.errors import ProblemError
-from sottovoce.problem.folder import read_public
+from sottovoce.problem.files.load import read_public
 
 CLOUD = """
 [[agents]]

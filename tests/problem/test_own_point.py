@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.problem.folder import load_problem, read_agent
-from sottovoce.problem.save import save_problem
+from sottovoce.problem.files.load import load_problem, read_agent
+from sottovoce.problem.files.save import save_problem
 
 
 def stated(**given: Any) -> sv.Problem:

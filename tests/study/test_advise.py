@@ -25,9 +25,9 @@ from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
-from sottovoce.problem.folder import load_problem
+from sottovoce.problem.files.load import load_problem
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 from sottovoce.report.advise import advice_figure
 from sottovoce.study.advice import Advice, AdviceRow, advice_data
 from sottovoce.study.advise import advise

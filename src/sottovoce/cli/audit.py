@@ -81,7 +81,7 @@ def audit(
     with on_cluster(cluster) as executor, shown(f"reading {folder}") as tell:
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import algorithm_for, make_plan
-        from sottovoce.problem.folder import load_problem
+        from sottovoce.problem.files.load import load_problem
         from sottovoce.report.audit import audit_figure, audit_table, noise_table
         from sottovoce.study.audit import audit as study
 
@@ -146,7 +146,7 @@ def _of_store(folder: Path, store: Path, asked: dict[str, Any], *, json: bool) -
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import make_plan
         from sottovoce.network.observe.run_summary import summarise
-        from sottovoce.problem.folder import read_public
+        from sottovoce.problem.files.load import read_public
         from sottovoce.report.audit import noise_table
         from sottovoce.study.store_audit import audit_store
 

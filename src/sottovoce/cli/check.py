@@ -29,7 +29,7 @@ def check(
     """
     with shown(f"reading {folder}") as tell:
         from sottovoce.certificate.certificate import certify
-        from sottovoce.problem.folder import load_problem
+        from sottovoce.problem.files.load import load_problem
         from sottovoce.report.certificate import certificate_data, certificate_tables
         from sottovoce.report.fallbacks import fallback_words, unsafe_defaults
 

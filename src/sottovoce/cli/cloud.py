@@ -92,7 +92,7 @@ def cloud(
         from sottovoce.cli.request import algorithm_for, make_plan, method_for
         from sottovoce.network import loop
         from sottovoce.privacy.ledger import Ledger
-        from sottovoce.problem.folder import read_public
+        from sottovoce.problem.files.load import read_public
         from sottovoce.study.prediction import predict_publicly
 
         problem = read_public(folder)

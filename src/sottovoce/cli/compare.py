@@ -47,7 +47,7 @@ def compare(
     with on_cluster(cluster) as executor, shown(f"reading {folder}") as tell:
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli.request import make_plan
-        from sottovoce.problem.folder import load_problem
+        from sottovoce.problem.files.load import load_problem
         from sottovoce.report.compare import compare_data, compare_table
         from sottovoce.study.compare import compare as study
         from sottovoce.study.compare import curve_rounds

@@ -22,10 +22,10 @@ from sottovoce.network.observe.run_summary import answers
 from sottovoce.privacy.adjacency import Everything
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import Array
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.gallery.chargers import FIRST_HOUR, chargers
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 
 GATEWAYS = 4
 ROUNDS = 100

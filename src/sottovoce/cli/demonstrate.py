@@ -25,9 +25,9 @@ from sottovoce.network.saved import Saved
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
-from sottovoce.problem.folder import load_problem
+from sottovoce.problem.files.load import load_problem
+from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.save import save_problem
 
 
 def demonstrate(

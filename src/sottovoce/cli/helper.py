@@ -48,7 +48,7 @@ def helper(
         from sottovoce.cli.request import make_plan
         from sottovoce.network import loop
         from sottovoce.privacy.ledger import Ledger
-        from sottovoce.problem.folder import read_public
+        from sottovoce.problem.files.load import read_public
 
         problem = read_public(folder)
         plan = make_plan(

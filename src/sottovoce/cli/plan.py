@@ -51,7 +51,7 @@ def plan(
         from sottovoce.certificate.certificate import certify
         from sottovoce.cli.foresight import foresee, warn_if_useless
         from sottovoce.cli.request import make_plan
-        from sottovoce.problem.folder import load_problem
+        from sottovoce.problem.files.load import load_problem
         from sottovoce.report.plan import plan_data
 
         problem = load_problem(folder)

@@ -31,7 +31,7 @@ def relay(
     from sottovoce.network.identity.roles import parse_range
     from sottovoce.network.observe import logs
     from sottovoce.network.relay import Relay
-    from sottovoce.problem.folder import read_public
+    from sottovoce.problem.files.load import read_public
 
     logs.configure(log_level)
     problem = read_public(folder)

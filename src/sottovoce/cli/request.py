@@ -18,7 +18,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem import gallery
-from sottovoce.problem.folder import load_problem
+from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent
 

@@ -80,7 +80,7 @@ def simulate(
     with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
         from sottovoce.cli.foresight import foresee, warn_if_useless
         from sottovoce.cli.request import algorithm_for
-        from sottovoce.problem.folder import load_problem
+        from sottovoce.problem.files.load import load_problem
         from sottovoce.simulation.simulate import simulate as run_simulation
 
         problem = load_problem(folder)

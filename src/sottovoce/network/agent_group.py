@@ -18,7 +18,7 @@ from sottovoce.network.observe.logs import note
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import require_nonempty
-from sottovoce.problem.folder import read_agent, read_part
+from sottovoce.problem.files.load import read_agent, read_part
 from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set
 from sottovoce.problem.own_point import read_fallback
 from sottovoce.problem.problem import CloudView, Problem

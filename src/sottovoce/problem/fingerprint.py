@@ -53,10 +53,15 @@ def _feed(digest: Any, part: Any) -> None:
             _feed(digest, "hard")
         if part.linear is not None:
             # By name and not by place: the same row has one hash, however it was written.
-            linear = part.linear.of(part.linear.used())
-            order = np.argsort([s.name for s in linear.symbols])
-            _feed(digest, [linear.symbols[c].name for c in order])
-            _feed(digest, sparse.csr_array(linear.weights[:, order]).sorted_indices())
+            weights, symbols = part.linear.weights, part.linear.symbols
+            used = sorted(np.unique(weights.indices).tolist(), key=lambda c: symbols[c].name)
+            _feed(digest, [symbols[c].name for c in used])
+            place = np.zeros(len(symbols), dtype=np.int64)
+            place[used] = np.arange(len(used))
+            column = place[weights.indices]
+            order = np.lexsort((column, np.repeat(np.arange(part.rows), np.diff(weights.indptr))))
+            for values in (weights.data[order], column[order], weights.indptr.astype(np.int64)):
+                _feed_array(digest, values)
     else:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
 

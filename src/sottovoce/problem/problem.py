@@ -31,13 +31,13 @@ from sottovoce.problem.agents import (
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.feasible import require_nonempty
+from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.linear import read_linear
 from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
 from sottovoce.problem.own_point import read_fallback
 from sottovoce.problem.own_rows import Absorbed, absorbed
 from sottovoce.problem.relations import Row
-from sottovoce.problem.settings import check_settings
 from sottovoce.problem.statement import (
     read_constraints,
     read_groups,
@@ -299,7 +299,7 @@ class Problem:
 
         Nothing in the files is ever executed: formulas go through the parser of ``formula.parse``.
         """
-        from sottovoce.problem.folder import load_problem
+        from sottovoce.problem.files.load import load_problem
 
         return load_problem(folder)
 
@@ -310,7 +310,7 @@ class Problem:
             folder: made if it is not there; a problem that is there already is refused.
             agents: whose private files to write: all by default, none for a cloud.
         """
-        from sottovoce.problem.save import save_problem
+        from sottovoce.problem.files.save import save_problem
 
         save_problem(self, folder, agents=agents)
 

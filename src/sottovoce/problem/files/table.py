@@ -136,9 +136,9 @@ def write_table(columns: Mapping[str, Any]) -> str:
 
 
 def columns_of(name: str, block: Array) -> dict[str, Array]:
-    """Return an array (lines,) or (lines, d) as columns ``name``, or ``name[1]`` and on."""
-    if block.ndim == 1:
-        return {name: block}
+    """Return an array (lines, d) as the column ``name``, or columns ``name[1]`` and on."""
+    if block.shape[1] == 1:
+        return {name: block[:, 0]}
     return {label: block[:, c] for c, label in enumerate(_components(name, block.shape[1]))}
 
 

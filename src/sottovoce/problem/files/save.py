@@ -1,0 +1,237 @@
+"""Problems written as folders that ``load_problem`` reads back unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sottovoce.arguments import entries, path_of, whole
+from sottovoce.errors import ProblemError
+from sottovoce.formula.write import write_constraint, write_expression
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.files.schema import (
+    FORMAT,
+    AgentFile,
+    AgentTable,
+    ConstraintTable,
+    FleetFile,
+    FleetTable,
+)
+from sottovoce.problem.files.table import AGENT, columns_of, write_table
+from sottovoce.problem.files.weights import as_matrix, fleet_columns, matrix_columns
+from sottovoce.problem.problem import Problem
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def save_problem(problem: Problem, folder: str | Path, *, agents: Any = None) -> None:
+    """Write a problem as a folder; one that was read from files is written back unchanged.
+
+    Reading the folder again gives the same problem.
+
+    Args:
+        problem: the problem.
+        folder: where to, a new folder or one with the same content.
+        agents: whose private files to write, numbers from 1, for a gateway or a device; an empty
+            list for the cloud; everybody's by default.
+    """
+    root = path_of("folder", folder)
+    if agents is None:
+        files = problem.source or _files(problem, range(1, problem.agents + 1))
+    else:
+        listed = entries("agents", agents, "a list of agents' numbers")
+        most = problem.agents
+        files = _files(problem, {whole("agent", a, least=1, most=most) for a in listed})
+    for path in files:
+        if (root / path).exists() and (root / path).read_text(encoding="utf-8") != files[path]:
+            raise ProblemError(
+                f"{root / path} exists already with other content: choose a new folder"
+            )
+    try:
+        (root / "agents").mkdir(parents=True, exist_ok=True)
+        for path, text in files.items():
+            (root / path).write_text(text, encoding="utf-8")
+            if path.startswith("agents/"):
+                (root / path).chmod(0o600)
+    except OSError as error:
+        raise ProblemError(f"{root} must be a folder to write to, got {error.strerror}") from None
+
+
+def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
+    """The files of a problem: all public ones, and the private ones of these agents."""
+    firsts = np.cumsum([1, *(group.count for group in problem.groups)]).tolist()
+    tables: dict[str, Any] = {"format": FORMAT, "agents": [], "fleet": [], "constraints": []}
+    files: dict[str, str] = {}
+    for index, (group, public) in enumerate(zip(problem.groups, problem.cloud.groups, strict=True)):
+        if _alone(group):
+            tables["agents"].append(_agent_table(group))
+            continue
+        # Files number agents by themselves before fleets, unless a fleet says its first.
+        early = any(map(_alone, problem.groups[index:]))
+        table, columns = _fleet_table(group, public, firsts[index] if early else None)
+        tables["fleet"].append(table)
+        if columns:
+            files[f"{group.name}.csv"] = write_table(columns)
+    first_of = dict(zip((group.name for group in problem.groups), firsts, strict=False))
+    for j, constraint in enumerate((*problem.constraints, *problem.cloud.own)):
+        linear = as_matrix(constraint)
+        if linear is not None:
+            file = f"rows{j + 1}.csv"
+            tables["constraints"].append(_family(constraint, "matrix", matrix=file))
+            files[file] = write_table(matrix_columns(linear, problem.groups))
+        elif not constraint.sums:
+            tables["constraints"] += _rows(constraint)
+        else:
+            weighted = [part for part in constraint.sums if part.weights is not None]
+            named = {p.group.name: f"weights{j + 1}-{p.group.name}.csv" for p in weighted}
+            tables["constraints"].append(_family(constraint, _left(constraint), weights=named))
+            for part in weighted:
+                columns = fleet_columns(part, first_of[part.group.name])
+                files[named[part.group.name]] = write_table(columns)
+    settings = {"privacy": dict(problem.privacy), "schedule": dict(problem.schedule)}
+    files["problem.toml"] = _toml(tables | settings)
+    for index, group in enumerate(problem.groups):
+        numbers = range(firsts[index], firsts[index] + group.count)
+        mine = np.array([a - numbers.start for a in numbers if a in agents])
+        if mine.size:
+            files |= _private_files(problem, index, numbers.start, mine)
+    return files
+
+
+def _alone(group: Group) -> bool:
+    return group.count == 1 and not group.parameters
+
+
+def _agent_table(group: Group) -> AgentTable:
+    lower, upper = _numbers(group.lower), _numbers(group.upper)
+    return AgentTable(name=group.name, dim=group.dim, lower=lower, upper=upper)
+
+
+def _fleet_table(
+    group: Group, public: Group, first: int | None
+) -> tuple[FleetTable, dict[str, Array]]:
+    """The size and the box of a fleet, and the columns of its public table."""
+    columns = {symbol.name: values for symbol, values in public.parameters.items()}
+    box: dict[str, Any] = {}
+    for key, bounds in (("lower", group.lower), ("upper", group.upper)):
+        if np.all(bounds == bounds[:1]):
+            box[key] = _numbers(bounds[0])
+        else:
+            columns |= columns_of(key, bounds)
+    file = f"{group.name}.csv" if columns else None
+    table = FleetTable(
+        name=group.name, count=group.count, dim=group.dim, first=first, parameters=file, **box
+    )
+    return table, columns
+
+
+def _rows(constraint: Constraint) -> Iterator[ConstraintTable]:
+    for row, g in enumerate(constraint.formulas):
+        text = write_constraint(g, equality=constraint.equality)
+        name = constraint.label(row)
+        yield ConstraintTable(name=name, expression=text, hard=constraint.hard)
+
+
+def _family(constraint: Constraint, left: str, **tables: Any) -> ConstraintTable:
+    """The table of a family, with a list of bounds if these differ."""
+    bound = -constraint.offset + 0.0
+    alike = bool(np.all(bound == bound[0]))
+    right = repr(float(bound[0])) if alike else "bound"
+    return ConstraintTable(
+        name=constraint.name,
+        expression=f"{left} {'==' if constraint.equality else '<='} {right}",
+        bound=None if alike else bound.tolist(),
+        hard=constraint.hard,
+        **tables,
+    )
+
+
+def _left(constraint: Constraint) -> str:
+    texts = []
+    for part in constraint.sums:
+        state = part.group.dim > 1 and list(map(id, part.terms)) == list(
+            map(id, part.group.symbols)
+        )
+        terms = [part.group.name] if state else map(write_expression, part.terms)
+        texts.append(f"total({', '.join(terms)})")
+    if len(set(constraint.rest)) > 1:
+        raise ProblemError(
+            f"constraint {constraint.name} must add the same formula to every row to be written, "
+            "got several: state the rows one by one"
+        )
+    return " + ".join([*texts, *map(write_expression, constraint.rest[:1])])
+
+
+def _private_files(
+    problem: Problem, index: int, first: int, places: NDArray[np.int64]
+) -> dict[str, str]:
+    group, known = problem.groups[index], problem.cloud.groups[index].parameters
+    if problem.code[index] is not None:
+        raise ProblemError(
+            f"objective of {group.name} must be a formula to be written to a file, got code: state "
+            "it in Python"
+        )
+    stated: dict[str, Any] = {
+        "objective": write_expression(problem.objectives[index]),
+        "local": [write_constraint(r.g, equality=r.equality) for r in problem.local[index].stated],
+    }
+    columns = {s.name: values[places] for s, values in group.parameters.items() if s not in known}
+    for key, points in (("start", problem.start[index]), ("fallback", problem.fallback[index])):
+        if points is not None and np.all(points == points[:1]):
+            stated[key] = _numbers(points[0])
+        elif points is not None:
+            columns |= columns_of(key, points[places])
+    if _alone(group):
+        return {f"agents/{first}.toml": _toml(AgentFile(agent=group.name, **stated))}
+    name = f"fleet-{group.name}"
+    files = {f"agents/{name}.csv": write_table({AGENT: places + first, **columns})}
+    text = _toml(FleetFile(fleet=group.name, parameters=f"{name}.csv" if columns else [], **stated))
+    return {f"agents/{name}.toml": text} | (files if columns else {})
+
+
+def _numbers(values: ArrayLike) -> float | list[float]:
+    flat: list[float] = np.ravel(values).tolist()
+    return flat[0] if len(flat) == 1 else flat
+
+
+def _toml(tables: Any) -> str:
+    """Tables as TOML: keys first, then ``[tables]`` and ``[[lists of tables]]``."""
+    lines: list[str] = []
+    for key, value in msgspec.to_builtins(tables).items():
+        if isinstance(value, dict):
+            lines += ["", f"[{key}]", *_lines(value)] if value else []
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += [line for table in value for line in ("", f"[[{key}]]", *_lines(table))]
+        elif value != []:
+            lines += _lines({key: value})
+    return "\n".join(lines) + "\n"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_value(value)}" for key, value in table.items()]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(_lines(value))} }}"
+    return f"[{', '.join(map(_value, value))}]" if isinstance(value, Sequence) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """A text as TOML's basic string, whatever letters it has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ProblemError(f"a name must be text that UTF-8 can write, got {text!r:.60}") from None
+    letters = (_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in text)
+    return f'"{"".join(letters)}"'
