@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certificate.local_slater import local_slater_point
+from sottovoce.certificate.slater import local_slater_point
 
 cp: Any = import_module("cvxpy")  # its type hints do not name what it exports
 PRICES = np.array([1.7, 1.1, 1.4, 1.9])
@@ -187,3 +187,64 @@ def test_kinks_do_not_hide_a_point_with_slack() -> None:
     found = local_slater_point(stated)
     assert found.status == "numerical"
     assert found.slack <= -0.99
+
+
+GENERATORS, HOURS, LINES = 3, 4, 20
+RAMPS = (12.0, None, 25.0)  # the second ramps freely: agents of one form with fewer local rows
+
+
+class Dispatch:
+    """Generators with quadratic costs, a balance and lines per hour, and ramps of their own."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.bend, self.slope = rng.uniform(0.05, 0.1, GENERATORS), rng.uniform(5, 12, GENERATORS)
+        self.shift = rng.uniform(-1, 1, (LINES, GENERATORS))
+        self.demand = 40.0 * GENERATORS + np.array([0.0, 45.0, -20.0, 10.0])
+        self.limit = np.abs(self.shift @ np.full(GENERATORS, 40.0)) + 30.0
+
+    def problem(self) -> sv.Problem:
+        x = sv.states(GENERATORS, lower=0, upper=100, dim=HOURS)
+        of_hour = np.eye(HOURS)
+        balance, flows = np.kron(np.ones(GENERATORS), of_hour), np.kron(self.shift, of_hour)
+        costs = [
+            sum(float(b) * p**2 + float(s) * p for p in own)
+            for b, s, own in zip(self.bend, self.slope, x, strict=True)
+        ]
+        local = [
+            row
+            for own, ramp in zip(x, RAMPS, strict=True)
+            for t in range(HOURS - 1)
+            if ramp is not None
+            for row in (own[t + 1] - own[t] <= ramp, own[t] - own[t + 1] <= ramp)
+        ]
+        return sv.Problem(
+            states=x,
+            objectives=costs,
+            constraints=[
+                balance @ x == self.demand,
+                flows @ x <= np.repeat(self.limit, HOURS),
+            ],
+            local=local,
+        )
+
+    def by_clarabel(self) -> tuple[Any, Any]:
+        x = cp.Variable((GENERATORS, HOURS))
+        rows = [x >= 0, x <= 100, self.shift @ x <= self.limit[:, np.newaxis]]
+        rows += [cp.abs(cp.diff(x[i])) <= r for i, r in enumerate(RAMPS) if r is not None]
+        balance = cp.sum(x, axis=0) == self.demand
+        cost = cp.sum(cp.multiply(self.bend[:, np.newaxis], x**2)) + cp.sum(self.slope @ x)
+        settings = dict.fromkeys(("tol_gap_abs", "tol_gap_rel", "tol_feas"), 1e-10)
+        cp.Problem(cp.Minimize(cost), [*rows, balance]).solve(solver="CLARABEL", **settings)
+        return x.value, balance.dual_value
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_dispatch_with_ramps_is_that_of_another_solver(seed: int) -> None:
+    dispatch = Dispatch(seed)
+    found = sv.reference_optimum(dispatch.problem())
+    x, price = dispatch.by_clarabel()
+    np.testing.assert_allclose(found.x, x.ravel(), atol=1e-4)
+    np.testing.assert_allclose(found.mu[:HOURS], price, atol=1e-4)
+    assert found.residual < 1e-9
+    assert np.any(found.local > 1e-3)  # some ramp holds a generator back

@@ -10,9 +10,11 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sottovoce.certificate.interior_point import KktSolver
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.formula.expression import number, symbol
@@ -435,3 +437,23 @@ def test_a_constraint_that_bends_downwards_is_not_called_infeasible() -> None:
     )
     with pytest.raises(ConvexityError, match="constraints must be convex"):
         reference_optimum(problem)
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_kkt_systems_are_solved_where_rows_depend_on_each_other_and_states_are_flat(
+    dependent: bool,
+) -> None:
+    rng = np.random.default_rng(0)
+    n, m = 12, 5
+    hessian = np.diag(10.0 ** rng.uniform(-4, 4, n))
+    slopes = rng.normal(size=(m, n))
+    if dependent:
+        slopes[-1] = slopes[0] - 2.0 * slopes[1]
+        hessian[0, 0] = 0.0
+    shift = np.array([0.0, 0.0, 1e-9, 1e3, 0.0])
+    matrix = np.block([[hessian, slopes.T], [slopes, -np.diag(shift)]])
+    right = matrix @ rng.normal(size=n + m)
+    solver = KktSolver()
+    solver.factor(sparse.csr_array(hessian), sparse.csr_array(slopes), shift)
+    solution = np.concatenate(solver.solve(-right[:n], -right[n:]))
+    np.testing.assert_allclose(matrix @ solution, right, atol=1e-9 * np.max(np.abs(right)))

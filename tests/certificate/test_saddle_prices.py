@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.optimum import saddle_prices
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import evaluate
 from sottovoce.problem.numeric import Numeric, Rows

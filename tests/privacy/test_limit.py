@@ -12,8 +12,7 @@ import pytest
 import sympy as sp
 
 import sottovoce as sv
-from sottovoce.certificate.optimum import ReferenceOptimum
-from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import canonical, substitute
 from sottovoce.privacy.limit import Limit, accuracy_limit

@@ -26,8 +26,7 @@ import pytest
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
-from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
-from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.formula.functions import exp, log
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.limit import accuracy_limit

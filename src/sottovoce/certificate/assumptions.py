@@ -12,9 +12,8 @@ import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.certificate.convexity import SMOOTH, Convexity, Smoothness, convexity, smoothness
-from sottovoce.certificate.local_slater import local_slater_point
 from sottovoce.certificate.optimum import reference_optimum
-from sottovoce.certificate.slater import slater_point
+from sottovoce.certificate.slater import local_slater_point, slater_point
 from sottovoce.errors import ProblemError, SottovoceError
 from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature

@@ -1,10 +1,9 @@
-"""A primal-dual interior-point method that keeps fleets in blocks.
+"""A primal-dual interior-point method on a sparse KKT system.
 
-With slacks s for the constraints and multipliers ``low, high`` for the box, the conditions of a
-saddle point are followed as tau falls to 0:
+Bounds are rows like any other: with ``G = (g, lower - x, x - upper)``, its Jacobian A, slacks s and
+multipliers mu, the conditions of a saddle point are followed as tau falls to 0:
 
-    df/dx + J' mu - low + high = 0,     g(x) + s = 0,
-    s mu = tau,   (x - lower) low = tau,   (upper - x) high = tau.
+    df/dx + A' mu = 0,     G(x) + s = 0,     s mu = tau.
 
 A row that must be 0 has no slack, and a multiplier of either sign.
 
@@ -15,19 +14,198 @@ steps cut back until they do elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, final
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import numpy as np
+import scipy.sparse as sparse
 
-from sottovoce.certificate.condensed import kkt_system
-from sottovoce.certificate.kkt import KktMatrix
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array
-from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.numeric import Jacobian, Numeric
 
 MAX_ITERATIONS = 300
 MIN_TAU = 1e-16
 MIN_STEP = 1e-8
+REGULARISATIONS = (1e-11, 1e-9, 1e-6)
+"""What is added to the diagonal of a system scaled to size 1, the first that leaves it regular:
+rows that depend on each other and states without curvature stay solvable, and refinement takes the
+addition out again."""
+REFINEMENTS = 8
+PIVOT = 1e-3
+"""A diagonal entry at least so large beside its column is a pivot, which keeps factors sparse."""
+
+
+@final
+class Program:
+    """Minimise f over a box under ``g_j(x) <= 0``, or ``g_j(x) = 0`` for equalities.
+
+    Args:
+        numeric: f and g in float64, smooth.
+        relaxed: if it is there, one number c_j per row: t in [-1, 1] is minimised instead of f,
+            under ``g_j(x) - c_j t <= 0``, and the vector of states has t behind the others.
+    """
+
+    def __init__(self, numeric: Numeric, relaxed: Array | None = None) -> None:
+        self.numeric, self.relaxed = numeric, relaxed
+        self.equality = numeric.equality
+        start = np.concatenate([np.ravel(part) for part in numeric.problem.start])
+        more = [] if relaxed is None else [1.0]
+        self.lower = np.append(numeric.lower, [-v for v in more])
+        self.upper = np.append(numeric.upper, more)
+        self.start = np.append(start, [0.5 * v for v in more])
+        flat = np.arange(numeric.lower.size, dtype=np.int32)
+        ends = [np.broadcast_arrays(b.of(flat)[:, :, np.newaxis], b.of(flat)[:, np.newaxis, :])
+                for b in numeric.blocks]  # fmt: skip
+        self._places = tuple([end[side].ravel() for end in ends] for side in (0, 1))
+
+    def gradient(self, x: Array) -> Array:
+        """``df/dx``, shape (N,)."""
+        if self.relaxed is None:
+            return self.numeric.objective_gradient(x)
+        return np.asarray(np.eye(1, x.size, x.size - 1)[0])
+
+    def constraints(self, x: Array) -> Array:
+        """``g(x)``, shape (m,)."""
+        if self.relaxed is None:
+            return self.numeric.constraints(x)
+        return np.asarray(self.numeric.constraints(x[:-1]) - self.relaxed * x[-1])
+
+    def slopes(self, x: Array) -> Any:
+        """``dg/dx``, a sparse array (m, N)."""
+        if self.relaxed is None:
+            return sparse_jacobian(self.numeric.jacobian(x))
+        own = sparse_jacobian(self.numeric.jacobian(x[:-1]))
+        return sparse.hstack([own, sparse.csr_array(-self.relaxed[:, np.newaxis])], format="csr")
+
+    def hessian(self, x: Array, mu: Array) -> Any:
+        """The second derivatives of ``f + mu' g``, a sparse array (N, N)."""
+        if self.relaxed is None:
+            return self._sparse(self.numeric.lagrangian_hessian(x, mu), x.size)
+        return self._sparse(self.numeric.constraint_hessian(x[:-1], mu), x.size)
+
+    def _sparse(self, blocks: Sequence[Array], size: int) -> Any:
+        kept = [np.flatnonzero(h) for h in blocks]
+        rows, columns = (
+            np.concatenate([at[k] for at, k in zip(places, kept, strict=True)])
+            for places in self._places
+        )
+        values = np.concatenate([h.ravel()[k] for h, k in zip(blocks, kept, strict=True)])
+        return sparse.csr_array((values, (rows, columns)), shape=(size, size))
+
+    def require_convex(self, x: Array, mu: Array) -> None:
+        """Refuse if f or ``mu' g`` bends downwards at x.
+
+        Raises:
+            ConvexityError: if a second derivative has a negative eigenvalue.
+        """
+        states = x[: self.numeric.lower.size]
+        for what, blocks in (
+            ("objective", self.numeric.objective_hessian(states)),
+            ("weighted sum of the constraints", self.numeric.constraint_hessian(states, mu)),
+        ):
+            for h in blocks:
+                least = 1e-9 * float(np.max(np.abs(h)))
+                try:
+                    np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
+                except np.linalg.LinAlgError:
+                    raise ConvexityError(
+                        f"the {what} must be convex, got a direction in which it bends downwards: "
+                        "certify the problem to see which formula it is and where"
+                    ) from None
+
+
+def sparse_jacobian(jacobian: Jacobian) -> Any:
+    """Return J as a sparse array, its local rows below the others."""
+    m, n = jacobian.shape
+    rows, columns, values = [], [], []
+    for part, slope in jacobian.parts:
+        block = part.formulas.block
+        w = sparse.coo_array(np.ones((1, block.count)) if part.weights is None else part.weights)
+        of_agent = np.broadcast_to(slope, (block.count, *slope.shape[1:]))
+        which, t, c = np.nonzero(of_agent[w.col])
+        agent = w.col[which]
+        rows.append(part.rows[w.row[which], t])
+        columns.append(np.arange(n)[block.index][agent * block.dim + c])
+        values.append(w.data[which] * of_agent[agent, t, c])
+    if jacobian.local is not None:
+        local = jacobian.local
+        for block, slope, own in zip(local.blocks, local.slopes, local.rows, strict=True):
+            agent, r, c = np.nonzero(slope)
+            rows.append(m + own[agent, r])
+            columns.append(np.arange(n)[block.index][agent * block.dim + c])
+            values.append(slope[agent, r, c])
+        m += local.count
+    named = jacobian.named.tocoo()
+    places = (np.concatenate([named.row, *rows]), np.concatenate([named.col, *columns]))
+    return sparse.csr_array((np.concatenate([named.data, *values]), places), shape=(m, n))
+
+
+@final
+class KktSolver:
+    """Solves ``[H A'; A -S] [dx; dmu] = -[r; q]``, S a diagonal, by sparse LU factors.
+
+    The order of elimination is chosen at the first factorisation, by minimum degree, and kept.
+    """
+
+    def __init__(self) -> None:
+        self._order: Any = None
+
+    def factor(self, hessian: Any, slopes: Any, shift: Array) -> None:
+        """Factor the system, scaled so that the largest entry of every row is near 1.
+
+        Raises:
+            LinAlgError: if it holds numbers that are not finite.
+        """
+        from scipy.sparse.linalg import splu  # slow to load; a cloud solves no system
+
+        (m, n), below = slopes.shape, sparse.diags_array(-shift)
+        signs = np.concatenate([np.ones(n), -np.ones(m)])
+        whole = sparse.block_array([[hessian, slopes.T], [slopes, below]], format="csc")
+        if not np.all(np.isfinite(whole.data)):
+            raise np.linalg.LinAlgError("the system must hold finite numbers")
+        lengths = np.diff(whole.indptr)
+        column, used = np.repeat(np.arange(n + m), lengths), lengths > 0
+        self._scale = np.ones(n + m)
+        for _ in range(4):
+            sizes = np.abs(whole.data) * self._scale[whole.indices] * self._scale[column]
+            largest = np.maximum.reduceat(sizes, whole.indptr[:-1][used])
+            self._scale[used] /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
+        whole.data *= self._scale[whole.indices] * self._scale[column]
+        self._matrix = whole
+        for size in REGULARISATIONS:
+            regular = whole + sparse.diags_array(size * signs)
+            how = {"diag_pivot_thresh": PIVOT, "options": {"SymmetricMode": True}}
+            try:
+                if self._order is None:
+                    order = np.argsort(splu(regular, permc_spec="MMD_AT_PLUS_A", **how).perm_c)
+                    self._order = order
+                permuted = regular[self._order][:, self._order].tocsc()
+                self._factors = splu(permuted, permc_spec="NATURAL", **how)
+            except RuntimeError:  # exactly singular
+                continue
+            return
+        raise np.linalg.LinAlgError("the system must be regular")
+
+    def solve(self, r: Array, q: Array) -> tuple[Array, Array]:
+        """Return ``(dx, dmu)``, refined as long as that helps."""
+        right = -self._scale * np.concatenate([r, q])
+        y = np.zeros_like(right)
+        rest, least = right, np.inf
+        for _ in range(REFINEMENTS):
+            size = float(np.max(np.abs(rest), initial=0.0))
+            if not size < 0.5 * least:
+                break
+            best, least = y, size
+            y = y + self._apply(rest)
+            rest = right - self._matrix @ y
+        y = self._scale * (y if np.max(np.abs(rest), initial=0.0) < least else best)
+        return y[: r.size], y[r.size :]
+
+    def _apply(self, right: Array) -> Array:
+        out = np.empty_like(right)
+        out[self._order] = self._factors.solve(right[self._order])
+        return out
 
 
 class Solution(NamedTuple):
@@ -38,39 +216,57 @@ class Solution(NamedTuple):
     iterations: int
 
 
-class Iterate(NamedTuple):
-    """A point of the iteration, or a step between two."""
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterate:
+    """A point of the iteration: states, slacks and multipliers, and what is known of the states.
+
+    Attributes:
+        x: shape (N,).
+        slack: s, one number per row of G.
+        mu: likewise.
+        gradient: ``df/dx``, 0 for states that cannot move.
+        G: one number per row.
+        A: ``dG/dx``, a sparse array.
+    """
 
     x: Array
     slack: Array
     mu: Array
-    low: Array
-    high: Array
-
-    def moved(self, step: Iterate, length: float) -> Iterate:
-        """The point ``length`` times ``step`` further on."""
-        return Iterate(*(v + length * d for v, d in zip(self, step, strict=True)))
-
-
-class Values(NamedTuple):
-    """What the method needs to know at a point: ``J' mu``, ``dL/dx`` and ``g``."""
-
-    pulled: Array
     gradient: Array
-    g: Array
+    G: Array
+    A: Any
+
+    @property
+    def dual(self) -> Array:
+        """``dL/dx``, shape (N,)."""
+        return np.asarray(self.gradient + self.A.T @ self.mu)
+
+
+class Step(NamedTuple):
+    """A direction from an iterate."""
+
+    x: Array
+    slack: Array
+    mu: Array
 
 
 @final
 class InteriorPoint:
-    """The iteration for one problem."""
+    """The iteration for one program."""
 
-    def __init__(self, numeric: Numeric) -> None:
-        self.numeric = numeric
-        self.lower, self.upper = numeric.lower, numeric.upper
-        self.held = self.upper <= self.lower
-        self.equal = numeric.equality
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        lower, upper = program.lower, program.upper
+        self.moves = (upper > lower).astype(np.float64)
+        self.free = np.flatnonzero(self.moves)
+        self.rows = program.equality.size
+        self.bent = np.append(~program.equality, np.ones(2 * self.free.size, dtype=np.bool_))
+        unit = sparse.eye_array(lower.size, format="csr")[self.free]
+        self._bounds = sparse.vstack([-unit, unit], format="csr")
+        self._ends = np.concatenate([lower[self.free], -upper[self.free]])
         self.price = 1.0  # what a unit of an equality's violation counts, in units of the objective
-        self.least_gap = np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper)))
+        self.solver = KktSolver()
 
     def approach(self, targets: Sequence[float]) -> Iterator[Solution]:
         """Yield a point for each target the natural residual falls below, and where it ends.
@@ -79,116 +275,145 @@ class InteriorPoint:
             ProblemError: if the constraints have no common point in the box.
         """
         now = self._start()
-        values = self._values(now)
         remaining = list(targets)
         for iteration in range(MAX_ITERATIONS):
-            self._require_feasible(now, values)
-            residual = self.numeric.residual(now.x, now.mu)
+            self._require_feasible(now)
+            residual = self._residual(now)
             if residual <= remaining[0]:
                 remaining = [target for target in remaining if target < residual]
-                yield Solution(now.x, now.mu, iteration)
+                yield Solution(now.x, now.mu[: self.rows], iteration)
             try:
-                following = self._advance(now, values) if remaining else None
+                following = self._advance(now) if remaining else None
             except np.linalg.LinAlgError:
                 following = None
             if following is None:
                 break
-            now, values = following
-        yield Solution(now.x, now.mu, iteration)
+            now = following
+        yield Solution(now.x, now.mu[: self.rows], iteration)
+
+    def at(self, x: Array, slack: Array, mu: Array) -> Iterate:
+        """An iterate, with what must be known there."""
+        slopes = self.program.slopes(x)
+        if self.free.size < x.size:
+            slopes = (slopes @ sparse.diags_array(self.moves)).tocsr()
+        return Iterate(
+            x=x,
+            slack=slack,
+            mu=mu,
+            gradient=self.moves * self.program.gradient(x),
+            G=np.concatenate([self.program.constraints(x), self._bounds @ x + self._ends]),
+            A=sparse.vstack([slopes, self._bounds], format="csr"),
+        )
+
+    def hessian(self, x: Array, mu: Array) -> Any:
+        """The second derivatives of L; the identity for states that cannot move."""
+        h = self.program.hessian(x, mu[: self.rows])
+        if self.free.size < x.size:
+            moves = sparse.diags_array(self.moves)
+            h = moves @ h @ moves + sparse.diags_array(1.0 - self.moves)
+        return h
+
+    def _residual(self, now: Iterate) -> float:
+        rows, low, high = np.split(now.mu, [self.rows, self.rows + self.free.size])
+        slope = now.dual
+        slope[self.free] -= high - low  # without the forces of the bounds
+        moved = np.clip(now.x - slope, self.program.lower, self.program.upper)
+        raised = rows + now.G[: self.rows]
+        raised = np.where(self.program.equality, raised, np.maximum(raised, 0.0))
+        return float(max(np.max(np.abs(now.x - moved)), np.max(np.abs(rows - raised))))
 
     def _start(self) -> Iterate:
-        given = np.concatenate([np.ravel(part) for part in self.numeric.problem.start])
-        margin = 0.05 * (self.upper - self.lower)
-        inside = np.clip(given, self.lower + margin, self.upper - margin)
-        points = (inside, 0.5 * (self.lower + self.upper))
-        x = min(points, key=lambda point: _violation(self.numeric.constraints(point)))
-        g = self.numeric.constraints(x)
-        forces = np.abs(self.numeric.objective_gradient(x) * (self.upper - self.lower))
-        tau = max(1e-3, 0.1 * float(np.median(forces)))
-        slack = np.maximum(-g, 1e-2 * np.maximum(1.0, np.abs(g)))
-        below, above = self.gaps(x)
-        self.price = tau / max(1.0, float(np.max(np.abs(g[self.equal]), initial=0.0)))
-        mu = np.where(self.equal, 0.0, tau / slack)
-        return Iterate(x, np.where(self.equal, 0.0, slack), mu, tau / below, tau / above)
+        program = self.program
+        lower, upper = program.lower, program.upper
+        margin = 0.05 * (upper - lower)
+        inside = np.clip(program.start, lower + margin, upper - margin)
+        points = (inside, 0.5 * (lower + upper))
+        x = min(points, key=lambda point: _violation(program.constraints(point)))
+        zero = np.zeros(self.bent.size)
+        now = self.at(x, zero, zero)
+        tau = max(1e-3, 0.1 * float(np.median(np.abs(now.gradient * (upper - lower)))))
+        slack = np.maximum(-now.G, 1e-2 * np.maximum(1.0, np.abs(now.G)))
+        slack[self.rows :] = -now.G[self.rows :]
+        slack = np.where(self.bent, slack, 0.0)
+        missed = np.max(np.abs(now.G[~self.bent]), initial=0.0)
+        self.price = tau / max(1.0, float(missed))
+        return self.at(x, slack, np.where(self.bent, tau / np.where(self.bent, slack, 1.0), 0.0))
 
-    def gaps(self, x: Array) -> tuple[Array, Array]:
-        """``x - lower`` and ``upper - x``, never 0 by rounding.
+    def _products(self, slack: Array, mu: Array) -> Array:
+        return np.asarray((slack * mu)[self.bent])
 
-        A state that cannot move counts as infinitely far from its bounds: no force, no limit.
-        """
-        below = np.maximum(x - self.lower, self.least_gap)
-        above = np.maximum(self.upper - x, self.least_gap)
-        return np.where(self.held, np.inf, below), np.where(self.held, np.inf, above)
-
-    def _values(self, at: Iterate) -> Values:
-        pulled = self.numeric.pullback(at.x, at.mu)
-        gradient = self.numeric.objective_gradient(at.x) + pulled
-        return Values(pulled, gradient, self.numeric.constraints(at.x))
-
-    def _products(self, at: Iterate) -> Array:
-        free = ~self.held
-        below, above = (gap[free] for gap in self.gaps(at.x))
-        rows = (at.slack * at.mu)[~self.equal]
-        return np.concatenate([rows, below * at.low[free], above * at.high[free]])
-
-    def _infeasibility(self, at: Iterate, values: Values, now: Iterate) -> tuple[Array, Array]:
+    def _infeasibility(self, at: Iterate, now: Iterate) -> tuple[Array, Array]:
         """What the equations miss, in units of the objective by way of the gaps and multipliers."""
-        dual = (values.gradient - at.low + at.high)[~self.held]
-        gap = np.minimum(*self.gaps(now.x))[~self.held]
-        return gap * dual, np.where(self.equal, self.price, now.mu) * (values.g + at.slack)
+        below, above = np.split(now.slack[self.rows :], 2)
+        primal = np.where(self.bent, now.mu, self.price) * (at.G + at.slack)
+        return np.minimum(below, above) * at.dual[self.free], primal
 
-    def _merit(self, at: Iterate, values: Values, tau: float, now: Iterate) -> float:
-        parts = (*self._infeasibility(at, values, now), self._products(at) - tau)
-        return float(np.sqrt(sum(part @ part for part in parts)))
+    def _merit(self, at: Iterate, tau: float, now: Iterate) -> float:
+        parts = (*self._infeasibility(at, now), self._products(at.slack, at.mu) - tau)
+        return float(np.sqrt(sum(np.sum(np.square(part)) for part in parts)))
 
-    def _advance(self, now: Iterate, values: Values) -> tuple[Iterate, Values] | None:
-        direction = _Direction(self, now, values)
-        affine = direction.towards(0.0, 0.0, 0.0)
-        mean = float(np.mean(self._products(now)))
-        reached = now.moved(affine, direction.longest(affine, 1.0))
-        sigma = (float(np.mean(self._products(reached))) / mean) ** 3
-        if max(np.max(np.abs(part)) for part in self._infeasibility(now, values, now)) > mean:
+    def _advance(self, now: Iterate) -> Iterate | None:
+        mu = np.where(self.bent, now.mu, 1.0)
+        self.solver.factor(self.hessian(now.x, now.mu), now.A, now.slack / mu)
+        affine = self._towards(now, 0.0)
+        mean = float(np.mean(self._products(now.slack, now.mu)))
+        length = self._longest(now, affine, 1.0)
+        reached = self._products(now.slack + length * affine.slack, now.mu + length * affine.mu)
+        sigma = (float(np.mean(reached)) / mean) ** 3
+        if max(np.max(np.abs(part)) for part in self._infeasibility(now, now)) > mean:
             # Products that vanish long before the equations hold would pin the point to a bound.
             sigma = max(sigma, 0.1)
         tau = max(MIN_TAU, sigma * mean)
-        before = self._merit(now, values, tau, now)
+        before = self._merit(now, tau, now)
         short = max(0.99, 1.0 - mean)
-        corrected = direction.towards(
-            tau - affine.slack * affine.mu,
-            tau - affine.x * affine.low,
-            tau + affine.x * affine.high,
-        )
-        found = self._try(now, corrected, direction.longest(corrected, short), tau, before)
+        corrected = self._towards(now, tau - affine.slack * affine.mu)
+        found = self._try(now, corrected, self._longest(now, corrected, short), tau, before)
         if found is not None:
             return found
-        plain = direction.towards(tau, tau, tau)
-        length = direction.longest(plain, short)
+        plain = self._towards(now, tau)
+        length = self._longest(now, plain, short)
         while found is None and length > MIN_STEP:
             found = self._try(now, plain, length, tau, before)
             length *= 0.5
         return found
 
-    def _try(
-        self, now: Iterate, step: Iterate, length: float, tau: float, before: float
-    ) -> tuple[Iterate, Values] | None:
-        new = now.moved(step, length)
-        values = self._values(new)
-        enough = (1.0 - 1e-4 * length) * before
-        return (new, values) if self._merit(new, values, tau, now) <= enough else None
+    def _towards(self, now: Iterate, product: Array | float) -> Step:
+        """The Newton step to ``s mu = product``."""
+        mu = np.where(self.bent, now.mu, 1.0)
+        target = np.where(self.bent, product / mu, 0.0)
+        dx, dmu = self.solver.solve(now.dual, now.G + target)
+        slack = np.where(self.bent, -(now.G + now.slack) - now.A @ dx, 0.0)
+        return Step(self.moves * dx, slack, dmu)
 
-    def _require_feasible(self, now: Iterate, values: Values) -> None:
-        if not self._exclude(now.x, now.mu * values.g, values.pulled):
+    def _try(
+        self, now: Iterate, step: Step, length: float, tau: float, before: float
+    ) -> Iterate | None:
+        x, slack, mu = (
+            v + length * d for v, d in zip((now.x, now.slack, now.mu), step, strict=True)
+        )
+        new = self.at(x, slack, mu)
+        return new if self._merit(new, tau, now) <= (1.0 - 1e-4 * length) * before else None
+
+    def _longest(self, now: Iterate, step: Step, part: float) -> float:
+        """The longest step, at most 1, that goes ``part`` of the way to the nearest bound."""
+        room = np.concatenate([now.slack[self.bent], now.mu[self.bent]])
+        move = np.concatenate([step.slack[self.bent], step.mu[self.bent]])
+        falling = move < 0.0
+        return min(1.0, part * float(np.min(-room[falling] / move[falling], initial=np.inf)))
+
+    def _require_feasible(self, now: Iterate) -> None:
+        slopes, g, mu = now.A[: self.rows], now.G[: self.rows], now.mu[: self.rows]
+        if not self._exclude(now.x, mu * g, slopes.T @ mu):
             return
-        require_convex(self.numeric, now.x, now.mu)
-        mu = now.mu.copy()
+        self.program.require_convex(now.x, mu)
         for j in np.argsort(np.abs(mu)):
             fewer = np.where(np.arange(mu.size) == j, 0.0, mu)
-            if self._exclude(now.x, fewer * values.g, self.numeric.pullback(now.x, fewer)):
+            if self._exclude(now.x, fewer * g, slopes.T @ fewer):
                 mu = fewer
-        guilty = " and ".join(dict.fromkeys(self.numeric.label(int(j)) for j in np.flatnonzero(mu)))
+        labels = (self.program.numeric.label(int(j)) for j in np.flatnonzero(mu))
         raise ProblemError(
-            f"constraints must hold together at some point of the box, got none for {guilty}: "
-            "relax a constraint or widen the box"
+            "constraints must hold together at some point of the box, got none for "
+            f"{' and '.join(dict.fromkeys(labels))}: relax a constraint or widen the box"
         )
 
     def _exclude(self, x: Array, weighted: Array, slopes: Array) -> bool:
@@ -196,80 +421,11 @@ class InteriorPoint:
 
         By convexity ``mu' g`` is then positive too, so that no point meets all constraints.
         """
-        descent = np.where(slopes > 0.0, self.lower - x, self.upper - x) * slopes
-        reach = np.maximum(np.abs(self.lower), np.abs(self.upper))
+        lower, upper = self.program.lower, self.program.upper
+        descent = np.where(slopes > 0.0, lower - x, upper - x) * slopes
+        reach = np.maximum(np.abs(lower), np.abs(upper))
         rounding = 1e-9 * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))
         return float(np.sum(weighted) + np.sum(descent)) > rounding
-
-
-@final
-class _Direction:
-    """Newton steps from one point, for any targets of the products."""
-
-    def __init__(self, method: InteriorPoint, now: Iterate, values: Values) -> None:
-        self.now, self.values, self.equal = now, values, method.equal
-        self.below, self.above = method.gaps(now.x)
-        self.jacobian = method.numeric.jacobian(now.x)
-        self.system = kkt_system(
-            KktMatrix(
-                jacobian=self.jacobian,
-                hessian=method.numeric.lagrangian_hessian(now.x, now.mu),
-                diagonal=now.low / self.below + now.high / self.above,
-                held=method.held,
-                shift=self._per_row(now.slack),
-                rows=np.ones(now.mu.size, dtype=np.bool_),
-            )
-        )
-
-    def towards(self, slack: Array | float, low: Array | float, high: Array | float) -> Iterate:
-        """The step to ``s mu = slack``, ``(x - lower) low = low``, ``(upper - x) high = high``."""
-        now, g = self.now, self.values.g
-        r = self.values.gradient - low / self.below + high / self.above
-        dx, dmu = self.system.solve(r, g + self._per_row(slack))
-        return Iterate(
-            x=dx,
-            slack=np.where(self.equal, 0.0, -(g + now.slack) - self.jacobian.times(dx)),
-            mu=dmu,
-            low=(low - now.low * dx) / self.below - now.low,
-            high=(high + now.high * dx) / self.above - now.high,
-        )
-
-    def _per_row(self, product: Array | float) -> Array:
-        """``product / mu`` for rows with a slack, 0 for equalities."""
-        mu = np.where(self.equal, 1.0, self.now.mu)
-        return np.where(self.equal, 0.0, product / mu)
-
-    def longest(self, step: Iterate, part: float) -> float:
-        """The longest step, at most 1, that goes ``part`` of the way to the nearest bound."""
-        now, bent = self.now, ~self.equal
-        room = (self.below, self.above, now.slack[bent], now.mu[bent], now.low, now.high)
-        moves = (step.x, -step.x, step.slack[bent], step.mu[bent], step.low, step.high)
-        limits = (
-            np.min(-have[move < 0.0] / move[move < 0.0], initial=np.inf)
-            for have, move in zip(room, moves, strict=True)
-        )
-        return min(1.0, part * float(min(limits)))
-
-
-def require_convex(numeric: Numeric, x: Array, mu: Array) -> None:
-    """Refuse if the objective or ``mu' g`` bends downwards at x.
-
-    Raises:
-        ConvexityError: if a second derivative has a negative eigenvalue.
-    """
-    for what, blocks in (
-        ("objective", numeric.objective_hessian(x)),
-        ("weighted sum of the constraints", numeric.constraint_hessian(x, mu)),
-    ):
-        for h in blocks:
-            least = 1e-9 * float(np.max(np.abs(h)))
-            try:
-                np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
-            except np.linalg.LinAlgError:
-                raise ConvexityError(
-                    f"the {what} must be convex, got a direction in which it bends downwards: "
-                    "certify the problem to see which formula it is and where"
-                ) from None
 
 
 def _violation(g: Array) -> float:

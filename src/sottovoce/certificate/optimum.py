@@ -10,18 +10,20 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance
-from sottovoce.certificate.condensed import kkt_system
-from sottovoce.certificate.interior_point import InteriorPoint, Solution, require_convex
-from sottovoce.certificate.kkt import KktMatrix
-from sottovoce.certificate.smooth_form import SmoothForm, has_kinks, smooth_form
+from sottovoce.certificate.interior_point import InteriorPoint, Program, Solution
+from sottovoce.certificate.smooth_form import SmoothForm, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.local_numeric import numeric_of, tangents
-from sottovoce.problem.numeric import Jacobian, Numeric
+from sottovoce.problem.numeric import Jacobian, Numeric, Rows
 from sottovoce.problem.problem import Problem
+from sottovoce.problem.sums import Region
 
 TOLERANCE = 1e-9
 MAX_POLISH = 200
@@ -109,9 +111,7 @@ def reference_optimum(problem: Problem) -> ReferenceOptimum:
             )
     known = _known.get(problem)
     if known is None:
-        kinked = has_kinks(problem)
-        known = _as_stated(smooth_form(problem)) if kinked else _smooth_saddle(problem)
-        _known[problem] = known
+        known = _known[problem] = _as_stated(smooth_form(problem))
     return known
 
 
@@ -147,8 +147,9 @@ def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
 
 def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     numeric = numeric_of(problem)
-    for rough in InteriorPoint(numeric).approach((1e-6, 1e-8, TOLERANCE)):
-        found, residual = _polished(numeric, rough)
+    method = InteriorPoint(Program(numeric))
+    for rough in method.approach((1e-6, 1e-8, TOLERANCE)):
+        found, residual = _polished(method, rough)
         if residual <= TOLERANCE:
             break
     jacobian = numeric.jacobian(found.x)
@@ -158,26 +159,27 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
             f"after {found.iterations} iterations: check that the problem is convex and strictly "
             "feasible, and state it in units that keep numbers near 1"
         )
-    require_convex(numeric, found.x, found.mu)
+    method.program.require_convex(found.x, found.mu)
     _require_minimum(numeric, found)
     return _described(numeric, found, jacobian, residual)
 
 
-def _polished(numeric: Numeric, rough: Solution) -> tuple[Solution, float]:
+def _polished(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
     """Newton steps until they no longer move; a few may be bad while the active set settles."""
+    numeric = method.program.numeric
     best = now = rough
     least = numeric.residual(rough.x, rough.mu)
     patience = PATIENCE
     for _ in range(MAX_POLISH):
         try:
-            new = _newton(numeric, now)
+            new = _newton(method, now)
         except np.linalg.LinAlgError:
             break
         residual = numeric.residual(new.x, new.mu)
         patience = PATIENCE if residual <= max(least, 1e-3 * TOLERANCE) else patience - 1
         if patience == 0 or not np.isfinite(residual):
             break
-        step = max(_change(now.x, new.x), _change(now.mu, new.mu))
+        step = float(np.max(np.abs(new.x - now.x) / (1.0 + np.abs(now.x))))
         now = new
         if patience == PATIENCE:
             best, least = new, residual
@@ -186,33 +188,23 @@ def _polished(numeric: Numeric, rough: Solution) -> tuple[Solution, float]:
     return best, least
 
 
-def _newton(numeric: Numeric, at: Solution) -> Solution:
+def _newton(method: InteriorPoint, at: Solution) -> Solution:
     """One semismooth Newton step: rows and bounds that the residual shows active hold exactly."""
+    numeric, free = method.program.numeric, method.free
     target = at.x - numeric.lagrangian_gradient(at.x, at.mu)
     rows = numeric.equality | (at.mu + numeric.constraints(at.x) > 0.0)
-    held = (target <= numeric.lower) | (target >= numeric.upper)
-    x = np.where(held, np.clip(target, numeric.lower, numeric.upper), at.x)
+    low, high = target <= numeric.lower, target >= numeric.upper
+    x = np.where(low, numeric.lower, np.where(high, numeric.upper, at.x))
     mu = np.where(rows, at.mu, 0.0)
-    hessian = numeric.lagrangian_hessian(x, mu)
-    # Fleets are eliminated agent by agent, which needs some curvature in every direction.
-    curvature = max(float(np.max(np.abs(h))) for h in hessian) or 1.0
-    diagonal = np.zeros_like(x)
-    for block in (b for b in numeric.blocks if not b.named):
-        diagonal[block.index] = 1e-12 * curvature
-    jacobian = numeric.jacobian(x)
-    system = kkt_system(
-        KktMatrix(
-            jacobian=jacobian,
-            hessian=hessian,
-            diagonal=diagonal,
-            held=held,
-            shift=np.zeros_like(mu),
-            rows=rows,
-        )
-    )
-    dx, dmu = system.solve(numeric.lagrangian_gradient(x, mu), numeric.constraints(x))
+    active = np.concatenate([rows, low[free], high[free]]).astype(np.float64)
+    forces = np.append(mu, np.zeros(2 * free.size))
+    point = method.at(x, np.zeros_like(forces), forces)
+    slopes = sparse.diags_array(active) @ point.A
+    method.solver.factor(method.hessian(x, mu), slopes, 1.0 - active)
+    dx, dmu = method.solver.solve(point.dual, active * point.G)
     moved = np.clip(x + dx, numeric.lower, numeric.upper)
-    after = np.where(numeric.equality, mu + dmu, np.maximum(mu + dmu, 0.0))
+    after = mu + dmu[: mu.size]
+    after = np.where(numeric.equality, after, np.maximum(after, 0.0))
     return Solution(moved, after, at.iterations + 1)
 
 
@@ -225,10 +217,6 @@ def _require_minimum(numeric: Numeric, at: Solution) -> None:
                 "the Lagrangian must be convex, got a lower value elsewhere in the box than where "
                 "its gradient vanishes: certify the problem to see which formula bends downwards"
             )
-
-
-def _change(old: Array, new: Array) -> float:
-    return float(np.max(np.abs(new - old) / (1.0 + np.abs(old))))
 
 
 def _rounding(at: Solution, jacobian: Jacobian) -> float:
@@ -326,3 +314,44 @@ def _kernel(hessian: Array, tangent: Array, least: float) -> Array | None:
         sizes, vectors = np.linalg.eigh(masked)
         return np.asarray(vectors * (sizes <= least)[:, np.newaxis, :])
     return None
+
+
+def saddle_prices(problem: Problem, saddle: ReferenceOptimum) -> Array:
+    """Return lambda_hat, shape (p,): ``sum_o lambda_o dh_o/dx = sum_j mu_j dg_j/dx`` at x_hat.
+
+    For a constraint that is one sum as stated it is the multiplier; for a region of several sums
+    it is ``c dphi/du`` with c such that both sides agree.
+    """
+    sums = problem.cloud.sums
+    prices = np.zeros(sums.count)
+    mixing: list[tuple[int, int]] = []
+    row = 0
+    for family, origin in zip(problem.constraints, sums.origins, strict=True):
+        if origin.as_stated:
+            prices[origin.first : origin.first + family.rows] = saddle.mu[row : row + family.rows]
+        else:
+            mixing += [(row + r, origin.first + r) for r in range(family.rows)]
+        row += family.rows
+    if not mixing:
+        return prices
+    regions = {region.stated: region for region in sums.regions}
+    stated = Numeric(problem).jacobian(saddle.x)
+    coupling = Rows(problem, sums.families)
+    values, slopes = coupling.values(saddle.x), coupling.jacobian(saddle.x)
+    for row, one in mixing:
+        weights = np.zeros(sums.count)
+        weights[one] = 1.0
+        if row in regions:
+            region = regions[row]
+            weights[list(region.rows)] = _region_slopes(region, values[list(region.rows)])
+        pulled = slopes.pullback(weights)
+        size = float(pulled @ pulled)
+        if size > 0.0:
+            force = stated.pullback(np.eye(1, stated.shape[0], row)[0])
+            prices += saddle.mu[row] * float(force @ pulled) / size * weights
+    return prices
+
+
+def _region_slopes(region: Region, u: Array) -> Array:
+    slopes = tape([derivative(region.phi, s) for s in region.symbols], region.symbols)
+    return np.array(slopes(*u.tolist()), dtype=np.float64)

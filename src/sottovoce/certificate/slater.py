@@ -1,29 +1,36 @@
-"""Slater's condition: a point of X at which inequalities hold strictly and equalities hold."""
+"""Slater's condition: a point of X at which inequalities hold strictly and equalities hold.
+
+The cloud looks for one in the boxes. Where agents keep local sets, which the cloud does not know,
+whoever holds the whole problem looks inside them; local rows themselves need no interior.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from sottovoce.errors import CertificateError
+from sottovoce.certificate.interior_point import InteriorPoint, Program
+from sottovoce.certificate.smooth_form import smooth_form
+from sottovoce.errors import CertificateError, SottovoceError
 from sottovoce.formula.enclosure import enclose
-from sottovoce.formula.expression import Expression
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
-from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.local import box_of
+from sottovoce.problem.local_numeric import numeric_of
 from sottovoce.problem.numeric import Jacobian, Part, Rows
-from sottovoce.problem.problem import CloudView
+from sottovoce.problem.problem import CloudView, Problem
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
 _STEPS = 200
 _STEPS_OF_MILLIONS = 20
 _EPS = 2.0**-52
-_GAP = 1e-9  # how near the largest slack must be, relative to it
-_FAR = 1e12  # a slack beyond this is as good
+_GAP = 1e-9  # how near the largest slack must be, relative to the range of the rows
 _MET = 1e-9  # how far an equality may be off, relative to the numbers it adds up
+_LOCAL = 1e-6  # how far a local row or an equality beside it may be off, likewise
 _ROOM = 1e-7  # the least slack, likewise, that an inequality must have beside equalities
 
 
@@ -68,8 +75,8 @@ def slater_point(cloud: CloudView, domain: Sequence[Group]) -> SlaterPoint:
             best, least = point, worst
         if least < 0.0:
             break
-    if small:
-        best = _polished(constraints, domain, best)
+    if small and not (equal and constraints.equal.all() and constraints.missed(best) <= _MET):
+        best = _better(constraints, best, _inside(cloud, domain))
     best.flags.writeable = False
     upper = constraints.upper(best)
     labels = cloud.row_labels()
@@ -123,10 +130,7 @@ class _Constraints:
 
     def scales(self, x: Array) -> Array:
         """``1 + |dg_j/dx| |x|`` for every row: the size of the numbers that it adds up."""
-        slopes = self.slopes(x)
-        parts = ((replace(p, weights=_size(p.weights)), np.abs(s)) for p, s in slopes.parts)
-        sizes = replace(slopes, parts=tuple(parts), named=abs(slopes.named))
-        return 1.0 + sizes.times(np.abs(x))
+        return 1.0 + _sizes(self.slopes(x)).times(np.abs(x))
 
     def pullback(self, x: Array, weights: Array) -> Array:
         """``sum_j weights_j dg_j/dx (x)``, shape (N,)."""
@@ -135,10 +139,6 @@ class _Constraints:
     def slopes(self, x: Array) -> Jacobian:
         """``dg/dx``, agent by agent."""
         return self._rows.jacobian(x)
-
-    def jacobian(self, x: Array) -> Array:
-        """``dg/dx``, dense, shape (m, N)."""
-        return self.slopes(x).dense()
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
@@ -255,91 +255,88 @@ def _diagonal(mask: Any) -> Array:
     return np.asarray(mask[:, :, np.newaxis] * np.eye(mask.shape[1]))
 
 
-def _size(weights: Any) -> Any:
-    return None if weights is None else abs(weights)
+def _sizes(jacobian: Jacobian) -> Jacobian:
+    """``|J|``, entry by entry."""
+    parts = (
+        (replace(p, weights=None if p.weights is None else abs(p.weights)), np.abs(s))
+        for p, s in jacobian.parts
+    )
+    local = jacobian.local
+    if local is not None:
+        local = replace(local, slopes=tuple(np.abs(s) for s in local.slopes))
+    return replace(jacobian, parts=tuple(parts), named=abs(jacobian.named), local=local)
 
 
-def _polished(constraints: _Constraints, domain: Sequence[Group], start: Array) -> Array:
-    """Minimise t subject to ``g(x) <= t`` and x in X; return the start if that does no better.
-
-    A linear program over the tangents at the start: where rows are affine, that is all of it.
-    """
-    if constraints.equal.all() and constraints.missed(start) <= _MET:
-        return start
-    lower, upper = lower_bounds(domain), upper_bounds(domain)
-    x, least = _by_tangents(constraints, lower, upper, start)
-    best = _better(constraints, start, x)
-    if constraints.worst(best) - least <= _GAP * (1.0 + abs(least)):
-        return best
-    return _better(constraints, best, _by_steps(constraints, lower, upper, best))
-
-
-def _better(constraints: _Constraints, now: Array, new: Array) -> Array:
+def _better(constraints: _Constraints, now: Array, new: Array | None) -> Array:
     """The point that meets the equalities; of two that do, the one with the larger slack."""
-    keys = [(max(constraints.missed(x), _MET), constraints.worst(x)) for x in (now, new)]
-    return new if keys[1] < keys[0] else now
+    points = [now] if new is None else [now, new]
+    return min(points, key=lambda x: (max(constraints.missed(x), _MET), constraints.worst(x)))
 
 
-def _by_tangents(
-    constraints: _Constraints, lower: Array, upper: Array, start: Array
-) -> tuple[Array, float]:
-    """Minimise t over the tangents of the rows at the start, and t, which no point is below."""
-    from scipy.optimize import linprog  # slow to load, and large problems do without
-
-    slopes, values, equal = (
-        constraints.jacobian(start),
-        constraints.values(start),
-        constraints.equal,
+def _inside(cloud: CloudView, domain: Sequence[Group]) -> Array | None:
+    """The point of the boxes with the largest slack; None where there is no telling."""
+    stated: Problem = object.__new__(Problem)
+    vars(stated).update(
+        groups=tuple(domain),
+        objectives=(ZERO,) * len(domain),
+        code=(None,) * len(domain),
+        cloud=replace(cloud, groups=tuple(domain)),
+        local=tuple(box_of(group) for group in domain),
+        start=tuple(0.5 * group.lower + 0.5 * group.upper for group in domain),
     )
-    if not (np.isfinite(slopes).all() and np.isfinite(values).all()):
-        return start, -np.inf
-    matrix = np.hstack([slopes, np.where(equal, 0.0, -1.0)[:, np.newaxis]])
-    right = slopes @ start - values
-    found = linprog(
-        np.eye(1, start.size + 1, start.size)[0],
-        A_ub=matrix[~equal],
-        b_ub=right[~equal],
-        A_eq=matrix[equal],
-        b_eq=right[equal],
-        bounds=[*zip(lower, upper, strict=True), (-_FAR, None)],
-    )
-    if found.x is None:
-        return start, -np.inf
-    return np.clip(found.x[:-1], lower, upper), float(found.x[-1])
+    try:
+        with np.errstate(all="ignore"):
+            found = largest_slack(stated)
+    except SottovoceError:
+        return None
+    return np.clip(found, lower_bounds(domain), upper_bounds(domain))
 
 
-def _by_steps(constraints: _Constraints, lower: Array, upper: Array, start: Array) -> Array:
-    """The same for rows that curve, by sequential quadratic programs."""
-    from scipy import optimize  # as above
+def largest_slack(problem: Problem) -> Array:
+    """Return the x of the agents' sets with the least ``max_j g_j(x)``, to rounding.
 
-    minimize: Any = optimize.minimize
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # the result is checked, whatever the solver says
-        found = minimize(
-            lambda z: z[-1],
-            np.append(start, max(constraints.worst(start), -1e6)),
-            jac=lambda z: np.eye(1, z.size, z.size - 1)[0],
-            method="SLSQP",
-            bounds=[*zip(lower, upper, strict=True), (None, None)],
-            constraints=_conditions(constraints),
-            options={"maxiter": 200, "ftol": 1e-9},
+    ``minimise t`` over x and t with ``g_j(x) - t <= 0`` for inequalities and ``g_j(x) = 0`` for
+    equalities and local rows as they are, by the interior-point method that the saddle point uses;
+    t in units of the range that tangents show.
+
+    Raises:
+        ProblemError: if equalities and local rows have no common point.
+    """
+    form = smooth_form(problem)
+    numeric = numeric_of(form.problem)
+    start = np.concatenate([np.ravel(part) for part in form.problem.start])
+    relaxed = np.zeros(numeric.equality.size)
+    relaxed[: form.rows] = ~numeric.equality[: form.rows]
+    g, jacobian = numeric.constraints(start), numeric.jacobian(start)
+    reach = np.max(np.abs(g) + _sizes(jacobian).times(numeric.upper - numeric.lower))
+    relaxed *= float(reach) if np.isfinite(reach) else 1e6
+    *_, found = InteriorPoint(Program(numeric, relaxed)).approach((_GAP,))
+    return found.x[:-1][form.columns]
+
+
+def local_slater_point(problem: Problem) -> SlaterPoint:
+    """Find x in the local sets with ``max_j g_j(x) < 0``, to rounding.
+
+    Raises:
+        ProblemError: if the rows have no common point in the local sets.
+    """
+    x = largest_slack(problem)
+    stated = numeric_of(problem)
+    g, m = stated.constraints(x), problem.rows
+    scales = 1.0 + np.abs(stated.jacobian(x).times(x))
+    off = np.where(stated.equality, np.abs(g), g)
+    off[:m] = np.where(stated.equality[:m], off[:m], -np.inf)
+    rows = g[:m][~stated.equality[:m]]
+    slack = float(np.max(rows, initial=-np.inf))
+    point = read_only(x)
+    if np.any(off > _LOCAL * scales) or not slack < -_ROOM * (1.0 + abs(slack)):
+        worst = int(np.argmax(np.where(stated.equality, -np.inf, g)[:m]))
+        how = (
+            "a point of the agents' local sets with g(x) < 0 must exist, got none: "
+            f"{stated.label(worst)} is {slack:.6g} at the best point found; relax the constraints "
+            "or the local rows"
         )
-    return np.asarray(np.clip(found.x[:-1], lower, upper))
-
-
-def _conditions(constraints: _Constraints) -> list[dict[str, Any]]:
-    """``g(x) <= t`` for inequalities and ``g(x) = 0`` for equalities, for SLSQP."""
-    conditions = []
-    for kind, rows, share in (("ineq", ~constraints.equal, 1.0), ("eq", constraints.equal, 0.0)):
-        column = np.full((int(rows.sum()), 1), share)
-        if rows.any():
-            conditions.append(
-                {
-                    "type": kind,
-                    "fun": lambda z, r=rows, s=share: s * z[-1] - constraints.values(z[:-1])[r],
-                    "jac": lambda z, r=rows, c=column: np.hstack(
-                        [-constraints.jacobian(z[:-1])[r], c]
-                    ),
-                }
-            )
-    return conditions
+        return SlaterPoint(point=point, slack=slack, status="fails", how=how)
+    what = f"max_j g_j(x) is {slack:.6g}" if rows.size else "no inequalities"
+    how = f"{what} at a point found inside the local sets, which it meets to rounding"
+    return SlaterPoint(point=point, slack=slack, status="numerical", how=how)

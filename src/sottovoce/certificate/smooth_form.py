@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,84 +51,84 @@ def has_kinks(problem: Problem) -> bool:
 
 
 def smooth_form(problem: Problem) -> SmoothForm:
-    """Write a problem with a variable for every kink."""
-    writers = {group.name: Smooth(group.name) for group in problem.groups}
-    shared = Smooth("shared")
-    owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
-
-    def written(expr: Expression) -> Expression:
-        """Kinks of one agent by its own variables, kinks that mix agents by shared ones."""
-        if is_smooth(expr):
-            return expr
-        names = {owner[s] for s in expr.symbols}
-        if len(names) == 1:
-            return writers[names.pop()].of(expr)
-        if expr.op in NONSMOOTH:
-            return shared.of(expr)
-        return rebuilt(expr, [written(a) for a in expr.args])
-
-    def of_family(family: Constraint) -> Constraint:
-        return replace(
-            family,
-            sums=tuple(
-                replace(part, terms=tuple(written(h) for h in part.terms)) for part in family.sums
-            ),
-            rest=tuple(written(g) for g in family.rest),
-        )
-
-    families = [of_family(family) for family in problem.constraints]
-    sums = [of_family(family) for family in problem.cloud.sums.families]
-    objectives = [written(f) for f in problem.objectives]
+    """Write a problem with a variable for every kink; as it is where it has none."""
+    stated = problem.cloud.sums.families
+    if not has_kinks(problem):
+        columns = np.arange(problem.size)
+        return SmoothForm(problem=problem, columns=columns, rows=problem.rows, sums=stated)
+    writer = _Writer(problem)
+    families = [writer.family(family) for family in problem.constraints]
+    sums = [writer.family(family) for family in stated]
+    objectives = [writer.formula(f) for f in problem.objectives]
     local = [
-        replace(own, inequalities=tuple(written(c) for c in own.inequalities))
+        replace(own, inequalities=tuple(writer.formula(c) for c in own.inequalities))
         for own in problem.local
     ]
-    groups, sets, starts = [], [], []
-    for group, own, start in zip(problem.groups, local, problem.start, strict=True):
-        wider, kept, first = _widened(group, own, start, writers[group.name])
-        groups.append(wider)
-        sets.append(kept)
-        starts.append(first)
-    columns = _columns(problem.groups, groups)
-    for symbol, stated in shared.extra.items():
-        one = _shared(symbol, stated, problem)
-        groups.append(one)
-        sets.append(box_of(one))
-        starts.append(read_only(one.upper))
-        objectives.append(ZERO)
-    zero = read_only([0.0])
+    agents = zip(problem.groups, local, problem.start, strict=True)
+    kept = [_widened(*agent, writer.own[agent[0].name]) for agent in agents]
+    columns = _columns(problem.groups, [group for group, _, _ in kept])
+    for variable, expr in writer.shared.extra.items():
+        one = _shared(variable, expr, problem)
+        kept.append((one, box_of(one), read_only(one.upper)))
     families += [
-        Constraint(name=f"kink {k + 1}", sums=(), rest=(row,), offset=zero)
-        for k, row in enumerate(shared.rows)
+        Constraint(name=f"kink {k + 1}", sums=(), rest=(row,), offset=read_only([0.0]))
+        for k, row in enumerate(writer.shared.rows)
     ]
-    renamed = {group.name: group for group in groups}
-
-    def over_wider(family: Constraint) -> Constraint:
-        parts = (replace(part, group=renamed[part.group.name]) for part in family.sums)
-        return replace(family, sums=tuple(parts))
-
-    made: Problem = object.__new__(Problem)
-    vars(made).update(
+    groups, sets, starts = zip(*kept, strict=True)
+    none = (None,) * len(groups)
+    smooth: Problem = object.__new__(Problem)
+    vars(smooth).update(
         vars(problem)
         | {
-            "groups": tuple(groups),
-            "objectives": tuple(objectives),
-            "code": (None,) * len(groups),
-            "fallback": (None,) * len(groups),
-            "cloud": replace(
-                problem.cloud,
-                groups=tuple(groups),
-                constraints=tuple(over_wider(family) for family in families),
-            ),
-            "local": tuple(sets),
-            "start": tuple(starts),
+            "groups": groups,
+            "objectives": (*objectives, *(ZERO for _ in groups[len(objectives) :])),
+            "code": none,
+            "fallback": none,
+            "cloud": replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
+            "local": sets,
+            "start": starts,
         }
     )
-    return SmoothForm(
-        problem=made,
-        columns=columns,
-        rows=problem.rows,
-        sums=tuple(over_wider(family) for family in sums),
+    return SmoothForm(problem=smooth, columns=columns, rows=problem.rows, sums=_over(groups, sums))
+
+
+@final
+class _Writer:
+    """Writes kinks of one agent by its own variables, kinks that mix agents by shared ones."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.own = {group.name: Smooth(group.name) for group in problem.groups}
+        self.shared = Smooth("shared")
+        self._owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
+
+    def formula(self, expr: Expression) -> Expression:
+        """A formula without kinks."""
+        if is_smooth(expr):
+            return expr
+        names = {self._owner[s] for s in expr.symbols}
+        if len(names) == 1:
+            return self.own[names.pop()].of(expr)
+        if expr.op in NONSMOOTH:
+            return self.shared.of(expr)
+        return rebuilt(expr, [self.formula(a) for a in expr.args])
+
+    def family(self, family: Constraint) -> Constraint:
+        """Rows without kinks."""
+        sums = tuple(
+            replace(part, terms=tuple(self.formula(h) for h in part.terms)) for part in family.sums
+        )
+        return replace(family, sums=sums, rest=tuple(self.formula(g) for g in family.rest))
+
+
+def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    """The same rows over the wider groups."""
+    wider = {group.name: group for group in groups}
+    return tuple(
+        replace(
+            family,
+            sums=tuple(replace(part, group=wider[part.group.name]) for part in family.sums),
+        )
+        for family in families
     )
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from rich.table import Table
 
 from sottovoce.certificate.certificate import certify
-from sottovoce.certificate.optimum import reference_optimum
-from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.optimum import reference_optimum, saddle_prices
 from sottovoce.cli.console import console, errors
 from sottovoce.cli.crew import Words, run_crew
 from sottovoce.cli.demonstrate import demo_folder

@@ -9,8 +9,7 @@ import numpy as np
 from rich.table import Table
 
 from sottovoce.certificate.certificate import certify
-from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
-from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.cli.cloud import run_rounds
 from sottovoce.cli.console import console, errors
 from sottovoce.cli.crew import run_crew

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
-from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
-from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.certificate.smooth_form import has_kinks, smooth_form
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient, hessian

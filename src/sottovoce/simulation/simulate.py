@@ -213,8 +213,7 @@ def _saddle(
     problem: Problem, given: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
 ) -> tuple[Array, Array] | None:
     if given is None:
-        from sottovoce.certificate.optimum import known_saddle
-        from sottovoce.certificate.optimum_prices import saddle_prices
+        from sottovoce.certificate.optimum import known_saddle, saddle_prices
 
         found = known_saddle(problem, most=SADDLE_STATES)
         if found is None:

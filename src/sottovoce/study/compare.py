@@ -15,8 +15,7 @@ from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import Certificate
-from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
-from sottovoce.certificate.optimum_prices import saddle_prices
+from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.limit import Limit, accuracy_limit
