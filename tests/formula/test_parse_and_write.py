@@ -20,7 +20,6 @@ from random_formulas import OURS, any_formula, ours
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula import parse as parse_module
-from sottovoce.formula import tokens as tokens_module
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression, number, symbol
@@ -345,7 +344,7 @@ def test_errors_without_a_place_have_no_prefix() -> None:
         parse_number("x1")
 
 
-@pytest.mark.parametrize("module", [parse_module, tokens_module])
+@pytest.mark.parametrize("module", [parse_module])
 def test_the_parser_calls_nothing_that_executes_text(module: Any) -> None:
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}

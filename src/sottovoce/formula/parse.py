@@ -8,27 +8,30 @@ between the atoms ``+ - * / **`` (or ``^``) with Python's precedence. ``sum(x3)`
 components of one state; ``total(ev)`` adds over the agents of a fleet, a row for every component,
 and stands in constraints of problems that have fleets.
 
-A text is cut into tokens and checked token by token, with limits on length and brackets. Python's
-``ast`` then groups them: it sees operators, brackets and the numbers of the tokens, no name and no
-number of the text.
+A text is cut into tokens, which the shunting-yard algorithm (Dijkstra 1961) brings into postfix
+order; a stack of formulas evaluates them. Time and memory are linear in the text, whose length and
+brackets are limited, and an error points at the token that it concerns.
 """
 
 from __future__ import annotations
 
-import ast
 import math
+import re
 import sys
-from bisect import bisect_left, bisect_right
+import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, final
+from typing import NamedTuple, Protocol, final
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula import functions
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import ZERO, Expression, Op, expression, node, number, raised
-from sottovoce.formula.tokens import Source, Token, Tokens, cut
 
+MAX_CHARACTERS = 10_000
+MAX_TOKENS = 5_000
+MAX_BRACKETS = 100
 MAX_DIGITS = 40
+_CONTEXT = 30  # characters shown on either side of the place that an error concerns
 
 _FUNCTIONS: dict[str, Callable[..., Expression]] = {
     "exp": functions.exp,
@@ -44,10 +47,9 @@ _FUNCTIONS: dict[str, Callable[..., Expression]] = {
     "huber": functions.huber,
     "sum_squares": functions.sum_squares,
 }
-_ANY = sys.maxsize
-_MOST_ARGUMENTS = {
-    "logsumexp": _ANY, "max": _ANY, "min": _ANY, "norm": _ANY, "sum_squares": _ANY, "huber": 2,
-}  # fmt: skip
+_MOST_ARGUMENTS = {"huber": 2} | dict.fromkeys(
+    ("logsumexp", "max", "min", "norm", "sum_squares"), sys.maxsize
+)
 RESERVED_NAMES = frozenset({*_FUNCTIONS, "pi", "e", "E"})
 
 _KNOWN = "exp, log, sqrt, logsumexp, abs, max, min, pos, norm, huber, sum_squares and powers"
@@ -60,7 +62,34 @@ _REMEDIES = {
     "sign": "a sign has no convex replacement",
     "pow": "pow is written x**2",
 }
-_OF_STATES = ("sum", "total")
+_COMPARISONS = {
+    "<=": "",
+    ">=": "",
+    "==": "",
+    "<": "a constraint must include its border: write <=",
+    ">": "a constraint must include its border: write >=",
+    "=": "an equality is written with ==",
+    "!=": "a set with a hole is not convex: write <=, >= or ==",
+}
+_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "negate": 3, "**": 4, "^": 4}
+_TOKEN = re.compile(
+    r"(?P<space>[ \t\r\n]+)"
+    r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:[ \t\r\n]*\[[ \t\r\n]*[0-9]+[ \t\r\n]*\])?)"
+    r"|(?P<operator>\*\*|<=|>=|==|!=|[-+*/^()\[\],<>=])"
+)
+_REPLACEMENTS = {
+    "\N{MINUS SIGN}": "-",
+    "\N{EN DASH}": "-",
+    "\N{MULTIPLICATION SIGN}": "*",
+    "\N{MIDDLE DOT}": "*",
+    "\N{DOT OPERATOR}": "*",
+    "\N{DIVISION SIGN}": "/",
+    "\N{LESS-THAN OR EQUAL TO}": "<=",
+    "\N{GREATER-THAN OR EQUAL TO}": ">=",
+    "\N{SUPERSCRIPT TWO}": "**2",
+    "\N{SUPERSCRIPT THREE}": "**3",
+}
 
 
 class TotalReader(Protocol):
@@ -92,9 +121,11 @@ def parse_expression(
     Raises:
         ProblemError: If the text is anything but an expression in these names.
     """
-    tokens = Tokens(Source(text=text, where=where), constraint=False)
-    reader = _Reader(tokens, symbols, None)
-    return reader.canonical(reader.sides()[0])
+    reader = _Reader(_Text(text, where), symbols, None)
+    for step in (steps := _Shunting(reader.text).steps):
+        if step.op == "compare":
+            raise reader.text.error("an expression must not hold a comparison", step.token)
+    return reader.canonical(reader.values(steps)[0])
 
 
 def parse_constraint(
@@ -110,11 +141,19 @@ def parse_constraint(
     and True.
     Arguments and errors are those of `parse_expression`; ``totals`` takes totals over fleets.
     """
-    tokens = Tokens(Source(text=text, where=where), constraint=True)
-    reader = _Reader(tokens, symbols, totals)
-    left, right = reader.sides()
-    difference = right - left if tokens.sign == ">=" else left - right
-    return reader.canonical(difference), tokens.sign == "=="
+    reader = _Reader(_Text(text, where), symbols, totals)
+    steps = _Shunting(reader.text).steps
+    signs = [step.token for step in steps if step.op == "compare"]
+    if not signs:
+        raise reader.text.error("expected <=, >= or ==, got the end", reader.text.tokens[-1])
+    if _COMPARISONS[signs[0].text]:
+        raise reader.text.error(_COMPARISONS[signs[0].text], signs[0])
+    if len(signs) > 1:
+        message = "a constraint must have one comparison: write two constraints"
+        raise reader.text.error(message, signs[1])
+    left, right = reader.values([step for step in steps if step.op != "compare"])
+    difference = right - left if signs[0].text == ">=" else left - right
+    return reader.canonical(difference), signs[0].text == "=="
 
 
 def parse_number(text: str, *, where: str = "") -> float:
@@ -128,11 +167,11 @@ def check_name(name: str, *, where: str = "") -> None:
     Raises:
         ProblemError: If it is not one ASCII word, or means something else in expressions.
     """
-    source = Source(text=name, where=where)
-    if [(token.kind, token.text) for token in cut(source)[:-1]] != [("name", name)] or "[" in name:
-        raise source.error(f"a name must be letters, digits and underscores, got {name!r:.40}")
+    text = _Text(name, where)
+    if [(token.kind, token.text) for token in text.tokens[:-1]] != [("name", name)] or "[" in name:
+        raise text.error(f"a name must be letters, digits and underscores, got {name!r:.40}")
     if name in RESERVED_NAMES:
-        raise source.error(f"the name {name} has a meaning in expressions; choose another")
+        raise text.error(f"the name {name} has a meaning in expressions; choose another")
 
 
 def check_expression(expr: object, allowed: Collection[Expression], where: str) -> Expression:
@@ -152,57 +191,227 @@ def check_expression(expr: object, allowed: Collection[Expression], where: str) 
         strangers = form.symbols.difference(allowed)
         if strangers:
             name, known = min(s.name for s in strangers), [s.name for s in allowed]
-            raise ProblemError(f"unknown symbol {name}: this expression may use {listed(known)}")
+            raise ProblemError(f"unknown symbol {name}: this expression may use {_listed(known)}")
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}" if where else str(error)) from None
     return form
 
 
-def unknown_function(name: str) -> str:
-    """Say what to use instead of a function that expressions do not have."""
-    return _REMEDIES.get(name.lower(), f"unknown function {name:.40}: use {_KNOWN}")
-
-
-def listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     """Say which names there are, many of them as `x1, x2, ..., x7`."""
     if not names:
         return "numbers only"
     return ", ".join(names if len(names) <= 6 else [*names[:2], "...", names[-1]])
 
 
+# Tokens -------------------------------------------------------------------------------------------
+
+
+class _Token(NamedTuple):
+    """A number, a name with its component, an operator, or the end; columns count from 0."""
+
+    kind: str
+    text: str
+    column: int
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else f"{self.text!r:.40}"
+
+
+@final
+class _Text:
+    """A text cut into tokens, the last of kind "end", and what it is, such as a file's line."""
+
+    def __init__(self, text: str, where: str) -> None:
+        self._text, self._where = text, where
+        self.tokens: list[_Token] = []
+        if not isinstance(text, str):
+            raise self.error(f"must be text in quotes, got {text!r:.40}")
+        if len(text) > MAX_CHARACTERS:
+            raise self.error(
+                f"the text must have at most {MAX_CHARACTERS} characters, got {len(text)}"
+            )
+        column = 0
+        while column < len(text):
+            match = _TOKEN.match(text, column)
+            token = _Token(str(match and match.lastgroup), "", column)
+            if match is None:
+                raise self.error(_bad_character(text[column]), token)
+            if token.kind != "space":
+                self.tokens.append(token._replace(text="".join(match.group().split())))
+            column = match.end()
+        if not self.tokens:
+            raise self.error("the text is empty")
+        if len(self.tokens) > MAX_TOKENS:
+            count = len(self.tokens)
+            raise self.error(
+                f"the text must have at most {MAX_TOKENS} numbers, names and signs, got {count}"
+            )
+        self.tokens.append(_Token("end", "", column))
+
+    def error(self, message: str, at: _Token | None = None) -> ProblemError:
+        """An error about this text, with a caret under the token it concerns."""
+        lines = [f"{self._where}: {message}" if self._where else message]
+        if at is not None:
+            # People may count columns, so what cannot be printed still takes one place.
+            line = "".join(char if char.isprintable() else " " for char in self._text)
+            start, stop = max(0, at.column - _CONTEXT), at.column + _CONTEXT
+            before = "..." if start > 0 else ""
+            after = "..." if stop < len(line) else ""
+            lines.append(f"    {before}{line[start:stop]}{after}")
+            lines.append(f"    {' ' * (len(before) + at.column - start)}^ column {at.column + 1}")
+        return ProblemError("\n".join(lines))
+
+
+def _bad_character(char: str) -> str:
+    if char in _REPLACEMENTS:
+        return f"unexpected {char!r}: write {_REPLACEMENTS[char]}"
+    if char == ".":
+        return "unexpected '.': a dot belongs inside a number, as in 0.5"
+    if char.isascii() and char.isprintable():
+        return f"unexpected {char!r}: only numbers, names, brackets and + - * / ** are known"
+    name = unicodedata.name(char, "no printable character")
+    return f"unexpected U+{ord(char):04X} ({name}): use plain ASCII"
+
+
+# Postfix order ------------------------------------------------------------------------------------
+
+
+class _Step(NamedTuple):
+    """A number, a name, an operator or a call, after its operands.
+
+    Attributes:
+        op: "number", "name", "state" (a name alone in ``sum`` or ``total``), "call", "negate",
+            "compare" or an operator.
+        token: where it stands; of a call, the function's name.
+        operands: how many it takes.
+        totals: how many totals it stands in.
+    """
+
+    op: str
+    token: _Token
+    operands: int
+    totals: int
+
+
+@final
+class _Shunting:
+    """Brings tokens into postfix order; operands and operators must alternate, brackets match."""
+
+    def __init__(self, text: _Text) -> None:
+        self._text, self._tokens = text, text.tokens
+        self.steps: list[_Step] = []
+        self._waiting: list[tuple[str, _Token]] = []  # operators and open brackets
+        self._opened: list[tuple[_Token | None, int]] = []  # per bracket: function, arguments
+        self._totals = 0
+        operand = True  # whether one must follow
+        for k, token in enumerate(self._tokens):
+            operand = self._begin(k, token) if operand else self._follow(k, token)
+
+    def _begin(self, k: int, token: _Token) -> bool:
+        """Read a token where an operand begins; return whether one must still follow."""
+        before = self._tokens[k - 1] if k else None
+        if token.text == "(":
+            if len(self._opened) == MAX_BRACKETS:
+                message = f"more than {MAX_BRACKETS} brackets inside each other"
+                raise self._text.error(message, token)
+            function = before if before is not None and before.kind == "name" else None
+            self._waiting.append(("(", token))
+            self._opened.append((function, 1))
+            self._totals += function is not None and function.text == "total"
+            return True
+        if token.text in ("+", "-"):
+            if token.text == "-" and self._waiting[-1:] and self._waiting[-1][0] == "negate":
+                self._waiting.pop()
+            elif token.text == "-":
+                self._waiting.append(("negate", token))
+            return True
+        if token.kind not in ("number", "name"):
+            message = f"expected a number, a name, a function or '(', got {token}"
+            raise self._text.error(message, token)
+        after = self._tokens[k + 1].text
+        if token.kind == "name" and after == "(":
+            return True
+        whole = k > 1 and before is not None and before.text == "(" and after == ")"
+        state = whole and token.kind == "name" and self._tokens[k - 2].text in ("sum", "total")
+        self.steps.append(_Step("state" if state else token.kind, token, 0, self._totals))
+        return False
+
+    def _follow(self, k: int, token: _Token) -> bool:
+        """Read a token behind an operand; return whether another must follow."""
+        function = self._opened[-1][0] if self._opened else None
+        if token.text in _PRECEDENCE:
+            self._pop(_PRECEDENCE[token.text] + (token.text in ("**", "^")))
+            self._waiting.append((token.text, token))
+            return True
+        if token.text == ")" and self._opened:
+            self._pop(0)
+            self._waiting.pop()
+            function, arguments = self._opened.pop()
+            if function is not None:
+                self._totals -= function.text == "total"
+                self.steps.append(_Step("call", function, arguments, self._totals))
+            return False
+        if token.text == "," and function is not None:
+            self._pop(0)
+            self._opened[-1] = function, self._opened[-1][1] + 1
+            return True
+        if (token.text in _COMPARISONS or token.kind == "end") and not self._opened:
+            self._pop(0)
+            if token.kind != "end":
+                self.steps.append(_Step("compare", token, 0, 0))
+            return token.kind != "end"
+        raise self._misplaced(k, token)
+
+    def _pop(self, least: int) -> None:
+        """Take the operators that bind at least so tightly, up to the last open bracket."""
+        while self._waiting and _PRECEDENCE.get(self._waiting[-1][0], -1) >= least:
+            op, token = self._waiting.pop()
+            self.steps.append(_Step(op, token, 1 if op == "negate" else 2, self._totals))
+
+    def _misplaced(self, k: int, token: _Token) -> ProblemError:
+        if self._tokens[k - 1].kind == "name" and token.text == "[":
+            index, after = self._tokens[k + 1 : k + 3]
+            if not index.text.isdecimal():
+                message = f"a component is a whole number as in x3[2], got {index}"
+                return self._text.error(message, index)
+            return self._text.error(f"expected ']', got {after}", after)
+        if token.kind in ("number", "name") or token.text in ("(", "["):
+            message = f"expected an operator before {token}: write * to multiply"
+        else:
+            wanted = "')'" if self._opened else "the end"
+            message = f"expected {wanted}, got {token}"
+        return self._text.error(message, token)
+
+
+# Formulas -----------------------------------------------------------------------------------------
+
+
 @final
 class _Reader:
-    """Turns the tree of a text into formulas, without recursion."""
+    """Evaluates postfix order with a stack of formulas."""
 
     def __init__(
-        self, tokens: Tokens, symbols: Mapping[str, Expression], totals: TotalReader | None
+        self, text: _Text, symbols: Mapping[str, Expression], totals: TotalReader | None
     ) -> None:
-        self._tokens = tokens
-        self._symbols = symbols
-        self._totals = totals
-        self._inside = {} if totals is None else totals.inside
-        self._starts: list[int] = []
+        self.text = text
+        self._symbols, self._totals = symbols, totals
+        self._inside = symbols if totals is None else totals.inside
+        self._components: dict[Expression, list[Expression]] = {}  # of a state in sum or total
         # What may have no value, with the place to name if so: powers, divisors and calls.
-        self._fallible: list[tuple[Expression, Token]] = []
+        self._fallible: list[tuple[Expression, _Token]] = []
 
-    def sides(self) -> list[Expression]:
+    def values(self, steps: Sequence[_Step]) -> list[Expression]:
         """The formula of an expression, or both sides of a constraint."""
-        tree = self._tree()
-        tops = [tree.left, *tree.comparators] if isinstance(tree, ast.Compare) else [tree]
-        known: dict[ast.expr, Expression] = {}
-        todo = [(top, self._symbols) for top in reversed(tops)]
-        while todo:
-            part, names = todo[-1]
-            if part not in known:
-                inner = self._inside if self._is_total(part) else names
-                below = [] if self._of_state(part, inner) else _operands(part)
-                missing = [(b, inner) for b in reversed(below) if b not in known]
-                if missing:
-                    todo += missing
-                    continue
-                known[part] = self._formula(part, [known[b] for b in below], names)
-            todo.pop()
-        return [known[top] for top in tops]
+        stack: list[tuple[Expression, _Token]] = []  # formulas, and where they begin
+        for step in steps:
+            first = len(stack) - step.operands
+            below = [formula for formula, _ in stack[first:]]
+            infix = step.op in _PRECEDENCE and step.op != "negate"
+            begin = stack[first][1] if infix else step.token
+            del stack[first:]
+            stack.append((self._formula(step, below, begin), begin))
+        return [formula for formula, _ in stack]
 
     def canonical(self, formula: Expression) -> Expression:
         """The canonical form; an error names the innermost place that has no value."""
@@ -211,117 +420,69 @@ class _Reader:
         except ProblemError as error:
             for part, at in self._fallible:
                 self._checked(at, canonical, part)
-            raise self._tokens.source.error(str(error)) from None
+            raise self.text.error(str(error)) from None
 
-    def _tree(self) -> ast.expr:
-        """Group the tokens; names and numbers go in as _0, _1, ... and come back by position."""
-        parts: list[str] = []
-        for k, token in enumerate(self._tokens.listed):
-            text = f"_{k}" if token.kind in ("number", "name") else token.text.replace("^", "**")
-            if text in ("+", "-") and parts[-1:] in (["+"], ["-"]):
-                self._starts.append(self._starts[-1])
-                parts[-1] = "+" if text == parts[-1] else "-"
-                continue
-            self._starts.append(self._starts[-1] + len(parts[-1]) + 1 if parts else 0)
-            parts.append(text)
-        try:
-            return ast.parse(" ".join(parts).strip(), mode="eval").body
-        except (SyntaxError, MemoryError, RecursionError):
-            raise self._tokens.source.error(
-                "an expression must be nested less deeply, got more than Python can read: split it"
-            ) from None
-
-    def _at(self, part: ast.expr) -> int:
-        return bisect_right(self._starts, part.col_offset) - 1
-
-    def _token(self, part: ast.expr) -> Token:
-        return self._tokens.listed[self._at(part)]
-
-    def _is_total(self, part: ast.expr) -> bool:
-        call = isinstance(part, ast.Call) and self._totals is not None
-        return call and self._token(part).text == "total"
-
-    def _of_state(self, part: ast.expr, names: Mapping[str, Expression]) -> list[Expression]:
-        """The components of a state that ``sum`` or ``total`` names alone."""
-        if not isinstance(part, ast.Call) or len(part.args) > 1:
-            return []
-        if not isinstance(part.args[0], ast.Name) or self._token(part).text not in _OF_STATES:
-            return []
-        name = self._token(part.args[0]).text
-        found: list[Expression] = []
-        while (key := f"{name}[{len(found) + 1}]") in names:
-            found.append(names[key])
-        return found
-
-    def _formula(
-        self, part: ast.expr, below: list[Expression], names: Mapping[str, Expression]
-    ) -> Expression:
-        at = self._token(part)
-        if isinstance(part, ast.Name):
-            return self._number(at) if at.kind == "number" else self._named(at, names)
-        if isinstance(part, ast.Call):
-            return self._fallible_at(at, self._call(part, at, below, names))
-        if isinstance(part, ast.UnaryOp):
-            return -below[0] if isinstance(part.op, ast.USub) else below[0]
-        if isinstance(part, ast.BinOp):
-            return self._binary(part, at, *below)
-        raise self._tokens.error(f"expected arithmetic, got {type(part).__name__}", at)
-
-    def _binary(
-        self, part: ast.BinOp, at: Token, left: Expression, right: Expression
-    ) -> Expression:
-        if isinstance(part.op, ast.Add):
-            return node(Op.ADD, (left, right))
-        if isinstance(part.op, ast.Sub):
-            return node(Op.ADD, (left, -right))
-        if isinstance(part.op, ast.Mult):
+    def _formula(self, step: _Step, below: list[Expression], begin: _Token) -> Expression:
+        names = self._inside if step.totals else self._symbols
+        if step.op == "number":
+            return self._number(step.token)
+        if step.op in ("name", "state"):
+            return self._named(step, names)
+        if step.op == "call":
+            return self._fallible_at(step.token, self._call(step, below))
+        if step.op == "negate":
+            return -below[0]
+        left, right = below
+        if step.op in ("+", "-"):
+            return node(Op.ADD, (left, right if step.op == "+" else -right))
+        if step.op == "*":
             return node(Op.MUL, (left, right))
-        if isinstance(part.op, ast.Pow):
-            return self._fallible_at(at, self._checked(at, raised, left, right))
-        if isinstance(part.op, ast.Div):
-            divisor = node(Op.POW, (right,), -1)
-            return node(Op.MUL, (left, self._fallible_at(self._slash(part), divisor)))
-        raise self._tokens.error(f"expected + - * / or **, got {type(part.op).__name__}", at)
+        if step.op == "/":
+            divisor = self._fallible_at(step.token, node(Op.POW, (right,), -1))
+            return node(Op.MUL, (left, divisor))
+        return self._fallible_at(begin, self._checked(begin, raised, left, right))
 
-    def _slash(self, part: ast.BinOp) -> Token:
-        first = bisect_left(self._starts, part.left.end_col_offset or 0)
-        return next(token for token in self._tokens.listed[first:] if token.text == "/")
-
-    def _call(
-        self, part: ast.Call, at: Token, below: list[Expression], names: Mapping[str, Expression]
-    ) -> Expression:
-        name = at.text
-        if self._is_total(part) and self._totals is not None and names is not self._inside:
-            terms = self._of_state(part, self._inside) or [self.canonical(b) for b in below]
+    def _call(self, step: _Step, below: list[Expression]) -> Expression:
+        at, name = step.token, step.token.text
+        if name == "total" and self._totals is not None and not step.totals:
+            state = self._components.get(below[0])
+            terms = [self.canonical(b) for b in below] if state is None else state
             return self._checked(at, self._totals.add, terms)
-        if name == "sum" and (state := self._of_state(part, names)):
-            return node(Op.ADD, (ZERO, *state))
+        if name == "sum" and below[0] in self._components:
+            return below[0]
         if name not in _FUNCTIONS:
+            message = _REMEDIES.get(name.lower(), f"unknown function {name:.40}: use {_KNOWN}")
             if name in self._symbols:
-                raise self._tokens.error(f"{name} is not a function: write * to multiply", at)
-            raise self._tokens.error(unknown_function(name), at)
+                message = f"{name} is not a function: write * to multiply"
+            raise self.text.error(message, at)
         most = _MOST_ARGUMENTS.get(name, 1)
         if len(below) > most:
             wanted = "one argument" if most == 1 else f"at most {most} arguments"
-            raise self._tokens.error(f"{name} takes {wanted}, got {len(below)}", at)
+            raise self.text.error(f"{name} takes {wanted}, got {len(below)}", at)
         return self._checked(at, _FUNCTIONS[name], *below)
 
-    def _number(self, at: Token) -> Expression:
+    def _number(self, at: _Token) -> Expression:
         """An exact integer, or the double that Python reads."""
         if at.text.isdecimal():
             if len(at.text) > MAX_DIGITS:
-                raise self._tokens.error(
-                    f"an integer must have at most {MAX_DIGITS} digits; else write 1e40", at
-                )
+                message = f"an integer must have at most {MAX_DIGITS} digits; else write 1e40"
+                raise self.text.error(message, at)
             return number(int(at.text))
         value = float(at.text)
         zero = not at.text.lower().partition("e")[0].strip("0.")
         if not (zero or sys.float_info.min <= value < math.inf):
-            raise self._tokens.error("a number must be 0 or between 2.3e-308 and 1.7e308", at)
+            raise self.text.error("a number must be 0 or between 2.3e-308 and 1.7e308", at)
         return number(value)
 
-    def _named(self, at: Token, names: Mapping[str, Expression]) -> Expression:
-        key = at.text
+    def _named(self, step: _Step, names: Mapping[str, Expression]) -> Expression:
+        key = step.token.text
+        if step.op == "state" and f"{key}[1]" in names:
+            state = [names[f"{key}[1]"]]
+            while (component := f"{key}[{len(state) + 1}]") in names:
+                state.append(names[component])
+            added = node(Op.ADD, (ZERO, *state))
+            self._components[added] = state
+            return added
         if key == "pi":
             return number(math.pi)
         if key in ("e", "E"):
@@ -332,34 +493,26 @@ class _Reader:
             return names[key]
         else:
             message = _unknown(key, names)
-        raise self._tokens.error(message, at)
+        raise self.text.error(message, step.token)
 
-    def _fallible_at(self, at: Token, formula: Expression) -> Expression:
+    def _fallible_at(self, at: _Token, formula: Expression) -> Expression:
         self._fallible.append((formula, at))
         return formula
 
     def _checked(
-        self, at: Token, function: Callable[..., Expression], *arguments: Any
+        self, at: _Token, function: Callable[..., Expression], *arguments: object
     ) -> Expression:
         try:
             return function(*arguments)
         except ProblemError as error:
-            raise self._tokens.error(str(error), at) from None
-
-
-def _operands(part: ast.expr) -> list[ast.expr]:
-    if isinstance(part, ast.BinOp):
-        return [part.left, part.right]
-    if isinstance(part, ast.UnaryOp):
-        return [part.operand]
-    return part.args if isinstance(part, ast.Call) else []
+            raise self.text.error(str(error), at) from None
 
 
 def _unknown(key: str, names: Mapping[str, Expression]) -> str:
     name = key.partition("[")[0]
     components = [known for known in names if known.startswith(f"{name}[")]
     if components:
-        return f"{key:.40} is unknown: {name} has the components {listed(components)}"
+        return f"{key:.40} is unknown: {name} has the components {_listed(components)}"
     if name in names:
         return f"{key:.40} is unknown: {name} is a number, without components"
-    return f"unknown name {key!r:.40}: this problem has {listed(list(names))}"
+    return f"unknown name {key!r:.40}: this problem has {_listed(list(names))}"
