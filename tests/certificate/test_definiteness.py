@@ -10,7 +10,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.formula.quadratic import definiteness
+from sottovoce.formula.derive import definiteness
 
 
 def exact(rows: list[list[Any]]) -> list[list[Fraction]]:

@@ -15,10 +15,10 @@ import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import CertificateError, ProblemError
 from sottovoce.formula.canonical import canonical, substitute
+from sottovoce.formula.enclosure import evaluation_error
 from sottovoce.formula.expression import ZERO, number
 from sottovoce.formula.functions import exp, log, sqrt
 from sottovoce.formula.intervals import Interval
-from sottovoce.formula.rounding import evaluation_error
 from sottovoce.formula.tape import evaluate
 from sottovoce.kernels.fleet import Fleet, FleetKernel
 from sottovoce.kernels.fleet_problem import FleetProblem, Terms

@@ -16,10 +16,9 @@ from sottovoce.certificate.contract import contract
 from sottovoce.certificate.convexity import convexity, smoothness
 from sottovoce.formula.canonical import canonical, negate, sign
 from sottovoce.formula.derive import gradient, is_smooth
-from sottovoce.formula.enclosure import enclose, enclose_with_gradient
+from sottovoce.formula.enclosure import enclose, enclose_with_gradient, evaluation_error
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.intervals import interval
-from sottovoce.formula.rounding import evaluation_error
 from sottovoce.formula.tape import evaluate
 from sottovoce.problem.epigraph import home_form
 from sympy_oracle import sympy_of, sympy_symbol

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.arrays import FormulaArray, bundled, formula_array
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import Expression, Relation, symbol
 from sottovoce.formula.functions import (
+    FormulaArray,
     absolute,
+    bundled,
     exp,
+    formula_array,
     huber,
     log,
     logsumexp,

@@ -15,9 +15,9 @@ import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.curvature import BoxSigns, Calculus, Curvature, curvature, never_negative
+from sottovoce.formula.derive import definiteness
+from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import number, symbol
-from sottovoce.formula.quadratic import definiteness
-from sottovoce.formula.ranges import value_range
 from sottovoce.formula.tape import tape
 
 X, Y, Z, P = (symbol(name) for name in ["x", "y", "z", "p"])

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sottovoce.formula.canonical import canonical
+from sottovoce.formula.derive import definiteness, quadratic_form
 from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import exp
-from sottovoce.formula.quadratic import definiteness, quadratic_form
 from sottovoce.problem.quadratic import Squares, ldl, squares
 
 A, B, C = (symbol(name) for name in "abc")

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import CertificateError
-from sottovoce.formula.enclosure import IntervalBox, evaluate
+from sottovoce.formula.enclosure import IntervalBox, evaluate, evaluation_error
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.intervals import Interval
-from sottovoce.formula.rounding import evaluation_error
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.sums import Sums

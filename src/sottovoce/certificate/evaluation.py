@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.certificate.gradients import GradientEntry
-from sottovoce.formula.enclosure import evaluate
+from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
 from sottovoce.formula.intervals import Interval
-from sottovoce.formula.rounding import UNDERFLOW, UNIT, UP, evaluation_error
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import FleetSum
 from sottovoce.problem.problem import CloudView

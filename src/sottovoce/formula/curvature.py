@@ -35,10 +35,16 @@ from sottovoce.formula.canonical import (
     negate,
     power,
 )
-from sottovoce.formula.derive import derivative, hessian, is_affine, is_smooth
+from sottovoce.formula.derive import (
+    definiteness,
+    derivative,
+    hessian,
+    is_affine,
+    is_smooth,
+    quadratic_form,
+)
+from sottovoce.formula.enclosure import Ends, value_range
 from sottovoce.formula.expression import NONSMOOTH, Expression, Op, Scalar, number
-from sottovoce.formula.quadratic import definiteness, quadratic_form
-from sottovoce.formula.ranges import Ends, value_range
 from sottovoce.formula.tape import Array, tape
 
 Variables: TypeAlias = frozenset[Expression]

@@ -272,7 +272,7 @@ class Expression:
         raise ProblemError("a set with a hole is not convex, got !=: write <=, >= or ==")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
-        from sottovoce.formula.arrays import apply_ufunc
+        from sottovoce.formula.functions import apply_ufunc
 
         return apply_ufunc(ufunc, method, inputs, settings)
 

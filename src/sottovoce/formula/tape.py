@@ -2,7 +2,7 @@
 
 A tape is data: an operation, its constant and the places of its operands, operands first. It is
 evaluated in float64 over arrays here, in interval arithmetic by ``formula.enclosure`` and over
-(value, error) pairs by ``formula.rounding``.
+(value, error) pairs by ``formula.enclosure``.
 
 The float64 operations and their order are fixed, so that every evaluator has the same bits: sums
 and products from the left; a common coefficient of all terms after the sum; division by the product

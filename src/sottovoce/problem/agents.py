@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
-from sottovoce.formula.arrays import FormulaArray, bundled
 from sottovoce.formula.expression import Expression, symbol
+from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
 
 Array: TypeAlias = NDArray[np.float64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from sottovoce.formula.quadratic import quadratic_form
+from sottovoce.formula.derive import quadratic_form
 from sottovoce.problem.sums import Region
 
 

@@ -12,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import array, instance
 from sottovoce.errors import ProblemError
-from sottovoce.formula.arrays import formula_array
 from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number
+from sottovoce.formula.functions import formula_array
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.linear import Linear, linear_rows
 

@@ -33,8 +33,8 @@ from sottovoce.formula.canonical import (
     subtract,
 )
 from sottovoce.formula.derive import is_smooth
+from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import Expression, Op, number, symbol
-from sottovoce.formula.ranges import value_range
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.local import LocalSet
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.formula.canonical import add, multiply
+from sottovoce.formula.derive import Matrix, QuadraticForm, definiteness, quadratic_form
 from sottovoce.formula.expression import Expression, number, scalar
-from sottovoce.formula.quadratic import Matrix, QuadraticForm, definiteness, quadratic_form
 from sottovoce.problem.agents import Array
 from sottovoce.problem.connected import connected
 
