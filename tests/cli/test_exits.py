@@ -17,12 +17,12 @@ from sottovoce.cli.exits import RESTART, Exit, exit_code
 from sottovoce.errors import BudgetError, PrivacyError, SottovoceError
 from sottovoce.network import errors as network_errors
 from sottovoce.network import identity
+from sottovoce.network.agent import AgentStore
 from sottovoce.network.errors import DivergedError, RefusedError
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.saved import Saved
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 
@@ -132,7 +132,7 @@ def test_a_cloud_ends_with_75_while_its_port_its_store_or_revoked_txt_is_not_to_
         words = ("cloud", problem, "--keys", keys, "--store", tmp_path / "run.db", "--listen")
         assert code_of(monkeypatch, *words, listen) == Exit.AGAIN
     assert "Traceback" not in capfd.readouterr().err
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     assert code_of(monkeypatch, *words, "127.0.0.1:0") == Exit.AGAIN
     store.close()
     (keys / "revoked.txt").rename(tmp_path / "aside")
@@ -144,7 +144,7 @@ def test_a_cloud_ends_with_75_while_its_port_its_store_or_revoked_txt_is_not_to_
 def test_a_second_start_of_the_same_agent_ends_with_75(
     keys: Path, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = Saved(tmp_path / "3.state", START, sums=4)
+    first = AgentStore(tmp_path / "3.state", START)
     words = ("agent", problem / "agents" / "3.toml", "--keys", keys / "agents" / "3", "--state")
     address = ("--cloud", "wss://127.0.0.1:1")
     assert code_of(monkeypatch, *words, tmp_path / "3.state", *address) == Exit.AGAIN

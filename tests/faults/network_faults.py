@@ -216,7 +216,11 @@ def pragma(setting: str) -> Any:
 
 
 def keeps_states(connect: Any) -> Any:
-    return lambda path, run, *, keep: connect(path, run, keep=True)
+    def broken(self: Any) -> Any:
+        self._keep = True
+        return connect(self)
+
+    return broken
 
 
 def sends_first(actions: Any) -> Any:

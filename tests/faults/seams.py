@@ -53,11 +53,11 @@ SEAMS: Final = {
     "fence at start": "sottovoce.privacy.fence.place",
     "fence that rises": "sottovoce.privacy.fence.Fence.rise",
     # store
-    "store's connection": "sottovoce.network.database.connect",
-    "checkpoint of a new store": "sottovoce.network.database.checkpoint",
-    "commit": "sottovoce.network.store.Store.commit",
-    "mark": "sottovoce.network.mark.Mark.write",
-    "seal": "sottovoce.network.database.seal",
+    "store's connection": "sottovoce.network.journal.Journal._connect",
+    "checkpoint of a new store": "sottovoce.network.journal_file.checkpoint",
+    "commit": "sottovoce.network.store.CloudStore.commit",
+    "mark": "sottovoce.network.journal_file.Marker.write",
+    "seal": "sottovoce.network.journal_file.seal",
     # rounds of the cloud
     "order of a release": "sottovoce.network.release.Release.__init__",
     "played round": "sottovoce.network.rounds.Rounds.play",

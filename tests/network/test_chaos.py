@@ -22,13 +22,13 @@ from network_harness import free_port, member, plan_for, play, run
 from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.network import dial as dial_module
 from sottovoce.network.errors import StoreError
+from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, pack
 from sottovoce.network.protocol.messages import FromCloud, Round
 from sottovoce.network.rounds import Totals
-from sottovoce.network.seal import seal
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
@@ -51,7 +51,7 @@ def rounds_done(store: Path) -> int:
 def check_the_three_nevers(problem: Problem, folder: Path, rounds: int, seed: int) -> None:
     plan = plan_for(problem, sigma=SIGMA)
     database = sqlite3.connect(folder / "run.db")
-    rows = database.execute("SELECT k, price, release, digest FROM rounds ORDER BY k").fetchall()
+    rows = database.execute("SELECT k, context, release, digest FROM rounds ORDER BY k").fetchall()
     database.close()
     assert [row[0] for row in rows] == list(range(1, rounds + 1))
     said = transcript(folder / "run.db").said

@@ -23,6 +23,7 @@ from sottovoce.network.errors import (
     RefusedError,
     StoreError,
 )
+from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
@@ -30,7 +31,6 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Totals
-from sottovoce.network.seal import seal
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.sampler import Released
@@ -197,9 +197,9 @@ def test_prices_that_do_not_follow_from_the_releases_are_refused(
     for k, release in database.execute("SELECT k, release FROM rounds ORDER BY k").fetchall():
         # Seals and digests are in order: only the replay can tell.
         digest = next_digest(digest, k, price, release)
-        mark = seal(k, price, release, digest, b"", b"")
+        mark = seal(k, price, release, digest, b"")
         database.execute(
-            "UPDATE rounds SET price = ?, digest = ?, seal = ? WHERE k = ?",
+            "UPDATE rounds SET context = ?, digest = ?, seal = ? WHERE k = ?",
             (price, digest, mark, k),
         )
     database.commit()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from network_harness import free_port, member, plan_for, run, serving
 
+from sottovoce.network.agent import AgentStore
 from sottovoce.network.errors import BusyError, DiskError
 from sottovoce.network.identity import authorization as gate_module
 from sottovoce.network.observe import quiet as quiet_module
@@ -22,7 +22,6 @@ from sottovoce.network.observe.quiet import LINES, PERIOD_SECONDS, Quiet
 from sottovoce.network.protocol.actions import Incident
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.saved import Saved
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
 
@@ -33,10 +32,10 @@ ALL = list(range(1, 8))
 HOLD_A_STORE = """
 import asyncio, sys
 from sottovoce.network import loop
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 
 async def main():
-    store = Store(sys.argv[1])
+    store = CloudStore(sys.argv[1])
     try:
         print("ready", flush=True)
         await asyncio.sleep(60)
@@ -87,7 +86,7 @@ def test_sigterm_and_sighup_end_cloud_and_agent_cleanly(
         assert cloud.wait(30) == -signal.SIGTERM
     assert (tmp_path / "run.db").stat().st_size > 0
     assert not (tmp_path / "run.db-wal").exists()
-    Saved(tmp_path / "1.state", START, sums=4).close()
+    AgentStore(tmp_path / "1.state", START).close()
 
 
 def _start(*words: object) -> subprocess.Popen[str]:
@@ -119,27 +118,28 @@ def test_a_clock_that_jumps_stops_no_agent(
 
 def test_a_full_disk_at_an_agent_is_an_error_with_a_name(tmp_path: Path) -> None:
     path = tmp_path / "3.state"
-    saved = Saved(path, START, sums=4)
-    saved.write(Memory(round=1, receipt=b"r" * 64, x=b"\1" * 8, answer=b"\1" * 8))
-    real, saved._slots._file = saved._slots._file, os.open("/dev/full", os.O_RDWR)
-    with pytest.raises(DiskError, match="No space"):
-        saved.write(Memory(round=2, receipt=b"r" * 64, x=b"\2" * 8, answer=b"\2" * 8))
-    os.close(saved._slots._file)
-    saved._slots._file = real
+    saved = AgentStore(path, START)
+    saved.save(Memory(round=1, receipt=b"r" * 64, x=b"\1" * 8, answer=b"\1" * 8))
+    pages = saved._database.execute("PRAGMA page_count").fetchone()[0]
+    saved._database.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DiskError, match="full"):
+        saved.save(
+            Memory(round=2, receipt=b"r" * 64, x=b"\2" * 8, answer=b"\2" * 8, sent=bytes(99_999))
+        )
     saved.close()
-    again = Saved(path, START, sums=4)
+    again = AgentStore(path, START)
     assert again.memory.round == 1
     again.close()
 
 
 def test_one_state_file_serves_one_agent_at_a_time(tmp_path: Path) -> None:
-    saved = Saved(tmp_path / "3.state", START, sums=4)
+    saved = AgentStore(tmp_path / "3.state", START)
     (tmp_path / "other").symlink_to(tmp_path / "3.state")
     for path in (tmp_path / "3.state", tmp_path / "other"):
         with pytest.raises(BusyError, match="another agent"):
-            Saved(path, START, sums=4)
+            AgentStore(path, START)
     saved.close()
-    Saved(tmp_path / "other", START, sums=4).close()
+    AgentStore(tmp_path / "other", START).close()
 
 
 def test_a_flood_of_refusals_writes_a_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:

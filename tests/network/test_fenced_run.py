@@ -18,7 +18,7 @@ from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
@@ -178,9 +178,9 @@ def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events: list[tuple[str, int]] = []
-    commit, rise, post = Store.commit, Fence.rise, Peers.post
+    commit, rise, post = CloudStore.commit, Fence.rise, Peers.post
 
-    def committed(self: Store, record: Any, released: Any) -> None:
+    def committed(self: CloudStore, record: Any, released: Any) -> None:
         commit(self, record, released)
         events.append(("store", record.k))
 
@@ -193,7 +193,7 @@ def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
             events.append(("sent", action.message.round))
         post(self, action)
 
-    monkeypatch.setattr(Store, "commit", committed)
+    monkeypatch.setattr(CloudStore, "commit", committed)
     monkeypatch.setattr(Fence, "rise", risen)
     monkeypatch.setattr(Peers, "post", posted)
     finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)

@@ -26,7 +26,7 @@ from sottovoce.network.protocol.messages import VERSION, Contribution, Hello
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, Totals, noisy_sigma
 from sottovoce.network.setup import make_config, setup_of
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -178,7 +178,7 @@ def test_a_store_with_held_rounds_is_not_continued_where_a_trajectory_is_hidden(
     assert config is not None
     parts = parts_at(made, np.zeros(made.cloud.size))
     record, released = rounds.play(1, parts, config.hash, frozenset({3}))
-    store = Store(path)
+    store = CloudStore(path)
     store.commit(record, released)  # as a cloud did that did not know better
     store.close()
     if isinstance(hide, Offset):

@@ -1,25 +1,41 @@
-"""What a helper writes down stays: torn ends are forgotten, damage is refused, loss is noticed."""
+"""What a helper and an agent keep: they go on from it, and damage or an old copy is noticed."""
 
 from __future__ import annotations
 
 import hashlib
-import json
+import random
 import shutil
+import sqlite3
+import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from sottovoce.errors import NetworkError
+from sottovoce.network.agent import AgentStore
 from sottovoce.network.config import RunConfig
 from sottovoce.network.errors import BusyError, HaltedError, StoreError
-from sottovoce.network.helper_store import HelperStore
-from sottovoce.network.journal import Journal
+from sottovoce.network.helper import HelperStore
+from sottovoce.network.journal_file import SCHEMA
+from sottovoce.network.observe.run_summary import summarise
+from sottovoce.network.protocol.agent import AgentMachine, Join, Memory, Send
+from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.helper import Answered
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import VERSION, Code, Contribution, Welcome
 from sottovoce.network.protocol.receipt import next_digest
+from sottovoce.network.store import CloudStore
 
 CONFIG = RunConfig(
-    run_id="r", problem="p", plan="n", algorithm={}, rounds=9, noise="secure", promise={}
+    run_id="r",
+    problem="p",
+    plan="n",
+    algorithm={"name": "DualAveraging"},
+    rounds=9,
+    noise="secure",
+    promise={},
 ).text
+START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 
 
 def answered(store: HelperStore, k: int) -> Answered:
@@ -32,8 +48,7 @@ def answered(store: HelperStore, k: int) -> Answered:
 
 def filled(path: Path, rounds: int) -> Answered:
     store = HelperStore(path)
-    if not store.config:
-        store.pin(CONFIG, 2)
+    store.bind(CONFIG)
     for k in range((store.last.k if store.last else 0) + 1, rounds + 1):
         store.commit(answered(store, k))
     assert store.last is not None
@@ -42,81 +57,147 @@ def filled(path: Path, rounds: int) -> Answered:
     return last
 
 
-def test_a_journal_gives_back_what_it_was_given(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j", b"svtest_1")
-    assert journal.heading == ""
-    journal.begin("heading", 5)
-    bodies = [bytes([i % 256]) * 5 for i in range(300)]
-    for body in bodies:
-        journal.append(body)
-    assert list(journal.records()) == bodies
-    journal.close()
-    again = Journal(tmp_path / "j", b"svtest_1")
-    assert (again.heading, again.count, list(again.records())) == ("heading", 300, bodies)
-    again.append(b"after")
-    assert list(again.records())[-1] == b"after"
-    again.close()
-    with pytest.raises(StoreError, match="is not"):
-        Journal(tmp_path / "j", b"svother1")
-
-
-@pytest.mark.parametrize("cut", [1, 10, 20, 21])
-def test_a_torn_end_is_forgotten_and_a_broken_middle_refused(tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "j"
-    journal = Journal(path, b"svtest_1")
-    journal.begin("h", 5)
-    for i in range(4):
-        journal.append(bytes([i + 1]) * 5)
-    begin, step = journal._begin, 21
-    journal.close()
-    data = bytearray(path.read_bytes())
-    last = begin + 3 * step
-    torn = bytearray(data)
-    torn[last + step - cut : last + step] = bytes(cut)  # the end of the last record never arrived
-    path.write_bytes(torn)
-    after = Journal(path, b"svtest_1")
-    assert after.count == 3
-    after.close()
-    data[begin + step + 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(StoreError, match="damaged"):
-        Journal(path, b"svtest_1")
-
-
-def test_a_store_goes_on_where_it_was_and_belongs_to_one_helper(tmp_path: Path) -> None:
+def test_a_helper_goes_on_where_it_was_and_owns_its_store(tmp_path: Path) -> None:
     last = filled(tmp_path / "helper.db", 5)
     store = HelperStore(tmp_path / "helper.db")
     assert store.last == last
-    assert store.run_id == "r"
+    assert store.config == CONFIG
     assert store.digest(5) == last.digest
     assert store.digest(4) == last.previous
-    assert store.digest(3) is store.digest(6) is None
-    with pytest.raises(BusyError):
+    assert store.digest(6) is None
+    with pytest.raises(BusyError, match="another helper"):
         HelperStore(tmp_path / "helper.db")
-    store.refused(Code.CONFLICT, (), 5)
+    store.incident(Code.CONFLICT, (), 5)
     store.close()
-    (line,) = (tmp_path / "helper.db.refused").read_text().splitlines()
-    assert json.loads(line)["code"] == "conflict"
+    summary = summarise(tmp_path / "helper.db")
+    assert (summary.rounds, summary.price, summary.incidents) == (5, (), {"conflict": 1})
 
 
-def test_a_store_behind_its_mark_is_halted_and_a_halt_is_for_good(tmp_path: Path) -> None:
+def test_a_store_behind_its_mark_is_refused_and_a_halt_is_for_good(tmp_path: Path) -> None:
     path = tmp_path / "helper.db"
     filled(path, 3)
     shutil.copy(path, tmp_path / "old")
     filled(path, 6)
     shutil.copy(path, tmp_path / "new")
     shutil.copy(tmp_path / "old", path)
-    with pytest.raises(HaltedError, match="rolled back"):
+    with pytest.raises(StoreError, match="rolled back"):
         HelperStore(path)
     path.unlink()
-    with pytest.raises(HaltedError, match="rolled back"):
+    with pytest.raises(StoreError, match="rolled back"):
         HelperStore(path)
     shutil.copy(tmp_path / "new", path)
     store = HelperStore(path)
-    store.halt("somebody proved it")
+    store.end("halted", "somebody proved it")
     store.close()
     with pytest.raises(HaltedError, match="somebody proved it"):
         HelperStore(path)
-    path.with_name("helper.db.halted").unlink()
-    with pytest.raises(HaltedError, match="rolled back"):  # the mark remembers
+    shutil.copy(tmp_path / "new", path)
+    with pytest.raises(StoreError, match="halted for good"):  # the marker remembers
         HelperStore(path)
+
+
+def test_files_of_another_role_or_another_version_are_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "helper.db", 1)
+    AgentStore(tmp_path / "3.state", START).close()
+    with pytest.raises(StoreError, match="file of a cloud, got that of a helper"):
+        CloudStore(tmp_path / "helper.db")
+    with pytest.raises(StoreError, match="file of a helper, got that of an agent"):
+        HelperStore(tmp_path / "3.state")
+    database = sqlite3.connect(tmp_path / "3.state")
+    database.execute(f"PRAGMA user_version = {SCHEMA - 1}")
+    database.close()
+    with pytest.raises(StoreError, match=f"schema version {SCHEMA}, got {SCHEMA - 1}"):
+        AgentStore(tmp_path / "3.state", START)
+
+
+def memory(k: int) -> Memory:
+    return Memory(
+        config=hashlib.sha256(b"").digest(),
+        round=k,
+        receipt=bytes([k]) * 64,
+        x=bytes([k]) * 8,
+        answer=bytes([k + 1]) * 8,
+        sent=bytes([k + 2]) * 24,
+    )
+
+
+def test_an_agent_goes_on_from_its_last_round(tmp_path: Path) -> None:
+    path = tmp_path / "3.state"
+    saved = AgentStore(path, START)
+    assert saved.memory == START
+    for k in range(5):
+        saved.save(memory(k))
+    saved.close()
+    again = AgentStore(path, START)
+    assert again.memory == memory(4)
+    again.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_was_said_is_kept_so_that_it_is_said_again_in_the_same_bytes(tmp_path: Path) -> None:
+    saved = AgentStore(tmp_path / "3.state", START)
+    saved.save(memory(7))
+    saved.close()
+    again = AgentStore(tmp_path / "3.state", START)
+    machine = AgentMachine((3,), again.memory, lambda welcome: None)
+    again.close()
+    machine.connected()
+    (join,) = machine.receive(
+        Welcome(
+            version=VERSION, config="", round=8, rounds=9, spoke=0, states=False, prices=4,
+            lower=pack(np.array([-1.0])), upper=pack(np.array([1.0])), sums=[0, 2, 3],
+            grid=pack(np.ones(3)), least=pack_whole(np.full(3, -9)),
+            most=pack_whole(np.full(3, 9)), rows=[], columns=[],
+        )
+    )  # fmt: skip
+    assert isinstance(join, Join)
+    _, said = machine.joined(np.array([1, 2, 3]))  # whatever its code would say today
+    assert said == Send(message=Contribution(round=8, values=memory(7).sent))
+
+
+@pytest.mark.parametrize("way", ["flip", "cut", "no log"])
+def test_a_damaged_state_file_gives_a_memory_of_the_agent_or_a_refusal(
+    way: str, tmp_path: Path
+) -> None:
+    live = tmp_path / "live"
+    live.mkdir()
+    saved = AgentStore(live / "s", START)
+    memories = [START] + [memory(k) for k in range(1, 30)]
+    for one in memories[1:]:
+        saved.save(one)
+    files = {name: (live / name).read_bytes() for name in ("s", "s-wal")}
+    saved.close()
+    rng, refused, kept = random.Random(5), 0, 0  # noqa: S311
+    for _ in range(60):
+        for old in tmp_path.glob("s*"):
+            old.unlink()
+        broken = dict(files)
+        if way == "no log":
+            del broken["s-wal"]
+        else:
+            name = rng.choice(list(files))
+            data, place = bytearray(files[name]), rng.randrange(len(files[name]))
+            if way == "flip":
+                data[place] ^= 1 << rng.randrange(8)
+            broken[name] = bytes(data if way == "flip" else data[:place])
+        for name, body in broken.items():
+            (tmp_path / name).write_bytes(body)
+        try:
+            again = AgentStore(tmp_path / "s", START)
+        except StoreError:
+            refused += 1
+            continue
+        assert again.memory in memories
+        kept += again.memory == memories[-1]
+        again.close()
+    if way == "flip":
+        assert kept > 20  # most bits are of pages that a newer one replaces
+    assert refused or kept < 60
+
+
+def test_a_file_of_other_agents_is_refused(tmp_path: Path) -> None:
+    saved = AgentStore(tmp_path / "s", START)
+    saved.save(memory(1))
+    saved.close()
+    with pytest.raises(NetworkError, match="other agents"):
+        AgentStore(tmp_path / "s", Memory(x=b"\0" * 16, answer=b"\0" * 16))

@@ -29,7 +29,7 @@ from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.observe import logs
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
@@ -158,8 +158,8 @@ def test_a_demo_is_of_a_folder_or_of_a_fleet(tmp_path: Path) -> None:
 
 
 def test_status_of_a_halted_run_has_exit_code_1(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
-    store.halt("rolled back")
+    store = CloudStore(tmp_path / "run.db")
+    store.end("halted", "rolled back")
     store.close()
     assert runner.invoke(status_app, [str(tmp_path / "run.db")]).exit_code == 1
 

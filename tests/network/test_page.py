@@ -38,7 +38,7 @@ from sottovoce.network.observe.page.samples import (
 )
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import plan as make
@@ -217,14 +217,14 @@ def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
 def test_a_round_that_was_not_committed_is_not_shown(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = Store.commit
+    commit = CloudStore.commit
 
-    def full(self: Store, record: Record, *rest: Any) -> None:
+    def full(self: CloudStore, record: Record, *rest: Any) -> None:
         if record.k == 2:
             raise DiskError("the disk is full")
         commit(self, record, *rest)
 
-    monkeypatch.setattr(Store, "commit", full)
+    monkeypatch.setattr(CloudStore, "commit", full)
 
     async def main() -> None:
         cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=5)

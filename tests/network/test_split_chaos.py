@@ -25,7 +25,7 @@ from test_chaos import rounds_done
 
 from sottovoce.network import agent as agent_module
 from sottovoce.network import dial as dial_module
-from sottovoce.network.helper_store import HelperStore
+from sottovoce.network.helper import HelperStore
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.parties import Parties
@@ -63,7 +63,7 @@ def check_the_four_nevers(problem: Problem, keys: Path, folder: Path, rounds: in
         assert isinstance(message, Answer)
         assert answers[message.round] == message.values
     database = sqlite3.connect(folder / "run.db")
-    rows = database.execute("SELECT k, price, digest FROM rounds ORDER BY k").fetchall()
+    rows = database.execute("SELECT k, context, digest FROM rounds ORDER BY k").fetchall()
     database.close()
     stored = {k: (bytes(price), bytes(digest)) for k, price, digest in rows}
     witnessed = 0
@@ -97,12 +97,12 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
     assert kept.config is not None
     assert len(kept.said) == rounds
     helper = HelperStore(folder / "helper.db")
-    bodies = list(helper._journal.records())
+    bodies = [row.release for row in helper.rounds()]
     helper.close()
     assert len(bodies) - rounds in (0, 1)  # the helper answers before the cloud commits
     known, parties = HelperKeys.of_folder(keys / "helper"), Parties(plan)
     noise: list[list[Integers]] = [[], []]
-    answers = {k: body[40:] for k, body in enumerate(bodies, start=1)}
+    answers = dict(enumerate(bodies, start=1))
     for k, (parts, release) in enumerate(zip(kept.said, kept.multiples, strict=True), start=1):
         total, masks = (np.zeros(plan.sigma.size, dtype=np.int64) for _ in range(2))
         for agents, data in parts:

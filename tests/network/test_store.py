@@ -14,6 +14,7 @@ from network_harness import plan_for
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.config import RunConfig
 from sottovoce.network.errors import BusyError, DiskError, HaltedError, StoreError
+from sottovoce.network.journal import Status
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
@@ -22,7 +23,7 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.setup import make_config
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
@@ -30,7 +31,7 @@ from sottovoce.problem.problem import Problem
 UNPINNED = hashlib.sha256(b"").digest()
 
 
-def config(problem: Problem, store: Store, **changes: object) -> RunConfig:
+def config(problem: Problem, store: CloudStore, **changes: object) -> RunConfig:
     settings = {"rounds": 10, "noise": "secure", "run_id": store.run_id} | changes
     return make_config(plan_for(problem), DualAveraging(), **settings)  # type: ignore[arg-type]
 
@@ -64,15 +65,15 @@ def released() -> Released:
 
 
 def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.commit(record(1), released())
     store.commit(record(2, 6, UNPINNED, (1,), (2,), (3, 4, 5, 6, 7)), released())
     store.close()
-    again = Store(tmp_path / "run.db")
+    again = CloudStore(tmp_path / "run.db")
     first, last = again.rounds()
     want = record(2, 6, UNPINNED, (1,), (2,), (3, 4, 5, 6, 7))
     assert (first.k, first.said) == (1, None)
-    assert (last.k, last.digest, last.price) == (2, want.digest, pack(want.price))
+    assert (last.k, last.digest, last.context) == (2, want.digest, pack(want.price))
     assert last.release == release_bytes(released())
     said = again.said(Parties(PLAN))
     assert said["held"] == want.held
@@ -84,11 +85,11 @@ def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
     assert again.digest(3) is None
     again.commit(record(3), released())  # of a company that is known from round 1
     again.close()
-    assert Store(tmp_path / "run.db").released == 3
+    assert CloudStore(tmp_path / "run.db").released == 3
 
 
 def test_releases_are_stored_as_integers_and_never_overwritten(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.commit(record(1), released())
     with pytest.raises(StoreError):
         store.commit(record(1, 6), released())
@@ -101,7 +102,7 @@ def test_releases_are_stored_as_integers_and_never_overwritten(tmp_path: Path) -
 
 def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
     for _ in ("new", "opened again"):
-        store = Store(tmp_path / "run.db")
+        store = CloudStore(tmp_path / "run.db")
         pragmas = ("journal_mode", "synchronous", "secure_delete")
         found = [store._database.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas]
         assert found == ["wal", 2, 1]  # 2: FULL, the write-ahead log is synced at every commit
@@ -113,19 +114,17 @@ def test_every_commit_waits_for_the_disk(tmp_path: Path) -> None:
 def test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for(
     tmp_path: Path, keep: bool, end: str
 ) -> None:
-    store = Store(tmp_path / "run.db", keep_states=keep)
+    store = CloudStore(tmp_path / "run.db", keep_states=keep)
     canary = 1234567890123
     store.commit(record(1, canary), released())
     if end == "next round":
         store.commit(record(2), released())
-    elif end == "done":
-        store.finish()
     else:
-        {"halted": store.halt, "failed": store.fail}[end]("it had to")
+        store.end(end, "it had to")  # type: ignore[arg-type]
     store.close()
     kept = pack_whole(np.array([canary])) in (tmp_path / "run.db").read_bytes()
     assert kept == keep
-    Store(tmp_path / "run.db").close()
+    CloudStore(tmp_path / "run.db").close()
     said = transcript(tmp_path / "run.db").said
     assert (said is not None) == keep
     if said is not None:
@@ -133,7 +132,7 @@ def test_what_was_said_is_erased_with_the_next_round_or_the_end_unless_asked_for
 
 
 def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.commit(record(1), released())
     for path in tmp_path.iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
@@ -141,24 +140,24 @@ def test_files_are_readable_by_their_owner_only(tmp_path: Path) -> None:
 
 
 def test_two_clouds_cannot_share_a_store(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     with pytest.raises(BusyError, match="another cloud"):
-        Store(tmp_path / "run.db")
-    code = "import sys; from sottovoce.network.store import Store; Store(sys.argv[1])"
+        CloudStore(tmp_path / "run.db")
+    code = "import sys; from sottovoce.network.store import CloudStore; CloudStore(sys.argv[1])"
     other = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "run.db")], capture_output=True, timeout=60
     )
     assert other.returncode == 1
     assert b"another cloud" in other.stderr
     store.close()
-    Store(tmp_path / "run.db").close()
+    CloudStore(tmp_path / "run.db").close()
 
 
 def test_a_store_is_pinned_to_one_configuration(tmp_path: Path, paper: Problem) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.pin(config(paper, store))
     store.close()
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.pin(config(paper, store))
     for changes, word in (({"rounds": 11}, "rounds"), ({"noise": "simulated"}, "noise")):
         with pytest.raises(StoreError, match=word):
@@ -166,15 +165,15 @@ def test_a_store_is_pinned_to_one_configuration(tmp_path: Path, paper: Problem) 
     store.close()
 
 
-@pytest.mark.parametrize(("end", "words"), [("halt", "was halted"), ("fail", "has failed")])
+@pytest.mark.parametrize(("end", "words"), [("halted", "was halted"), ("failed", "has failed")])
 def test_a_run_that_was_halted_or_failed_stays_so(
-    end: str, words: str, tmp_path: Path, paper: Problem
+    end: Status, words: str, tmp_path: Path, paper: Problem
 ) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.pin(config(paper, store))
-    getattr(store, end)("it had to")
+    store.end(end, "it had to")
     store.close()
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     with pytest.raises(HaltedError, match=f"{words} for good: it had to"):
         store.pin(config(paper, store))
     store.close()
@@ -184,9 +183,9 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     path.write_bytes(b"not a database at all, but somebody's notes")
     with pytest.raises(StoreError):
-        Store(path)
+        CloudStore(path)
     with pytest.raises(StoreError):
-        Store(path, new=True)
+        CloudStore(path, new=True)
     assert path.read_bytes().startswith(b"not a database")
     with pytest.raises(StoreError):
         summarise(path)
@@ -195,7 +194,7 @@ def test_a_file_of_another_kind_is_left_alone(tmp_path: Path) -> None:
 def test_a_summary_can_be_read_while_a_cloud_writes_and_says_nothing_that_agents_said(
     tmp_path: Path, paper: Problem
 ) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.pin(config(paper, store))
     store.incident(Code.CONFLICT, (3,), 1)
     store.commit(record(1, 987654321, config(paper, store).hash), released())
@@ -208,7 +207,7 @@ def test_a_summary_can_be_read_while_a_cloud_writes_and_says_nothing_that_agents
 
 
 def test_a_flood_of_incidents_takes_one_row_and_hides_no_conflict(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     for k in range(120_000):
         store.incident(Code.FLOOD, (k % 8, 9), 1)
         if k % 30_000 == 0:
@@ -217,43 +216,43 @@ def test_a_flood_of_incidents_takes_one_row_and_hides_no_conflict(tmp_path: Path
     store.close()
     assert summarise(tmp_path / "run.db").incidents == {"flood": 120_000, "conflict": 1}
     database = sqlite3.connect(tmp_path / "run.db")
-    rows = database.execute("SELECT agent, count, last_k FROM incidents WHERE code = 'conflict'")
-    assert rows.fetchall() == [(3, 1, 2)]
-    assert database.execute("SELECT count(*) FROM incidents").fetchone() == (9,)
+    names = [name for (name,) in database.execute("SELECT name FROM notes")]
+    assert "incident conflict 3" in names
+    assert len(names) == 9
     database.close()
 
 
 def test_an_emptied_incident_table_hides_nothing(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store.incident(Code.CONFLICT, (3,), 2)
     store.close()
     database = sqlite3.connect(tmp_path / "run.db")
-    database.execute("DELETE FROM incidents")
+    database.execute("DELETE FROM notes")
     database.commit()
     database.close()
-    for read in (Store, summarise):
+    for read in (CloudStore, summarise):
         with pytest.raises(StoreError, match="incidents"):
             read(tmp_path / "run.db")
 
 
 def test_a_symlinked_store_path_is_the_same_store(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
-    store = Store(tmp_path / "here" / "run.db")
+    store = CloudStore(tmp_path / "here" / "run.db")
     (tmp_path / "there").symlink_to(tmp_path / "here")
     (tmp_path / "other.db").symlink_to(tmp_path / "here" / "run.db")
     for path in (tmp_path / "there" / "run.db", tmp_path / "other.db"):
         with pytest.raises(BusyError, match="another cloud"):
-            Store(path)
+            CloudStore(path)
     store.commit(record(1), released())
     store.close()
-    again = Store(tmp_path / "other.db")
+    again = CloudStore(tmp_path / "other.db")
     assert again.digest(1) == record(1).digest
     again.close()
     assert not list(tmp_path.glob("other.db?*"))
 
 
 def test_a_disk_that_is_full_is_told_from_a_store_that_is_damaged(tmp_path: Path) -> None:
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     pages = store._database.execute("PRAGMA page_count").fetchone()[0]
     store._database.execute(f"PRAGMA max_page_count = {pages}")
     k = 1
@@ -263,6 +262,6 @@ def test_a_disk_that_is_full_is_told_from_a_store_that_is_damaged(tmp_path: Path
     store._database.execute("PRAGMA max_page_count = 1000000")
     store.commit(record(k), released())
     store.close()
-    again = Store(tmp_path / "run.db")
+    again = CloudStore(tmp_path / "run.db")
     assert again.digest(k) == record(k).digest
     again.close()

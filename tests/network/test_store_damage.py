@@ -23,7 +23,7 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import release_bytes
 from sottovoce.network.setup import make_config
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
@@ -34,7 +34,7 @@ FLIPS = 200
 """Flips in each of the two ways a store lies on disk."""
 
 
-def fill(store: Store, problem: Problem, rounds: int = ROUNDS) -> None:
+def fill(store: CloudStore, problem: Problem, rounds: int = ROUNDS) -> None:
     """A run with a configuration, rounds whose every field differs, and incidents."""
     config = make_config(
         plan_for(problem), DualAveraging(), rounds=100, noise="secure", run_id=store.run_id
@@ -75,7 +75,7 @@ def said(rng: np.random.Generator, k: int) -> tuple[Part, ...]:
 def everything(path: Path) -> dict[str, Any]:
     """All that a cloud, an operator or an agent can be told from a store."""
     summary, reported = summarise(path), answers(path)
-    store = Store(path)
+    store = CloudStore(path)
     try:
         last = store.said(Parties(PLAN))
         return {
@@ -84,7 +84,7 @@ def everything(path: Path) -> dict[str, Any]:
             "answers": reported.tobytes(),
             "said": [(part.party.agents, part.data) for part in last["parts"]],
             "held": last["held"],
-            "rounds": [(row.k, row.price, row.release, row.digest) for row in store.rounds()],
+            "rounds": [(row.k, row.context, row.release, row.digest) for row in store.rounds()],
             "digests": [store.digest(k) for k in range(1, store.released + 1)],
         }
     finally:
@@ -95,7 +95,7 @@ def everything(path: Path) -> dict[str, Any]:
 def closed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
     """The folder of a store that was closed."""
     folder = tmp_path_factory.mktemp("closed")
-    store = Store(folder / "run.db")
+    store = CloudStore(folder / "run.db")
     fill(store, paper)
     store.close()
     return folder
@@ -105,11 +105,11 @@ def closed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
 def killed(tmp_path_factory: pytest.TempPathFactory, paper: Problem) -> Path:
     """The folder of a store as a killed process leaves it: with a write-ahead log."""
     folder, copy = tmp_path_factory.mktemp("open"), tmp_path_factory.mktemp("killed")
-    store = Store(folder / "run.db")
+    store = CloudStore(folder / "run.db")
     fill(store, paper, ROUNDS // 2)
     store._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
     store.close()
-    store = Store(folder / "run.db")
+    store = CloudStore(folder / "run.db")
     *_, last = store.rounds()
     digest, price, rng = last.digest, np.zeros(6), np.random.default_rng(4)
     for k in range(last.k + 1, ROUNDS + 1):
@@ -171,7 +171,7 @@ def test_no_flipped_bit_is_ever_sent_out_or_told(
     assert refused > FLIPS // 10  # the rest hit free space
 
 
-@pytest.mark.parametrize("column", ["said", "price", "release", "digest", "held", "missed"])
+@pytest.mark.parametrize("column", ["said", "context", "release", "digest", "attendance"])
 def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
     column: str, closed: Path, tmp_path: Path
 ) -> None:
@@ -185,14 +185,14 @@ def test_a_flipped_bit_in_any_field_of_the_last_round_is_found(
     database.commit()
     database.close()
     with pytest.raises(StoreError, match=f"round {ROUNDS}"):
-        Store(tmp_path / "run.db")
+        CloudStore(tmp_path / "run.db")
 
 
 def test_a_round_that_rots_while_the_cloud_runs_is_no_proof_of_a_rollback(
     closed: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
-    store = Store(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db")
     store._database.execute("UPDATE rounds SET digest = zeroblob(32) WHERE k = 3")
     store._database.execute("DELETE FROM rounds WHERE k = 5")
     assert store.digest(2) is not None
@@ -237,49 +237,49 @@ def test_a_store_that_lost_rounds_it_once_had_is_refused_unless_new_is_said(
     lose(tmp_path)
     for _ in range(2):  # a refusal mends nothing
         with pytest.raises(StoreError, match="--new"):
-            Store(tmp_path / "run.db")
-    store = Store(tmp_path / "run.db", new=True)
+            CloudStore(tmp_path / "run.db")
+    store = CloudStore(tmp_path / "run.db", new=True)
     assert store.released == 0
     assert store.run_id != before["run"][0]
     store.close()
-    Store(tmp_path / "run.db").close()
+    CloudStore(tmp_path / "run.db").close()
 
 
 def test_new_does_not_throw_away_a_run_that_is_whole(closed: Path, tmp_path: Path) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
     with pytest.raises(StoreError, match="whole"):
-        Store(tmp_path / "run.db", new=True)
+        CloudStore(tmp_path / "run.db", new=True)
     assert len(everything(tmp_path / "run.db")["rounds"]) == ROUNDS
 
 
 def test_a_halt_that_was_lost_is_missed(closed: Path, tmp_path: Path) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
-    store = Store(tmp_path / "run.db")
-    store.halt("rolled back")
+    store = CloudStore(tmp_path / "run.db")
+    store.end("halted", "rolled back")
     store.close()
     shutil.copy(closed / "run.db", tmp_path / "run.db")
     with pytest.raises(StoreError, match="halted"):
-        Store(tmp_path / "run.db")
+        CloudStore(tmp_path / "run.db")
 
 
 def test_a_party_that_was_changed_is_found(closed: Path, tmp_path: Path) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
     database = sqlite3.connect(tmp_path / "run.db")
-    database.execute("UPDATE parties SET agents = zeroblob(8) WHERE number = 1")
+    database.execute("UPDATE notes SET value = zeroblob(8) WHERE name = 'party 1'")
     database.commit()
     database.close()
-    with pytest.raises(StoreError, match="party 1"):
-        Store(tmp_path / "run.db")
+    with pytest.raises(StoreError, match="note party 1"):
+        CloudStore(tmp_path / "run.db")
 
 
 def test_a_party_that_is_missing_is_missed(closed: Path, tmp_path: Path) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
     database = sqlite3.connect(tmp_path / "run.db")
-    database.execute("DELETE FROM parties")
+    database.execute("DELETE FROM notes WHERE name LIKE 'party %'")
     database.commit()
     database.close()
     with pytest.raises(StoreError, match="a party of round"):
-        Store(tmp_path / "run.db")
+        CloudStore(tmp_path / "run.db")
 
 
 def test_erased_contributions_leave_no_checksum_behind(closed: Path) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 from pathlib import Path
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from network_harness import member, plan_for, run, serving
@@ -21,6 +19,7 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.local_round import LocalRound, Stepped
+from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.substitute import Substitute
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
@@ -95,13 +94,9 @@ def said(x: float) -> list[int]:
 
 def heard(folder: Path) -> list[list[int]]:
     """What the cloud heard of agent 7, round by round."""
-    database = sqlite3.connect(folder / "run.db")
-    parties = dict(database.execute("SELECT agents, number FROM parties").fetchall())
-    own = parties[np.array([7], dtype="<i8").tobytes()]
-    rows = database.execute("SELECT said FROM rounds ORDER BY k").fetchall()
-    database.close()
-    told = [dict(msgpack.unpackb(row[0])) for row in rows]
-    return [np.frombuffer(one[own], dtype="<i8").tolist() for one in told]
+    said = transcript(folder / "run.db").said
+    assert said is not None
+    return [np.frombuffer(dict(parts)[7,], dtype="<i8").tolist() for parts in said]
 
 
 @pytest.mark.parametrize("how", ["raises", "is not finite"])

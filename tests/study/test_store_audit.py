@@ -21,7 +21,7 @@ from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.rounds import Rounds
 from sottovoce.network.setup import make_config
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -67,7 +67,7 @@ def stored(
 ) -> Path:
     """A store with some rounds of a run."""
     algorithm = DualAveraging() if made.method == "joint" else Tikhonov()
-    store = Store(path, keep_states=keep)
+    store = CloudStore(path, keep_states=keep)
     store.pin(make_config(made, algorithm, rounds=of or rounds, noise=noise, run_id=store.run_id))
     play = Rounds(made, algorithm, Faulty(made, fault), of or rounds)
     parties = list(map(Parties(made), PARTIES))

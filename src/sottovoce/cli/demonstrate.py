@@ -16,11 +16,11 @@ from sottovoce.cli.crew import run_crew
 from sottovoce.cli.options import make_folder
 from sottovoce.cli.request import algorithm_for, make_plan, method_for
 from sottovoce.network import identity
+from sottovoce.network.agent import AgentStore
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.protocol.agent import Memory
 from sottovoce.network.protocol.codec import pack, unpack
-from sottovoce.network.saved import Saved
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
@@ -107,7 +107,7 @@ def _prices(problem: Problem, best: ReferenceOptimum, method: str) -> tuple[list
 def _own_state(problem: Problem, number: int, run: Path) -> Array:
     start = pack(AgentGroup.of_problem(problem, [number]).start)
     begun = Memory(x=start, answer=start)
-    saved = Saved(run / f"{number}.state", begun, sums=problem.cloud.sums.count)
+    saved = AgentStore(run / f"{number}.state", begun)
     saved.close()
     return unpack(saved.memory.answer)
 

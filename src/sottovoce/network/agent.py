@@ -12,16 +12,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
+import msgspec
 import numpy as np
 
 from sottovoce.arguments import instance, path_of
-from sottovoce.errors import InputError
+from sottovoce.errors import InputError, NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import RefusedError
 from sottovoce.network.identity.pledges import HelperKnown, knows_helper
 from sottovoce.network.identity.roles import is_cloud
+from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Stepped, Which
 from sottovoce.network.objection import objection
 from sottovoce.network.observe.logs import note
@@ -45,7 +47,6 @@ from sottovoce.network.protocol.codec import (
     unpack,
 )
 from sottovoce.network.protocol.messages import Code, FromCloud, Welcome
-from sottovoce.network.saved import Saved
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
@@ -70,6 +71,11 @@ _UNSAFE: Final = (
     "agent can where a sum has an upper limit, the most where it has a lower one"
 )
 _GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
+
+_MEMORY: Final = "memory"
+
+_decoder = msgspec.msgpack.Decoder(Memory)
+_encoder = msgspec.msgpack.Encoder()
 
 OnState = Callable[[int, Array, Which], Awaitable[None] | None]
 """Called with k, the setpoint and what it is: drive the device here.
@@ -114,6 +120,41 @@ class AgentResult:
     deviation: Array
     confirmed: bool | None
     setpoint: Array
+
+
+@final
+class AgentStore(Journal):
+    """An agent's memory in a file that only its owner can read, owned by one agent at a time.
+
+    A commit survives the death of the process. After a loss of power it may be some rounds old:
+    the agent's average then has a gap, which the cloud's welcome tells it.
+
+    Args:
+        path: the file, created if missing.
+        start: what to begin with if nothing was saved.
+
+    Raises:
+        BusyError: another process of this agent is running.
+        DiskError: the file cannot be opened.
+        NetworkError: the file is something else, damaged, or of other agents.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], start: Memory) -> None:
+        super().__init__(path, "agent", durable=False)
+        body = self._notes.pop(_MEMORY, None)
+        self.memory = start if body is None else _decoder.decode(body)
+        if len(self.memory.x) != len(start.x):
+            self.close()
+            raise NetworkError(f"{self.path} was saved by other agents: choose another file")
+
+    def save(self, memory: Memory) -> None:
+        """Keep a memory.
+
+        Raises:
+            DiskError: the disk is full or failing; what was saved before is still there.
+        """
+        self.put(_MEMORY, _encoder.encode(memory))
+        self.memory = memory
 
 
 @final
@@ -177,8 +218,7 @@ class Agent:
             self._helper = HelperKnown(self._keys, self._group.agents)
         note("trust", words=WORDS["one" if self._helper is None else "split"])
         start = pack(self._group.start)
-        sums = self._group.cloud.sums.count
-        saved = Saved(self._path, Memory(x=start, answer=start), sums=sums)
+        saved = AgentStore(self._path, Memory(x=start, answer=start))
         veil = None if self._helper is None else self._helper.veil
         machine = AgentMachine(self._group.agents, saved.memory, self._objection, veil)
 
@@ -229,7 +269,7 @@ class Agent:
         actions: list[Action],
         socket: Socket,
         machine: AgentMachine,
-        saved: Saved,
+        saved: AgentStore,
     ) -> bool:
         """Do what the machine asks for; False once the connection has served its purpose."""
         queue = deque(actions)
@@ -249,7 +289,7 @@ class Agent:
                     await self._drive(action.k, stepped.answer)
                     queue.extend(machine.stepped(stepped.x, stepped.answer, stepped.values))
                 case Save():
-                    saved.write(action.memory)
+                    saved.save(action.memory)
                 case Send():
                     await socket.send_bytes(encode(action.message))
                 case Finish():
@@ -337,7 +377,7 @@ class Agent:
         return _HEAD + 64 * cloud.sums.count + 32 * (size + 1) * (cloud.rows + 1)
 
 
-def _refusal(action: Stop, saved: Saved) -> str:
+def _refusal(action: Stop, saved: AgentStore) -> str:
     """Why an agent stops, and what whoever started it can do about it."""
     why = f"{action.detail} ({action.code})"
     if action.code is Code.OTHER_RUN and saved.memory.config:

@@ -15,9 +15,7 @@ from typing import Final, Literal, final
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
-from sottovoce.network.asked import Asked
 from sottovoce.network.attendance import Attendance
-from sottovoce.network.config import RunConfig
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.door import Door
 from sottovoce.network.front import Front
@@ -51,7 +49,7 @@ from sottovoce.network.setup import (
     setup_of,
 )
 from sottovoce.network.simulated import EngineSampler
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore, PendingQuestion
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
@@ -161,7 +159,6 @@ class Cloud:
         self._new = new
         self._helper = helper
         self._link: HelperLink | None = None
-        self._asked: Asked | None = None
         self._stall = stall
         everybody = range(1, plan.cloud.agents + 1)
         self._attendance = Attendance(everybody)
@@ -172,7 +169,7 @@ class Cloud:
         self._moves = 0
         self._fence: Fence | None = None
         self._gate: Gate
-        self._store: Store
+        self._store: CloudStore
         self._machine: CloudMachine
         self._peers: Peers
         self._rounds: Rounds
@@ -220,7 +217,7 @@ class Cloud:
         context = server_context(self._keys)
         require_current(self._keys / "server.pem")
         self._gate = Gate(self._keys)
-        self._store = Store(self._path, keep_states=self._keep_states, new=self._new)
+        self._store = CloudStore(self._path, keep_states=self._keep_states, new=self._new)
         try:
             self._prepare(context)
             self._live.add_to(self._front)
@@ -265,8 +262,6 @@ class Cloud:
 
     def _close_files(self) -> None:
         try:
-            if self._asked is not None:
-                self._asked.close()
             if self._fence is not None:
                 self._fence.close()
         finally:
@@ -335,17 +330,17 @@ class Cloud:
             facts=self._facts,
         )
         if self._helper is not None:
-            self._join_halves(self._helper, config)
+            self._join_halves(self._helper, config.text)
 
-    def _join_halves(self, helper: str, config: RunConfig) -> None:
+    def _join_halves(self, helper: str, config: str) -> None:
         """Have the helper asked, and a question that was asked before asked again."""
         machine = self._machine
         cloud = self.plan.cloud
-        asked = Asked(self._store.path, config.hash, agents=cloud.agents, sums=cloud.sums.count)
-        link = HelperLink(helper, self._keys, config.text, asked)
+        asked = PendingQuestion(self._store, agents=cloud.agents, sums=cloud.sums.count)
+        link = HelperLink(helper, self._keys, config, asked)
         performer = self._performer
         link.answered, link.pledged = performer.answered, performer.pledged
-        self._asked, self._link, performer.link = asked, link, link
+        self._link = performer.link = link
         if machine.phase is Phase.COLLECTING:
             performer.perform(machine.remembered(asked.parts(machine.round, machine.setup.party)))
 

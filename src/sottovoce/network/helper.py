@@ -29,17 +29,18 @@ from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, HaltedError
 from sottovoce.network.frames import framed
 from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.helper_store import HelperStore
 from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
+from sottovoce.network.journal import Journal, Row
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.helper import (
     Action,
+    Answered,
     AnswerOnce,
     Halted,
     HangUp,
@@ -65,6 +66,57 @@ TICK_SECONDS: Final = 1.0
 _HEAD: Final = 1 << 16
 _EACH: Final = 64
 """Bytes of a question for each agent, at most."""
+
+
+@final
+class HelperStore(Journal):
+    """A helper's answers: each is here, durably, before a byte of it leaves.
+
+    It holds sums of masks with noise, and hashes that name who took part; nothing that an agent
+    said was ever here.
+
+    Args:
+        path: the file, created if missing.
+
+    Raises:
+        BusyError: another helper owns it.
+        StoreError: it is not a helper's store, is damaged, or was rolled back.
+        HaltedError: a cloud has proved once that it was rolled back.
+        DiskError: it cannot be read or written now.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path, "helper", keep=True)
+        try:
+            self.require_running()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def last(self) -> Answered | None:
+        """The last answer."""
+        row = self._last
+        if row is None:
+            return None
+        previous = self.digest(row.k - 1) or self._run.first_digest
+        return Answered(
+            k=row.k,
+            question=row.context,
+            values=row.release,
+            digest=row.digest,
+            previous=previous,
+        )
+
+    def commit(self, answered: Answered) -> None:
+        """Write an answer durably; returns only when it is on disk."""
+        row = Row(
+            k=answered.k,
+            context=answered.question,
+            release=answered.values,
+            digest=answered.digest,
+        )
+        self.append(row)
 
 
 @final
@@ -220,7 +272,7 @@ class Helper:
                 note="sottovoce helper",
             )
         if not self._store.config:
-            self._store.pin(text, answers.numbers)
+            self._store.bind(text)
         self._answers = answers
         return answers.setup
 
@@ -312,13 +364,15 @@ class Helper:
                 return self._answer(action)
             case Recorded():
                 self._metrics.refused[action.code] += 1
-                self._store.refused(action.code, action.agents, action.k)
+                self._store.incident(action.code, action.agents, action.k)
                 unsaid = self._quiet.unsaid((action.code, 0))
                 if unsaid is not None:
                     note("refused", code=action.code.value, round=action.k, unsaid=unsaid)
             case Halted():
-                self._store.halt(
-                    f"the cloud holds a receipt of round {action.k} that the store does not know"
+                self._store.end(
+                    "halted",
+                    f"the cloud holds a receipt of round {action.k} that the store does not know, "
+                    "so the store was rolled back",
                 )
                 self._fail(HaltedError(f"the run is halted for good: {self._path} was rolled back"))
             case HangUp():
@@ -363,6 +417,7 @@ class Helper:
             gone = gone + TICK_SECONDS if over else 0.0
             if gone > LINGER_SECONDS:
                 self._ended.set()
+            self._store.flush()
             self._gate.reload()
             self._door.sweep()
             connection = self._connection

@@ -1,141 +1,548 @@
-"""An append-only file of records of one size: each is on the disk before ``append`` returns.
+"""The journal of a party: one SQLite file, from which it goes on after whatever happens to it.
 
-A record ends with a checksum of its place and its contents. Space is written ahead with zeros, so
-that a commit is one write and one wait for the disk, without a change of the file's size. What a
-crash tore at the end was never promised to anybody; a broken record with a whole one behind it is
-damage.
+SQLite in WAL mode. A commit that is durable (synchronous=FULL) is on the disk when it returns; one
+that is not survives the death of the process, and may be lost with the power. Every row ends with a
+checksum of all that it holds, and digests chain each round to the one before, so that no row can be
+changed, missing, doubled or out of place. What agents said is sealed apart, so that erasing it
+erases its checksum too: a hash that outlives a contribution would still answer guesses about it.
+
+A marker beside the file says how far the journal had got, so that an older copy is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import struct
-from collections.abc import Iterator
+import sqlite3
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Final, final
+from typing import Final, Literal, TypeAlias
 
-from sottovoce.network.errors import DiskError, StoreError
-from sottovoce.network.seal import seal
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-AHEAD: Final = 1 << 18
-_SEAL: Final = 16
-_HEAD: Final = struct.Struct("<8sQQ")
-"""The magic, the size of a record, and the length of the text that follows."""
+from sottovoce.network.errors import HaltedError, StoreError
+from sottovoce.network.journal_file import (
+    APPLICATION,
+    BEGIN_ANEW,
+    LOG_PAGES,
+    SCHEMA,
+    TABLES,
+    Marker,
+    Reached,
+    checkpoint,
+    create_tables,
+    damaged,
+    lengthen_log,
+    lock_file,
+    marker_of,
+    seal,
+    set_aside,
+    touch,
+    translated,
+    utc,
+)
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.receipt import next_digest
+
+Role: TypeAlias = Literal["cloud", "helper", "agent"]
+Status: TypeAlias = Literal["running", "done", "halted", "failed"]
+
+ENDED: Final = {"halted": "was halted", "failed": "has failed"}
+
+_ROUNDS: Final = "SELECT k, context, release, digest, attendance, said, seal, said_seal FROM rounds"
+_INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_RUN: Final = "INSERT OR REPLACE INTO run VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)"
+_NOTE: Final = """INSERT INTO notes VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"""
+_FORGET: Final = """
+UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = (SELECT max(k) FROM rounds)"""
+
+_ERASE: Final = """
+CREATE TEMP TRIGGER erase AFTER INSERT ON main.rounds
+BEGIN UPDATE rounds SET said = NULL, said_seal = NULL WHERE k = NEW.k - 1; END
+"""
+"""Makes erasing part of the statement that commits. TEMP: it is this process that asks for it."""
+
+_DURABLE: Final = (
+    "synchronous = FULL",
+    "secure_delete = ON",
+    f"wal_autocheckpoint = {LOG_PAGES}",
+)
+_QUICK: Final = ("synchronous = NORMAL",)
+"""Only copying the log into the file waits for the disk."""
+
+_encoder = msgspec.msgpack.Encoder()
+_incident = msgspec.msgpack.Decoder(tuple[int, str, str, int])
 
 
-@final
-class Journal:
-    """Records of one size after a heading that never changes.
+class Run(Struct, frozen=True, kw_only=True):
+    """The row of the run.
+
+    Attributes:
+        role: whose journal it is.
+        run_id: names it for ever; a cloud's names the run.
+        created: when it began, UTC.
+        config: the configuration of the run, empty before the first start.
+        status: "running" (or interrupted), "done", or "halted" or "failed" for good.
+        reason: why it was halted or failed.
+        incidents: how many refusals its notes add up to.
+    """
+
+    role: Role
+    run_id: str
+    created: str
+    config: str = ""
+    status: Status = "running"
+    reason: str = ""
+    incidents: int = 0
+
+    @property
+    def row(self) -> tuple[object, ...]:
+        """The values of the row, with its checksum."""
+        *texts, incidents = msgspec.structs.astuple(self)
+        return (*texts, incidents, seal(*(text.encode() for text in texts), incidents))
+
+    @property
+    def first_digest(self) -> bytes:
+        """digest(0), with which the chain of rounds begins."""
+        return hashlib.sha256(self.config.encode()).digest()
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One round as its bytes.
+
+    Attributes:
+        k: the round.
+        context: the prices after it; of a helper the hash of the question.
+        release: what left: whole numbers on the grid, or the floats of a simulation.
+        digest: names the history up to here.
+        attendance: who was held, and gaps that are known since; of a cloud.
+        said: what every party said, None once it is erased.
+    """
+
+    k: int
+    context: bytes
+    release: bytes
+    digest: bytes
+    attendance: bytes = b""
+    said: bytes | None = None
+
+    @property
+    def seal(self) -> bytes:
+        """The row's checksum, without what was said."""
+        return seal(self.k, self.context, self.release, self.digest, self.attendance)
+
+
+class JournalReader:
+    """What a journal says, each row as it was written; its owner may be writing meanwhile.
 
     Args:
-        path: the file; the caller owns it.
-        magic: eight bytes that say what the file is.
+        path: the file.
+        database: a connection to it.
+    """
+
+    def __init__(self, path: Path, database: sqlite3.Connection) -> None:
+        self.path = path
+        self._database = database
+
+    @staticmethod
+    @contextmanager
+    def open(path: str | os.PathLike[str]) -> Iterator[JournalReader]:
+        """Read one moment of a journal, however it goes on meanwhile.
+
+        Raises:
+            StoreError: it is not a journal, or damaged.
+        """
+        file = Path(path)
+        if not file.is_file():
+            raise StoreError(f"store must exist, got {file}")
+        uri = f"{file.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True, timeout=10)) as database, translated(file):
+            reader = JournalReader(file, database)
+            reader.check()
+            database.execute("BEGIN")
+            yield reader
+
+    def check(self) -> None:
+        """Refuse what is not a journal of this version, or whose pages contradict each other."""
+        path = self.path
+        with translated(path):
+            application, version, faults = (
+                self._database.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("application_id", "user_version", "integrity_check(1)")
+            )
+            tables = "SELECT sql FROM sqlite_master WHERE type = 'table'"
+            made = self._database.execute(tables).fetchall()
+        if application != APPLICATION:
+            raise StoreError(f"{path} is not a store of a run: choose another file")
+        if version != SCHEMA:
+            raise StoreError(
+                f"{path} must have schema version {SCHEMA}, got {version}: continue with the "
+                "version of sottovoce that wrote it, or begin a new run with a new file"
+            )
+        if faults != "ok":
+            raise damaged(path, str(faults))
+        if sorted(sql for (sql,) in made) != sorted(TABLES):
+            raise damaged(path, "its tables are not as they were made")
+
+    def run(self) -> Run:
+        """Return the row of the run."""
+        with translated(self.path):
+            rows = self._database.execute("SELECT * FROM run").fetchall()
+        try:
+            ((_, *values, _),) = rows
+            run = Run(**dict(zip(Run.__struct_fields__, values, strict=True)))
+            whole = run.row == tuple(rows[0][1:])
+        except (AttributeError, TypeError, ValueError):  # a damaged header gives other kinds
+            whole = False
+        if not whole:
+            raise damaged(self.path, "the row of the run is not as it was written")
+        return run
+
+    def rounds(self, where: str = "") -> Iterator[Row]:
+        """Yield rounds in order.
+
+        Args:
+            where: which, in SQL: words of our own only.
+        """
+        with translated(self.path):
+            for *values, mark, said_mark in self._database.execute(f"{_ROUNDS} {where} ORDER BY k"):
+                row = Row(**dict(zip(Row.__struct_fields__, values, strict=True)))
+                try:
+                    said = None if row.said is None else seal(row.said)
+                    whole = row.seal == mark and said == said_mark
+                except (AttributeError, TypeError, OverflowError):
+                    whole = False
+                if not whole:
+                    raise damaged(self.path, f"round {row.k} is not as it was written")
+                yield row
+
+    def notes(self) -> dict[str, bytes]:
+        """Return all notes by name."""
+        with translated(self.path):
+            rows = self._database.execute("SELECT name, value, seal FROM notes").fetchall()
+        for name, value, mark in rows:
+            kinds = isinstance(name, str) and isinstance(value, bytes)
+            if not kinds or seal(name.encode(), value) != mark:
+                raise damaged(self.path, f"the note {name!s:.40} is not as it was written")
+        return {name: value for name, value, _ in rows}
+
+    def incidents(self, run: Run, notes: Mapping[str, bytes]) -> dict[str, int]:
+        """Return how many refusals there were by code, all that the run has counted."""
+        counts: Counter[str] = Counter()
+        for name, value in notes.items():
+            kind, _, code_and_agent = name.partition(" ")
+            if kind == "incident":
+                counts[code_and_agent.split()[0]] += _incident.decode(value)[0]
+        if counts.total() != run.incidents:
+            raise damaged(self.path, "its incidents are not as they were written")
+        return dict(counts)
+
+
+class Journal(JournalReader):
+    """The journal of one party, owned by one process at a time; roles extend it.
+
+    Args:
+        path: the file, created if missing, in a directory that exists on a local disk.
+        role: whose it is.
+        keep: keep what agents said in every round, for an audit.
+        durable: whether a commit waits for the disk, and a marker guards against old copies.
+        new: begin a new run where a journal is damaged or has lost rounds; its files are set aside.
 
     Raises:
-        StoreError: it is something else, or damaged.
+        BusyError: another process owns it.
+        StoreError: it is not a journal, is damaged, or has lost rounds that were released.
         DiskError: it cannot be read or written now.
     """
 
-    def __init__(self, path: Path, magic: bytes) -> None:
-        self.path = path
-        self._magic = magic
-        self.heading = ""
-        self.count = 0
-        """How many records there are."""
-        self._size = self._begin = self._room = 0
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        role: Role,
+        *,
+        keep: bool = False,
+        durable: bool = True,
+        new: bool = False,
+    ) -> None:
+        # Two names of one file are one journal, with one lock and one marker.
+        self.path = Path(path).resolve()
+        self._role: Role = role
+        self._last: Row | None = None
+        self._keep, self._durable = keep, durable
+        self._refused: Counter[tuple[str, int]] = Counter()
+        self._refused_in: dict[tuple[str, int], int] = {}
+        self._lock = lock_file(self.path, owner=role)
         try:
-            self._file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        except OSError as error:
-            raise DiskError(f"{path} cannot be opened: {error.strerror}") from None
-        try:
-            self._load()
+            self._open(new=new)
         except BaseException:
-            os.close(self._file)
+            self._lock.close()
             raise
 
-    def records(self) -> Iterator[bytes]:
-        """Yield all records, in order."""
-        for place in range(self.count):
-            at = self._begin + place * (self._size + _SEAL)
-            yield os.pread(self._file, self._size, at)
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        return self._run.run_id
 
-    def begin(self, heading: str, size: int) -> None:
-        """Write the heading of a new file, and say how large its records are."""
-        text = heading.encode()
-        head = _HEAD.pack(self._magic, size, len(text)) + text
-        whole = head + seal(head)
-        self._write(whole, 0)
-        self._sync()
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the file's name, too, survives a loss of power
-        finally:
-            os.close(folder)
-        self.heading, self._size = heading, size
-        self._begin = self._room = len(whole)
+    @property
+    def config(self) -> str:
+        """The configuration that it is bound to; empty before the first start."""
+        return self._run.config
 
-    def append(self, body: bytes) -> None:
-        """Write a record; returns only when it is on the disk.
+    @property
+    def status(self) -> Status:
+        """Where the run is."""
+        return self._run.status
+
+    @property
+    def reason(self) -> str:
+        """Why it was halted or failed."""
+        return self._run.reason
+
+    @property
+    def released(self) -> int:
+        """How many rounds it holds."""
+        return 0 if self._last is None else self._last.k
+
+    def require_running(self) -> None:
+        """Refuse to go on with a run that has ended for good.
 
         Raises:
-            DiskError: the disk is full or failing; the record may be there or not.
+            HaltedError: the run was halted, or failed.
         """
-        place = self.count
-        at = self._begin + place * (self._size + _SEAL)
-        end = at + self._size + _SEAL
-        if end > self._room:
-            self._write(bytes(end - self._room + AHEAD), self._room)
-            self._room = end + AHEAD
-        self._write(body + seal(place, body), at)
-        self._sync()
-        self.count += 1
+        if self.status in ENDED:
+            raise HaltedError(
+                f"the run in {self.path} {ENDED[self.status]} for good: {self.reason}; start a new "
+                "run with a new store, which spends privacy anew"
+            )
+
+    def bind(self, config: str) -> None:
+        """Bind a new journal to a configuration, durably.
+
+        Raises:
+            DiskError: it cannot be written now, or somebody reads an older state all the time.
+        """
+        if not self.config:
+            self._write(replace(self._run, config=config))
+        if not self.released:
+            # A run whose log is lost must not come back under another name: the ledger knows it
+            # by this one.
+            checkpoint(self._database, self.path)
+
+    def append(self, row: Row, notes: Mapping[str, bytes] | None = None) -> None:
+        """Write a round durably; returns only when it is on disk."""
+        if notes or self._refused:
+            self._write(self._run, row, notes)
+        else:
+            with translated(self.path):
+                # One statement is a transaction by itself, and the cheapest there is.
+                self._database.execute(_INSERT, _values(row))
+        self._last = row
+        self._marker.write(Reached(run_id=self.run_id, rounds=row.k, digest=row.digest))
+
+    def put(self, name: str, value: bytes, *, durable: bool = False) -> None:
+        """Write a note; one that is not durable survives the process, and maybe not the power."""
+        waits = self._durable and not durable
+        with translated(self.path):
+            if waits:
+                self._database.execute("PRAGMA synchronous = NORMAL")
+            try:
+                self._database.execute(_NOTE, (name, value, seal(name.encode(), value)))
+            finally:
+                if waits:
+                    self._database.execute("PRAGMA synchronous = FULL")
+
+    def end(self, status: Status, reason: str = "") -> None:
+        """End the run; nothing that was said is needed any more."""
+        self._write(replace(self._run, status=status, reason=reason), forget=not self._keep)
+        if status in ENDED:
+            reached = self._marker.reached or Reached(run_id=self.run_id)
+            self._marker.write(replace(reached, halted=True))
+
+    def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
+        """Count a refusal of a connection's first agent, 0 before hello; it holds no value.
+
+        It is written with the next round or ``flush``: a flood takes one row, and hides no other.
+        """
+        key = code.value, agents[0] if agents else 0
+        self._refused[key] += 1
+        self._refused_in[key] = k
+
+    def flush(self) -> None:
+        """Write the incidents since the last commit."""
+        if self._refused:
+            self._write(self._run)
+
+    def digest(self, k: int) -> bytes | None:
+        """The digest of a committed round, None for one that is still to come.
+
+        Raises:
+            StoreError: the round is not as it was written.
+        """
+        if not 1 <= k <= self.released:
+            return None
+        for row in self.rounds(f"WHERE k = {k:d}"):
+            return row.digest
+        raise damaged(self.path, f"round {k} is missing")
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Give the journal back."""
+        try:
+            self.flush()
+        finally:
+            self._database.close()
+            self._marker.close()
+            self._lock.close()
+
+    def _open(self, *, new: bool) -> None:
+        try:
+            self._load()
+        except StoreError:
+            if not (new and marker_of(self.path).exists()):
+                raise  # without a marker it was none of ours: somebody's file stays where it is
+            set_aside(self.path)
+            self._load()
+        else:
+            if new and self.config:
+                self._database.close()
+                self._marker.close()
+                raise StoreError(
+                    f"{self.path} must have lost its run for --new, got one that is whole: leave "
+                    "--new out to go on with it, or choose another file"
+                )
 
     def _load(self) -> None:
-        try:
-            size = os.fstat(self._file).st_size
-            data = os.pread(self._file, size, 0)
-        except OSError as error:
-            raise DiskError(f"{self.path} cannot be read: {error.strerror}") from None
-        if not data.strip(b"\0"):
-            return  # new, or killed before the heading was written
-        head, text = data[: _HEAD.size], b""
-        if len(head) == _HEAD.size and head.startswith(self._magic):
-            _, self._size, length = _HEAD.unpack(head)
-            text = data[_HEAD.size : _HEAD.size + length]
-        self._begin = _HEAD.size + len(text) + _SEAL
-        if not text or data[self._begin - _SEAL : self._begin] != seal(head + text):
-            raise StoreError(f"{self.path} is not a helper's store, or is damaged")
-        self.heading, self._room = text.decode(), max(size, self._begin)
-        self._read(data)
-
-    def _read(self, data: bytes) -> None:
-        step, torn = self._size + _SEAL, False
-        for place, at in enumerate(range(self._begin, len(data) - step + 1, step)):
-            body = data[at : at + self._size]
-            if data[at + self._size : at + step] != seal(place, body):
-                torn = True
-            elif torn:
+        """Open marker and database, check both, and hold one against the other."""
+        with ExitStack() as undo:
+            self._marker = Marker(self.path if self._durable else None)
+            undo.callback(self._marker.close)
+            reached = self._marker.reached
+            if reached is not None and not (self.path.exists() and self.path.stat().st_size):
+                raise _lost(self.path, reached, 0)
+            self._database = self._connect()
+            undo.callback(self._database.close)
+            self._run = self.run()
+            if self._run.role != self._role:
                 raise StoreError(
-                    f"{self.path} is damaged: record {place} is whole, and one before it is not; "
-                    "nothing is sent from it. Restore the disk's own copy, or begin a new run"
+                    f"{self.path} must be the file of {_a(self._role)}, got that of "
+                    f"{_a(self._run.role)}: choose another file"
                 )
-            else:
-                self.count += 1
+            self._verify()
+            self._compare(reached)
+            undo.pop_all()
 
-    def _write(self, data: bytes, at: int) -> None:
+    def _connect(self) -> sqlite3.Connection:
+        """Open the database, or make one if the file is missing or empty."""
+        touch(self.path)
+        database = sqlite3.connect(self.path, timeout=10, isolation_level=None)
         try:
-            written = os.pwrite(self._file, data, at)
-        except OSError as error:
-            raise DiskError(f"{self.path} cannot be written: {error.strerror}") from None
-        if written != len(data):
-            raise DiskError(f"{self.path} cannot be written: the disk is full")
+            with translated(self.path):
+                # An empty one is what a process leaves that was killed before it made the tables.
+                if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+                    _create(database, self._role)
+                JournalReader(self.path, database).check()
+                database.execute("PRAGMA temp_store = MEMORY")
+                for pragma in _DURABLE if self._durable else _QUICK:
+                    database.execute(f"PRAGMA {pragma}")
+                if self._durable:
+                    lengthen_log(self.path)
+                if not self._keep:
+                    database.execute(_ERASE)
+        except BaseException:
+            database.close()
+            raise
+        return database
 
-    def _sync(self) -> None:
-        try:
-            os.fdatasync(self._file)
-        except OSError as error:
-            raise DiskError(f"{self.path} cannot be written: {error.strerror}") from None
+    def _verify(self) -> None:
+        """Check every row and the chain of digests."""
+        previous, last = self._run.first_digest, None
+        for row in self.rounds():
+            after = 1 if last is None else last.k + 1
+            if row.k != after or row.digest != next_digest(
+                previous, row.k, row.context, row.release
+            ):
+                raise damaged(self.path, f"round {after} does not follow from the round before")
+            previous, last = row.digest, row
+        self._last = last
+        self._notes = self.notes()
+        self.incidents(self._run, self._notes)
+
+    def _compare(self, reached: Reached | None) -> None:
+        ended, last = self.status in ENDED, self._last
+        if reached is None:
+            digest = b"" if last is None else last.digest
+            here = Reached(run_id=self.run_id, rounds=self.released, digest=digest, halted=ended)
+            self._marker.write(here)
+            return
+        forgot = reached.halted and not ended
+        if reached.run_id != self.run_id or reached.rounds > self.released or forgot:
+            raise _lost(self.path, reached, self.released)
+        if reached.rounds and self.digest(reached.rounds) != reached.digest:
+            raise _lost(self.path, reached, reached.rounds - 1)
+
+    def _write(
+        self,
+        run: Run,
+        row: Row | None = None,
+        notes: Mapping[str, bytes] | None = None,
+        *,
+        forget: bool = False,
+    ) -> None:
+        """Write the run's row, with a round, notes, and the incidents that wait."""
+        run = replace(run, incidents=run.incidents + self._refused.total())
+        written = {**(notes or {}), **dict(self._counted())}
+        database = self._database
+        with translated(self.path), database:
+            database.execute("BEGIN IMMEDIATE")
+            for name, value in written.items():
+                database.execute(_NOTE, (name, value, seal(name.encode(), value)))
+            if row is not None:
+                database.execute(_INSERT, _values(row))
+            database.execute(_RUN, run.row)
+            if forget:
+                database.execute(_FORGET)
+        self._run = run
+        self._notes.update(written)
+        self._refused.clear()
+        self._refused_in.clear()
+
+    def _counted(self) -> Iterable[tuple[str, bytes]]:
+        """The notes of incidents, with those that wait."""
+        now = utc()
+        for (code, agent), count in self._refused.items():
+            name = f"incident {code} {agent}"
+            before = self._notes.get(name)
+            known, first, _, _ = (0, now, now, 0) if before is None else _incident.decode(before)
+            value = (known + count, first, now, self._refused_in[code, agent])
+            yield name, _encoder.encode(value)
+
+
+def _values(row: Row) -> tuple[object, ...]:
+    said_seal = None if row.said is None else seal(row.said)
+    fields = (row.k, row.context, row.release, row.digest, row.attendance)
+    return (*fields, row.seal, row.said, said_seal)
+
+
+def _lost(path: Path, reached: Reached, rounds: int) -> StoreError:
+    was = "halted for good" if reached.halted else f"at round {reached.rounds:,}"
+    return StoreError(
+        f"{path} must hold run {reached.run_id}, which was {was}, got a store that ends with "
+        f"round {rounds:,}, so it has lost files or was rolled back: {BEGIN_ANEW}"
+    )
+
+
+def _a(role: Role) -> str:
+    return "an agent" if role == "agent" else f"a {role}"
+
+
+def _create(database: sqlite3.Connection, role: Role) -> None:
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("BEGIN")
+    create_tables(database)
+    run = Run(role=role, run_id=uuid.uuid4().hex, created=utc())
+    database.execute(_RUN, run.row)
+    database.execute("COMMIT")

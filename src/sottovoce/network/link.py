@@ -13,7 +13,6 @@ from typing import Final, final
 import aiohttp
 from aiohttp import WSMsgType
 
-from sottovoce.network.asked import Asked
 from sottovoce.network.errors import HaltedError, RefusedError
 from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.identity.roles import is_helper, require_current
@@ -37,6 +36,7 @@ from sottovoce.network.protocol.helper_messages import (
 from sottovoce.network.protocol.helper_messages import Meet as Introduction
 from sottovoce.network.protocol.masked import mask_of
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.store import PendingQuestion
 
 CONNECT_SECONDS: Final = 10.0
 FIRST_PAUSE: Final = 0.05
@@ -62,7 +62,7 @@ class HelperLink:
         connected: whether the helper takes part in the run at the moment.
     """
 
-    def __init__(self, url: str, keys: Path, config: str, asked: Asked) -> None:
+    def __init__(self, url: str, keys: Path, config: str, asked: PendingQuestion) -> None:
         self.answered: Callable[[Commit, bytes], None]
         self.pledged: Callable[[int, bytes | None], None]
         self.connected = False

@@ -30,7 +30,7 @@ from sottovoce.network.protocol.actions import (
 from sottovoce.network.protocol.cloud import CloudMachine, Phase
 from sottovoce.network.protocol.messages import Done
 from sottovoce.network.release import Release
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 
 
 @final
@@ -52,7 +52,7 @@ class Performer:
         self,
         machine: CloudMachine,
         release: Release,
-        store: Store,
+        store: CloudStore,
         outcome: Outcome,
         *,
         metrics: Metrics,
@@ -166,7 +166,7 @@ class Performer:
 
     def _finish(self) -> None:
         if self._store.status != "done":
-            self._store.finish()
+            self._store.end("done")
         self._outcome.end()
         note("done", rounds=self._store.released)
 
@@ -184,15 +184,16 @@ class Performer:
             note("incident", code=code, agents=named, round=action.k, unsaid=unsaid)
 
     def _halt(self, action: Halt) -> None:
-        self._store.halt(
+        self._store.end(
+            "halted",
             f"agent {action.agents[0]} holds a receipt of round {action.k} that the store does "
-            "not know, so the store was rolled back"
+            "not know, so the store was rolled back",
         )
         self._outcome.fail(HaltedError(f"the run is halted for good: {self._store.reason}"))
 
     def _diverged(self, error: DivergedError) -> list[Action]:
         """A run without an outcome ends for good; agents hear that, and never a wild price."""
-        self._store.fail(f"{error.reason} in round {error.k:,}")
+        self._store.end("failed", f"{error.reason} in round {error.k:,}")
         self._outcome.fail(error)
         return self._machine.failed()
 

@@ -6,7 +6,7 @@ from typing import final
 
 from sottovoce.network.protocol.actions import Commit, Record
 from sottovoce.network.rounds import Rounds
-from sottovoce.network.store import Store
+from sottovoce.network.store import CloudStore
 from sottovoce.privacy.fence import Fence
 
 
@@ -21,7 +21,9 @@ class Release:
         first: digest(0).
     """
 
-    def __init__(self, rounds: Rounds, store: Store, fence: Fence | None, first: bytes) -> None:
+    def __init__(
+        self, rounds: Rounds, store: CloudStore, fence: Fence | None, first: bytes
+    ) -> None:
         self._rounds = rounds
         self._store = store
         self._fence = fence

@@ -18,7 +18,7 @@ from sottovoce.network.protocol.actions import Record, Setup
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import LONGEST_WAIT
 from sottovoce.network.rounds import Rounds
-from sottovoce.network.store import Store, held_in, missed_in
+from sottovoce.network.store import CloudStore, attendance_in
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import SplitCloud
@@ -76,7 +76,7 @@ def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:
     )
 
 
-def resumed(store: Store, rounds: Rounds, setup: Setup, *, secure: bool) -> Record | None:
+def resumed(store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool) -> Record | None:
     """Take all steps of a store's rounds again, and return the last of them.
 
     The store keeps releases and prices, not what the algorithm remembers: that is worked out anew,
@@ -88,15 +88,16 @@ def resumed(store: Store, rounds: Rounds, setup: Setup, *, secure: bool) -> Reco
     """
     previous, last = setup.config_hash, None
     for row in store.rounds():
+        held, missed = attendance_in(row)
         last = rounds.replay(
             row.k,
             row.release,
             secure=secure,
             previous=previous,
-            held=frozenset(held_in(row)),
-            missed=missed_in(row),
+            held=frozenset(held),
+            missed=missed,
         )
-        if pack(last.price) != row.price:
+        if pack(last.price) != row.context:
             raise StoreError(
                 f"{store.path} must hold the prices that follow from its releases, got others in "
                 f"round {row.k:,}: it was written by another version of sottovoce or on another "
@@ -171,7 +172,7 @@ def check_wait(wait: float) -> None:
         )
 
 
-def check_store(plan: NoisePlan, store: Store) -> None:
+def check_store(plan: NoisePlan, store: CloudStore) -> None:
     """Refuse to continue a run that held agents under a promise that does not cover it.
 
     Raises:

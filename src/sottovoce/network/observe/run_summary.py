@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,20 +12,10 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
-from sottovoce.network.database import (
-    Row,
-    Run,
-    Status,
-    connect_to_read,
-    read_parties,
-    read_refusals,
-    read_rounds,
-    read_run,
-    read_said,
-    trouble,
-)
+from sottovoce.network.journal import JournalReader, Row, Run, Status
 from sottovoce.network.protocol.codec import Floats, unpack
 from sottovoce.network.schedule import Shares
+from sottovoce.network.store import attendance_in, parties_in, said_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +27,7 @@ class Summary:
         status: "running" (or interrupted), "done", "halted" or "failed".
         reason: why it was halted or failed.
         rounds: rounds released so far.
-        price: the answer so far: averaged prices, or the latest.
+        price: the answer so far: averaged prices, or the latest; none in a helper's store.
         held: agent-rounds in which an agent's last words counted again.
         incidents: how many refusals per code.
         created: when the run began, UTC.
@@ -62,12 +50,13 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
         StoreError: it is not a store, or damaged.
     """
     held, rounds, price = 0, 0, np.zeros(0)
-    with _opened(path) as (database, file, run):
+    with JournalReader.open(path) as journal:
+        run = journal.run()
         config = _config(run)
-        for row, answer in _answers(config, read_rounds(database, file)):
-            held += len(row.held) // 8
+        for row, answer in _answers(run, journal.rounds()):
+            held += len(attendance_in(row)[0])
             rounds, price = row.k, answer
-        incidents = read_refusals(database, file, run)
+        incidents = journal.incidents(run, journal.notes())
     return Summary(
         config=config,
         status=run.status,
@@ -82,9 +71,8 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
 
 def answers(path: str | os.PathLike[str]) -> Floats:
     """Return the prices to report after each round of a store, one row per round."""
-    with _opened(path) as (database, file, run):
-        rows = read_rounds(database, file)
-        return np.array([answer for _, answer in _answers(_config(run), rows)])
+    with JournalReader.open(path) as journal:
+        return np.array([answer for _, answer in _answers(journal.run(), journal.rounds())])
 
 
 Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
@@ -112,44 +100,31 @@ def transcript(path: str | os.PathLike[str]) -> Transcript:
     Raises:
         StoreError: it is not a store, or damaged.
     """
-    with _opened(path) as (database, file, run):
-        rows = list(read_rounds(database, file))
-        agents = read_parties(database, file)
-    kept = tuple(read_said(row, agents, file) for row in rows if row.said is not None)
+    with JournalReader.open(path) as journal:
+        config = _config(journal.run())
+        rows, parties = list(journal.rounds()), parties_in(journal.notes())
+    kept = tuple(said_in(row, parties, Path(path)) for row in rows if row.said is not None)
     return Transcript(
-        config=_config(run),
+        config=config,
         said=kept if rows and len(kept) == len(rows) else None,
         multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),
     )
-
-
-@contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[sqlite3.Connection, Path, Run]]:
-    """One moment of a store's run, however it goes on meanwhile."""
-    file = Path(path)
-    database = connect_to_read(file)
-    try:
-        database.execute("BEGIN")
-        yield database, file, read_run(database, file)
-    except sqlite3.Error as error:
-        raise trouble(file, error) from None
-    finally:
-        database.close()
 
 
 def _config(run: Run) -> RunConfig | None:
     return read_config(run.config) if run.config else None
 
 
-def _answers(config: RunConfig | None, rows: Iterable[Row]) -> Iterator[tuple[Row, Floats]]:
-    """Yield every round with the prices to report after it."""
+def _answers(run: Run, rows: Iterable[Row]) -> Iterator[tuple[Row, Floats]]:
+    """Yield every round with the prices to report after it; a helper knows none."""
+    config = _config(run)
     algorithm = None if config is None else algorithm_of(config.algorithm)
     shares = None
     if config is not None and isinstance(algorithm, PriceRounds):
         shares = Shares(algorithm, config.rounds)
     answer: Floats | None = None
     for row in rows:
-        price = unpack(row.price)
+        price = unpack(row.context if run.role == "cloud" else b"")
         if answer is None:
             answer = before = np.zeros(price.size)
         # What is averaged are the prices that led to what was released in the round.
