@@ -21,7 +21,7 @@ from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
-from sottovoce.problem.gallery.paper import paper as paper_problem
+from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.own_set import require_no_rows

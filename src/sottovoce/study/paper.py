@@ -21,7 +21,7 @@ from sottovoce.privacy.paper_method import Constants
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array
-from sottovoce.problem.gallery.paper import paper as paper_problem
+from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.progress import Progress
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
