@@ -21,8 +21,8 @@ from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import fleet
 from sottovoce.problem.constraints import total
-from sottovoce.problem.gallery.chargers import PRICE, WEAR, chargers
 from sottovoce.problem.gallery import paper
+from sottovoce.problem.gallery.chargers import PRICE, WEAR, chargers
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.paper import published_noise

@@ -32,10 +32,8 @@ from sottovoce.formula.functions import exp
 from sottovoce.kernels.cloud import Cloud
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
+from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
 from sottovoce.problem.gallery.chargers import chargers
-from sottovoce.problem.gallery import coupled
-from sottovoce.problem.gallery import hock_schittkowski
-from sottovoce.problem.gallery import paper
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.layout import gains, public_sums
 from sottovoce.simulation.result import Result
