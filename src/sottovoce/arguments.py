@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from sottovoce.errors import InputError, ProblemError
 
 _T = TypeVar("_T")
-_P = ParamSpec("_P")
 _LARGEST = 2**53  # beyond it not every whole number is a float64
 
 
@@ -77,23 +75,19 @@ def path_of(name: str, value: Any) -> Path:
         raise InputError(f"{name} must be a path, got {name}={value!r:.60}") from None
 
 
-def without_deep_recursion(
-    function: Callable[_P, _T],
-) -> Callable[_P, _T]:
-    """Turn the end of Python's stack into a refusal that says what to do.
+def agent_index(agent: Any, count: int, labels: Callable[[], Sequence[str]]) -> int:
+    """Return the place, from 0, of an agent that is named by its label or by its place.
 
-    Whatever walks an expression by recursion, here or inside SymPy, ends there if it is nested too
-    deeply: no value was computed, so nothing half done is left behind.
+    Args:
+        agent: a label, or a whole number from 0.
+        count: how many agents there are.
+        labels: gives what they are called, in order; a fleet makes them only if asked.
     """
-
-    @wraps(function)
-    def guarded(*args: _P.args, **settings: _P.kwargs) -> _T:
-        try:
-            return function(*args, **settings)
-        except RecursionError:
-            raise ProblemError(
-                "an expression must not be nested deeply, got one with more levels than Python "
-                "can walk: write it with fewer levels, or split it into several constraints"
-            ) from None
-
-    return guarded
+    if not isinstance(agent, str):
+        return whole("agent", agent, most=count - 1, error=ProblemError)
+    try:
+        return labels().index(agent)
+    except ValueError:
+        raise ProblemError(
+            f"agent must be a label, or a whole number from 0 to {count - 1}, got {agent!r:.60}"
+        ) from None

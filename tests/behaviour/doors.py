@@ -184,7 +184,7 @@ def papers_constants(**known: Any) -> Any:
 
 def audit(problem: sv.Problem, noise: Any, *, agent: int, **how: Any) -> Any:
     """Play the distinguishing game for an agent, counted from 0."""
-    return sv.audit(problem, noise, agent=agent + 1, **how)
+    return sv.audit(problem, noise, agent=agent, **how)
 
 
 def charge(agent: str, hide: str, radius: float | None, mu: float) -> Any:

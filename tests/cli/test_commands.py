@@ -15,8 +15,8 @@ from typer.main import get_command
 
 import sottovoce as sv
 from sottovoce.cli.app import application
-from sottovoce.cli.ledger import grant
-from sottovoce.cli.plan import plan
+from sottovoce.cli.budgets import grant_command
+from sottovoce.cli.state import plan_command
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger
@@ -183,11 +183,11 @@ def test_advise_gives_rows_a_line_and_a_figure(tmp_path: Path) -> None:
 def test_a_useless_answer_is_warned_of_and_strictly_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    plan(PAPER, hide="offset", rounds=200)
+    plan_command(PAPER, hide="offset", rounds=200)
     assert "THE ANSWER WILL BE USELESS" in capsys.readouterr().err
     with pytest.raises(PrivacyError, match="an answer must be worth something, got a plan for"):
-        plan(PAPER, hide="offset", rounds=200, strict=True)
-    plan(PAPER, hide="trajectory", radius="0.01", rounds=2_000, strict=True)
+        plan_command(PAPER, hide="offset", rounds=200, strict=True)
+    plan_command(PAPER, hide="trajectory", radius="0.01", rounds=2_000, strict=True)
     assert "USELESS" not in capsys.readouterr().err
 
 
@@ -257,9 +257,9 @@ def test_ledger_grants_and_shows(tmp_path: Path) -> None:
         assert f" {cell} " in shown
     assert account["remaining"] == pytest.approx(0.778587, abs=1e-6)
     with pytest.raises(BudgetError, match="bounds nothing there"):
-        grant(file, ["x1"], "1", "0.05", "everything")
-    with pytest.raises(InputError, match="radius must be one number for all agents named"):
-        grant(file, ["x1"], "1", "0.05", "trajectory", "1,2")
+        grant_command(file, ["x1"], "1", "0.05", "everything")
+    with pytest.raises(InputError, match="radius must be one number for all agents"):
+        grant_command(file, ["x1"], "1", "0.05", "trajectory", "1,2")
     assert "no such file" in run("ledger", "show", tmp_path / "none.db", code=2).stderr
 
 

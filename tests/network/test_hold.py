@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.cli.cloud import cloud as command
+from sottovoce.cli.services import cloud_command as command
 from sottovoce.errors import PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.observe import logs

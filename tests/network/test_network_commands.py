@@ -17,14 +17,12 @@ from typer.testing import CliRunner
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.optimum import reference_optimum
-from sottovoce.cli.agent import agent
-from sottovoce.cli.cloud import address, cloud, run_rounds
 from sottovoce.cli.console import errors
-from sottovoce.cli.demo import demo
-from sottovoce.cli.gateway import gateway
-from sottovoce.cli.identity import identity
-from sottovoce.cli.request import algorithm_for
-from sottovoce.cli.status import status
+from sottovoce.cli.demo import demo_command
+from sottovoce.cli.identities import identity_group
+from sottovoce.cli.options import algorithm_for, run_rounds
+from sottovoce.cli.services import agent_command, cloud_command, gateway_command, listen_address
+from sottovoce.cli.status import status_command
 from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent
 from sottovoce.network.agent_group import AgentGroup
@@ -36,7 +34,7 @@ from sottovoce.problem.problem import Problem
 
 runner = CliRunner()
 status_app = typer.Typer()
-status_app.command()(status)
+status_app.command()(status_command)
 
 
 def test_cloud_and_agent_run_from_a_folder_and_status_tells(
@@ -53,10 +51,16 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
 
     async def main() -> None:
         serving = asyncio.to_thread(
-            cloud, tmp_path / "problem", keys, store, f"127.0.0.1:{port}", 6, linger=10.0
+            cloud_command,
+            tmp_path / "problem",
+            keys,
+            store,
+            listen=f"127.0.0.1:{port}",
+            rounds=6,
+            linger=10.0,
         )
         last = asyncio.to_thread(
-            agent,
+            agent_command,
             tmp_path / "problem" / "agents" / "7.toml",
             keys / "agents" / "7",
             f"wss://127.0.0.1:{port}",
@@ -110,11 +114,12 @@ def test_a_gateway_runs_its_agents_from_their_own_files_alone(
 
     async def main() -> None:
         serving = asyncio.to_thread(
-            cloud, tmp_path / "cloud", keys, tmp_path / "run.db", f"127.0.0.1:{port}", 6,
+            cloud_command, tmp_path / "cloud", keys, tmp_path / "run.db",
+            listen=f"127.0.0.1:{port}", rounds=6,
             linger=10.0,
         )  # fmt: skip
         hosting = asyncio.to_thread(
-            gateway, tmp_path / "gateway", "1-7", keys / "agents" / "1-7",
+            gateway_command, tmp_path / "gateway", "1-7", keys / "agents" / "1-7",
             f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
         )  # fmt: skip
         await asyncio.gather(serving, hosting)
@@ -137,7 +142,7 @@ def test_a_gateway_runs_its_agents_from_their_own_files_alone(
 def test_the_demo_of_a_fleet_shows_loads_and_prices_beside_the_optimum(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    demo(fleet=200, rounds=20, out=tmp_path)
+    demo_command(fleet=200, rounds=20, out=tmp_path)
     shown = capsys.readouterr().out
     assert "200 chargers after 20 private rounds" in shown
     rows = [line.split("│") for line in shown.splitlines() if ":00" in line]
@@ -154,7 +159,7 @@ def test_the_demo_of_a_fleet_shows_loads_and_prices_beside_the_optimum(
 
 def test_a_demo_is_of_a_folder_or_of_a_fleet(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="folder must be left out with --fleet"):
-        demo(folder=tmp_path, fleet=3)
+        demo_command(folder=tmp_path, fleet=3)
 
 
 def test_status_of_a_halted_run_has_exit_code_1(tmp_path: Path) -> None:
@@ -167,15 +172,18 @@ def test_status_of_a_halted_run_has_exit_code_1(tmp_path: Path) -> None:
 def test_identities_are_made_renewed_and_revoked(tmp_path: Path) -> None:
     folder = str(tmp_path / "keys")
     made = runner.invoke(
-        identity, ["init", "--dir", folder, "--agents", "3", "--gateway", "2-3", "--host", "a.b"]
+        identity_group,
+        ["init", "--dir", folder, "--agents", "3", "--gateway", "2-3", "--host", "a.b"],
     )
     assert made.exit_code == 0, made.output
     found = {p.name for p in (tmp_path / "keys" / "agents").iterdir()}
     assert found == {"1", "2-3"}
     certificate = tmp_path / "keys" / "agents" / "1" / "cert.pem"
     before = certificate.read_bytes()
-    assert runner.invoke(identity, ["revoke", str(certificate), "--dir", folder]).exit_code == 0
-    assert runner.invoke(identity, ["issue", "--dir", folder, "--agents", "1"]).exit_code == 0
+    assert (
+        runner.invoke(identity_group, ["revoke", str(certificate), "--dir", folder]).exit_code == 0
+    )
+    assert runner.invoke(identity_group, ["issue", "--dir", folder, "--agents", "1"]).exit_code == 0
     assert certificate.read_bytes() != before
 
 
@@ -186,11 +194,11 @@ def test_settings_come_from_the_command_then_the_file_then_the_default(paper: Pr
     assert algorithm_for(paper, "tikhonov") == Tikhonov()
     with pytest.raises(InputError, match="dual-averaging or tikhonov"):
         algorithm_for(paper, "newton")
-    assert address("0.0.0.0:8443") == ("0.0.0.0", 8443)  # noqa: S104
-    assert address("[::1]:80") == ("::1", 80)
+    assert listen_address("0.0.0.0:8443") == ("0.0.0.0", 8443)  # noqa: S104
+    assert listen_address("[::1]:80") == ("::1", 80)
     for text in ("8443", "host:", "host:99999", ":1"):
         with pytest.raises(InputError, match="address:port"):
-            address(text)
+            listen_address(text)
 
 
 def follow_links(monkeypatch: pytest.MonkeyPatch, seen: list[bytes]) -> None:
@@ -237,7 +245,7 @@ def test_the_demo_shows_what_was_reached_beside_the_optimum_with_its_promise_and
     seen: list[bytes] = []
     if algorithm is None:
         follow_links(monkeypatch, seen)
-    demo(folder=folder, rounds=60, out=tmp_path, page=algorithm is None)
+    demo_command(folder=folder, rounds=60, out=tmp_path, page=algorithm is None)
     assert algorithm is not None or b'"phase":"done"' in seen[0].rpartition(b"event: status")[2]
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     shown = capsys.readouterr().out
@@ -259,7 +267,7 @@ def test_the_demo_shows_what_was_reached_beside_the_optimum_with_its_promise_and
 def test_the_demo_of_a_split_cloud_says_who_must_not_collude(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    demo(rounds=30, out=tmp_path, split=True)
+    demo_command(rounds=30, out=tmp_path, split=True)
     told = capsys.readouterr()
     assert "after 30 private rounds" in told.out
     assert "Trust: the operators of cloud and helper must not collude" in told.out
@@ -267,4 +275,4 @@ def test_the_demo_of_a_split_cloud_says_who_must_not_collude(
     assert {"run.db", "helper.db"} <= {path.name for path in run_folder.iterdir()}
     assert not list((run_folder / "keys" / "cloud").glob("**/mask.key"))
     with pytest.raises(InputError, match="--split must be left out"):
-        demo(fleet=3, split=True)
+        demo_command(fleet=3, split=True)

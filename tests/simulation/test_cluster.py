@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.cli.cluster import cluster
+from sottovoce.cli.options import on_cluster
 from sottovoce.errors import InputError
 from sottovoce.simulation.scatter import executor_of, scatter
 
@@ -92,10 +92,13 @@ def test_tasks_that_a_killed_worker_had_begun_are_run_again(tmp_path: Path) -> N
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="must be the address of a Dask scheduler"), cluster("x"):
+    with (
+        pytest.raises(InputError, match="must be the address of a Dask scheduler"),
+        on_cluster("x"),
+    ):
         pass
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"install sottovoce\[cluster\]"), cluster("tcp://h:1"):
+    with pytest.raises(InputError, match=r"install sottovoce\[cluster\]"), on_cluster("tcp://h:1"):
         pass
 
 
@@ -104,7 +107,7 @@ def test_a_command_runs_on_a_cluster(tmp_path: Path) -> None:
     paper = Path(__file__).parents[2] / "examples" / "paper"
     with two_workers(tmp_path / "dask") as workers:
         done = subprocess.run(
-            [sys.executable, "-c", "from sottovoce.cli import main; main()", "solve", paper,
+            [sys.executable, "-c", "from sottovoce.cli import main; main()", "simulate", paper,
              "--rounds", "50", "--runs", "4", "--json", "--cluster", workers.scheduler_address],
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip

@@ -28,13 +28,19 @@ from sottovoce.problem.constraints import total
 from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.report.advise import advice_figure
-from sottovoce.study.advice import Advice, AdviceRow, advice_data
+from sottovoce.study.advice import Advice, AdviceRow
 from sottovoce.study.advise import advise
-from sottovoce.study.prediction import Prediction, predict, predict_publicly, response
-from sottovoce.study.rounds import FEWEST, converging_rounds, rounds_for
+from sottovoce.study.prediction import (
+    FEWEST,
+    Prediction,
+    converging_rounds,
+    predict,
+    predict_publicly,
+    response,
+    rounds_for,
+)
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 import test_efficiency as efficiency
 
 PAPER = gallery.paper()
@@ -191,23 +197,21 @@ def test_a_plan_that_is_refused_is_a_row_that_says_why() -> None:
     assert row.refused
     found = Advice(agents=1, feasible=0.9, accuracy=0.1, rows=(row,), recommended=None)
     assert "refused" in str(found)
-    assert advice_data(found)["rows"][0]["refused"] == row.refused
+    assert found.data()["rows"][0]["refused"] == row.refused
 
 
-def test_text_html_json_and_figure_agree(paper: Advice) -> None:
+def test_text_html_json_and_figure_agree(paper: Advice, tmp_path: Path) -> None:
     text = str(paper)
     assert paper.line in text
     assert paper.words in text
     assert "capacity" not in text
     assert "<table>" in paper._repr_html_()
-    data = advice_data(paper)
+    data = paper.data()
     assert len(data["rows"]) == 6
     assert data["rows"][2]["predicted"]["x"] == told(paper.rows[2]).x
     assert data["recommended"] == paper.line
-    figure = advice_figure(paper)
-    left, right = figure.axes
-    assert len(left.lines) == 4  # three promises and the recommended one
-    assert right.get_ylabel() == "noise, % of the limit"
+    paper.plot(tmp_path / "advice.png")
+    assert (tmp_path / "advice.png").stat().st_size > 10_000
 
 
 def test_an_executor_gives_the_same_rows_and_tells_how_many_are_done(paper: Advice) -> None:
@@ -217,7 +221,7 @@ def test_an_executor_gives_the_same_rows_and_tells_how_many_are_done(paper: Advi
             PAPER, epsilons=[0.5, 2.0], radius=0.01, delta=0.05, executor=executor,
             progress=lambda doing, share=None: heard.append(doing),
         )  # fmt: skip
-    assert advice_data(there) == advice_data(paper)
+    assert there.data() == paper.data()
     assert heard[0].startswith("certifying")
     assert "planning" in heard
 

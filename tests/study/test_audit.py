@@ -43,7 +43,7 @@ from sottovoce.problem.agents import Array, fleet, read_only, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.study import audit as module
-from sottovoce.study.audit import Audit, _bounds, audit
+from sottovoce.study.audit import Audit, AuditTask, Game, _bounds, audit
 
 EPSILON, DELTA = math.log(3), 0.05
 TARGET = float(mu_of(EPSILON, DELTA))
@@ -56,7 +56,7 @@ def made(certificate: Certificate, hide: Adjacency | None = None, **change: Any)
     return plan(certificate, hide=hide or Trajectory(radius=0.05), **(asked | change))
 
 
-def short(problem: Problem, plan: NoisePlan, agent: int = 1, **change: Any) -> Audit:
+def short(problem: Problem, plan: NoisePlan, agent: int = 0, **change: Any) -> Audit:
     """An audit of less than a second."""
     settings: dict[str, Any] = {"runs": 100, "rounds": 4, "sampler": Faulty(plan)}
     return audit(problem, plan, agent=agent, **(settings | change))
@@ -97,7 +97,7 @@ def stiff() -> Case:
 
 def test_the_deployed_sampler_keeps_the_papers_promise(paper: Case) -> None:
     problem, certificate = paper
-    found = audit(problem, made(certificate, Trajectory(radius=1.0)), agent=3, runs=100, rounds=8)
+    found = audit(problem, made(certificate, Trajectory(radius=1.0)), agent=2, runs=100, rounds=8)
     assert found.passed
     assert found.played_share > 0.9
     assert found.measured_mu <= found.played_mu <= found.claimed_mu
@@ -114,7 +114,7 @@ def test_games_on_an_executor_are_as_many_and_find_the_same(two: Case) -> None:
 
     with ThreadPoolExecutor(2) as executor:
         found = audit(
-            problem, promise, agent=2, runs=100, rounds=4, executor=executor, progress=hear
+            problem, promise, agent=1, runs=100, rounds=4, executor=executor, progress=hear
         )
         with pytest.raises(InputError, match="sampler must be left out with executor"):
             short(problem, promise, executor=executor)
@@ -151,14 +151,14 @@ def test_most_of_what_was_played_is_found(two: Case) -> None:
 def test_the_papers_release_can_be_audited(paper: Case) -> None:
     problem, certificate = paper
     right = made(certificate, Trajectory(radius=1.0), method="paper")
-    found = short(problem, right, 3)
+    found = short(problem, right, 2)
     assert found.passed
     assert found.noise.outputs == len(right.outputs) > 4
 
 
 def test_sums_that_a_region_holds_can_be_audited() -> None:
     problem = gallery.coupled()
-    found = short(problem, made(certify(problem.cloud)), 3)
+    found = short(problem, made(certify(problem.cloud)), 2)
     assert found.passed
     assert found.noise.outputs == 5
     assert found.played_share > 0.9
@@ -169,7 +169,7 @@ def test_a_fleet_can_be_audited() -> None:
     ev = fleet(3, lower=0, upper=1, dim=2, name="ev")
     shared = total(ev, list(ev.state)) <= 1.0
     cars = Problem(states=ev, objectives=sum(s**2 for s in ev.state), constraints=[shared])
-    found = short(cars, made(certify(cars.cloud)), 2)
+    found = short(cars, made(certify(cars.cloud)), 1)
     assert found.passed
     assert found.played_share > 0.99
 
@@ -199,7 +199,7 @@ def test_a_secure_sampler_that_adds_nothing_is_found(
 ) -> None:
     monkeypatch.setattr(samplers, "_discrete_gaussian", lambda: lambda zeros: zeros)
     problem, certificate = two
-    found = audit(problem, made(certificate), agent=1, runs=100, rounds=4)
+    found = audit(problem, made(certificate), agent="x1", runs=100, rounds=4)
     assert not found.noise.passed
     assert not found.game_passed
 
@@ -279,11 +279,11 @@ def test_a_sensitivity_that_was_halved_for_one_sum_is_found(two: Case) -> None:
     problem, certificate = two
     broken = made(replace(certificate, sensitivity=scaled(certificate.sensitivity, 0, 0.25)))
     assert broken.gdp_mu.max() <= TARGET  # it believes in its own promise
-    found = short(problem, broken, 2)
+    found = short(problem, broken, 1)
     assert not found.game_passed
     assert found.played_share > 2
     assert found.measured_mu > found.claimed_mu
-    assert short(problem, made(certificate), 2).passed
+    assert short(problem, made(certificate), 1).passed
 
 
 def test_a_range_of_contributions_that_is_too_small_is_found(two: Case) -> None:
@@ -293,19 +293,19 @@ def test_a_range_of_contributions_that_is_too_small_is_found(two: Case) -> None:
     hide = Everything(rounds=4)
     broken = made(replace(certificate, contributions=smaller), hide)
     assert broken.gdp_mu.max() <= TARGET
-    assert not short(problem, broken, 2).game_passed
-    assert short(problem, made(certificate, hide), 2).passed
+    assert not short(problem, broken, 1).game_passed
+    assert short(problem, made(certificate, hide), 1).passed
 
 
 def test_the_papers_formula_is_found_out_where_agents_are_coupled(stiff: Case) -> None:
     problem, certificate = stiff
     # Large K_g: the noise on g is not to blame, only the gradient's, which forgets x2.
     undernoised = made(certificate, method="paper", allow_undernoised=True)
-    honest = short(problem, undernoised, 2)
+    honest = short(problem, undernoised, 1)
     assert honest.passed  # it admits what it reveals
     assert honest.claimed_mu > 5 * TARGET
     asked = replace(undernoised, gdp_mu=read_only(np.full(2, TARGET)))
-    assert not short(problem, asked, 2).game_passed
+    assert not short(problem, asked, 1).game_passed
 
 
 # --- statistics --------------------------------------------------------------------------------
@@ -316,16 +316,16 @@ def test_the_closed_loop_is_really_closed(two: Case) -> None:
     # theorem says: mean and variance mu^2/2 and mu^2, within five standard errors.
     problem, certificate = two
     right = made(certificate)
-    seat = module._Seat(
+    task = AuditTask(
         problem=problem,
         plan=right,
-        agent=2,
+        agent=1,
         rounds=3,
         algorithm=DualAveraging(),
         view="outside",
         share=1.0,
     )
-    game = seat.game(Faulty(right, seed=4))
+    game = Game(task, Faulty(right, seed=4))
     score = np.array([game.play(1)[0] for _ in range(400)])
     mu = game.played_mu
     assert np.mean(score) == pytest.approx(mu**2 / 2, abs=5 * mu / math.sqrt(400))
@@ -377,8 +377,10 @@ def test_bad_input_is_refused(paper: Case, two: Case) -> None:
         audit(problem, right, agent=1, runs=99)
     with pytest.raises(InputError, match="rounds at least 2"):
         audit(problem, right, agent=1, rounds=1)
-    with pytest.raises(ProblemError, match="agent must be a whole number from 1 to 7"):
-        audit(problem, right, agent=8)
+    with pytest.raises(ProblemError, match="agent must be a whole number from 0 to 6"):
+        audit(problem, right, agent=7)
+    with pytest.raises(ProblemError, match="agent must be a label, or a whole number from 0 to 6"):
+        audit(problem, right, agent="x8")
     with pytest.raises(InputError, match="the plan must be made for this problem"):
         audit(two[0], right, agent=1)
     few = made(certificate, Offset(radius=0.05, rounds=10))

@@ -17,7 +17,7 @@ from sottovoce.problem.agents import Array, fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.numeric import Numeric, Rows
 from sottovoce.problem.problem import Problem
-from sottovoce.study.stated import Stated, moved_by, own_states, stated_of
+from sottovoce.study.stated import ReleasedOutputs, moved_by, own_states, stated_outputs
 
 
 def planned(problem: Problem, method: str = "joint") -> NoisePlan:
@@ -42,7 +42,7 @@ def routed(sparsely: bool) -> Problem:
     )
 
 
-def inside(stated: Stated, count: int = 5) -> Array:
+def inside(stated: ReleasedOutputs, count: int = 5) -> Array:
     generator = np.random.default_rng(1)
     return generator.uniform(stated.lower, stated.upper, (count, stated.lower.size))
 
@@ -55,7 +55,7 @@ def inside(stated: Stated, count: int = 5) -> Array:
 )
 def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
     made = planned(problem)
-    stated = stated_of(made)
+    stated = stated_outputs(made)
     grid = np.array([o.grid for o in made.outputs])
     rows = Rows(problem, problem.cloud.sums.families)
     points = inside(stated)
@@ -69,7 +69,7 @@ def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
 @pytest.mark.parametrize("problem", [gallery.coupled(), routed(True)], ids=["coupled", "fleet"])
 def test_an_agent_moves_sums_by_its_own_contribution(problem: Problem) -> None:
     made = planned(problem)
-    stated = stated_of(made)
+    stated = stated_outputs(made)
     point = inside(stated, 1)
     for agent in range(1, problem.agents + 1):
         own = own_states(problem.cloud, agent)
@@ -86,7 +86,7 @@ def test_an_agent_moves_sums_by_its_own_contribution(problem: Problem) -> None:
 def test_the_papers_release_is_values_and_gradients() -> None:
     problem = gallery.paper()
     made = planned(problem, "paper")
-    stated, numeric = stated_of(made), Numeric(problem)
+    stated, numeric = stated_outputs(made), Numeric(problem)
     points = inside(stated)
     for x, values in zip(points, stated(points), strict=True):
         slopes = numeric.jacobian(x).dense()

@@ -27,7 +27,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
-from sottovoce.study.store_audit import audit_store
+from sottovoce.study.noise import audit_store
 
 PARTIES = ((1, 2, 4), (3, 5, 6, 7))
 

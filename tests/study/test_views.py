@@ -78,7 +78,7 @@ class Bare(Sampler):
 def short(case: Case, view: Any, **change: Any) -> Audit:
     """An audit of a second; the halves' noise is simulated, which is faster."""
     made_for = made(case)
-    settings: dict[str, Any] = {"runs": 100, "rounds": 4, "agent": 2}
+    settings: dict[str, Any] = {"runs": 100, "rounds": 4, "agent": 1}
     noise = {"sampler": Faulty(made_for, seed=1), "helper": Faulty(made_for, seed=2)}
     return audit(case[0], made_for, view=view, **(settings | noise | change))
 
@@ -156,6 +156,6 @@ def test_with_noise_switched_off_prices_are_those_of_the_trusted_cloud_bit_for_b
 
 def test_views_belong_to_plans_that_have_them(paper: Case) -> None:
     with pytest.raises(InputError, match="trust=sv"):
-        audit(paper[0], made(paper, ONE_CLOUD), agent=3, runs=100, rounds=4, view="helper")
+        audit(paper[0], made(paper, ONE_CLOUD), agent=2, runs=100, rounds=4, view="helper")
     with pytest.raises(InputError, match="sampler must be left out"):
         short(paper, "cloud", sampler=None, helper=Bare(made(paper)), executor=object())

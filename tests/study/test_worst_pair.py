@@ -16,8 +16,7 @@ from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
-from sottovoce.study.stated import moved_by
-from sottovoce.study.worst_pair import WorstPair, worst_pair
+from sottovoce.study.stated import WorstPair, moved_by, worst_pair
 
 ACTED = 25  # rounds of the thirty of an audit in which the two behaviours differ
 

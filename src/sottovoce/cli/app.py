@@ -13,26 +13,30 @@ import typer
 from sottovoce.cli.console import errors
 from sottovoce.errors import SottovoceError
 
-COMMANDS = (
-    "check",
-    "plan",
-    "advise",
-    "compare",
-    "simulate",
-    "plot",
-    "audit",
-    "cloud",
-    "helper",
-    "agent",
-    "gateway",
-    "relay",
-    "status",
-    "demo",
-    "paper",
-)
-GROUPS = ("identity", "ledger")
+COMMANDS = {
+    "check": "state",
+    "plan": "state",
+    "advise": "state",
+    "compare": "studies",
+    "simulate": "simulations",
+    "plot": "simulations",
+    "audit": "studies",
+    "cloud": "services",
+    "helper": "services",
+    "agent": "services",
+    "gateway": "services",
+    "relay": "services",
+    "status": "status",
+    "demo": "demo",
+    "paper": "paper",
+}
+"""The module of every command, where it is ``NAME_command``."""
+
+GROUPS = {"identity": "identities", "ledger": "budgets"}
+"""The module of every group of commands, where it is ``NAME_group``."""
+
 _COMPLETE = "_SOTTOVOCE_COMPLETE"
-_YOUNG = 50_000  # new objects after which Python looks for garbage
+_THRESHOLD = 50_000  # new objects after which Python collects garbage
 
 
 def application(asked: str | None = None) -> typer.Typer:
@@ -41,24 +45,23 @@ def application(asked: str | None = None) -> typer.Typer:
     An agent on a small device then loads what an agent needs and nothing else.
     """
     app = _empty()
-    known = asked in (*COMMANDS, *GROUPS)
+    known = asked in COMMANDS or asked in GROUPS
     for name in (*COMMANDS, *GROUPS):
         if known and name != asked:
             continue
-        found = _load(name)
         if name in GROUPS:
-            app.add_typer(found, name=name)
+            app.add_typer(_load(name), name=name)
         else:
-            app.command(name)(found)
+            app.command(name)(_load(name))
     return app
 
 
 def listing() -> typer.Typer:
-    """Return the commands by name and purpose, for ``--help``: options are nobody's concern yet."""
+    """Return the commands by name and purpose, for ``--help``: options are not read yet."""
     app = _empty()
     for name in (*COMMANDS, *GROUPS):
-        found = _load(name)
-        app.command(name, help=found.info.help if name in GROUPS else found.__doc__)(lambda: None)
+        loaded = _load(name)
+        app.command(name, help=loaded.info.help if name in GROUPS else loaded.__doc__)(lambda: None)
     return app
 
 
@@ -69,12 +72,14 @@ def _empty() -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_several)
+    app.callback()(_top)
     return app
 
 
 def _load(name: str) -> Any:
-    return getattr(import_module(f"sottovoce.cli.{name}"), name)
+    group = name in GROUPS
+    module = import_module(f"sottovoce.cli.{(GROUPS if group else COMMANDS)[name]}")
+    return getattr(module, f"{name}_group" if group else f"{name}_command")
 
 
 def _version(asked: bool) -> None:
@@ -85,7 +90,7 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-def _several(
+def _top(
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="print the version"),
@@ -98,7 +103,7 @@ def _several(
 def main() -> None:
     """Run the command line; an error becomes one line and the exit code that it has in a table."""
     # What a command loads stays: looking through it after every 700 objects is a tenth of a start.
-    gc.set_threshold(_YOUNG)
+    gc.set_threshold(_THRESHOLD)
     try:
         words = sys.argv[1:]
         # A shell that completes a word asks in the environment, and may want any option.

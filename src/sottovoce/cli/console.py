@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import json as json_text
 import math
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from sottovoce.errors import PrivacyError
+from sottovoce.tables import PlainTable
+
+if TYPE_CHECKING:
+    from sottovoce.study.prediction import Prediction
+
+_REMEDY = (
+    "more agents, a larger epsilon, a smaller radius or another thing to hide would help: "
+    "sottovoce advise says how much"
+)
 
 console = Console(highlight=False)
 """For people; Rich keeps tables readable in pipes and narrow terminals."""
@@ -17,10 +31,28 @@ errors = Console(stderr=True, highlight=False)
 """For messages and progress, so that standard output stays clean for results."""
 
 
-def print_json(value: Any) -> None:
+def show_result(data: object, *shown: RenderableType | PlainTable, json: bool) -> None:
+    """Print a result: its data as JSON, or what people read, texts as they are."""
+    if json:
+        print_json(data)
+        return
+    for one in shown:
+        if isinstance(one, PlainTable):
+            _print_plain(one)
+        elif isinstance(one, str):
+            console.print(one, markup=False, soft_wrap=True)
+        else:
+            console.print(one)
+
+
+def print_json(value: object) -> None:
     """Print a value as JSON: arrays become lists, infinities and NaN become null."""
-    json.dump(_plain(value), sys.stdout, indent=2, allow_nan=False)
-    sys.stdout.write("\n")
+    sys.stdout.write(json_of(value))
+
+
+def json_of(value: object) -> str:
+    """Return a value as indented JSON; arrays become lists, infinities and NaN become null."""
+    return json_text.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def _plain(value: Any) -> Any:
@@ -33,3 +65,44 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
+
+
+def _print_plain(plain: PlainTable) -> None:
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for place, heading in enumerate(plain.columns):
+        two_lines = escape(heading).replace(" ", "\n", 1)  # headings are wider than figures
+        table.add_column(two_lines, justify="right" if place else "left")
+    for row in plain.rows:
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(plain.title, markup=False, soft_wrap=True)
+    console.print(table)
+    for note in plain.notes:
+        console.print(note, markup=False, soft_wrap=True)
+
+
+def table_of(title: str | None, *columns: str, **settings: Any) -> Table:
+    """Return an empty table: the first column to the left, figures to the right."""
+    table = Table(title=title, **{"title_justify": "left", **settings})
+    for place, heading in enumerate(columns):
+        table.add_column(heading, justify="right" if place else "left")
+    return table
+
+
+def warn_if_useless(
+    told: Prediction, *, strict: bool, say: Callable[[str], None] | None = None
+) -> None:
+    """Warn that an answer will be useless, or refuse it.
+
+    Raises:
+        PrivacyError: it will be, and ``strict`` asks for a refusal.
+    """
+    if not told.useless:
+        return
+    text = f"after {told.rounds:,} rounds {told.useless}: {_REMEDY}"
+    if strict:
+        raise PrivacyError(f"an answer must be worth something, got a plan for which {text}")
+    if say is not None:
+        say(text)
+        return
+    errors.print("[bold red]WARNING: THE ANSWER WILL BE USELESS:[/] ", end="")
+    errors.print(text, markup=False, soft_wrap=True)

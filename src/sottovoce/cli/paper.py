@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sottovoce.study.paper import Reproduction
 
 
-def paper(
+def paper_command(
     runs: Annotated[int, typer.Option(min=1, help="seeds to simulate")] = 32,
     seed: Annotated[int, typer.Option(min=0, help="first seed of the ensemble")] = 0,
     out: Annotated[

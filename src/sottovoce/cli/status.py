@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sottovoce.cli.console import console, print_json
+from sottovoce.cli.console import show_result
+from sottovoce.cli.options import Json
 
 if TYPE_CHECKING:
     from sottovoce.network.observe.run_summary import Summary
 
 
-def status(
+def status_command(
     store: Annotated[Path, typer.Argument(help="the store of a run, e.g. run.db")],
-    json: Annotated[bool, typer.Option("--json", help="print JSON for scripts")] = False,
+    json: Json = False,
 ) -> None:
     """Show a run: rounds, prices, promise and refusals; a cloud may be working on it.
 
@@ -28,10 +29,7 @@ def status(
     from sottovoce.network.observe.run_summary import summarise
 
     summary = summarise(store)
-    if json:
-        print_json(asdict(summary))
-    else:
-        console.print(_table(summary))
+    show_result(asdict(summary), _table(summary), json=json)
     if summary.status in ("halted", "failed"):
         raise typer.Exit(1)
 

@@ -1,9 +1,12 @@
-"""What each promise costs, row by row, and the one to take: values, and tables of them."""
+"""What each promise costs, row by row, and the one to take: values, tables and a figure."""
 
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, final
 
 from sottovoce.privacy.adjacency import Kind
@@ -17,6 +20,12 @@ IN_WORDS: dict[Kind, str] = {
     "everything": "everything",
 }
 _SHOWN = 12
+_COLOURS: dict[Kind, str] = {
+    "trajectory": "#7a8b99",
+    "offset": "#1f5a8c",
+    "everything": "#c2571a",
+}
+_FLOOR = 1e-5  # the least share that is drawn: a logarithm has no zero
 
 
 @final
@@ -83,7 +92,7 @@ class Advice:
         accuracy: the error, as a share, that is good enough.
         rows: one per promise, by what is hidden and then by epsilon.
         recommended: the promise to take; None if none is worth anything.
-        interrupted: whether somebody stopped it before the last row.
+        interrupted: whether it was stopped before the last row.
     """
 
     agents: int
@@ -107,7 +116,7 @@ class Advice:
                 "a larger epsilon, or bring more agents under the same promise."
             )
         best = self.recommended
-        text = f"Adjacency {IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: "
+        text = f"Hide {IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: "
         if best.unkept:
             return f"{text}worth something, but without room for margins that keep constraints."
         text += f"keeping all constraints costs {pc(best.cost)}"
@@ -151,6 +160,41 @@ class Advice:
             rows=tuple((cut(names[j], 24), *(pc(_noise(r, j)) for r in rows)) for j in order),
             notes=(f"... and {more:,} more",) if more else (),
         )
+
+    def data(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        return {
+            "agents": self.agents,
+            "feasible": self.feasible,
+            "accuracy": self.accuracy,
+            "interrupted": self.interrupted,
+            "recommended": self.line or None,
+            "words": self.words,
+            "rows": [_data(row) for row in self.rows],
+        }
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw two panels over epsilon: what keeping the limits costs, and how sure they are."""
+        from matplotlib.figure import Figure
+
+        from sottovoce.simulation.convergence import draw
+
+        figure = Figure(figsize=(11.0, 5.2), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True)
+        _panel(left, self, _cost, "What keeping every limit costs")
+        left.set_ylabel("extra cost, % of the objective")
+        left.axhspan(_FLOOR / 10, 0.01, color="#2e7d32", alpha=0.08)
+        _note(left, 0.01, "less than 1%", "top", "#2e7d32")
+        _panel(right, self, _worst, "How far a limit may be missed (standard deviation)")
+        right.set_ylabel("noise, % of the limit")
+        right.axhline(1.0, color="#b71c1c", linewidth=1.0, linestyle="--")
+        _note(right, 1.0, "above: the answer is useless", "bottom", "#b71c1c")
+        for axes in (left, right):
+            axes.set_ylim(bottom=max(axes.get_ylim()[0], _FLOOR))
+        drawn = left.get_legend_handles_labels()
+        figure.legend(*drawn, loc="outside lower center", ncols=4, frameon=False)
+        figure.suptitle(fill(f"{self.agents:,} agents. {self.words}", 120), fontsize=11)
+        draw(figure, path)
 
     def __str__(self) -> str:
         parts = [str(self.table()), str(self.constraints()), self.words]
@@ -219,19 +263,6 @@ def _line(row: AdviceRow, *, chosen: bool) -> tuple[str, ...]:
     return (*head, *cells, end)
 
 
-def advice_data(advice: Advice) -> dict[str, Any]:
-    """Return advice as plain data."""
-    return {
-        "agents": advice.agents,
-        "feasible": advice.feasible,
-        "accuracy": advice.accuracy,
-        "interrupted": advice.interrupted,
-        "recommended": advice.line or None,
-        "words": advice.words,
-        "rows": [_data(row) for row in advice.rows],
-    }
-
-
 def _data(row: AdviceRow) -> dict[str, Any]:
     return {
         "hide": row.hide,
@@ -261,3 +292,53 @@ def _prediction(told: Prediction | None) -> dict[str, Any] | None:
         "objective": told.objective,
         "useless": told.useless or None,
     }
+
+
+def _panel(axes: Any, advice: Advice, value: Callable[[AdviceRow], float], title: str) -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    for kind, colour in _COLOURS.items():
+        rows = [r for r in advice.rows if r.hide == kind and r.predicted is not None]
+        if rows:
+            drawn = [row for row in rows if math.isfinite(value(row))]
+            shares = [max(value(row), _FLOOR) for row in drawn]
+            losses = [row.epsilon for row in drawn]
+            axes.plot(losses, shares, marker="o", color=colour, label=_label(rows[0]))
+    best = advice.recommended
+    if best is not None and math.isfinite(value(best)):
+        axes.plot(
+            [best.epsilon], [max(value(best), _FLOOR)], marker="*", markersize=20,
+            color=_COLOURS[best.hide], markeredgecolor="black", linestyle="none",
+            label="recommended",
+        )  # fmt: skip
+    losses = sorted({row.epsilon for row in advice.rows})
+    axes.set(xscale="log", yscale="log", title=title)
+    axes.set_xlabel(
+        r"$\leftarrow$ stronger privacy          $\varepsilon$          weaker $\rightarrow$"
+    )
+    axes.set_xticks(losses, [up(loss, 3) for loss in losses])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+    axes.grid(visible=True, alpha=0.25)
+
+
+def _label(row: AdviceRow) -> str:
+    if row.hide == "everything":
+        return "hide everything an agent does"
+    if row.hide == "offset":
+        return f"hide an offset of {row.radius:g} in every round"
+    return f"hide a change of {row.radius:g} in total"
+
+
+def _cost(row: AdviceRow) -> float:
+    """What it costs; infinite, hence not drawn, where the answer is useless anyway."""
+    return math.inf if row.predicted is None or row.predicted.useless else row.cost
+
+
+def _worst(row: AdviceRow) -> float:
+    return 0.0 if row.predicted is None else row.predicted.worst[1]
+
+
+def _note(axes: Any, height: float, text: str, side: str, colour: str) -> None:
+    place = axes.get_yaxis_transform()
+    axes.text(0.02, height, text, transform=place, va=side, color=colour, fontsize=9)

@@ -18,6 +18,7 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of, radii
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
+from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
 from sottovoce.problem.evaluate import Evaluator
 from sottovoce.problem.problem import Problem
@@ -26,17 +27,20 @@ from sottovoce.simulation.scatter import executor_of, scatter
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.advice import Advice, AdviceRow
 from sottovoce.study.prediction import (
+    FEASIBLE,
+    FEWEST,
     Prediction,
     Response,
     predict,
     predict_publicly,
     response,
+    rounds_for,
 )
-from sottovoce.study.rounds import FEWEST, rounds_for
+from sottovoce.study.promise import promised
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 _STRONGEST: tuple[Kind, ...] = ("everything", "offset", "trajectory")
-_RADIUS = 0.05  # of the boxes' width, for whoever does not say how much is to be hidden
+_RADIUS = 0.05  # of the boxes' width, where no radius is stated
 _NEAR = 1.25  # times the prediction: how far a measured error may be off when rounds suffice
 _LONGEST = 4_000  # rounds after which no more are tried
 _WORK = 10**10  # runs x rounds x states up to which a row is simulated
@@ -51,7 +55,7 @@ def advise(
     delta: float | None = None,
     rounds: int | None = None,
     accuracy: float = 0.01,
-    feasible: float = 0.95,
+    feasible: float = FEASIBLE,
     simulate: bool = False,
     runs: int = 64,
     seed: int = 0,
@@ -80,8 +84,8 @@ def advise(
         simulate: whether to measure every row in simulated runs beside the prediction.
         runs: how many of them.
         seed: any integer that is not negative.
-        progress: whether to show what is being done once it has taken two seconds, by default on a
-            terminal; or somebody to tell.
+        progress: whether to show progress once it has taken two seconds, by default on a terminal;
+            or a callback.
         executor: where to work, a ``concurrent.futures.Executor`` or a Dask client; rows do not
             depend on it. Ctrl-C keeps the first rows that are done.
     """
@@ -91,49 +95,50 @@ def advise(
         real("epsilons", e, "positive numbers", lambda v: 0 < v < math.inf)
         for e in entries("epsilons", epsilons, "a list of numbers")
     ]
-    asked = _Asked(
-        delta=_delta(problem, delta),
-        radius=_radius(problem, radius),
-        rounds=None if rounds is None else whole("rounds", rounds, least=1),
-        accuracy=real("accuracy", accuracy, share, lambda v: 0 < v < 1),
-        feasible=real("feasible", feasible, share, lambda v: 0 < v < 1),
-        runs=whole("runs", runs, least=2) if simulate else 0,
-        seed=whole("seed", seed),
-    )
+    settings: dict[str, Any] = {
+        "delta": _delta(problem, delta),
+        "radius": _radius(problem, radius),
+        "rounds": None if rounds is None else whole("rounds", rounds, least=1),
+        "accuracy": real("accuracy", accuracy, share, lambda v: 0 < v < 1),
+        "feasible": real("feasible", feasible, share, lambda v: 0 < v < 1),
+        "runs": whole("runs", runs, least=2) if simulate else 0,
+        "seed": whole("seed", seed),
+    }
     tasks = [(kind, loss) for kind in _kinds(hide) for loss in losses]
     pool = None if executor is None else executor_of(executor)
     with watched(progress) as tell:
         certificate = certify(problem, progress=tell)
         certificate.require()
         saddle = known_saddle(problem)
-        shared = _Shared(
-            problem=problem,
-            certificate=certificate,
-            saddle=saddle,
-            known=None if saddle is None else response(problem, saddle),
-            asked=asked,
+        known = None if saddle is None else response(problem, saddle)
+        study = _Study(
+            problem=problem, certificate=certificate, saddle=saddle, known=known, **settings
         )
         rows: list[AdviceRow] = []
         if pool is not None:
-            rows = scatter(pool, _row, shared, tasks, tell=tell, doing="planning").answers
+            rows = scatter(pool, _row, study, tasks, tell=tell, doing="planning").answers
         else:
             for done, task in enumerate(tasks):
                 tell("planning", done / len(tasks))
-                rows.append(_row(shared, task))
+                rows.append(_row(study, task))
     return Advice(
         agents=problem.agents,
-        feasible=asked.feasible,
-        accuracy=asked.accuracy,
+        feasible=study.feasible,
+        accuracy=study.accuracy,
         rows=tuple(rows),
-        recommended=_recommended(rows, asked.accuracy),
+        recommended=_recommended(rows, study.accuracy),
         interrupted=len(rows) < len(tasks),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """What all rows have in common; runs is 0 where nothing is simulated."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Study:
+    """What all rows share; ``runs`` is 0 where nothing is simulated."""
 
+    problem: Problem
+    certificate: Certificate
+    saddle: ReferenceOptimum | None
+    known: Response | None
     delta: float
     radius: float
     rounds: int | None
@@ -142,136 +147,125 @@ class _Asked:
     runs: int
     seed: int
 
+    def plan(self, row: AdviceRow, feasible: float | None = None) -> NoisePlan:
+        """Return the plan of a promise; hard constraints have none without margins."""
+        if any(family.hard for family in self.problem.constraints):
+            feasible = self.feasible
+        return plan(
+            self.certificate.for_study(),
+            epsilon=row.epsilon,
+            delta=row.delta,
+            hide=adjacency_of(row.hide, radius=row.radius, rounds=row.rounds),
+            feasible=feasible,
+            progress=False,
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Shared:
-    """What all rows need."""
+    def predict(self, plan: NoisePlan) -> Prediction:
+        """Return what to expect of a plan."""
+        if self.known is None:
+            return predict_publicly(plan, plan.rounds)
+        return predict(self.known, plan, plan.rounds, feasible=self.feasible)
 
-    problem: Problem
-    certificate: Certificate
-    saddle: ReferenceOptimum | None
-    known: Response | None
-    asked: _Asked
+    def fleet(self, cost: float) -> int:
+        """Return how many agents of this kind pay 1% for what costs these a share of ``cost``."""
+        return max(1, math.ceil(self.problem.agents * cost / 0.01))
 
 
-def _row(shared: _Shared, task: tuple[Kind, float]) -> AdviceRow:
-    asked = shared.asked
-    row = _promise(shared, task, asked.rounds)
-    if asked.runs:
-        row = _simulated(shared, row)
-        while asked.rounds is None and not _settled(row, asked.accuracy):
-            row = _simulated(shared, _promise(shared, task, 2 * row.rounds))
+def _row(study: _Study, task: tuple[Kind, float]) -> AdviceRow:
+    row = _promise(study, task, study.rounds)
+    if study.runs:
+        row = _simulated(study, row)
+        while study.rounds is None and not _settled(row, study.accuracy):
+            row = _simulated(study, _promise(study, task, 2 * row.rounds))
     return row
 
 
-def _promise(shared: _Shared, task: tuple[Kind, float], rounds: int | None) -> AdviceRow:
-    """One promise with what to expect of it; in as many rounds as suit it if nobody says."""
-    (kind, epsilon), asked = task, shared.asked
-    radius = None if kind == Everything.kind else asked.radius
+def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> AdviceRow:
+    """One promise with what to expect of it, by default in as many rounds as suit it."""
+    kind, epsilon = task
     row = AdviceRow(
         hide=kind,
-        radius=radius,
+        radius=None if kind == Everything.kind else study.radius,
         epsilon=epsilon,
-        delta=asked.delta,
+        delta=study.delta,
         rounds=rounds or FEWEST,
-        feasible=asked.feasible,
+        feasible=study.feasible,
     )
     try:
-        made = _planned(shared, row)
-        told = _predicted(shared, made)
+        plan = study.plan(row)
+        told = study.predict(plan)
         suits = rounds
         if suits is None:
             # One number of rounds tells of all: only the averaged noise counts, and how it scales.
             error = max(told.cost, told.x or 0.0)
-            suits = rounds_for(kind, told.worst[1], error, row.rounds, asked.accuracy)
+            suits = rounds_for(kind, told.worst[1], error, row.rounds, study.accuracy)
         if suits != row.rounds:
             row = replace(row, rounds=suits)
-            made = _planned(shared, row)
-            told = _predicted(shared, made)
+            plan = study.plan(row)
+            told = study.predict(plan)
     except PrivacyError as refusal:
         return replace(row, refused=str(refusal))
-    noisy = made.released_sigma[made.sigma > 0]
+    noisy = plan.released_sigma[plan.sigma > 0]
     row = replace(
         row,
         predicted=told,
         sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
-        hidden_offset=_hidden_offset(made),
-        fleet=max(1, math.ceil(shared.problem.agents * told.cost / 0.01)),
+        hidden_offset=_hidden_offset(plan),
+        fleet=study.fleet(told.cost),
     )
-    return row if told.useless else _with_margins(shared, row, told)
+    return row if told.useless else _with_margins(study, row, told)
 
 
-def _with_margins(shared: _Shared, row: AdviceRow, told: Prediction) -> AdviceRow:
+def _with_margins(study: _Study, row: AdviceRow, told: Prediction) -> AdviceRow:
     """The promise with what its margins really cost, or why there is no room for them."""
     try:
-        kept = _planned(shared, row, feasible=shared.asked.feasible).feasible
+        kept = study.plan(row, feasible=study.feasible).feasible
     except PrivacyError as refusal:
         lost = replace(told, feasibility_cost=math.inf)
         return replace(row, predicted=lost, unkept=str(refusal))
-    if shared.known is None or kept is None or kept.cost is None:
+    if study.known is None or kept is None or kept.cost is None:
         return row
-    share = kept.cost.more / (abs(shared.known.best) or 1.0)
-    fleet = max(1, math.ceil(shared.problem.agents * share / 0.01))
-    return replace(row, predicted=replace(told, feasibility_cost=share), fleet=fleet)
+    share = kept.cost.more / (abs(study.known.best) or 1.0)
+    return replace(row, predicted=replace(told, feasibility_cost=share), fleet=study.fleet(share))
 
 
-def _planned(shared: _Shared, row: AdviceRow, feasible: float | None = None) -> NoisePlan:
-    """The plan of a promise; constraints that are hard have none without margins."""
-    if any(family.hard for family in shared.problem.constraints):
-        feasible = shared.asked.feasible
-    return plan(
-        shared.certificate.for_study(),
-        epsilon=row.epsilon,
-        delta=row.delta,
-        hide=adjacency_of(row.hide, radius=row.radius, rounds=row.rounds),
-        feasible=feasible,
-        progress=False,
-    )
-
-
-def _predicted(shared: _Shared, made: NoisePlan) -> Prediction:
-    if shared.known is None:
-        return predict_publicly(made, made.rounds)
-    return predict(shared.known, made, made.rounds, feasible=shared.asked.feasible)
-
-
-def _simulated(shared: _Shared, row: AdviceRow) -> AdviceRow:
+def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
     """The promise with what simulated runs measured; without it where that would take too long."""
-    problem, at, asked = shared.problem, shared.saddle, shared.asked
-    work = asked.runs * row.rounds * problem.size
-    if at is None or shared.known is None or row.predicted is None or work > _WORK:
+    problem, saddle = study.problem, study.saddle
+    work = study.runs * row.rounds * problem.size
+    if saddle is None or study.known is None or row.predicted is None or work > _WORK:
         return row
-    made, flat = _planned(shared, row), shared.known.flat
-    bare = replace(made, feasible=None)  # what happens if nothing is done about violations
-    return replace(row, measured=_measured(problem, bare, at, flat, asked))
-
-
-def _measured(
-    problem: Problem, made: NoisePlan, at: ReferenceOptimum, flat: Sequence[int], asked: _Asked
-) -> Prediction | None:
-    """The figures of a prediction from simulated runs; None if all of them failed."""
+    bare = replace(study.plan(row), feasible=None)  # if nothing is done about violations
     result = simulate(
-        problem, made, rounds=made.rounds, runs=asked.runs, seed=asked.seed,
-        record=[made.rounds], progress=False,
+        problem, bare, rounds=row.rounds, runs=study.runs, seed=study.seed, record=[row.rounds],
+        progress=False,
     )  # fmt: skip
     x = result.x[result.failed == 0]
     if not x.size:
-        return None
+        return replace(row, measured=None)
+    return replace(row, measured=_measured(problem, saddle, study.known.flat, x, row.rounds))
+
+
+def _measured(
+    problem: Problem, saddle: ReferenceOptimum, flat: Sequence[int], x: Array, rounds: int
+) -> Prediction:
+    """The figures of a prediction from the answers of simulated runs, one per line of ``x``."""
     here, equality = Evaluator(problem), equalities(problem.constraints)
     g, f = np.array([here.rows(one) for one in x]), np.array([here.objective(one) for one in x])
-    best = here.rows(at.x)
+    best = here.rows(saddle.x)
     width = problem.cloud.upper() - problem.cloud.lower()
     counted = width > 0.0
     counted[list(flat)] = False
-    off = (x - at.x)[:, counted] / width[counted]
+    off = (x - saddle.x)[:, counted] / width[counted]
     violated = np.any(g[:, ~equality] > 0.0, axis=1)
+    size = abs(saddle.objective) or 1.0
     return Prediction(
-        rounds=made.rounds,
+        rounds=rounds,
         rows=tuple(problem.cloud.row_labels()),
         noise=np.sqrt(np.mean(np.square(g - best), axis=0)) / row_scales(problem.cloud),
         violation=None if equality.all() else float(np.mean(violated)),
         x=float(np.sqrt(np.mean(np.square(off)))) if counted.any() else 0.0,
-        objective=float(np.sqrt(np.mean(np.square(f - at.objective)))) / (abs(at.objective) or 1.0),
+        objective=float(np.sqrt(np.mean(np.square(f - saddle.objective)))) / size,
     )
 
 
@@ -300,12 +294,12 @@ def _dear(row: AdviceRow) -> tuple[float, float]:
     return row.cost, math.inf if row.predicted is None else row.predicted.worst[1]
 
 
-def _hidden_offset(made: NoisePlan) -> float | None:
+def _hidden_offset(plan: NoisePlan) -> float | None:
     """The least constant offset over all rounds that is hidden of any agent."""
-    if isinstance(made.hide, Everything):
+    if isinstance(plan.hide, Everything):
         return None
-    least = float(radii(made.hide, made.cloud.agents).min())
-    return least / math.sqrt(made.rounds) if isinstance(made.hide, Trajectory) else least
+    least = float(radii(plan.hide, plan.cloud.agents).min())
+    return least / math.sqrt(plan.rounds) if isinstance(plan.hide, Trajectory) else least
 
 
 def _kinds(hide: str | Sequence[str] | None) -> list[Kind]:
@@ -316,28 +310,27 @@ def _kinds(hide: str | Sequence[str] | None) -> list[Kind]:
     ))]  # fmt: skip
 
 
-def _delta(problem: Problem, given: float | None) -> float:
-    said = problem.privacy.get("delta") if given is None else given
-    if said is None:
+def _delta(problem: Problem, value: float | None) -> float:
+    delta = _one(problem, "delta", value)
+    if delta is None:
         return float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
-    return real("delta", _number("delta", said), "in (0, 1)", lambda v: 0 < v < 1)
+    return real("delta", delta, "in (0, 1)", lambda v: 0 < v < 1)
 
 
-def _radius(problem: Problem, given: float | None) -> float:
-    said = problem.privacy.get("radius") if given is None else given
-    if said is None:
+def _radius(problem: Problem, value: float | None) -> float:
+    radius = _one(problem, "radius", value)
+    if radius is None:
         width = problem.cloud.upper() - problem.cloud.lower()
         typical = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0
         return float(f"{_RADIUS * typical:.2g}")
-    return real("radius", _number("radius", said), "positive", lambda v: 0 < v < math.inf)
+    return real("radius", radius, "positive", lambda v: 0 < v < math.inf)
 
 
-def _number(name: str, said: Any) -> Any:
-    """One number for all agents; files may say it as text or as a list."""
-    from sottovoce.formula.parse import parse_number
-
-    if isinstance(said, list):
-        if len(set(said)) != 1:
-            raise InputError(f"{name} must be one number for all agents, got {len(said)} numbers")
-        said = said[0]
-    return parse_number(said, where=name) if isinstance(said, str) else said
+def _one(problem: Problem, name: str, value: Any) -> Any:
+    """One number for all agents."""
+    stated = promised(problem, name, value)
+    if not isinstance(stated, list):
+        return stated
+    if len(set(stated)) != 1:
+        raise InputError(f"{name} must be one number for all agents, got {len(stated)} numbers")
+    return stated[0]

@@ -6,13 +6,14 @@ sampler that a cloud uses. The attacker hears every release, knows everything bu
 scores the transcript; what its hits and false alarms prove is set against the claim. A game needs
 thousands of draws to see a tenth of the noise missing, and cannot see a missing tail at all, so the
 noise itself is held against its statement too: residuals ``(released - F(x)) / sigma`` of all games
-(``study.noise``). And whatever is sent must follow from the releases alone (``study.replay``).
+(``study.noise``). And whatever is sent must follow from the releases alone (``tells_more``).
 """
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 import numpy as np
@@ -22,12 +23,14 @@ from scipy.stats import beta
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.arguments import agent_index
 from sottovoce.errors import InputError
 from sottovoce.network.answers import Blinding
 from sottovoce.network.rounds import deployed_sampler
-from sottovoce.privacy.gaussian import epsilon_of
+from sottovoce.privacy.gaussian import attacker, epsilon_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Sampler
+from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
@@ -35,11 +38,17 @@ from sottovoce.progress import Progress, silent, watched
 from sottovoce.simulation.parts import parts
 from sottovoce.simulation.scatter import executor_of, scatter
 from sottovoce.study.halves import masks_reused
-from sottovoce.study.loopback import Loopback, Played
-from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise
-from sottovoce.study.replay import tells_more
-from sottovoce.study.stated import Stated, moved_by, own_states, stated_of
-from sottovoce.study.worst_pair import WorstPair, worst_pair
+from sottovoce.study.loopback import Loopback, Played, tells_more
+from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise, verdict
+from sottovoce.study.stated import (
+    ReleasedOutputs,
+    WorstPair,
+    moved_by,
+    own_states,
+    stated_outputs,
+    worst_pair,
+)
+from sottovoce.tables import PlainTable
 
 CONFIDENCE = 1.0 - FALSE_ALARM
 _THRESHOLDS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # in units of the claimed mu
@@ -47,12 +56,14 @@ _LEAST_GAMES = 25  # per task: a game takes milliseconds, its making a second
 _CLOSED = 6  # in every sixth round all agents go by their own iterates: the loop stays closed
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audit:
     """What an attacker achieved against one agent, and what was claimed.
 
     Attributes:
-        agent: the agent's number, from 1.
+        agent: the agent's place, from 0.
+        name: what people call it.
         view: who attacked: "outside", or half of a split cloud with all other agents.
         runs: games played in each world.
         rounds: rounds of each game.
@@ -70,6 +81,7 @@ class Audit:
     """
 
     agent: int
+    name: str
     view: ViewName
     runs: int
     rounds: int
@@ -104,12 +116,68 @@ class Audit:
         """Whether game, noise and messages are all as claimed."""
         return self.game_passed and self.noise.passed and not self.told
 
+    def table(self) -> PlainTable:
+        """Return claim and measurement side by side."""
+        side = "outside" if self.view == "outside" else f"the {self.view}"
+        told = f"tell {self.told}" if self.told else "tell the releases, nothing else"
+        share = f"{down(100.0 * self.played_share, 3)}% of the claim"
+        return PlainTable(
+            title=f"Agent {self.name}, attacked from {side}: {self.runs:,} games of {self.rounds} "
+            f"rounds per world, bounds at {CONFIDENCE:.3%} confidence",
+            columns=("", "Gaussian-DP mu", f"epsilon at delta = {up(self.delta, 4)}"),
+            rows=(
+                ("claimed, at most", up(self.claimed_mu, 5), up(self.claimed_epsilon, 5)),
+                ("behaviours played", down(self.played_mu, 5), share),
+                ("measured, at least", down(self.measured_mu, 5), down(self.measured_epsilon, 5)),
+                ("Clopper-Pearson, at least", "", down(self.clopper_pearson_epsilon, 5)),
+                ("the claim", verdict(self.game_passed)),
+                ("messages", verdict(not self.told), told),
+            ),
+        )
+
+    def data(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON; the agent's number counts from 1."""
+        return asdict(self) | {
+            "agent": self.agent + 1,
+            "played_share": self.played_share,
+            "noise": self.noise.data(),
+            "passed": self.passed,
+        }
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw misses against false alarms: claimed bound, measured attack, blind guessing."""
+        from matplotlib.figure import Figure
+
+        from sottovoce.simulation.convergence import draw
+
+        figure = Figure(figsize=(6.0, 5.6), layout="constrained")
+        axes = figure.subplots()
+        alarm = np.linspace(0.0, 1.0, 400)
+        axes.plot(alarm, attacker(self.claimed_mu).miss_rate(alarm), color="tab:blue",
+                  label=f"claimed: no attack below (mu = {up(self.claimed_mu, 4)})")  # fmt: skip
+        axes.plot(self.false_alarms, self.misses, color="tab:red", marker=".", markersize=4,
+                  label="measured: log-likelihood ratio")  # fmt: skip
+        axes.plot(
+            alarm, 1.0 - alarm, color="grey", linestyle=":", label="perfect privacy: guessing"
+        )
+        axes.set(xlabel="false alarms", ylabel="misses", xlim=(0, 1), ylim=(0, 1), aspect="equal",
+                 title=f"Telling two behaviours of agent {self.name} apart")  # fmt: skip
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=9)
+        draw(figure, path)
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n\n{self.noise.table()}"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_() + self.noise.table()._repr_html_()
+
 
 def audit(
     problem: Problem,
     plan: NoisePlan,
     *,
-    agent: int,
+    agent: int | str,
     runs: int = 400,
     rounds: int = 30,
     algorithm: Algorithm | None = None,
@@ -128,16 +196,16 @@ def audit(
     exact log-likelihood ratio, ``sum_k sum_o ((o - F(x))^2 - (o - F(x'))^2) / 2 sigma_o^2``.
 
     Args:
-        problem: everybody's problem.
+        problem: the whole problem.
         plan: its noise and its claim.
-        agent: whose behaviour is to be told, counted from 1.
+        agent: whose behaviour is to be told: a label, or a place counted from 0.
         runs: games per world.
         rounds: rounds per game.
         algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
             release ``Tikhonov()``.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
-        progress: whether to show what is being done once it has taken two seconds, by default on a
-            terminal; or somebody to tell.
+        progress: whether to show progress once it has taken two seconds, by default on a terminal;
+            or a callback.
         executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
             draws noise of its own from its operating system.
         view: who attacks. "outside" hears every release. Of a split cloud the "cloud" takes the
@@ -146,33 +214,33 @@ def audit(
         helper: where the helper's noise comes from, as ``sampler``.
     """
     _check(problem, plan, runs, rounds)
-    share = _share(plan, view)
-    algorithm = algorithm or (DualAveraging() if plan.method == "joint" else Tikhonov())
     if executor is not None and not (sampler is None and helper is None):
         raise InputError(
             "sampler must be left out with executor, got both: each process would draw its noise "
             "again"
         )
-    seat = _Seat(
+    task = AuditTask(
         problem=problem,
         plan=plan,
-        agent=agent,
+        agent=agent_index(agent, problem.agents, problem.cloud.agent_labels),
         rounds=rounds,
-        algorithm=algorithm,
+        algorithm=algorithm or (DualAveraging() if plan.method == "joint" else Tikhonov()),
         view=view,
-        share=share,
+        share=_share(plan, view),
     )
     with watched(progress) as tell:
         tell("preparing the game")
-        game = seat.game(sampler or deployed_sampler(plan), helper)
+        game = Game(task, sampler or deployed_sampler(plan), helper)
         if executor is None:
             games = _played(game, runs, tell)
         else:
-            games = _scattered(seat, executor_of(executor), runs, tell)
-    claimed, delta = game.claimed, float(plan.delta[agent - 1])
-    found = _bounds(games.scores[0], games.scores[1], delta, claimed)
+            games = _scattered(task, executor_of(executor), runs, tell)
+    claimed, delta = game.claimed, float(plan.delta[task.agent])
+    bound = _bounds(games.scores[0], games.scores[1], delta, claimed)
+    index, place = plan.cloud.locate(task.agent + 1)
     return Audit(
-        agent=agent,
+        agent=task.agent,
+        name=plan.cloud.groups[index].label(place),
         view=view,
         runs=runs,
         rounds=rounds,
@@ -180,19 +248,25 @@ def audit(
         claimed_epsilon=epsilon_of(claimed, delta),
         delta=delta,
         played_mu=game.played_mu,
-        measured_mu=found.mu,
-        measured_epsilon=epsilon_of(found.mu, delta),
-        clopper_pearson_epsilon=found.epsilon,
-        false_alarms=read_only(found.false_alarms),
-        misses=read_only(found.misses),
+        measured_mu=bound.mu,
+        measured_epsilon=epsilon_of(bound.mu, delta),
+        clopper_pearson_epsilon=bound.epsilon,
+        false_alarms=read_only(bound.false_alarms),
+        misses=read_only(bound.misses),
         noise=check_noise(games.residuals),
         told=game.told(),
     )
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Seat:
-    """Who attacks whom; from this a game is made, in whatever process."""
+class AuditTask:
+    """Who attacks whom; from this a game is made, in whatever process.
+
+    Attributes:
+        agent: the agent's place, from 0.
+        share: of every mu, what the view is promised.
+    """
 
     problem: Problem
     plan: NoisePlan
@@ -201,9 +275,6 @@ class _Seat:
     algorithm: Algorithm
     view: ViewName
     share: float
-
-    def game(self, sampler: Sampler, helper: Blinding | None = None) -> _Game:
-        return _Game(self, sampler, helper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -214,7 +285,7 @@ class _Games:
     residuals: Array
 
 
-def _played(game: _Game, runs: int, tell: Progress) -> _Games:
+def _played(game: Game, runs: int, tell: Progress) -> _Games:
     scores, residuals = np.empty((2, runs)), []
     for run in range(runs):
         tell(f"playing {runs:,} games in either world", run / runs)
@@ -224,9 +295,9 @@ def _played(game: _Game, runs: int, tell: Progress) -> _Games:
     return _Games(scores=scores, residuals=np.concatenate(residuals))
 
 
-def _scattered(seat: _Seat, executor: Executor, runs: int, tell: Progress) -> _Games:
-    tasks = [len(part) for part in parts(runs, least=_LEAST_GAMES)]
-    done = scatter(executor, _some, seat, tasks, tell=tell, doing=f"{runs:,} games elsewhere")
+def _scattered(task: AuditTask, executor: Executor, runs: int, tell: Progress) -> _Games:
+    sizes = [len(part) for part in parts(runs, least=_LEAST_GAMES)]
+    done = scatter(executor, _some, task, sizes, tell=tell, doing=f"{runs:,} games elsewhere")
     if done.interrupted:
         raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
     return _Games(
@@ -235,9 +306,9 @@ def _scattered(seat: _Seat, executor: Executor, runs: int, tell: Progress) -> _G
     )
 
 
-def _some(seat: _Seat, runs: int) -> _Games:
+def _some(task: AuditTask, runs: int) -> _Games:
     """Some games, in whatever process, with noise of its own."""
-    return _played(seat.game(deployed_sampler(seat.plan)), runs, silent)
+    return _played(Game(task, deployed_sampler(task.plan)), runs, silent)
 
 
 def _check(problem: Problem, plan: NoisePlan, runs: int, rounds: int) -> None:
@@ -264,25 +335,26 @@ def _share(plan: NoisePlan, view: ViewName) -> float:
 
 
 @final
-class _Game:
+class Game:
     """One plan and agent, ready to be played many times."""
 
-    def __init__(self, seat: _Seat, sampler: Sampler, helper: Blinding | None) -> None:
-        problem, plan, agent, rounds = seat.problem, seat.plan, seat.agent, seat.rounds
-        self.view = seat.view
+    def __init__(self, task: AuditTask, sampler: Sampler, helper: Blinding | None = None) -> None:
+        problem, plan, rounds = task.problem, task.plan, task.rounds
+        agent = task.agent + 1  # the network counts from 1
+        self.view = task.view
         self.own = own_states(problem.cloud, agent)
-        self.stated = stated_of(plan)
+        self.stated = stated_outputs(plan)
         self.loop = Loopback(
             problem,
             plan,
-            algorithm=seat.algorithm,
+            algorithm=task.algorithm,
             sampler=sampler,
             rounds=rounds,
             agent=agent,
             helper=helper,
         )
-        # Whoever faces the noise of both halves faces sqrt(2) sigma.
-        self.faced = float(np.sqrt(plan.trust.halves)) if seat.view == "outside" else 1.0
+        # An outsider faces the noise of both halves: sqrt(2) sigma.
+        self.faced = float(np.sqrt(plan.trust.halves)) if task.view == "outside" else 1.0
         open_rounds = [k for k in range(1, rounds + 1) if k % _CLOSED != 1]
         moved, own = moved_by(plan, agent)
         pair, self.acted = _behaviours(plan, agent, moved, own, open_rounds)
@@ -291,7 +363,7 @@ class _Game:
         self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.acted)))
         self.worlds = tuple(self._company(side, own) for side in (pair.begin, pair.end))
         share = 1.0 if plan.hide.kind == "trajectory" else len(self.acted) / plan.rounds
-        self.claimed = float(plan.gdp_mu[agent - 1]) * float(np.sqrt(share)) * seat.share
+        self.claimed = float(plan.gdp_mu[agent - 1]) * float(np.sqrt(share)) * task.share
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
@@ -316,7 +388,7 @@ class _Game:
         """What the messages of a game tell besides its releases."""
         if self.view == "cloud":
             # Agents that crash and come back with an old state must not say two things either.
-            parties = tuple(self.loop.setup.party(h.agents) for h in self.loop.households)
+            parties = tuple(self.loop.setup.party(h.agents) for h in self.loop.groups)
             one, other = self.worlds
             middle = self.loop.setup.rounds // 2 + 1
             crash = self.loop.play(lambda k: one, crash=middle, then=lambda k: other)
@@ -334,7 +406,7 @@ class _Game:
 
 
 def _behaviours(
-    plan: NoisePlan, agent: int, moved: Stated, own: slice, rounds: list[int]
+    plan: NoisePlan, agent: int, moved: ReleasedOutputs, own: slice, rounds: list[int]
 ) -> tuple[WorstPair, tuple[int, ...]]:
     """Return the pair to play and the rounds in which it is played."""
     radius = plan.radius(agent)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from typing import Any, final
 
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certificate.certificate import Certificate
+from sottovoce.arguments import entries, instance, whole
+from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.privacy.adjacency import Trajectory
@@ -28,20 +30,29 @@ from sottovoce.simulation.own_set import require_no_rows
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.paper import published_noise
+from sottovoce.study.promise import Promise
+from sottovoce.tables import PlainTable
 
 PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
+ROUNDS = (500, 2_000, 10_000)
 
+# The grid of a curve: its first number of rounds, its points, and the ratio within which a point
+# beside one that was asked for is left out.
 _FIRST, _POINTS, _BESIDE = 25, 9, 1.3
 
+# Okabe and Ito's colours, which everybody can tell apart; plans may coincide, so widths differ.
+_LOOKS: dict[str, dict[str, Any]] = {
+    PUBLISHED: {"color": "#E69F00", "linewidth": 4.5, "alpha": 0.75},
+    PAPER: {"color": "#8A2A00", "linewidth": 1.5, "alpha": 1.0},
+    JOINT: {"color": "#0072B2", "linewidth": 1.9, "alpha": 1.0},
+}
+_WORDS = {PUBLISHED: "published noise", PAPER: "paper's method, certified", JOINT: "joint plan"}
+_STYLES: tuple[Any, ...] = ("-", (0, (7, 4)), (0, (7, 3, 1.5, 3)))
+_DOTS = (0, (1.3, 2.6))
+_GREY = "0.25"
 
-class Planner(Protocol):
-    """Makes the noise plan of a method for so many rounds, such as ``partial(plan, ...)``."""
 
-    def __call__(self, *, method: str, rounds: int) -> NoisePlan:
-        """Return the plan, or raise why there is none."""
-        ...
-
-
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRow:
     """One plan, algorithm and number of rounds; errors are root mean squares over the runs.
@@ -85,6 +96,7 @@ class CompareRow:
         return self.price / self.limit_price if self.limit_price > 0 else math.nan
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A plan that does not exist for this problem, or an algorithm that cannot run it, and why."""
@@ -93,9 +105,10 @@ class Refusal:
     why: str
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
-    """What came out.
+class MethodComparison:
+    """Errors of algorithms with noise plans; ``print`` shows them as a table.
 
     Attributes:
         runs: how many runs each row has.
@@ -103,7 +116,7 @@ class Compared:
         flat: components of x, from 0, that the errors leave out because no curvature holds them.
         rows: by plan, then T, then algorithm.
         refusals: plans that were not made, algorithms that cannot run.
-        interrupted: whether somebody stopped it before the last row.
+        interrupted: whether it was stopped before the last row.
     """
 
     runs: int
@@ -113,76 +126,194 @@ class Compared:
     refusals: tuple[Refusal, ...]
     interrupted: bool
 
+    def table(self, rounds: Collection[int] | None = None) -> PlainTable:
+        """Return the rows of these numbers of rounds, of all by default, and the limits."""
+        lines: list[tuple[str, ...]] = []
+        shown = [row for row in self.rows if rounds is None or row.rounds in rounds]
+        for name in dict.fromkeys(row.plan for row in shown):
+            lines.append((name,))
+            of_plan = [row for row in shown if row.plan == name]
+            for row, after in zip(of_plan, [*of_plan[1:], None], strict=True):
+                lines.append(_cells(row))
+                if after is None or after.rounds != row.rounds:
+                    limits = (_figure(row.limit_x), "", "", _figure(row.limit_price), "", "")
+                    lines.append(("  limit", f"{row.rounds:,}", *limits))
+        lines += [(f"{refusal.plan}: refused, see below",) for refusal in self.refusals]
+        return PlainTable(
+            title=f"Root-mean-square errors of {self.runs} runs against the saddle point",
+            columns=(
+                "plan, algorithm", "rounds", "x", "last x", "x/ limit", "price", "last price",
+                "price/ limit",
+            ),
+            rows=tuple(lines),
+            notes=tuple(self._notes()),
+        )  # fmt: skip
+
+    def data(self, rounds: Collection[int]) -> dict[str, Any]:
+        """Return everything as plain values for JSON; components count from 1, NaN becomes None.
+
+        Args:
+            rounds: the numbers of rounds that were asked for; others are in ``grid``.
+        """
+        return {
+            "runs": self.runs,
+            "seed": self.seed,
+            "flat": [component + 1 for component in self.flat],
+            "interrupted": self.interrupted,
+            "rows": [_plain(row) for row in self.rows if row.rounds in rounds],
+            "grid": [_plain(row) for row in self.rows if row.rounds not in rounds],
+            "refusals": [asdict(refusal) for refusal in self.refusals],
+        }
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw errors against rounds, log-log: x and prices side by side, one colour per plan.
+
+        Solid, dashed: the algorithms in turn. Dotted: the limit
+        ``sqrt(trace(J^-1 Sigma J^-T / T))``.
+        """
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+
+        from sottovoce.simulation.convergence import draw
+
+        with mpl.rc_context({"font.size": 11, "lines.scale_dashes": False}):
+            figure = Figure(figsize=(10.5, 5.4), layout="constrained")
+            for axes, name, symbol in zip(
+                figure.subplots(1, 2, sharey=True), ("x", "price"), ("x", r"\lambda"), strict=True
+            ):
+                self._curves(axes, name)
+                apart = f" without flat component {self._flat}" if name == "x" and self.flat else ""
+                axes.set_title(rf"$\|{symbol} - \hat{{{symbol}}}\|${apart}", fontsize=12)
+            figure.axes[0].set_ylabel("root-mean-square error")
+            plans, algorithms = self._named("plan"), self._named("algorithm")
+            figure.legend(
+                handles=_legend(plans, algorithms), loc="outside lower center",
+                ncols=max(len(plans), len(algorithms) + 1), frameon=False, handlelength=3.2,
+            )  # fmt: skip
+            draw(figure, path)
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    @property
+    def _flat(self) -> str:
+        return ", ".join(str(component + 1) for component in self.flat)
+
+    def _named(self, field: str) -> list[str]:
+        return list(dict.fromkeys(getattr(row, field) for row in self.rows))
+
+    def _notes(self) -> Iterator[str]:
+        yield (
+            "limit: the best that so many releases with this noise allow, once rounds are many. "
+            "While they are few, start and boxes say more than the releases do: ratios below 1."
+        )
+        if self.flat:
+            yield f"Without flat component {self._flat} of x, where no such limit exists."
+        failed = sum(row.failed for row in self.rows)
+        if failed:
+            yield f"Runs that failed, in brackets after the algorithm, count nowhere: {failed:,}."
+        for refusal in self.refusals:
+            yield f"{refusal.plan}, refused: {refusal.why}"
+        if self.interrupted:
+            yield "Interrupted: rows are missing."
+
+    def _curves(self, axes: Any, name: str) -> None:
+        for plan in self._named("plan"):
+            of_plan = [row for row in self.rows if row.plan == plan]
+            limits = {row.rounds: getattr(row, f"limit_{name}") for row in of_plan}
+            look = _LOOKS[plan]
+            if all(value > 0 for value in limits.values()):
+                dotted = look | {"linewidth": 1.3, "linestyle": _DOTS}
+                axes.plot(list(limits), list(limits.values()), **dotted)
+            for algorithm, style in zip(self._named("algorithm"), _STYLES, strict=False):
+                drawn = [row for row in of_plan if row.algorithm == algorithm]
+                axes.plot(
+                    [row.rounds for row in drawn], [getattr(row, name) for row in drawn],
+                    linestyle=style, marker="o", markersize=2.5 + look["linewidth"], **look,
+                )  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel="rounds $T$")
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.grid(which="major", alpha=0.3)
+        axes.grid(which="minor", alpha=0.12)
+
 
 def compare(
     problem: Problem,
-    certificate: Certificate,
-    planner: Planner,
     *,
-    rounds: Sequence[int],
+    epsilon: Any = None,
+    delta: Any = None,
+    hide: str | None = None,
+    radius: Any = None,
+    rounds: Sequence[int] = ROUNDS,
     runs: int = 64,
     seed: int = 0,
     algorithms: Mapping[str, Algorithm] | None = None,
     progress: bool | Progress | None = None,
     executor: Executor | Any = None,
-) -> Compared:
-    """Run every algorithm with every plan for every T, and hold the errors against the limit.
+) -> MethodComparison:
+    """Run every algorithm with every noise plan of a promise, and compare errors with the limit.
 
     ``x = sqrt(mean_r |x_r - x-hat|^2)`` over the runs r, and ``efficiency_x = x / limit_x`` with
-    ``limit_x^2 = trace(J^-1 Sigma J^-T / T)``; the same for prices. Every T is a solve of its own,
-    since an algorithm may plan ahead for T rounds. The published noise is compared where the
-    problem is the paper's; a plan that the paper's method refuses is kept as a refusal. Prices need
-    sums and the paper's algorithm values and gradients, so that not every pair exists.
+    ``limit_x^2 = trace(J^-1 Sigma J^-T / T)``; the same for prices. All plans keep the same
+    promise: the joint plan releases noisy sums, the paper's method values and gradients. On the
+    paper's problem its published noise is compared too. A plan that the paper's method refuses is
+    kept as a refusal. Dual averaging needs sums; the paper's algorithm takes values and gradients,
+    or sums that are the constraints: other pairs do not exist. Every T is a simulation of its own,
+    since an algorithm may plan ahead for T rounds.
 
     Args:
         problem: what to solve.
-        certificate: its certificate.
-        planner: makes a plan from ``method`` and ``rounds``.
+        epsilon: the privacy loss, one number or one per agent; by default, like all of the promise,
+            that of the problem's ``[privacy]`` table.
+        delta: the failure probability, likewise.
+        hide: "trajectory", "offset" or "everything".
+        radius: b, how much is hidden of a trajectory or an offset.
         rounds: the numbers of rounds T.
         runs: independent runs per row.
         seed: any integer that is not negative.
         algorithms: what to compare, by name; ``DualAveraging()`` and ``Tikhonov()`` by default.
-        progress: whether to show what is being done once it has taken two seconds, by default on a
-            terminal; or somebody to tell.
+        progress: whether to show progress once it has taken two seconds, by default on a terminal;
+            or a callback.
         executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not
-            depend on it.
+            depend on it. Ctrl-C keeps the rows that are done.
     """
+    instance("problem", problem, Problem, "sv.Problem(...)")
     counts = _counts(rounds)
     asked = algorithms or {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
-    plans, refusals = _plans(problem, certificate, planner, counts[-1])
-    entrants, unable = _entrants(problem, asked)
-    refusals += unable
-    saddle = reference_optimum(problem)
-    prices = saddle_prices(problem, saddle)
-
-    def hat_of(algorithm: Algorithm) -> Array:
-        return saddle.mu if isinstance(algorithm, GradientSteps) else prices
-
-    rows: list[CompareRow] = []
-    interrupted = False
+    promise = Promise(epsilon=epsilon, delta=delta, hide=hide, radius=radius)
+    able, unable = _able(problem, asked)
     with watched(progress) as tell:
-        for task in _tasks(plans, counts, entrants, free=problem.cloud.sums.free):
-            made, hat = task.plan(task.rounds), hat_of(task.algorithm)
+        plans, refused = _plans(problem, promise, counts[-1], tell)
+        saddle = reference_optimum(problem)
+        prices = saddle_prices(problem, saddle)
+        tasks = _tasks(plans, counts, able, free=problem.cloud.sums.free)
+        rows: list[CompareRow] = []
+        for task in tasks:
+            plan = task.plan(task.rounds)
+            hat = saddle.mu if isinstance(task.algorithm, GradientSteps) else prices
             try:
                 result = simulate(
-                    problem, made, rounds=task.rounds, runs=runs, seed=seed,
+                    problem, plan, rounds=task.rounds, runs=runs, seed=seed,
                     algorithm=task.algorithm, saddle=(saddle.x, hat), record=[task.rounds],
-                    progress=task.told(tell), executor=executor,
+                    progress=task.within(tell), executor=executor,
                 )  # fmt: skip
-                interrupted = result.interrupted
             except KeyboardInterrupt:
-                interrupted = True
-            if interrupted:
                 break
-            least = accuracy_limit(problem, made, task.rounds, saddle=saddle)
-            rows.append(_row(task, result, saddle, hat, least))
-    return Compared(
+            if result.interrupted:
+                break
+            limit = accuracy_limit(problem, plan, task.rounds, saddle=saddle)
+            rows.append(_row(task, result, saddle, hat, limit))
+    return MethodComparison(
         runs=runs,
         seed=seed,
         flat=accuracy_limit(problem, plans[JOINT](counts[-1]), counts[-1], saddle=saddle).flat,
         rows=tuple(rows),
-        refusals=tuple(refusals),
-        interrupted=interrupted,
+        refusals=(*refused, *unable),
+        interrupted=len(rows) < len(tasks),
     )
 
 
@@ -203,19 +334,26 @@ def curve_rounds(asked: Sequence[int]) -> list[int]:
 
 
 def _counts(rounds: Sequence[int]) -> list[int]:
-    wrong = [count for count in rounds if int(count) != count or count < 1]
-    if wrong or not rounds:
-        got = wrong[0] if wrong else "none"
-        raise InputError(f"rounds must be whole numbers of at least 1, got {got}")
-    return sorted({int(count) for count in rounds})
+    wanted = "whole numbers of at least 1"
+    counts = {whole("rounds", count, least=1) for count in entries("rounds", rounds, wanted)}
+    if not counts:
+        raise InputError(f"rounds must be {wanted}, got none")
+    return sorted(counts)
+
+
+_Plans = dict[str, Callable[[int], NoisePlan]]
+"""Plans by name, each as a function of the number of rounds."""
 
 
 def _plans(
-    problem: Problem, certificate: Certificate, planner: Planner, longest: int
-) -> tuple[dict[str, Callable[[int], NoisePlan]], list[Refusal]]:
-    """Every plan that exists, as a function of T, and why the others do not."""
-    joint = _maker(planner, "joint", longest)  # first: where this fails, the input is wrong
-    plans: dict[str, Callable[[int], NoisePlan]] = {}
+    problem: Problem, promise: Promise, longest: int, tell: Progress
+) -> tuple[_Plans, list[Refusal]]:
+    """Every plan that exists, and why the others do not."""
+    certificate = certify(problem, progress=tell)
+    aimed = certificate.for_study()
+    planner = partial(promise.plan, problem, aimed, progress=tell)
+    joint = _planned(partial(planner, method="joint"), longest)  # if this fails, input is wrong
+    plans: _Plans = {}
     refusals: list[Refusal] = []
     if problem.fingerprint == paper_problem().fingerprint:
         published = published_noise(certificate)
@@ -225,14 +363,22 @@ def _plans(
             why = f"covers {published.rounds:,} rounds, not {longest:,}"
             refusals.append(Refusal(plan=PUBLISHED, why=why))
     try:
-        plans[PAPER] = _maker(planner, "paper", longest)
+        plans[PAPER] = _planned(partial(planner, method="paper"), longest)
     except SottovoceError as error:
         refusals.append(Refusal(plan=PAPER, why=str(error)))
     plans[JOINT] = joint
     return plans, refusals
 
 
-def _entrants(
+def _planned(planner: Callable[..., NoisePlan], longest: int) -> Callable[[int], NoisePlan]:
+    """The plan for T rounds: one for all T unless every round costs noise of its own."""
+    plan = planner(rounds=longest)
+    if isinstance(plan.hide, Trajectory):
+        return lambda count: plan
+    return cache(lambda count: plan if count == longest else planner(rounds=count))
+
+
+def _able(
     problem: Problem, asked: Mapping[str, Algorithm]
 ) -> tuple[dict[str, Algorithm], list[Refusal]]:
     """The algorithms that can run a problem, and why the others cannot."""
@@ -248,17 +394,9 @@ def _entrants(
     return able, refusals
 
 
-def _maker(planner: Planner, method: str, longest: int) -> Callable[[int], NoisePlan]:
-    """The plan for T rounds: one for all T unless every round costs noise of its own."""
-    made = planner(method=method, rounds=longest)
-    if isinstance(made.hide, Trajectory):
-        return lambda count: made
-    return cache(lambda count: made if count == longest else planner(method=method, rounds=count))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """One row to come, the share of all rounds that come before it, and its own."""
+    """One row to compute; ``done`` and ``share`` are its part of all rounds, for progress."""
 
     name: str
     plan: Callable[[int], NoisePlan]
@@ -268,45 +406,46 @@ class _Task:
     done: float
     share: float
 
-    def told(self, tell: Progress) -> Progress:
-        """Tell of this row within all of them."""
+    def within(self, tell: Progress) -> Progress:
+        """Return a callback for this row's part of all."""
         words = f"{self.name}, {self.label}, {self.rounds:,} rounds"
 
-        def within(doing: str, share: float | None = None) -> None:
+        def inner(doing: str, share: float | None = None) -> None:
             tell(words, self.done + self.share * (share or 0.0))
 
-        return within
+        return inner
 
 
 def _tasks(
-    plans: Mapping[str, Callable[[int], NoisePlan]],
-    counts: Sequence[int],
-    algorithms: Mapping[str, Algorithm],
-    *,
-    free: bool,
-) -> Iterator[_Task]:
+    plans: _Plans, counts: Sequence[int], algorithms: Mapping[str, Algorithm], *, free: bool
+) -> list[_Task]:
     def fits(name: str, algorithm: Algorithm) -> bool:
         return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
 
-    pairs = [(n, label) for n in plans for label, a in algorithms.items() if fits(n, a)]
-    total, done = len(pairs) * sum(counts), 0
-    for name, make in plans.items():
-        for count in counts:
-            for label, algorithm in algorithms.items():
-                if (name, label) not in pairs:
-                    continue
-                yield _Task(
-                    name=name, plan=make, label=label, algorithm=algorithm, rounds=count,
-                    done=done / total, share=count / total,
-                )  # fmt: skip
-                done += count
+    wanted = [
+        (name, label, count)
+        for name in plans
+        for count in counts
+        for label, algorithm in algorithms.items()
+        if fits(name, algorithm)
+    ]
+    total, done, tasks = sum(count for *_, count in wanted), 0, []
+    for name, label, count in wanted:
+        tasks.append(
+            _Task(
+                name=name, plan=plans[name], label=label, algorithm=algorithms[label],
+                rounds=count, done=done / total, share=count / total,
+            )
+        )  # fmt: skip
+        done += count
+    return tasks
 
 
 def _row(
-    task: _Task, result: Result, saddle: ReferenceOptimum, hat: Array, least: Limit
+    task: _Task, result: Result, saddle: ReferenceOptimum, hat: Array, limit: Limit
 ) -> CompareRow:
     good = result.failed == 0
-    flat = np.isin(np.arange(saddle.x.size), least.flat)
+    flat = np.isin(np.arange(saddle.x.size), limit.flat)
 
     def error(values: Array, true: Array, keep: Any = slice(None)) -> float:
         return root_mean_square((values - true)[good][:, keep])
@@ -322,8 +461,8 @@ def _row(
         flat_x=error(result.x, saddle.x, flat),
         last_x=error(result.last_x, saddle.x, ~flat),
         last_price=error(result.last_price, hat),
-        limit_x=float(np.linalg.norm(least.x_each[~flat])),
-        limit_price=least.price,
+        limit_x=float(np.linalg.norm(limit.x_each[~flat])),
+        limit_price=limit.price,
     )
 
 
@@ -331,3 +470,49 @@ def root_mean_square(errors: Array) -> float:
     """Return ``sqrt(mean_r |e_r|^2)`` of one error vector per run; NaN without any run."""
     squares = np.sum(np.square(errors), axis=1)
     return math.sqrt(float(np.mean(squares))) if squares.size else math.nan
+
+
+def _cells(row: CompareRow) -> tuple[str, ...]:
+    failed = f" ({row.failed} of {row.runs} failed)" if row.failed else ""
+    return (
+        f"  {row.algorithm}{failed}",
+        f"{row.rounds:,}",
+        *(_figure(row.x), _figure(row.last_x), _figure(row.efficiency_x, ratio=True)),
+        *(_figure(row.price), _figure(row.last_price), _figure(row.efficiency_price, ratio=True)),
+    )
+
+
+def _figure(value: float, *, ratio: bool = False) -> str:
+    """Three digits, or two decimals of a ratio, in eight letters at most."""
+    if not math.isfinite(value):
+        return "-"
+    if value < (1_000 if ratio else 100):
+        return f"{value:.2f}" if ratio else f"{value:#.3g}"
+    return f"{value:,.0f}" if value < 999_999.5 else f"{value:.2e}"
+
+
+def _plain(row: CompareRow) -> dict[str, Any]:
+    values = asdict(row) | {
+        "efficiency_x": row.efficiency_x,
+        "efficiency_price": row.efficiency_price,
+    }
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+    }
+
+
+def _legend(plans: Sequence[str], algorithms: Sequence[str]) -> list[Any]:
+    """Colours, then styles; a legend fills columns first, so the two are interleaved."""
+    from matplotlib.lines import Line2D
+
+    colours = [Line2D([], [], label=_WORDS[plan], **_LOOKS[plan]) for plan in plans]
+    styles = [
+        Line2D([], [], color=_GREY, linestyle=style, label=label)
+        for style, label in [*zip(_STYLES, algorithms, strict=False), (_DOTS, "statistical limit")]
+    ]
+    blank = Line2D([], [], linestyle="none", label=" ")
+    columns = max(len(colours), len(styles))
+    colours += [blank] * (columns - len(colours))
+    styles += [blank] * (columns - len(styles))
+    return [handle for pair in zip(colours, styles, strict=True) for handle in pair]

@@ -3,17 +3,23 @@
 Cloud and agents are those of the network; only sockets, the disk and the clock are missing. One
 agent has a connection of its own, the others share a gateway, and every message travels as the
 frame it would be.
+
+Do the messages tell anything besides the releases? The promise covers whatever is computed from
+releases. So ``tells_more`` plays a run again with the very same releases and other states: every
+byte that the cloud sends must be the same, receipts and the final answer included. What differs was
+computed from a state.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
@@ -103,7 +109,7 @@ class Loopback:
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
         others = [i for i in range(1, problem.agents + 1) if i != agent]
         parties = [[agent], others] if others else [[agent]]
-        self.households = tuple(AgentGroup.of_problem(problem, party) for party in parties)
+        self.groups = tuple(AgentGroup.of_problem(problem, party) for party in parties)
         own = own_states(problem.cloud, agent)
         every = np.arange(problem.cloud.lower().size)
         self.columns = (every[own], np.delete(every, own))
@@ -150,7 +156,7 @@ class _Run:
         self.crash, self.crashed = crash, False
         self.cloud = CloudMachine(loopback.setup, loopback.notary, self._digest)
         self.helper, self.held = loopback.half, Held()
-        starts = [_memory(group) for group in loopback.households]
+        starts = [_memory(group) for group in loopback.groups]
         self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
         self.saved, self.digests = [starts[0]], {0: loopback.setup.config_hash}
         states = sum(columns.size for columns in loopback.columns)
@@ -178,7 +184,7 @@ class _Run:
     def _machine(self, peer: int, memory: Memory) -> AgentMachine:
         """Agents that start, from a memory that they saved."""
         veil = None if self.helper is None else self.loop.keys.veil(peer)
-        agents = self.loop.households[peer].agents
+        agents = self.loop.groups[peer].agents
         return AgentMachine(agents, memory, lambda welcome: None, veil)
 
     def _digest(self, k: int) -> bytes | None:
@@ -226,7 +232,7 @@ class _Run:
         for action in actions:
             if isinstance(action, Join):
                 if peer not in self.loop.steps:
-                    group = self.loop.households[peer]
+                    group = self.loop.groups[peer]
                     self.loop.steps[peer] = LocalRound(group, action.welcome)
                 step = self.loop.steps[peer]
                 x = step.begin(action.x)
@@ -292,3 +298,50 @@ def _nothing(k: int) -> None:
 def _memory(group: AgentGroup) -> Memory:
     start = pack(group.start)
     return Memory(x=start, answer=start)
+
+
+@final
+class Replayed(Sampler):
+    """Releases what was released before, whatever the values."""
+
+    def __init__(self, releases: Iterable[Released]) -> None:
+        self._releases = iter(releases)
+
+    def release(self, values: ArrayLike) -> Released:
+        """Return the next release of the run that is played again."""
+        return next(self._releases)
+
+    def release_multiples(self, multiples: Integers) -> Released:
+        """Likewise."""
+        return next(self._releases)
+
+    def release_residues(self, residues: Integers) -> Released:
+        """Likewise."""
+        return next(self._releases)
+
+
+def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> str:
+    """Return what the messages of a run tell besides its releases, "" for nothing.
+
+    Args:
+        loop: where it was played.
+        played: the run.
+        lower: lower bounds of all states.
+        upper: upper bounds of all states.
+    """
+    generator = np.random.default_rng(len(played.states))
+    elsewhere = generator.uniform(lower, upper, (len(played.states) + 1, lower.size))
+    other = loop.with_sampler(Replayed(played.releases)).play(lambda k: elsewhere[k - 1])
+    if len(other.frames) != len(played.frames):
+        return "how many messages there are"
+    for (to, frame), (too, second) in zip(played.frames, other.frames, strict=True):
+        if (to, frame) != (too, second):
+            return _difference(decode_from_cloud(frame), decode_from_cloud(second))
+    return ""
+
+
+def _difference(first: Any, second: Any) -> str:
+    if type(first) is not type(second):
+        return "which messages there are"
+    fields = [f for f in first.__struct_fields__ if getattr(first, f) != getattr(second, f)]
+    return f"{', '.join(fields)} of a {type(first).__name__.lower()} message"

@@ -3,13 +3,15 @@
 Under the claim residuals are independent standard normal numbers, whatever the closed loop did with
 them. Every test gives a probability that noise as stated looks so odd, already multiplied by the
 number of tests (Bonferroni): noise as stated fails with probability ``FALSE_ALARM`` at most.
+Residuals come from an audit's games, or from the store of a run whose cloud kept what agents sent.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, final
 
 import numpy as np
 import scipy.fft
@@ -17,8 +19,18 @@ from scipy.special import chdtr, chdtrc, ndtr, ndtri, pdtrc
 from scipy.stats import binom, kstwo
 
 from sottovoce.errors import InputError
-from sottovoce.privacy.sampler import STEPS
+from sottovoce.network.config import RunConfig, algorithm_of
+from sottovoce.network.observe.run_summary import Said, transcript
+from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.codec import unpack, unpack_whole
+from sottovoce.network.setup import make_config
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.sampler import STEPS, Integers, grid_of
+from sottovoce.privacy.statement import down
+from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array
+from sottovoce.study.stated import own_states, stated_outputs
+from sottovoce.tables import PlainTable
 
 FALSE_ALARM = 5e-5
 """How often noise as stated fails the tests, at most."""
@@ -33,6 +45,7 @@ _NEAR = 64  # lags at which pairs of more outputs than that are compared
 _EQUAL = 1.0 / (np.sqrt(np.pi) * STEPS)  # chance that two draws are equal in absolute value
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """One property of the noise.
@@ -53,6 +66,7 @@ class Check:
         return self.chance > FALSE_ALARM
 
 
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseChecks:
     """What residuals say about the noise.
@@ -79,6 +93,27 @@ class NoiseChecks:
         """How many draws of noise were looked at."""
         return self.outputs * self.rounds
 
+    def table(self, title: str = "The noise that was released") -> PlainTable:
+        """Return every property of the noise, and how odd it looks."""
+        return PlainTable(
+            title=f"{title}: {self.draws:,} draws in {self.rounds:,} rounds, tails seen to "
+            f"{down(self.depth, 2)} sigma, false alarms below {FALSE_ALARM:g}",
+            columns=("", "found", "chance", ""),
+            rows=tuple(
+                (check.name, check.found, f"{check.chance:.2g}", verdict(check.passed))
+                for check in self.checks
+            ),
+        )
+
+    def data(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        return asdict(self) | {"passed": self.passed}
+
+
+def verdict(passed: bool) -> str:
+    """Say in a table whether what was stated holds."""
+    return "holds" if passed else "BROKEN"
+
 
 def check_noise(residuals: Array) -> NoiseChecks:
     """Test residuals of shape (rounds, outputs), in the order of their release.
@@ -91,14 +126,14 @@ def check_noise(residuals: Array) -> NoiseChecks:
         raise InputError(f"noise must be judged by at least {LEAST} rounds, got {rounds}")
     finite = bool(np.isfinite(residuals).all())
     z = np.clip(np.nan_to_num(residuals, nan=1e6), -1e6, 1e6)  # what is not finite fails by far
-    found = [
+    tests = [
         _mean(z), _variance(z), *(_tail(z, at) for at in _TAILS), _largest(z), _shape(z),
         _correlation(z), *_repeats(z),
     ]  # fmt: skip
-    found.append(("finite", "yes" if finite else "no", float(finite)))
+    tests.append(("finite", "yes" if finite else "no", float(finite)))
     checks = tuple(
-        Check(name=name, found=text, chance=min(1.0, chance * len(found)))
-        for name, text, chance in found
+        Check(name=name, found=text, chance=min(1.0, chance * len(tests)))
+        for name, text, chance in tests
     )
     beyond = min(0.5, -np.log(FALSE_ALARM / len(checks) / 2.0) / z.size)
     return NoiseChecks(
@@ -106,17 +141,18 @@ def check_noise(residuals: Array) -> NoiseChecks:
     )
 
 
-_Found = tuple[str, str, float]
+_Test = tuple[str, str, float]
+"""What was looked at, the oddest figure in words, and how probable it is."""
 
 
-def _mean(z: Array) -> _Found:
+def _mean(z: Array) -> _Test:
     scores = z.mean(axis=0) * np.sqrt(len(z))
     worst = float(scores[np.argmax(np.abs(scores))])
     chance = z.shape[1] * 2.0 * float(ndtr(-abs(worst)))
     return "mean", f"{worst:+.2f} standard errors", chance
 
 
-def _variance(z: Array) -> _Found:
+def _variance(z: Array) -> _Test:
     """The sum of n squares is chi-square; each output, and all of them together."""
     each = np.square(z).sum(axis=0)
     sums = np.append(each, each.sum())
@@ -127,7 +163,7 @@ def _variance(z: Array) -> _Found:
     return "standard deviation", f"{ratios[worst]:.4f} of sigma", sums.size * float(chances[worst])
 
 
-def _tail(z: Array, at: float) -> _Found:
+def _tail(z: Array, at: float) -> _Test:
     """How many draws lie beyond a number of sigmas; each output, and all together."""
     each = (np.abs(z) > at).sum(axis=0)
     counts = np.append(each, each.sum())
@@ -140,7 +176,7 @@ def _tail(z: Array, at: float) -> _Found:
     return f"beyond {at:g} sigma", text, counts.size * float(chances[worst])
 
 
-def _largest(z: Array) -> _Found:
+def _largest(z: Array) -> _Test:
     """The largest of all: a clamp shows in it as soon as draws reach it."""
     largest = float(np.abs(z).max())
     outside = z.size * np.log1p(-2.0 * ndtr(-largest)) if largest > 0 else -np.inf
@@ -148,7 +184,7 @@ def _largest(z: Array) -> _Found:
     return "largest draw", f"{largest:.2f} sigma", chance
 
 
-def _shape(z: Array) -> _Found:
+def _shape(z: Array) -> _Test:
     """Kolmogorov and Smirnov: each output, and all together."""
     samples = [*z.T, z.ravel()]
     gaps = np.array([_gap(np.sort(sample)) for sample in samples])
@@ -165,7 +201,7 @@ def _gap(ordered: Array) -> float:
     return float(max(np.max((rank + 1) / n - curve), np.max(curve - rank / n)))
 
 
-def _correlation(z: Array) -> _Found:
+def _correlation(z: Array) -> _Test:
     """Sums of products of two outputs at a lag, over all outputs and lags."""
     least, tests, text = 1.0, 0, "none"
     for sums, terms, lags in _products(z):
@@ -222,7 +258,7 @@ def _chance_of_sum(total: Array, terms: Any) -> Array:
     return np.asarray(np.minimum(1.0, 2.0 * np.exp(exponent)))
 
 
-def _repeats(z: Array) -> Iterator[_Found]:
+def _repeats(z: Array) -> Iterator[_Test]:
     """Draws that were used twice, with either sign: more equal ones than chance has it.
 
     Honest draws are integers on a grid and meet now and then; two in a row that were both there
@@ -249,3 +285,113 @@ def _equal_pairs(values: Any) -> int:
     _, counts = np.unique(values, return_counts=True)
     counts = counts.astype(np.float64)
     return int((counts * (counts - 1.0) / 2.0).sum())
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAudit:
+    """The noise of the rounds that a store holds.
+
+    Attributes:
+        committed: rounds in the store.
+        rounds: rounds that the run is to have.
+        noise: what their noise looks like.
+    """
+
+    committed: int
+    rounds: int
+    noise: NoiseChecks
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has had all its rounds."""
+        return self.committed == self.rounds
+
+    @property
+    def title(self) -> str:
+        """What was looked at, in words."""
+        if self.finished:
+            return "The noise of the finished run"
+        return f"The noise of a run that is not finished, {self.committed:,} of {self.rounds:,}"
+
+    def data(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        return asdict(self) | {
+            "noise": self.noise.data(),
+            "finished": self.finished,
+            "passed": self.noise.passed,
+        }
+
+
+def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
+    """Test the noise of every round in a store that kept what agents said.
+
+    Nothing that they said is in what it returns: residuals are the noise alone.
+
+    Args:
+        plan: the plan that the run was made with.
+        path: the store.
+
+    Raises:
+        InputError: the store belongs to another plan, did not keep what was said, or its noise was
+            simulated.
+        StoreError: it is not a store, or damaged.
+    """
+    run = transcript(path)
+    config = run.config
+    if config is None or run.said is None:
+        raise InputError(
+            f"{path} must hold what agents said in all its rounds, got a store without: only a "
+            "cloud started with --keep-states keeps it"
+        )
+    if isinstance(plan.trust, SplitCloud) or config.promise.get("trust", "one") == "split":
+        raise InputError(
+            f"{path} must be a trusted cloud's store, got one of a split cloud: what agents said "
+            "is masked, and no half can tell noise from contributions; audit with --view instead"
+        )
+    if config.noise != "secure":
+        raise InputError(f"{path} must hold secure noise, got a simulated run: nothing is private")
+    _require_plan(plan, config, path)
+    noise = _of_sums if plan.method == "joint" else _of_values
+    checks = check_noise(noise(plan, run.said, run.multiples))
+    return StoreAudit(committed=len(run.said), rounds=config.rounds, noise=checks)
+
+
+def _require_plan(plan: NoisePlan, config: RunConfig, path: str | os.PathLike[str]) -> None:
+    mine = make_config(
+        plan,
+        algorithm_of(config.algorithm),
+        rounds=config.rounds,
+        noise=config.noise,
+        run_id=config.run_id,
+    )
+    if (mine.problem, mine.plan) != (config.problem, config.plan):
+        raise InputError(
+            f"{path} must belong to this plan, got a run of another: give the options and the "
+            "folder that its cloud was started with"
+        )
+
+
+def _of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+    """Whole numbers minus whole numbers: the very draws."""
+    parties = Parties(plan)
+    noisy = np.flatnonzero(plan.sigma > 0)
+    sums: dict[tuple[int, ...], Integers] = {}
+    drawn = multiples.copy()
+    for row, parts in zip(drawn, said, strict=True):
+        for agents, data in parts:
+            if agents not in sums:
+                sums[agents] = np.searchsorted(noisy, parties(agents).sums)
+            row[sums[agents]] -= unpack_whole(data)
+    return np.asarray(drawn / STEPS)
+
+
+def _of_values(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
+    """The paper's release: F is worked out from the states."""
+    stated = stated_outputs(plan)
+    states = np.empty((len(said), stated.lower.size))
+    for x, parts in zip(states, said, strict=True):
+        for agents, data in parts:
+            columns = [np.r_[own_states(plan.cloud, agent)] for agent in agents]
+            x[np.concatenate(columns)] = unpack(data)
+    return stated.standardised(states, multiples * grid_of(stated.sigma))

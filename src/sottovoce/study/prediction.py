@@ -1,7 +1,11 @@
-"""How good an answer will be, before anything is run: from public figures, and from the optimum."""
+"""How good an answer will be, and how many rounds to ask for, before anything is run.
+
+Predictions come from public figures alone, or from the statistical limit at the optimum.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -9,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from sottovoce.certificate.optimum import ReferenceOptimum
+from sottovoce.certificate.assumptions import SADDLE_LIMIT
+from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.certificate.scales import row_scales
+from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
 from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.limit import linearised
 from sottovoce.privacy.margins import LAG
@@ -23,6 +29,20 @@ from sottovoce.problem.problem import CloudView, Problem
 _DRAWS = 8192
 _GUESS = 1.0 / np.sqrt(12.0)
 """The error, in widths of the box, of always saying its middle when any point is as likely."""
+
+FEASIBLE = 0.95
+"""The probability with which constraints are kept, where nothing else is asked for."""
+
+FEWEST = 200
+"""Rounds after which the default algorithm is about as near as the statistical limit.
+
+Measured in x on six problems with noise from 0.5 to 5% of the constraints' scales, 200 runs each:
+at most 1.12 times what is predicted after 200 rounds, 1.16 after 100, 1.6 after 50. With noise
+below 0.1%, chargers were still many times off after 1,000.
+"""
+
+_CALM = (0.005, 0.05)  # noise, as a share of a constraint's scale, at which so many rounds suffice
+_LONGEST = 2_000  # of what converges: noisier answers are useless, whatever the number of rounds
 
 
 @final
@@ -186,6 +206,14 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
     return Prediction(rounds=rounds, rows=labels, noise=read_only(noise / row_scales(cloud)))
 
 
+def expect(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
+    """Return what to expect; of problems too large for a saddle point what is public tells."""
+    saddle = None if plan.method == "paper" else known_saddle(problem, most=SADDLE_LIMIT)
+    if saddle is None:
+        return predict_publicly(plan, rounds)
+    return predict(response(problem, saddle), plan, rounds, feasible=FEASIBLE)
+
+
 def _drawn(known: Response, sigma: Array, equality: NDArray[np.bool_]) -> tuple[float, float]:
     """How often draws of the averaged noise violate an inequality; the objective's error."""
     noisy = np.flatnonzero((sigma > 0.0) & np.any(known.rows != 0.0, axis=0))
@@ -195,3 +223,43 @@ def _drawn(known: Response, sigma: Array, equality: NDArray[np.bool_]) -> tuple[
     off = w @ known.objective[noisy] + 0.5 * np.sum(w @ bend * w, axis=1)
     violated = np.any(g[:, ~equality] > 0.0, axis=1)
     return float(np.mean(violated)), float(np.sqrt(np.mean(np.square(off))))
+
+
+def converging_rounds(noise: float) -> int:
+    """Return the fewest rounds that converge, for an answer with so much noise.
+
+    A rule of thumb: where noise is large, prices are hard to find in it; where it is very small,
+    what is left of the start counts beside it. ``advise(..., simulate=True)`` measures instead.
+
+    Args:
+        noise: the standard deviation of the noisiest constraint at the answer over its scale.
+    """
+    calm, loud = _CALM
+    longer = max(1.0, noise / loud, math.sqrt(calm / max(noise, calm * 1e-4)))
+    return _rounded(min(FEWEST * longer, _LONGEST))
+
+
+def rounds_for(kind: Kind, noise: float, error: float, rounds: int, accuracy: float) -> int:
+    """Return the rounds to ask for.
+
+    To hide an offset or everything, noise grows as the root of their number and averages away
+    again, so the fewest that converge are best. To hide a trajectory they are free, and the error
+    falls as ``1 / sqrt(T)``: so many that it comes down to ``accuracy``.
+
+    Args:
+        kind: what is hidden.
+        noise: of the noisiest constraint over its scale, after ``rounds`` rounds.
+        error: the expected error after ``rounds`` rounds, as a share of 1.
+        rounds: T.
+        accuracy: the error that is good enough, likewise.
+    """
+    if kind != "trajectory":
+        return converging_rounds(noise)
+    wanted = rounds * (error / accuracy) ** 2
+    return _rounded(min(max(wanted, converging_rounds(min(noise, accuracy))), TRAJECTORY_ROUNDS))
+
+
+def _rounded(count: float) -> int:
+    """Up to two digits, which are easier to say."""
+    step = 10 ** max(math.floor(math.log10(count)) - 1, 0)
+    return int(math.ceil(count / step - 1e-9) * step)

@@ -1,7 +1,17 @@
 """What a plan says is released, from its public formulas: ``o = F(x) + w``, ``w_o`` with sigma_o.
 
-An audit holds against this what the deployed code did. It is written from the statement of the
-problem and shares no code with what agents and cloud evaluate, so that a slip there shows.
+An audit compares what the deployed code did with this. It is written from the statement of the
+problem and shares no code with what agents and cloud evaluate, so that a slip there shows. The
+second half searches for the two states of one agent that F tells apart best:
+
+    maximise  || diag(1/sigma) (F(x with q) - F(x with p)) ||    over x in D,  |q - p| <= reach
+
+A sum moves by the agent's own contribution, so that its own two states are all there is to search.
+For the paper's release what the others do matters: adjacency fixes their behaviours and not which
+they are, so a game may put them wherever they make things worst. The search starts from many
+corners, climbs coordinate by coordinate with steps that halve, and turns the agent's own step
+towards the direction in which its outputs are steepest. Its result is attained: a lower bound on
+the supremum, never an estimate.
 """
 
 from __future__ import annotations
@@ -20,14 +30,20 @@ from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression, Op, number
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums, contributions
 
 _TOGETHER = 2**18  # states evaluated at once: columns that fit the cache
+_STARTS = 512
+_CLIMBERS = 8
+_HALVINGS = 9
+_SWEEPS = 6  # per step length
+_SLOPE = 1e-4  # of the reach, where directions are compared
+_GAIN = 1.0 + 1e-9
 
 
-class Stated(ABC):
+class ReleasedOutputs(ABC):
     """``x -> F(x)`` of all outputs that get noise, in the order of a release.
 
     Args:
@@ -66,12 +82,12 @@ class Stated(ABC):
         """Return F at a few points."""
 
 
-def stated_of(plan: NoisePlan) -> Stated:
+def stated_outputs(plan: NoisePlan) -> ReleasedOutputs:
     """Return what the plan's rounds release, as a function of all states."""
     return StatedSums(plan) if plan.method == "joint" else StatedValues(plan)
 
 
-def moved_by(plan: NoisePlan, agent: int) -> tuple[Stated, slice]:
+def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
     """Return outputs as an agent moves them, and the place of its own states among their states.
 
     A sum moves by an agent's own contribution, whatever the others do: it is a function of the
@@ -92,7 +108,7 @@ def own_states(cloud: CloudView, agent: int) -> slice:
 
 
 @final
-class StatedSums(Stated):
+class StatedSums(ReleasedOutputs):
     """``F_o(x) = grid_o sum_i round(h_oi(x_i) / grid_o)``: contributions, rounded and added up.
 
     Args:
@@ -123,7 +139,7 @@ class StatedSums(Stated):
 
 
 @final
-class StatedValues(Stated):
+class StatedValues(ReleasedOutputs):
     """``F(x) = (g(x), dg/dx(x))``: the paper's release, which a cloud computes from raw states.
 
     It knows neither fleets nor equalities, so every row is one formula.
@@ -208,10 +224,10 @@ def _shares(sums: Sums, domain: Sequence[Group], place: Any) -> Iterator[_Share]
     states = 0
     for group in domain:
         first[group.name], states = states, states + group.count * group.dim
-        found = contributions(sums, group) if group.count == 1 else {}
-        if found:
-            rows = place[np.array([list(found)], dtype=np.int64)]
-            yield _share(group, first[group.name], list(found.values()), rows, None)
+        added = contributions(sums, group) if group.count == 1 else {}
+        if added:
+            rows = place[np.array([list(added)], dtype=np.int64)]
+            yield _share(group, first[group.name], list(added.values()), rows, None)
     boxes = {group.name: group for group in domain}
     begin = 0
     for family in sums.families:
@@ -276,3 +292,151 @@ _OPERATIONS: dict[str, Callable[[list[Any], Any], Any]] = {
         np.abs(a[0]) <= m, a[0] * a[0], float(m) * (2.0 * np.abs(a[0]) - float(m))
     ),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WorstPair:
+    """Two adjacent states of an agent in the company where they are told apart best.
+
+    Attributes:
+        begin: all states that F was given as a function of, the agent's own being the first of
+            the two.
+        end: the same with the second.
+        shift: how far all outputs move, in units of the noise.
+    """
+
+    begin: Array
+    end: Array
+    shift: float
+
+
+def worst_pair(stated: ReleasedOutputs, own: slice, reach: float, *, seed: int = 0) -> WorstPair:
+    """Search the domain for the pair of states that moves the outputs most.
+
+    Args:
+        stated: the outputs.
+        own: the agent's place among the states they are functions of.
+        reach: how far apart its two states may be, in l2; infinite if any two will do.
+        seed: of the starts.
+    """
+    search = _Search(stated, own, reach, np.random.default_rng(seed))
+    points, steps = search.climbed(*search.starts())
+    begin, end = search.pairs(points, steps)
+    shifts = stated.shifts(begin, end)
+    best = int(np.argmax(shifts))
+    return WorstPair(
+        begin=read_only(begin[best]), end=read_only(end[best]), shift=float(shifts[best])
+    )
+
+
+@final
+class _Search:
+    """Points (count, states) and steps of the agent's own (count, d), judged by their shift."""
+
+    def __init__(
+        self, stated: ReleasedOutputs, own: slice, reach: float, generator: np.random.Generator
+    ) -> None:
+        self.stated, self.own = stated, own
+        self.generator = generator
+        self.lower, self.upper = stated.lower, stated.upper
+        self.width = self.upper - self.lower
+        self.dim = own.stop - own.start
+        self.reach = min(reach, float(np.linalg.norm(self.width[own])))
+        self.moving = np.flatnonzero(self.width > 0)
+
+    def pairs(self, points: Array, steps: Array) -> tuple[Array, Array]:
+        """Return both points of every pair; the second stays in the box, no further than reach."""
+        length = np.linalg.norm(steps, axis=1, keepdims=True)
+        shrunk = steps * np.minimum(1.0, self.reach / np.where(length > 0, length, 1.0))
+        end = points.copy()
+        low, high = self.lower[self.own], self.upper[self.own]
+        end[:, self.own] = np.clip(points[:, self.own] + shrunk, low, high)
+        return points, end
+
+    def score(self, points: Array, steps: Array) -> Array:
+        """Return the shift of every pair; what is not a number counts as nothing."""
+        shifts = self.stated.shifts(*self.pairs(points, steps))
+        return np.where(np.isfinite(shifts), shifts, -np.inf)
+
+    def starts(self) -> tuple[Array, Array]:
+        """Return the most promising of many corners and random points."""
+        share = self.generator.random((_STARTS, self.lower.size))
+        kind = self.generator.random(share.shape)
+        share = np.where(kind < 0.4, 0.0, np.where(kind < 0.8, 1.0, share))
+        points = np.clip(self.lower + share * self.width, self.lower, self.upper)
+        inward = (self.lower + self.upper)[self.own] / 2.0 - points[:, self.own]
+        axes = np.eye(self.dim)[self.generator.integers(self.dim, size=_STARTS)]
+        towards = np.where(self.generator.random((_STARTS, 1)) < 0.5, inward, axes * inward)
+        steps = self._as_far_as_may_be(towards)
+        order: Any = np.argsort(self.score(points, steps))[::-1][:_CLIMBERS]
+        return points[order].copy(), steps[order].copy()
+
+    def climbed(self, points: Array, steps: Array) -> tuple[Array, Array]:
+        """Improve every point until halved steps gain nothing more."""
+        scores = self.score(points, steps)
+        for halving in range(_HALVINGS):
+            for _ in range(_SWEEPS):
+                before = scores.max()
+                self._sweep(points, steps, scores, 0.5**halving)
+                if scores.max() <= before * _GAIN:
+                    break
+        return points, steps
+
+    def _sweep(self, points: Array, steps: Array, scores: Array, share: float) -> None:
+        """Move every pair to its best neighbour, all of them judged at once."""
+        both = zip(points, steps, strict=True)
+        tried = [self._neighbours(point, step, share) for point, step in both]
+        shifts = self.score(*(np.concatenate(part) for part in zip(*tried, strict=True)))
+        begin = 0
+        for c, (candidates, directions) in enumerate(tried):
+            here = shifts[begin : begin + len(candidates)]
+            begin += len(candidates)
+            best = int(np.argmax(here))
+            if here[best] > scores[c]:
+                points[c], steps[c] = candidates[best], directions[best]
+                scores[c] = here[best]
+
+    def _neighbours(self, point: Array, step: Array, share: float) -> tuple[Array, Array]:
+        """Return points one coordinate away, and the same point with other steps."""
+        moved = _one_by_one(point, self.moving, share * self.width, self.lower, self.upper)
+        far = np.minimum(self.reach, self.width[self.own])
+        turned = np.concatenate(
+            [
+                _one_by_one(step, np.flatnonzero(far > 0), share * far, -far, far),
+                self._as_far_as_may_be(self._steepest(point, step)),
+                -step[np.newaxis],
+            ]
+        )
+        return (
+            np.concatenate([moved, np.tile(point, (len(turned), 1))]),
+            np.concatenate([np.tile(step, (len(moved), 1)), turned]),
+        )
+
+    def _steepest(self, point: Array, step: Array) -> Array:
+        """Return both directions along which the outputs are steepest at the pair's middle."""
+        _, end = self.pairs(point[np.newaxis], step[np.newaxis])
+        middle = (point + end[0]) / 2.0
+        low, high = self.lower[self.own], self.upper[self.own]
+        inside = np.where(middle[self.own] - low < high - middle[self.own], 1.0, -1.0)
+        tiny = np.minimum(_SLOPE * self.reach, (high - low) / 2.0) * inside
+        around = np.tile(middle, (self.dim + 1, 1))
+        around[1:, self.own] += np.diag(tiny)
+        values = self.stated(around) / self.stated.sigma
+        slopes = (values[1:] - values[0]) / np.where(tiny == 0.0, np.inf, tiny)[:, np.newaxis]
+        if not np.isfinite(slopes).all():
+            return step[np.newaxis]
+        first = np.linalg.svd(slopes.T, full_matrices=False)[2][0]
+        return np.stack([first, -first])
+
+    def _as_far_as_may_be(self, towards: Array) -> Array:
+        length = np.linalg.norm(towards, axis=1, keepdims=True)
+        return np.asarray(self.reach * towards / np.where(length > 0, length, 1.0))
+
+
+def _one_by_one(start: Array, which: Any, by: Array, lower: Array, upper: Array) -> Array:
+    """Return copies of ``start`` with one coordinate moved down, up, and to either bound."""
+    moved = np.tile(start, (4, which.size, 1))
+    at = np.arange(which.size)
+    for part, value in enumerate((start - by, start + by, lower, upper)):
+        moved[part, at, which] = np.clip(value, lower, upper)[which]
+    return moved.reshape(-1, start.size)

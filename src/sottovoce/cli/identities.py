@@ -11,14 +11,14 @@ from sottovoce.cli.console import console
 from sottovoce.errors import InputError
 from sottovoce.network.defaults import DAYS
 
-identity = typer.Typer(help="Keys and certificates for a cloud and its agents.")
+identity_group = typer.Typer(help="Keys and certificates for a cloud and its agents.")
 
 Folder = Annotated[Path, typer.Option("--dir", help="folder of the authority and the cloud")]
 Days = Annotated[int, typer.Option(min=0, help="how long certificates last")]
 
 
-@identity.command()
-def init(
+@identity_group.command("init")
+def init_command(
     folder: Folder,
     agents: Annotated[int, typer.Option(min=1, help="number of agents")],
     host: Annotated[
@@ -48,13 +48,10 @@ def init(
     ranges = [parse_range(text) for text in gateway or ()]
     names = (helper_host or ()) if helper or helper_host else None
     keys.create(folder, agents=agents, hosts=host or (), gateways=ranges, helper=names, days=days)
-    halves = (
-        ""
-        if names is None
-        else (
-            f"the cloud {folder / 'cloud'}, the helper {folder / 'helper'}, who must not collude, "
-        )
-    )
+    halves = ""
+    if names is not None:
+        halves = f"the cloud {folder / 'cloud'}, the helper {folder / 'helper'}, which must not "
+        halves += "collude, "
     console.print(
         f"wrote {folder}: give {halves}each device its folder under {folder / 'agents'}, the "
         f"operator {folder / 'operator'}, and move {folder / 'ca.key'} to a safe place",
@@ -62,8 +59,8 @@ def init(
     )
 
 
-@identity.command()
-def issue(
+@identity_group.command("issue")
+def issue_command(
     folder: Folder,
     agents: Annotated[str | None, typer.Option(help="a number, or a range for a gateway")] = None,
     host: Annotated[
@@ -98,8 +95,8 @@ def issue(
     console.print(f"issued in {folder}", soft_wrap=True)
 
 
-@identity.command()
-def revoke(
+@identity_group.command("revoke")
+def revoke_command(
     folder: Folder,
     certificate: Annotated[Path | None, typer.Argument(help="the certificate, cert.pem")] = None,
     serial: Annotated[

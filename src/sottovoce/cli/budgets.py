@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
-from rich.table import Table
 
-from sottovoce.cli.console import console, print_json
-from sottovoce.cli.options import Json
+from sottovoce.cli.console import show_result, table_of
+from sottovoce.cli.options import Json, one_number
 from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
     from sottovoce.privacy.ledger import Account
 
-ledger = typer.Typer(help="Lifetime privacy budgets of agents.", no_args_is_help=True)
+ledger_group = typer.Typer(help="Lifetime privacy budgets of agents.", no_args_is_help=True)
 
 LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
 
 DIGITS = 5
 
 
-@ledger.command()
-def show(file: LedgerFile, json: Json = False) -> None:
+@ledger_group.command("show")
+def show_command(file: LedgerFile, json: Json = False) -> None:
     """Show what every agent protects, and has granted, spent and left for it.
 
     Figures are Gaussian-DP mu for two lifetimes that differ by no more than the radius within
@@ -37,21 +36,16 @@ def show(file: LedgerFile, json: Json = False) -> None:
     if not file.exists():
         raise InputError(f"{file} must exist, got no such file: grant a budget first")
     accounts = Ledger(file).accounts()
-    if json:
-        print_json([_fields(account) for account in accounts])
-        return
     title = f"Budgets in {file.name}: granted as epsilon, delta; spent in Gaussian-DP mu"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for heading in ("agent", "protects", "radius", "granted as", "spent", "mu/radius",
-                    "remaining"):  # fmt: skip
-        table.add_column(heading, justify="right")
+    columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
+    table = table_of(title, *columns, box=box.SIMPLE_HEAD)
     for account in accounts:
         table.add_row(*_cells(account))
-    console.print(table)
+    show_result([_fields(account) for account in accounts], table, json=json)
 
 
-@ledger.command()
-def grant(
+@ledger_group.command("grant")
+def grant_command(
     file: LedgerFile,
     agent: Annotated[list[str], typer.Option(help="agent's name; repeat for several")],
     epsilon: Annotated[str, typer.Option(help="lifetime privacy loss, e.g. 'ln(3)'")],
@@ -70,24 +64,12 @@ def grant(
 
     Ledger(file).grant(
         agent,
-        _one(epsilon, "epsilon"),
-        _one(delta, "delta"),
+        one_number(epsilon, "epsilon"),
+        one_number(delta, "delta"),
         hide=hide,
-        radius=None if radius is None else _one(radius, "radius"),
+        radius=None if radius is None else one_number(radius, "radius"),
     )
-    show(file)
-
-
-def _one(text: str, name: str) -> float:
-    from sottovoce.cli.request import numbers
-
-    values = numbers(text, name)
-    if len(values) != 1:
-        raise InputError(
-            f"{name} must be one number for all agents named, got {text!r}: grant agents that "
-            "differ one after the other"
-        )
-    return values[0]
+    show_command(file)
 
 
 def _fields(account: Account) -> dict[str, Any]:

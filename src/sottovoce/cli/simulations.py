@@ -1,4 +1,4 @@
-"""``sottovoce simulate``: run a problem in one process and keep the result."""
+"""``sottovoce simulate`` and ``plot``: run a problem in one process, keep and draw the result."""
 
 from __future__ import annotations
 
@@ -8,30 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from sottovoce.cli.cloud import run_rounds
-from sottovoce.cli.cluster import cluster as on_cluster
-from sottovoce.cli.console import console, print_json
+from sottovoce.cli.console import console, show_result, table_of, warn_if_useless
 from sottovoce.cli.options import (
     AlgorithmName,
     Cluster,
-    Delta,
-    EachRow,
-    Epsilon,
-    Feasible,
-    HideOption,
     Json,
-    Radius,
+    ProblemName,
+    RunOptions,
     Strict,
+    algorithm_for,
+    load,
     make_folder,
+    on_cluster,
+    run_rounds,
+    with_options,
 )
-from sottovoce.progress import Progress, shown
+from sottovoce.progress import shown
 
 if TYPE_CHECKING:
-    from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.problem import Problem
     from sottovoce.simulation.result import Result
 
-_QUANTILES = (5, 50, 95)
+_QUANTILES = {"p5": 5, "median": 50, "p95": 95}
 _QUANTITIES = {
     "error_x": "|x - x_hat|",
     "error_price": "|price - price_hat|",
@@ -41,26 +38,21 @@ _QUANTITIES = {
     "last_error_x": "|x - x_hat| of the last iterate",
     "last_error_price": "|price - price_hat| of the last iterate",
 }
-
 _IN_SUMMARY = ("violation", "objective")
 
 
-def simulate(
-    folder: Annotated[Path, typer.Argument(help="folder with problem.toml and agents/")],
+@with_options
+def simulate_command(
+    problem: ProblemName,
+    promise: RunOptions,
     rounds: Annotated[
-        int | None, typer.Option(help="how many rounds; as the file says, or 2000 if nobody does")
+        int | None, typer.Option(help="how many rounds; by default the file's, or else 2000")
     ] = None,
     runs: Annotated[int, typer.Option("--runs", help="how many independent runs")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="run r depends on (seed, r) alone")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="folder for result.npz and convergence.png")
     ] = None,
-    epsilon: Epsilon = None,
-    delta: Delta = None,
-    radius: Radius = None,
-    hide: HideOption = None,
-    feasible: Feasible = None,
-    each_row: EachRow = False,
     algorithm: AlgorithmName = None,
     strict: Strict = False,
     cluster: Cluster = None,
@@ -74,48 +66,49 @@ def simulate(
     Example: sottovoce simulate examples/paper --rounds 20000 --runs 64 --out out
     """
     make_folder(out)
-    asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "radius": radius, "hide": hide}
-    asked |= {"feasible": feasible, "each_row": each_row}
-    doing = f"certifying and planning {folder}"
+    doing = f"certifying and planning {problem}"
     with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
-        from sottovoce.cli.foresight import foresee, warn_if_useless
-        from sottovoce.cli.request import algorithm_for
-        from sottovoce.problem.files.load import load_problem
-        from sottovoce.simulation.simulate import simulate as run_simulation
+        from sottovoce.certificate.certificate import certify
+        from sottovoce.simulation.simulate import simulate
+        from sottovoce.study.prediction import expect
 
-        problem = load_problem(folder)
-        count = run_rounds(problem, rounds)
-        made = _plan(problem, count, asked, tell)
-        if made is not None:
-            warn_if_useless(foresee(problem, made, count), strict=strict)
-        result = run_simulation(
-            problem,
-            made,
+        stated = load(problem)
+        count = run_rounds(stated, rounds)
+        plan = None
+        if stated.privacy or promise.given:
+            certificate = certify(stated, progress=tell)
+            plan = promise.plan(stated, certificate, rounds=count, progress=tell)
+            warn_if_useless(expect(stated, plan, count), strict=strict)
+        result = simulate(
+            stated,
+            plan,
             rounds=count,
             runs=runs,
             seed=seed,
-            algorithm=algorithm_for(problem, algorithm),
+            algorithm=algorithm_for(stated, algorithm),
             progress=tell,
             executor=executor,
         )
     files = _write(result, out)
-    if json:
-        print_json({**_summary(result), "files": files})
-        return
-    console.print(_table(result))
-    console.print(f"\n{result.summary()}\n", markup=False, soft_wrap=True)
-    for file in files:
-        console.print(f"wrote {file}", soft_wrap=True)
+    texts = (f"\n{result.summary()}\n", *(f"wrote {file}" for file in files))
+    show_result(_data(result) | {"files": files}, _table(result), *texts, json=json)
 
 
-def _plan(problem: Problem, rounds: int, asked: dict[str, Any], tell: Progress) -> NoisePlan | None:
-    from sottovoce.certificate.certificate import certify
-    from sottovoce.cli.request import make_plan
+def plot_command(
+    result: Annotated[Path, typer.Argument(help="a result file, .npz")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="the image; beside the result if not given")
+    ] = None,
+) -> None:
+    """Draw a result's errors over the rounds, with the ensemble's band.
 
-    if not problem.privacy and not any(asked.values()):
-        return None
-    certificate = certify(problem, progress=tell)
-    return make_plan(problem, certificate, **asked, rounds=max(rounds, 1), progress=tell)
+    Example: sottovoce plot out/result.npz --out convergence.svg
+    """
+    from sottovoce.simulation.result import Result
+
+    target = result.with_suffix(".png") if out is None else out
+    Result.load(result).plot(target)
+    console.print(f"wrote {target}", soft_wrap=True)
 
 
 def _write(result: Result, out: Path | None) -> list[str]:
@@ -131,18 +124,18 @@ def _finals(result: Result) -> dict[str, Any]:
     """Quantiles over the runs of what was measured last; None where the saddle is not known."""
     import numpy as np
 
-    ends = {name: getattr(result.trace, name)[:, -1] for name in _QUANTITIES}
     good = result.failed == 0
+    ends = {name: getattr(result.trace, name)[good, -1] for name in _QUANTITIES if good.any()}
+    shares = list(_QUANTILES.values())
     return {
-        name: np.percentile(values[good], _QUANTILES) if np.isfinite(values[good]).all() else None
+        name: np.percentile(values, shares) if np.isfinite(values).all() else None
         for name, values in ends.items()
-        if good.any()
     }
 
 
-def _summary(result: Result) -> dict[str, Any]:
+def _data(result: Result) -> dict[str, Any]:
     finals = {
-        name: None if values is None else dict(zip(("p5", "median", "p95"), values, strict=True))
+        name: None if values is None else dict(zip(_QUANTILES, values, strict=True))
         for name, values in _finals(result).items()
     }
     return {
@@ -166,18 +159,18 @@ def _constraints(result: Result) -> list[dict[str, Any]]:
     """The violation of every constraint over the runs that did not fail, the worst of them."""
     from sottovoce.problem.evaluate import violation
 
-    found, good = result.assessment(), result.failed == 0
-    off = violation(found.rows[good], found.equality)
+    assessment, good = result.assessment(), result.failed == 0
+    off = violation(assessment.rows[good], assessment.equality)
     return [
         {
             "name": name,
-            "equality": bool(found.equality[j]),
-            "scale": float(found.scale[j]),
+            "equality": bool(assessment.equality[j]),
+            "scale": float(assessment.scale[j]),
             "largest_violation": float(off[:, j].max(initial=0.0)),
-            "percent_of_scale": float(100 * off[:, j].max(initial=0.0) / found.scale[j]),
+            "percent_of_scale": float(100 * off[:, j].max(initial=0.0) / assessment.scale[j]),
             "share_of_runs": float((off[:, j] > 0).mean()) if good.any() else None,
         }
-        for j, name in enumerate(found.row_labels)
+        for j, name in enumerate(assessment.row_labels)
     ]
 
 
@@ -189,10 +182,8 @@ def _table(result: Result) -> Table:
     if result.confirmed is not None:
         title += f", {int(result.confirmed.sum())} confirmed"
     title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
-    table = Table(title=title)
-    table.add_column("after the last round")
-    for name in ("5%", "median", "95%"):
-        table.add_column(name, justify="right")
+    columns = ("after the last round", "5%", "median", "95%")
+    table = table_of(title, *columns, title_justify="center")
     for name, values in _finals(result).items():
         if values is not None and name not in _IN_SUMMARY:
             table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))

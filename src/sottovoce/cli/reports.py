@@ -1,8 +1,8 @@
-"""A certificate as tables for people and as data for scripts."""
+"""Certificates and plans: tables for people, data for scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,13 +11,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from sottovoce.certificate.certificate import Certificate
+from sottovoce.cli.console import table_of
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
-from sottovoce.privacy.statement import down, up
+from sottovoce.privacy.feasibility import nearest_zero, unsafe_fallbacks
+from sottovoce.privacy.gaussian import attacker
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.statement import down, feasibility_data, not_covered, up
+from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint
 
 _SHOWN = 24
+_AGENTS = 10_000  # agents up to which a plan's data lists all
 _DIGITS = 9  # numbers longer than this are shown with six digits
 _LONG = 240
 _COLOURS = {
@@ -38,7 +44,7 @@ def certificate_data(certificate: Certificate) -> dict[str, Any]:
     """
     S = certificate.sensitivity
     small = S.outputs * S.agents <= 100_000
-    data: dict[str, Any] = {
+    return {
         "fingerprint": certificate.fingerprint,
         "agents": certificate.cloud.agents,
         "constraints": certificate.cloud.rows,
@@ -61,8 +67,7 @@ def certificate_data(certificate: Certificate) -> dict[str, Any]:
             "gap": S.gap(),
             **({"upper": S.dense(), "found": S.dense_found()} if small else {}),
         },
-    }  # fmt: skip
-    return data
+    }
 
 
 def certificate_tables(certificate: Certificate) -> list[Table]:
@@ -85,12 +90,17 @@ def _box(group: Group) -> dict[str, Any]:
 
 
 def _assumptions(certificate: Certificate) -> Table:
-    table = Table(title="Assumptions of Theorem 1", title_justify="left")
-    for heading in ("assumption", "status", "how"):
-        table.add_column(heading, overflow="fold")
+    table = _folded("Assumptions of Theorem 1", "assumption", "status", "how")
     for a in certificate.assumptions:
         at = "" if a.witness is None else f" at {_point(a.witness)}"
         table.add_row(a.name, f"[{_COLOURS[a.status]}]{a.status}[/]", f"{a.detail}{at}")
+    return table
+
+
+def _folded(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in columns:
+        table.add_column(heading, overflow="fold")
     return table
 
 
@@ -99,10 +109,8 @@ def _point(witness: Any) -> str:
 
 
 def _domain(certificate: Certificate) -> Table:
-    table = Table(title="Domain: original box and what the constraints leave of it, plus a margin",
-                  title_justify="left")  # fmt: skip
-    for heading in ("agent", "original", "kept"):
-        table.add_column(heading)
+    title = "Domain: original box and what the constraints leave of it, plus a margin"
+    table = _folded(title, "agent", "original", "kept")
     for before, after in zip(certificate.cloud.groups, certificate.domain, strict=True):
         for c, component in enumerate(before.symbols[:_SHOWN]):
             table.add_row(component.name, _range(before, c), _range(after, c))
@@ -144,15 +152,15 @@ def _sum_rows(certificate: Certificate) -> Iterator[_SumRow]:
                 why=origins[row].how,
             )
             row += 1
-    at_home = {row.label for kept in certificate.cloud.kept for row in kept}
-    for own in certificate.cloud.own:
+    local = {row.label for kept in certificate.cloud.kept for row in kept}
+    for single in certificate.cloud.own:
         yield _SumRow(
-            constraint=own.name,
+            constraint=single.name,
             sum=None,
-            formula=_shown(own.rest[0]),
-            must="= 0" if own.equality else "<= 0",
-            why="names one agent, which keeps it at home: no multiplier, no release"
-            if own.name in at_home
+            formula=_shown(single.rest[0]),
+            must="= 0" if single.equality else "<= 0",
+            why="names one agent, which keeps it locally: no multiplier, no release"
+            if single.name in local
             else "names one component of one state: a bound, no multiplier, no release",
         )
 
@@ -181,10 +189,8 @@ def _interval(lower: float, upper: float) -> str:
 
 
 def _sums(certificate: Certificate) -> Table:
-    table = Table(title="Sums: what agents contribute to, and where it must lie",
-                  title_justify="left")  # fmt: skip
-    for heading in ("constraint", "sum", "formula", "must be", "why"):
-        table.add_column(heading, overflow="fold")
+    title = "Sums: what agents contribute to, and where it must lie"
+    table = _folded(title, "constraint", "sum", "formula", "must be", "why")
     rows = list(_sum_rows(certificate))
     for row in rows[:_SHOWN]:
         cells = (row.constraint, row.sum or "none", row.formula, row.must, row.why)
@@ -196,13 +202,11 @@ def _sums(certificate: Certificate) -> Table:
 
 def _sensitivities(certificate: Certificate) -> Table:
     S = certificate.sensitivity
-    table = Table(
-        title=f"Sensitivity S of outputs to agents: certified bound and largest value found "
+    table = table_of(
+        f"Sensitivity S of outputs to agents: certified bound and largest value found "
         f"(largest gap {up(100 * S.gap(), 3)}%)",
-        title_justify="left",
+        *("output", "agent", "certified", "found"),
     )
-    for heading in ("output", "agent", "certified", "found"):
-        table.add_column(heading, justify="left" if heading == "output" else "right")
     labels = certificate.cloud.sums.labels()
     if S.agents > _SHOWN:
         for label, peak in list(zip(labels, S.largest(), strict=True))[:_SHOWN]:
@@ -213,3 +217,61 @@ def _sensitivities(certificate: Certificate) -> Table:
         bound, seen = up(upper[o, agent], 9), down(found[o, agent], 9)
         table.add_row(labels[o], names[agent], bound, seen)
     return table
+
+
+def unsafe_defaults(certificate: Certificate) -> list[str]:
+    """Name the agents whose default public fallback may violate a constraint beside answers."""
+    domain = certificate.domain
+    unsafe = unsafe_fallbacks(certificate.cloud.sums, domain, nearest_zero(domain)).tolist()
+    labels = certificate.cloud.agent_labels()
+    return [label for label, flag in zip(labels, unsafe, strict=True) if flag]
+
+
+def fallback_words(unsafe: Sequence[str]) -> str:
+    """Say whose fallbacks are not safe, and what to do, in Rich's markup."""
+    named = ", ".join(unsafe[:_SHOWN]) + (", ..." if len(unsafe) > _SHOWN else "")
+    return (
+        f"[yellow]{len(unsafe):,} of the public fallbacks may violate a constraint beside answers "
+        f"of others[/]: {escape(named)}. Unless these agents start elsewhere, give them a fallback "
+        "that contributes the least they can to sums with an upper limit, the most to sums with a "
+        "lower one (docs/explanation/feasible.md)"
+    )
+
+
+def plan_data(plan: NoisePlan) -> dict[str, Any]:
+    """Return a plan as plain data; of more than 10,000 agents only the worst off is listed."""
+    agents = range(1, plan.cloud.agents + 1)
+    if plan.cloud.agents > _AGENTS:
+        agents = range(int(np.argmax(plan.gdp_mu)) + 1, int(np.argmax(plan.gdp_mu)) + 2)
+    guarantees = [plan.guarantee(agent) for agent in agents]
+    return {
+        "method": plan.method,
+        "hide": plan.hide.kind,
+        "trust": {
+            "kind": plan.trust.kind,
+            "words": WORDS[plan.trust.kind],
+            "views": {v.name: float(plan.mu_seen_by(v.name).max()) for v in plan.trust.views},
+        },
+        "rounds": plan.rounds,
+        "certified": plan.certified,
+        "feasible": None if plan.feasible is None else feasibility_data(plan.feasible),
+        "outputs": [
+            asdict(output) | {"released_sigma": float(released)}
+            for output, released in zip(plan.outputs, plan.released_sigma, strict=True)
+        ],
+        "agents": [
+            {
+                "agent": g.agent,
+                "name": g.name,
+                "radius": plan.radius(g.agent),
+                "gdp_mu": g.gdp_mu,
+                "epsilon": g.epsilon,
+                "delta": g.delta,
+                "hidden": g.hidden,
+                "attacker_advantage": attacker(g.gdp_mu).advantage,
+            }
+            for g in guarantees
+        ],
+        "not_covered": not_covered(plan),
+        "fingerprint": plan.fingerprint,
+    }

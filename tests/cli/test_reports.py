@@ -9,7 +9,7 @@ import numpy as np
 from rich.console import Console
 
 import sottovoce as sv
-from sottovoce.report.certificate import certificate_data, certificate_tables
+from sottovoce.cli.reports import certificate_data, certificate_tables
 
 
 def shown(problem: sv.Problem) -> str:
