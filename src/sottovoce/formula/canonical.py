@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.constants import constant_power, product, total
 from sottovoce.formula.expression import (
     ONE,
     ZERO,
+    Content,
     Expression,
     Op,
     Scalar,
@@ -107,7 +108,7 @@ def _combined(expr: Expression, counts: _Counts) -> Expression:
     return _build(expr, forms)
 
 
-def _build(expr: Expression, args: Sequence[Any]) -> Expression:
+def _build(expr: Expression, args: Sequence[Expression]) -> Expression:
     if expr.op in (Op.NUMBER, Op.SYMBOL):
         return expr
     if expr.op == Op.POW:
@@ -117,11 +118,10 @@ def _build(expr: Expression, args: Sequence[Any]) -> Expression:
     if expr.op == Op.ALONG:
         half = len(args) // 2
         return along(args[:half], args[half:])
-    build: Callable[..., Expression] = _CONSTRUCTORS[expr.op]
-    return build(*args)
+    return _CONSTRUCTORS[expr.op](*args)
 
 
-def _made(op: str, args: tuple[Expression, ...], value: Any = None) -> Expression:
+def _made(op: str, args: tuple[Expression, ...], value: Content = None) -> Expression:
     """The node whose content is canonical."""
     made = interned(op, args, value)
     if made._depth < 0:
@@ -326,12 +326,12 @@ def absolute(argument: Expression) -> Expression:
     """``|a|``."""
     scale, rest = coefficient(argument)
     if rest is ONE:
-        return number(abs(scale))
+        return number(max(scale, -scale))
     if rest.op in (Op.ABS, Op.NORM, Op.EXP):
         inside = rest
     else:
         inside = _made(Op.ABS, (_leading_positive(rest)[1],))
-    return multiply(number(abs(scale)), inside)
+    return multiply(number(max(scale, -scale)), inside)
 
 
 def sign(argument: Expression) -> Expression:
@@ -379,7 +379,7 @@ def along(parts: Sequence[Expression], direction: Sequence[Expression]) -> Expre
     return _made(Op.ALONG, (*parts, *direction))
 
 
-def huber(argument: Expression, width: Any) -> Expression:
+def huber(argument: Expression, width: Scalar) -> Expression:
     """``a^2`` where ``|a| <= M``, ``M (2 |a| - M)`` beyond."""
     m = scalar(width)
     if argument.op == Op.NUMBER:
@@ -393,7 +393,7 @@ def pieces_of(expr: Expression) -> tuple[Expression, ...]:
     return expr.args if expr.op == Op.MAX else (expr,)
 
 
-_CONSTRUCTORS: dict[str, Any] = {
+_CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
     Op.ADD: add,
     Op.MUL: multiply,
     Op.EXP: exp,
@@ -481,7 +481,7 @@ def _multiple(expr: Expression, scale: Scalar) -> Expression:
     return _made(Op.MUL, (number(value), *rest))
 
 
-def _finite(function: Any, argument: Expression) -> float:
+def _finite(function: Callable[[float], float], argument: Expression) -> float:
     try:
         result = float(function(float(argument.value)))
     except OverflowError:

@@ -27,7 +27,7 @@ from contextvars import ContextVar
 from fractions import Fraction
 from numbers import Rational, Real
 from threading import RLock
-from typing import Any, Final, NoReturn, TypeAlias, final
+from typing import Any, Final, NoReturn, SupportsFloat, TypeAlias, final
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -36,6 +36,9 @@ from sottovoce.errors import ProblemError
 
 Scalar: TypeAlias = int | Fraction | float
 """A constant: exact where integers and their quotients gave it, a double otherwise."""
+
+Content: TypeAlias = Any
+"""What a node holds besides its operands: a scalar, a name, or None."""
 
 _MAX_BITS = 128  # beyond them a fraction becomes a double: exactness must not cost time
 _MAX_EXACT = 2.0**53  # integers of a double up to here are exact
@@ -105,7 +108,7 @@ class Expression:
 
     op: str
     args: tuple[Expression, ...]
-    value: Any
+    value: Content
 
     # Filled by ``canonical``: the canonical form of another node; of a canonical one what follows
     # from its structure. The depth of a node that is not canonical is -1.
@@ -115,7 +118,7 @@ class Expression:
     _digests: tuple[bytes, bytes] | None
     _depth: int
 
-    def __init__(self, op: str, args: tuple[Expression, ...], value: Any) -> None:
+    def __init__(self, op: str, args: tuple[Expression, ...], value: Content) -> None:
         self.op, self.args, self.value = op, args, value
         self._canonical = self._symbols = self._key = self._digests = None
         self._depth = -1 if args else 0
@@ -166,7 +169,7 @@ class Expression:
         """Whether the formula uses one of some operations."""
         return any(node.op in ops for node in nodes((self,)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         from sottovoce.formula.canonical import canonical
 
         order = list(nodes((canonical(self),)))
@@ -177,7 +180,7 @@ class Expression:
     def __copy__(self) -> Expression:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Expression:
+    def __deepcopy__(self, memo: object) -> Expression:
         return self
 
     def __repr__(self) -> str:
@@ -209,38 +212,38 @@ class Expression:
             )
         return float(whole.value)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Expression:
         return _binary(Op.ADD, self, other)
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Expression:
         return _binary(Op.ADD, other, self)
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: object) -> Expression:
         right = operand(other)
         return NotImplemented if right is None else node(Op.ADD, (self, -right))
 
-    def __rsub__(self, other: Any) -> Any:
+    def __rsub__(self, other: object) -> Expression:
         return _binary(Op.ADD, other, -self)
 
-    def __mul__(self, other: Any) -> Any:
+    def __mul__(self, other: object) -> Expression:
         return _binary(Op.MUL, self, other)
 
-    def __rmul__(self, other: Any) -> Any:
+    def __rmul__(self, other: object) -> Expression:
         return _binary(Op.MUL, other, self)
 
-    def __truediv__(self, other: Any) -> Any:
+    def __truediv__(self, other: object) -> Expression:
         below = operand(other)
         return NotImplemented if below is None else node(Op.MUL, (self, raised(below, -1)))
 
-    def __rtruediv__(self, other: Any) -> Any:
+    def __rtruediv__(self, other: object) -> Expression:
         above = operand(other)
         return NotImplemented if above is None else node(Op.MUL, (above, raised(self, -1)))
 
-    def __pow__(self, other: Any) -> Any:
+    def __pow__(self, other: object) -> Expression:
         exponent = operand(other)
         return NotImplemented if exponent is None else raised(self, exponent)
 
-    def __rpow__(self, other: Any) -> Any:
+    def __rpow__(self, other: object) -> Expression:
         base = operand(other)
         return NotImplemented if base is None else raised(base, self)
 
@@ -253,19 +256,19 @@ class Expression:
     def __abs__(self) -> Expression:
         return node(Op.ABS, (self,))
 
-    def __le__(self, other: Any) -> Any:
+    def __le__(self, other: object) -> Relation:
         return _related(self, "<=", other)
 
-    def __ge__(self, other: Any) -> Any:
+    def __ge__(self, other: object) -> Relation:
         return _related(self, ">=", other)
 
-    def __eq__(self, other: object) -> Any:
+    def __eq__(self, other: object) -> Relation:  # type: ignore[override]
         return _related(self, "==", other)
 
-    def __lt__(self, other: Any) -> NoReturn:
+    def __lt__(self, other: object) -> NoReturn:
         raise strict("<=")
 
-    def __gt__(self, other: Any) -> NoReturn:
+    def __gt__(self, other: object) -> NoReturn:
         raise strict(">=")
 
     def __ne__(self, other: object) -> NoReturn:
@@ -312,17 +315,17 @@ class Relation:
 
 
 # References to nodes, dead ones too until the table has doubled: without callbacks they are cheap.
-_interned: dict[Any, ReferenceType[Expression]] = {}
+_interned: dict[tuple[object, ...], ReferenceType[Expression]] = {}
 _sweep_at = 100_000
 _lock = RLock()  # a collection of garbage inside may run anything
 
 
-def node(op: str, args: tuple[Expression, ...] = (), value: Any = None) -> Expression:
+def node(op: str, args: tuple[Expression, ...] = (), value: Content = None) -> Expression:
     """Return a node with this content, as it is: nothing is simplified."""
     return Expression(op, args, value)
 
 
-def interned(op: str, args: tuple[Expression, ...] = (), value: Any = None) -> Expression:
+def interned(op: str, args: tuple[Expression, ...] = (), value: Content = None) -> Expression:
     """Return the one node with this content; operands must be interned as well."""
     # A fraction and a float that are equal are different numbers: one is exact.
     key = (op, type(value), value, *map(id, args))
@@ -331,7 +334,9 @@ def interned(op: str, args: tuple[Expression, ...] = (), value: Any = None) -> E
     return _new(key, op, args, value) if known is None else known
 
 
-def _new(key: Any, op: str, args: tuple[Expression, ...], value: Any) -> Expression:
+def _new(
+    key: tuple[object, ...], op: str, args: tuple[Expression, ...], value: Content
+) -> Expression:
     global _interned, _sweep_at
     with _lock:
         reference = _interned.get(key)  # another thread may have been faster
@@ -350,7 +355,7 @@ def symbol(name: str) -> Expression:
     return interned(Op.SYMBOL, (), name)
 
 
-def number(value: Any) -> Expression:
+def number(value: SupportsFloat) -> Expression:
     """Return a constant; integers and fractions stay exact, other reals become doubles.
 
     Raises:
@@ -359,7 +364,7 @@ def number(value: Any) -> Expression:
     return interned(Op.NUMBER, (), scalar(value))
 
 
-def scalar(value: Any) -> Scalar:
+def scalar(value: SupportsFloat) -> Scalar:
     """Return a number as constants keep it: a double with an integer value is that integer."""
     if type(value) is int or type(value) is float:
         return _checked(value)
@@ -397,7 +402,7 @@ NAN = interned(Op.NUMBER, (), math.nan)
 """What stands where there is no formula."""
 
 
-def operand(value: Any) -> Expression | None:
+def operand(value: object) -> Expression | None:
     """Return a number as an expression, an expression as it is, None for anything else."""
     if isinstance(value, Expression):
         return value
@@ -410,7 +415,7 @@ def operand(value: Any) -> Expression | None:
     return None
 
 
-def expression(value: Any) -> Expression:
+def expression(value: object) -> Expression:
     """Return a number as an expression, an expression as it is.
 
     Raises:
@@ -428,7 +433,7 @@ def expression(value: Any) -> Expression:
     )
 
 
-def raised(base: Expression, exponent: Any) -> Expression:
+def raised(base: Expression, exponent: Expression | Scalar) -> Expression:
     """The power ``base**exponent``: one of the two must be constant.
 
     Raises:
@@ -471,7 +476,7 @@ def nodes(roots: tuple[Expression, ...]) -> Iterator[Expression]:
             todo += [(a, False) for a in reversed(current.args) if a not in seen]
 
 
-def _from_flat(flat: list[tuple[str, list[int], Any]]) -> Expression:
+def _from_flat(flat: list[tuple[str, list[int], Content]]) -> Expression:
     from sottovoce.formula.canonical import canonical
 
     made: list[Expression] = []
@@ -480,11 +485,11 @@ def _from_flat(flat: list[tuple[str, list[int], Any]]) -> Expression:
     return canonical(made[-1])
 
 
-def _binary(op: str, left: Any, right: Any) -> Any:
+def _binary(op: str, left: object, right: object) -> Expression:
     a, b = operand(left), operand(right)
     return NotImplemented if a is None or b is None else node(op, (a, b))
 
 
-def _related(left: Expression, sign: str, other: Any) -> Any:
+def _related(left: Expression, sign: str, other: object) -> Relation:
     right = operand(other)
     return NotImplemented if right is None else Relation(left, sign, right)

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
@@ -50,30 +51,30 @@ def _is_array(value: object) -> bool:
 
 
 @entrywise()
-def exp(argument: Any) -> Expression:
+def exp(argument: object) -> Expression:
     """The exponential e^a, with a -> argument; convex and increasing."""
     return node(Op.EXP, (expression(argument),))
 
 
 @entrywise()
-def log(argument: Any) -> Expression:
+def log(argument: object) -> Expression:
     """The natural logarithm ln a, with a -> argument; concave, defined for a > 0."""
     return node(Op.LOG, (expression(argument),))
 
 
 @entrywise()
-def sqrt(argument: Any) -> Expression:
+def sqrt(argument: object) -> Expression:
     """The square root a^(1/2), with a -> argument; concave, smooth for a > 0."""
     return node(Op.POW, (expression(argument),), Fraction(1, 2))
 
 
 @entrywise()
-def absolute(argument: Any) -> Expression:
+def absolute(argument: object) -> Expression:
     """The absolute value |a|, with a -> argument; convex. Python's ``abs`` is the same."""
     return node(Op.ABS, (expression(argument),))
 
 
-def logsumexp(*terms: Any) -> Expression:
+def logsumexp(*terms: object) -> Expression:
     """The smooth maximum ln(e^(a_1) + ... + e^(a_r)), with a_1, ..., a_r -> terms; convex.
 
     It lies between max_i a_i and max_i a_i + ln r.
@@ -83,7 +84,7 @@ def logsumexp(*terms: Any) -> Expression:
 
 
 @entrywise(least=2)
-def maximum(*terms: Any) -> Expression:
+def maximum(*terms: object) -> Expression:
     """The largest of a_1, ..., a_r, with a_1, ..., a_r -> terms; convex if they are.
 
     A piecewise-linear cost is the maximum of its pieces. Python's ``max`` cannot be used: it asks
@@ -93,7 +94,7 @@ def maximum(*terms: Any) -> Expression:
 
 
 @entrywise(least=2)
-def minimum(*terms: Any) -> Expression:
+def minimum(*terms: object) -> Expression:
     """The smallest of a_1, ..., a_r, with a_1, ..., a_r -> terms; concave if they are.
 
     It is written -max(-a_1, ..., -a_r).
@@ -102,23 +103,23 @@ def minimum(*terms: Any) -> Expression:
 
 
 @entrywise()
-def pos(argument: Any) -> Expression:
+def pos(argument: object) -> Expression:
     """The positive part max(a, 0), with a -> argument; convex if a is."""
     return node(Op.MAX, (expression(argument), number(0)))
 
 
-def norm(*terms: Any) -> Expression:
+def norm(*terms: object) -> Expression:
     """The Euclidean norm sqrt(a_1^2 + ... + a_r^2), with a_1, ..., a_r -> terms or an array."""
     return node(Op.NORM, tuple(_listed("norm", terms)))
 
 
-def sum_squares(*terms: Any) -> Expression:
+def sum_squares(*terms: object) -> Expression:
     """The sum of squares a_1^2 + ... + a_r^2, with a_1, ..., a_r -> terms or an array; convex."""
     return node(Op.ADD, (number(0), *(a**2 for a in _listed("sum_squares", terms))))
 
 
 @entrywise()
-def huber(argument: Any, width: Any = 1) -> Expression:
+def huber(argument: object, width: object = 1) -> Expression:
     """Huber's function: a^2 where |a| <= M, M (2 |a| - M) beyond; a -> argument, M -> width."""
     m = canonical(expression(width))
     if not m.is_number or m.value <= 0:
@@ -126,10 +127,10 @@ def huber(argument: Any, width: Any = 1) -> Expression:
     return node(Op.HUBER, (expression(argument),), m.value)
 
 
-def _listed(name: str, terms: Sequence[Any]) -> list[Expression]:
+def _listed(name: str, terms: Sequence[object]) -> list[Expression]:
     """The operands of a call, given one by one or in an array."""
-    alone = len(terms) == 1 and isinstance(terms[0], Iterable)
-    flat = np.ravel(np.array(list(terms[0]), dtype=object)) if alone else terms
+    first = terms[0] if len(terms) == 1 else None
+    flat = np.ravel(np.array(list(first), dtype=object)) if isinstance(first, Iterable) else terms
     if not len(flat):
         raise ProblemError(f"{name} takes at least one argument, got none")
     return [expression(term) for term in flat]
@@ -137,7 +138,7 @@ def _listed(name: str, terms: Sequence[Any]) -> list[Expression]:
 
 # Arrays -------------------------------------------------------------------------------------------
 
-_UFUNCS: dict[str, Callable[..., Any]] = {
+_UFUNCS: dict[str, Callable[..., object]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
@@ -184,16 +185,16 @@ class FormulaArray(np.ndarray):
         return apply_ufunc(ufunc, method, inputs, settings)
 
     # ndarray's own == and != ask every entry for its truth.
-    def __eq__(self, other: Any) -> Any:
+    def __eq__(self, other: object) -> Any:
         return apply_ufunc(np.equal, "__call__", (self, other), {})
 
-    def __ne__(self, other: Any) -> Any:
+    def __ne__(self, other: object) -> Any:
         return apply_ufunc(np.not_equal, "__call__", (self, other), {})
 
     __hash__ = None
 
 
-def formula_array(entries: Sequence[Expression] | Any) -> Any:
+def formula_array(entries: Sequence[Expression] | NDArray[np.object_]) -> FormulaArray:
     """Return formulas as a read-only array."""
     made = np.array(entries, dtype=object).view(FormulaArray)
     made.flags.writeable = False

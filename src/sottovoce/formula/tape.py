@@ -20,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import coefficient, is_integer
-from sottovoce.formula.expression import Expression, Op, nodes
+from sottovoce.formula.expression import Expression, Op, Scalar, nodes
 
 Array: TypeAlias = NDArray[np.float64]
+Values: TypeAlias = Any
+"""A float64 number or an array of them."""
 
 _HALF = Fraction(1, 2)
 
@@ -42,18 +44,18 @@ class Tape:
     formulas: tuple[Expression, ...]
     order: tuple[Expression, ...]
 
-    def __call__(self, *values: Any) -> list[Any]:
+    def __call__(self, *values: Values) -> list[Values]:
         """Evaluate in float64; values broadcast against each other."""
         # NumPy's scalars: Python's raise where IEEE arithmetic gives NaN or infinity.
         given = (np.float64(v) if isinstance(v, float | int) else v for v in values)
-        known: dict[Expression, Any] = dict(zip(self.inputs, given, strict=True))
+        known: dict[Expression, Values] = dict(zip(self.inputs, given, strict=True))
         with np.errstate(all="ignore"):
             for part in self.order:
                 if part not in known:
                     known[part] = _value(part, known)
         return [known[f] for f in self.formulas]
 
-    def arrays(self, values: Sequence[Any], shape: tuple[int, ...]) -> list[Array]:
+    def arrays(self, values: Sequence[Values], shape: tuple[int, ...]) -> list[Array]:
         """Evaluate and broadcast every result to one shape."""
         found = self(*values)
         return [np.broadcast_to(np.asarray(v, dtype=np.float64), shape) for v in found]
@@ -69,12 +71,12 @@ def tape(formulas: Iterable[Expression], inputs: Iterable[Expression]) -> Tape:
     return Tape(inputs=tuple(inputs), formulas=listed, order=tuple(nodes(listed)))
 
 
-def evaluate(formula: Expression, values: Mapping[Expression, Any]) -> Any:
+def evaluate(formula: Expression, values: Mapping[Expression, Values]) -> Values:
     """The value of one canonical formula in float64."""
     return tape((formula,), values)(*values.values())[0]
 
 
-def _value(expr: Expression, known: dict[Expression, Any]) -> Any:
+def _value(expr: Expression, known: dict[Expression, Values]) -> Values:
     if expr.op == Op.NUMBER:
         return float(expr.value)
     if expr.op == Op.SYMBOL:
@@ -91,7 +93,7 @@ def _value(expr: Expression, known: dict[Expression, Any]) -> Any:
     return _FUNCTIONS[expr.op](*values)
 
 
-def common_coefficient(expr: Expression) -> tuple[Any, tuple[Expression, ...]]:
+def common_coefficient(expr: Expression) -> tuple[Scalar, tuple[Expression, ...]]:
     """The coefficient that all terms of a sum share, and the terms without it; 1 if none."""
     parts = [coefficient(term) for term in expr.args]
     first = parts[0][0]
@@ -100,7 +102,7 @@ def common_coefficient(expr: Expression) -> tuple[Any, tuple[Expression, ...]]:
     return 1, expr.args
 
 
-def _sum(expr: Expression, known: dict[Expression, Any]) -> Any:
+def _sum(expr: Expression, known: dict[Expression, Values]) -> Values:
     scale, terms = common_coefficient(expr)
     values = [known[t] if t in known else _product(t.args, known) for t in terms]
     total = values[0]
@@ -109,9 +111,9 @@ def _sum(expr: Expression, known: dict[Expression, Any]) -> Any:
     return total if scale == 1 else float(scale) * total
 
 
-def _product(args: Sequence[Expression], known: Mapping[Expression, Any]) -> Any:
-    top: Any = None
-    below: Any = None
+def _product(args: Sequence[Expression], known: Mapping[Expression, Values]) -> Values:
+    top: Values = None
+    below: Values = None
     for factor in args:
         if factor.op == Op.POW and factor.value < 0:
             value = _power(known[factor.args[0]], -factor.value)
@@ -124,7 +126,7 @@ def _product(args: Sequence[Expression], known: Mapping[Expression, Any]) -> Any
     return (1.0 if top is None else top) / below
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _power(base: Values, exponent: Scalar) -> Values:
     if exponent < 0:
         return 1.0 / _power(base, -exponent)
     if exponent == 1:
@@ -138,19 +140,19 @@ def _power(base: Any, exponent: Any) -> Any:
     return np.power(base, float(exponent))
 
 
-def _huber(a: Any, m: float) -> Any:
+def _huber(a: Values, m: float) -> Values:
     size = np.abs(a)
     return np.where(size <= m, a * a, m * (2.0 * size - m))
 
 
-def _length(*a: Any) -> Any:
+def _length(*a: Values) -> Values:
     total = a[0] * a[0]
     for part in a[1:]:
         total = total + part * part
     return np.sqrt(total)
 
 
-def _along(*both: Any) -> Any:
+def _along(*both: Values) -> Values:
     half = len(both) // 2
     a, b = both[:half], both[half:]
     top = a[0] * b[0]
@@ -160,14 +162,14 @@ def _along(*both: Any) -> Any:
     return np.where(length > 0.0, top / np.where(length > 0.0, length, 1.0), 0.0)
 
 
-def _largest(*a: Any) -> Any:
+def _largest(*a: Values) -> Values:
     found = a[0]
     for part in a[1:]:
         found = np.where(found > part, found, part)
     return found
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_FUNCTIONS: dict[str, Callable[..., Values]] = {
     Op.EXP: np.exp,
     Op.LOG: np.log,
     Op.ABS: np.abs,

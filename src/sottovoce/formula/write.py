@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
-from typing import Any
+from typing import TypeVar
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import (
@@ -18,12 +18,13 @@ from sottovoce.formula.canonical import (
     power,
     split_constant,
 )
-from sottovoce.formula.expression import Expression, Op, nodes, number
+from sottovoce.formula.expression import Expression, Op, Scalar, nodes, number
 from sottovoce.formula.parse import parse_constraint, parse_expression
 
 # How tightly a text binds: in a place that asks for more it gets brackets.
 _SUM, _PRODUCT, _POWER, _ATOM = range(4)
 _HALF = Fraction(1, 2)
+_Read = TypeVar("_Read")
 _MAX_OPERATIONS = 1_000_000
 
 
@@ -37,7 +38,7 @@ def write_expression(expr: Expression) -> str:
             not one, or the formula is the derivative of one with kinks.
     """
     form = _sized(canonical(expr))
-    return _read_back(form, form, _text(form, _SUM), parse_expression)
+    return _read_back(form, _text(form, _SUM), parse_expression, form)
 
 
 def write_constraint(g: Expression, *, equality: bool = False) -> str:
@@ -49,7 +50,7 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
     constant, left = split_constant(form)
     right = number(-constant)
     text = f"{_text(left, _SUM)} {'==' if equality else '<='} {_text(right, _SUM)}"
-    return _read_back(form, (form, equality), text, parse_constraint)
+    return _read_back(form, text, parse_constraint, (form, equality))
 
 
 def readable(expr: Expression) -> str:
@@ -60,11 +61,11 @@ def readable(expr: Expression) -> str:
         return f"<formula without a text: {error}>"
 
 
-def _read_back(form: Expression, written: Any, text: str, parse: Callable[..., Any]) -> str:
+def _read_back(form: Expression, text: str, parse: Callable[..., _Read], written: _Read) -> str:
     symbols = {symbol.name: symbol for symbol in form.symbols}
-    again = parse(text, symbols, where="text written for a file")
-    given, back = (pair if isinstance(pair, tuple) else (pair,) for pair in (written, again))
-    if not all(a is b for a, b in zip(given, back, strict=True)):
+    read = parse(text, symbols, where="text written for a file")
+    pairs = ((v if isinstance(v, tuple) else (v,)) for v in (written, read))
+    if not all(a is b for a, b in zip(*pairs, strict=True)):
         raise ProblemError(f"an expression must read back unchanged, but {text!r:.60} does not")
     return text
 
@@ -133,7 +134,7 @@ def _factor_texts(parts: Iterable[Expression]) -> list[str]:
     return [text for *_, text in pieces]
 
 
-def _power(base: Expression, exponent: Any) -> tuple[str, int]:
+def _power(base: Expression, exponent: Scalar) -> tuple[str, int]:
     if exponent == _HALF:
         return f"sqrt({_text(base, _SUM)})", _ATOM
     return f"{_text(base, _ATOM)}**{_text(number(exponent), _ATOM)}", _POWER
@@ -170,13 +171,13 @@ def _is_logsumexp(expr: Expression) -> bool:
     return expr.op == Op.LOG and all(term.op == Op.EXP for term in addends(expr.args[0]))
 
 
-def _rank(term: Expression) -> tuple[Any, ...]:
+def _rank(term: Expression) -> tuple[bool, tuple[str, ...], float]:
     """What orders the terms of a sum."""
     exponents = (float(f.value) for f in factors(term) if f.op == Op.POW)
     return not names(term), names(term), -sum(exponents)
 
 
-def _fraction(expr: Expression) -> tuple[Any, list[Expression], list[Expression]]:
+def _fraction(expr: Expression) -> tuple[Scalar, list[Expression], list[Expression]]:
     """The number of a product, its factors, and what divides it."""
     scale, rest = coefficient(expr)
     above, below = [], []
@@ -229,7 +230,7 @@ def _tex_bound(expr: Expression) -> tuple[str, int]:
     return _tex_call(expr)
 
 
-def _tex_number(value: Any) -> tuple[str, int]:
+def _tex_number(value: Scalar) -> tuple[str, int]:
     if isinstance(value, Fraction):
         return rf"\frac{{{value.numerator}}}{{{value.denominator}}}", _PRODUCT
     digits, _, exponent = str(value).partition("e")
