@@ -197,7 +197,8 @@ def test_a_plan_that_is_refused_is_a_row_that_says_why() -> None:
     assert row.refused
     found = Advice(agents=1, feasible=0.9, accuracy=0.1, rows=(row,), recommended=None)
     assert "refused" in str(found)
-    assert found.data()["rows"][0]["refused"] == row.refused
+    data: Any = found.data()
+    assert data["rows"][0]["refused"] == row.refused
 
 
 def test_text_html_json_and_figure_agree(paper: Advice, tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_text_html_json_and_figure_agree(paper: Advice, tmp_path: Path) -> None:
     assert paper.words in text
     assert "capacity" not in text
     assert "<table>" in paper._repr_html_()
-    data = paper.data()
+    data: Any = paper.data()
     assert len(data["rows"]) == 6
     assert data["rows"][2]["predicted"]["x"] == told(paper.rows[2]).x
     assert data["recommended"] == paper.line

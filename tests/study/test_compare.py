@@ -348,7 +348,8 @@ def test_without_a_limit_there_is_no_efficiency(study: MethodComparison) -> None
     row = replace(study.rows[0], limit_x=0.0, limit_price=0.0)
     assert math.isnan(row.efficiency_x)
     found = replace(study, rows=(row,))
-    assert found.data([25])["rows"][0]["efficiency_price"] is None
+    data: Any = found.data([25])
+    assert data["rows"][0]["efficiency_price"] is None
     assert " - " in str(found)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -72,7 +72,7 @@ def grant_command(
     show_command(file)
 
 
-def _fields(account: Account) -> dict[str, Any]:
+def _fields(account: Account) -> dict[str, object]:
     return {
         "agent": account.agent,
         "hide": account.protected.hide,

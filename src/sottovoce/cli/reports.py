@@ -35,7 +35,7 @@ _COLOURS = {
 }
 
 
-def certificate_data(certificate: Certificate) -> dict[str, Any]:
+def certificate_data(certificate: Certificate) -> dict[str, object]:
     """Return a certificate as plain data.
 
     ``sensitivity.upper[o][l]`` is the certified ``S[o, l]`` and ``found`` the largest value seen,
@@ -80,7 +80,7 @@ def certificate_tables(certificate: Certificate) -> list[Table]:
     ]
 
 
-def _box(group: Group) -> dict[str, Any]:
+def _box(group: Group) -> dict[str, object]:
     return {
         "name": group.name,
         "agents": group.count,
@@ -238,7 +238,7 @@ def fallback_words(unsafe: Sequence[str]) -> str:
     )
 
 
-def plan_data(plan: NoisePlan) -> dict[str, Any]:
+def plan_data(plan: NoisePlan) -> dict[str, object]:
     """Return a plan as plain data; of more than 10,000 agents only the worst off is listed."""
     agents = range(1, plan.cloud.agents + 1)
     if plan.cloud.agents > _AGENTS:

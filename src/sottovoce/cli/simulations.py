@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -26,6 +26,7 @@ from sottovoce.cli.options import (
 from sottovoce.progress import shown
 
 if TYPE_CHECKING:
+    from sottovoce.problem.agents import Array
     from sottovoce.simulation.result import Result
 
 _QUANTILES = {"p5": 5, "median": 50, "p95": 95}
@@ -120,7 +121,7 @@ def _write(result: Result, out: Path | None) -> list[str]:
     return [str(file) for file in files]
 
 
-def _finals(result: Result) -> dict[str, Any]:
+def _finals(result: Result) -> dict[str, Array | None]:
     """Quantiles over the runs of what was measured last; None where the saddle is not known."""
     import numpy as np
 
@@ -133,7 +134,7 @@ def _finals(result: Result) -> dict[str, Any]:
     }
 
 
-def _data(result: Result) -> dict[str, Any]:
+def _data(result: Result) -> dict[str, object]:
     finals = {
         name: None if values is None else dict(zip(_QUANTILES, values, strict=True))
         for name, values in _finals(result).items()
@@ -155,7 +156,7 @@ def _data(result: Result) -> dict[str, Any]:
     }
 
 
-def _constraints(result: Result) -> list[dict[str, Any]]:
+def _constraints(result: Result) -> list[dict[str, object]]:
     """The violation of every constraint over the runs that did not fail, the worst of them."""
     from sottovoce.problem.evaluate import violation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -156,7 +156,7 @@ def audit_command(
             executor=executor,
             view=_view(view),
         )
-    show_result(report.data(), report.table(), report.noise.table(), json=json)
+    show_result(report.data(), report.table(), "", report.noise.table(), json=json)
     if out is not None:
         report.plot(out / "audit.png")
         errors.print(f"figure: {out / 'audit.png'}")
@@ -172,7 +172,7 @@ def _place(problem: Problem, text: str) -> int:
     labels = problem.cloud.agent_labels()
     if text in labels:
         return labels.index(text)
-    number: Any = int(text) if text.isdecimal() else text
+    number = int(text) if text.isdecimal() else text
     return whole("agent", number, least=1, most=len(labels), error=ProblemError) - 1
 
 

@@ -7,12 +7,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 from sottovoce.privacy.adjacency import Kind
 from sottovoce.privacy.statement import down, up
 from sottovoce.study.prediction import Prediction
 from sottovoce.tables import PlainTable, cut
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 IN_WORDS: dict[Kind, str] = {
     "trajectory": "a trajectory",
@@ -161,7 +164,7 @@ class Advice:
             notes=(f"... and {more:,} more",) if more else (),
         )
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
         return {
             "agents": self.agents,
@@ -263,7 +266,7 @@ def _line(row: AdviceRow, *, chosen: bool) -> tuple[str, ...]:
     return (*head, *cells, end)
 
 
-def _data(row: AdviceRow) -> dict[str, Any]:
+def _data(row: AdviceRow) -> dict[str, object]:
     return {
         "hide": row.hide,
         "radius": row.radius,
@@ -281,7 +284,7 @@ def _data(row: AdviceRow) -> dict[str, Any]:
     }
 
 
-def _prediction(told: Prediction | None) -> dict[str, Any] | None:
+def _prediction(told: Prediction | None) -> dict[str, object] | None:
     if told is None:
         return None
     return {
@@ -294,7 +297,7 @@ def _prediction(told: Prediction | None) -> dict[str, Any] | None:
     }
 
 
-def _panel(axes: Any, advice: Advice, value: Callable[[AdviceRow], float], title: str) -> None:
+def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float], title: str) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     for kind, colour in _COLOURS.items():
@@ -339,6 +342,6 @@ def _worst(row: AdviceRow) -> float:
     return 0.0 if row.predicted is None else row.predicted.worst[1]
 
 
-def _note(axes: Any, height: float, text: str, side: str, colour: str) -> None:
+def _note(axes: Axes, height: float, text: str, side: str, colour: str) -> None:
     place = axes.get_yaxis_transform()
     axes.text(0.02, height, text, transform=place, va=side, color=colour, fontsize=9)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -60,7 +59,7 @@ def advise(
     runs: int = 64,
     seed: int = 0,
     progress: bool | Progress | None = None,
-    executor: Executor | Any = None,
+    executor: object = None,
 ) -> Advice:
     """Return what promises cost on a problem, and which of them to take.
 
@@ -326,7 +325,7 @@ def _radius(problem: Problem, value: float | None) -> float:
     return real("radius", radius, "positive", lambda v: 0 < v < math.inf)
 
 
-def _one(problem: Problem, name: str, value: Any) -> Any:
+def _one(problem: Problem, name: str, value: float | None) -> object:
     """One number for all agents."""
     stated = promised(problem, name, value)
     if not isinstance(stated, list):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from scipy.special import ndtri
@@ -135,7 +135,7 @@ class Audit:
             ),
         )
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON; the agent's number counts from 1."""
         return asdict(self) | {
             "agent": self.agent + 1,
@@ -183,7 +183,7 @@ def audit(
     algorithm: Algorithm | None = None,
     sampler: Sampler | None = None,
     progress: bool | Progress | None = None,
-    executor: Executor | Any = None,
+    executor: object = None,
     view: ViewName = "outside",
     helper: Blinding | None = None,
 ) -> Audit:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
@@ -30,8 +30,11 @@ from sottovoce.simulation.own_set import require_no_rows
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.paper import published_noise
-from sottovoce.study.promise import Promise
+from sottovoce.study.promise import PerAgent, Promise
 from sottovoce.tables import PlainTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 PUBLISHED, PAPER, JOINT = "published", "paper's method, certified", "joint"
 ROUNDS = (500, 2_000, 10_000)
@@ -41,15 +44,8 @@ ROUNDS = (500, 2_000, 10_000)
 _FIRST, _POINTS, _BESIDE = 25, 9, 1.3
 
 # Okabe and Ito's colours, which everybody can tell apart; plans may coincide, so widths differ.
-_LOOKS: dict[str, dict[str, Any]] = {
-    PUBLISHED: {"color": "#E69F00", "linewidth": 4.5, "alpha": 0.75},
-    PAPER: {"color": "#8A2A00", "linewidth": 1.5, "alpha": 1.0},
-    JOINT: {"color": "#0072B2", "linewidth": 1.9, "alpha": 1.0},
-}
-_WORDS = {PUBLISHED: "published noise", PAPER: "paper's method, certified", JOINT: "joint plan"}
-_STYLES: tuple[Any, ...] = ("-", (0, (7, 4)), (0, (7, 3, 1.5, 3)))
-_DOTS = (0, (1.3, 2.6))
-_GREY = "0.25"
+_LOOKS = {PUBLISHED: ("#E69F00", 4.5), PAPER: ("#8A2A00", 1.5), JOINT: ("#0072B2", 1.9)}
+_STYLES = ("-", "--", "-.")
 
 
 @final
@@ -149,7 +145,7 @@ class MethodComparison:
             notes=tuple(self._notes()),
         )  # fmt: skip
 
-    def data(self, rounds: Collection[int]) -> dict[str, Any]:
+    def data(self, rounds: Collection[int]) -> dict[str, object]:
         """Return everything as plain values for JSON; components count from 1, NaN becomes None.
 
         Args:
@@ -171,26 +167,20 @@ class MethodComparison:
         Solid, dashed: the algorithms in turn. Dotted: the limit
         ``sqrt(trace(J^-1 Sigma J^-T / T))``.
         """
-        import matplotlib as mpl
         from matplotlib.figure import Figure
 
         from sottovoce.simulation.convergence import draw
 
-        with mpl.rc_context({"font.size": 11, "lines.scale_dashes": False}):
-            figure = Figure(figsize=(10.5, 5.4), layout="constrained")
-            for axes, name, symbol in zip(
-                figure.subplots(1, 2, sharey=True), ("x", "price"), ("x", r"\lambda"), strict=True
-            ):
-                self._curves(axes, name)
-                apart = f" without flat component {self._flat}" if name == "x" and self.flat else ""
-                axes.set_title(rf"$\|{symbol} - \hat{{{symbol}}}\|${apart}", fontsize=12)
-            figure.axes[0].set_ylabel("root-mean-square error")
-            plans, algorithms = self._named("plan"), self._named("algorithm")
-            figure.legend(
-                handles=_legend(plans, algorithms), loc="outside lower center",
-                ncols=max(len(plans), len(algorithms) + 1), frameon=False, handlelength=3.2,
-            )  # fmt: skip
-            draw(figure, path)
+        figure = Figure(figsize=(10.5, 5.4), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        apart = f" without flat component {self._flat}" if self.flat else ""
+        self._curves(left, "x", rf"$\|x - \hat{{x}}\|${apart}")
+        self._curves(right, "price", r"$\|\lambda - \hat{\lambda}\|$")
+        left.set_ylabel("root-mean-square error")
+        handles, labels = left.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False,
+                      handlelength=3.2)  # fmt: skip
+        draw(figure, path)
 
     def __str__(self) -> str:
         return str(self.table())
@@ -201,9 +191,6 @@ class MethodComparison:
     @property
     def _flat(self) -> str:
         return ", ".join(str(component + 1) for component in self.flat)
-
-    def _named(self, field: str) -> list[str]:
-        return list(dict.fromkeys(getattr(row, field) for row in self.rows))
 
     def _notes(self) -> Iterator[str]:
         yield (
@@ -220,21 +207,23 @@ class MethodComparison:
         if self.interrupted:
             yield "Interrupted: rows are missing."
 
-    def _curves(self, axes: Any, name: str) -> None:
-        for plan in self._named("plan"):
+    def _curves(self, axes: Axes, name: str, title: str) -> None:
+        algorithms = list(dict.fromkeys(row.algorithm for row in self.rows))
+        for plan in dict.fromkeys(row.plan for row in self.rows):
             of_plan = [row for row in self.rows if row.plan == plan]
+            colour, width = _LOOKS[plan]
             limits = {row.rounds: getattr(row, f"limit_{name}") for row in of_plan}
-            look = _LOOKS[plan]
             if all(value > 0 for value in limits.values()):
-                dotted = look | {"linewidth": 1.3, "linestyle": _DOTS}
-                axes.plot(list(limits), list(limits.values()), **dotted)
-            for algorithm, style in zip(self._named("algorithm"), _STYLES, strict=False):
+                axes.plot(list(limits), list(limits.values()), color=colour, linestyle=":",
+                          linewidth=1.3, label=f"{plan}: statistical limit")  # fmt: skip
+            for algorithm, style in zip(algorithms, _STYLES, strict=False):
                 drawn = [row for row in of_plan if row.algorithm == algorithm]
-                axes.plot(
-                    [row.rounds for row in drawn], [getattr(row, name) for row in drawn],
-                    linestyle=style, marker="o", markersize=2.5 + look["linewidth"], **look,
-                )  # fmt: skip
+                if drawn:
+                    axes.plot([row.rounds for row in drawn], [getattr(row, name) for row in drawn],
+                              color=colour, linestyle=style, linewidth=width, marker="o",
+                              markersize=2.5 + width, label=f"{plan}: {algorithm}")  # fmt: skip
         axes.set(xscale="log", yscale="log", xlabel="rounds $T$")
+        axes.set_title(title, fontsize=12)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(which="major", alpha=0.3)
@@ -244,16 +233,16 @@ class MethodComparison:
 def compare(
     problem: Problem,
     *,
-    epsilon: Any = None,
-    delta: Any = None,
+    epsilon: PerAgent = None,
+    delta: PerAgent = None,
     hide: str | None = None,
-    radius: Any = None,
+    radius: PerAgent = None,
     rounds: Sequence[int] = ROUNDS,
     runs: int = 64,
     seed: int = 0,
     algorithms: Mapping[str, Algorithm] | None = None,
     progress: bool | Progress | None = None,
-    executor: Executor | Any = None,
+    executor: object = None,
 ) -> MethodComparison:
     """Run every algorithm with every noise plan of a promise, and compare errors with the limit.
 
@@ -447,7 +436,7 @@ def _row(
     good = result.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
 
-    def error(values: Array, true: Array, keep: Any = slice(None)) -> float:
+    def error(values: Array, true: Array, keep: slice | NDArray[np.bool_] = slice(None)) -> float:
         return root_mean_square((values - true)[good][:, keep])
 
     return CompareRow(
@@ -491,7 +480,7 @@ def _figure(value: float, *, ratio: bool = False) -> str:
     return f"{value:,.0f}" if value < 999_999.5 else f"{value:.2e}"
 
 
-def _plain(row: CompareRow) -> dict[str, Any]:
+def _plain(row: CompareRow) -> dict[str, object]:
     values = asdict(row) | {
         "efficiency_x": row.efficiency_x,
         "efficiency_price": row.efficiency_price,
@@ -500,19 +489,3 @@ def _plain(row: CompareRow) -> dict[str, Any]:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in values.items()
     }
-
-
-def _legend(plans: Sequence[str], algorithms: Sequence[str]) -> list[Any]:
-    """Colours, then styles; a legend fills columns first, so the two are interleaved."""
-    from matplotlib.lines import Line2D
-
-    colours = [Line2D([], [], label=_WORDS[plan], **_LOOKS[plan]) for plan in plans]
-    styles = [
-        Line2D([], [], color=_GREY, linestyle=style, label=label)
-        for style, label in [*zip(_STYLES, algorithms, strict=False), (_DOTS, "statistical limit")]
-    ]
-    blank = Line2D([], [], linestyle="none", label=" ")
-    columns = max(len(colours), len(styles))
-    colours += [blank] * (columns - len(colours))
-    styles += [blank] * (columns - len(styles))
-    return [handle for pair in zip(colours, styles, strict=True) for handle in pair]

@@ -26,7 +26,7 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.answers import Blinding
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.parties import Parties
-from sottovoce.network.protocol import agent as at_home
+from sottovoce.network.protocol import agent as agent_actions
 from sottovoce.network.protocol.actions import Action, Commit, Incident, Meet, Send
 from sottovoce.network.protocol.agent import AgentMachine, Join, Memory, Think
 from sottovoce.network.protocol.cloud import CloudMachine
@@ -56,7 +56,7 @@ with theirs; None if all do."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Played:
-    """One run as it was at home and as everybody heard it.
+    """One run: the agents' states, and what everybody received.
 
     Attributes:
         states: x(k) that agents contributed from, one row per round.
@@ -163,7 +163,7 @@ class _Run:
         self.states = np.empty((loopback.setup.rounds, states))
         self.releases: list[Released] = []
         self.frames: list[tuple[int, bytes]] = []
-        self.underway: deque[Callable[[], None]] = deque()
+        self.queue: deque[Callable[[], None]] = deque()
 
     def play(self) -> Played:
         self.loop.rounds.restart()
@@ -171,9 +171,9 @@ class _Run:
             self.helper.restart()
         for peer, machine in enumerate(self.agents):
             self.cloud.connect(peer, frozenset(machine.agents))
-            self._at_home(peer, machine.connected())
-        while self.underway:
-            self.underway.popleft()()
+            self._perform(peer, machine.connected())
+        while self.queue:
+            self.queue.popleft()()
         return Played(
             states=self.states,
             releases=tuple(self.releases),
@@ -182,7 +182,7 @@ class _Run:
         )
 
     def _machine(self, peer: int, memory: Memory) -> AgentMachine:
-        """Agents that start, from a memory that they saved."""
+        """The machine of agents that start from a saved memory."""
         veil = None if self.helper is None else self.loop.keys.veil(peer)
         agents = self.loop.groups[peer].agents
         return AgentMachine(agents, memory, lambda welcome: None, veil)
@@ -190,7 +190,7 @@ class _Run:
     def _digest(self, k: int) -> bytes | None:
         return self.digests.get(k)
 
-    def _at_cloud(self, peer: int, frame: bytes) -> None:
+    def _cloud_receive(self, peer: int, frame: bytes) -> None:
         message = decode_from_agent(frame)
         if isinstance(message, Masked):
             self.held.masked.append((peer, message.values))
@@ -207,7 +207,7 @@ class _Run:
                 sent = encode(action.message)
                 for to in action.peers:
                     self.frames.append((to, sent))
-                    self.underway.append(partial(self._heard, to, sent))
+                    self.queue.append(partial(self._agent_receive, to, sent))
             elif isinstance(action, Incident) and not (
                 self.crashed and action.code is Code.CONFLICT  # a state that was lost is said anew
             ):
@@ -224,10 +224,10 @@ class _Run:
         self.digests[record.k] = record.digest
         return cloud.committed(record)
 
-    def _heard(self, peer: int, frame: bytes) -> None:
-        self._at_home(peer, self.agents[peer].receive(decode_from_cloud(frame)))
+    def _agent_receive(self, peer: int, frame: bytes) -> None:
+        self._perform(peer, self.agents[peer].receive(decode_from_cloud(frame)))
 
-    def _at_home(self, peer: int, actions: list[at_home.Action]) -> None:
+    def _perform(self, peer: int, actions: list[agent_actions.Action]) -> None:
         machine = self.agents[peer]
         for action in actions:
             if isinstance(action, Join):
@@ -237,18 +237,18 @@ class _Run:
                 step = self.loop.steps[peer]
                 x = step.begin(action.x)
                 values = self._values(peer, machine.memory.round + 1, x, step.contributions(x))
-                self._at_home(peer, machine.joined(values, x))
+                self._perform(peer, machine.joined(values, x))
             elif isinstance(action, Think):
                 done = self.loop.steps[peer](
                     action.k, action.x, action.answer, action.price, action.y
                 )
                 values = self._values(peer, action.k + 1, done.x, done.values)
-                self._at_home(peer, machine.stepped(done.x, done.answer, values))
-            elif isinstance(action, at_home.Save) and peer == 0:
+                self._perform(peer, machine.stepped(done.x, done.answer, values))
+            elif isinstance(action, agent_actions.Save) and peer == 0:
                 self.saved = [*self.saved[-2:], action.memory]
-            elif isinstance(action, at_home.Send):
+            elif isinstance(action, agent_actions.Send):
                 frame = encode(self._acted(peer, action.message))
-                self.underway.append(partial(self._at_cloud, peer, frame))
+                self.queue.append(partial(self._cloud_receive, peer, frame))
                 if isinstance(action.message, Masked) and peer == 0:
                     self._crash(action.message.round)
 
@@ -257,16 +257,16 @@ class _Run:
         if k == self.crash and not self.crashed:
             self.crashed, self.acts = True, self.then
             self.agents[0] = self._machine(0, self.saved[0])
-            self.underway.append(self._begin_again)
+            self.queue.append(self._reconnect)
 
-    def _begin_again(self) -> None:
+    def _reconnect(self) -> None:
         self.cloud.disconnect(0)
         self.cloud.connect(0, frozenset(self.agents[0].agents))
-        waiting, self.underway = self.underway, deque()
-        self._at_home(0, self.agents[0].connected())
-        while self.underway:  # before anybody else is heard: the round is still open
-            self.underway.popleft()()
-        self.underway = waiting
+        waiting, self.queue = self.queue, deque()
+        self._perform(0, self.agents[0].connected())
+        while self.queue:  # before anybody else is heard: the round is still open
+            self.queue.popleft()()
+        self.queue = waiting
 
     def _values(self, peer: int, k: int, x: Array, values: Integers | None) -> Integers | None:
         """What is contributed in round k: the agents' own choice, unless the game has them act."""

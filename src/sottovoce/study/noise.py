@@ -105,7 +105,7 @@ class NoiseChecks:
             ),
         )
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
         return asdict(self) | {"passed": self.passed}
 
@@ -314,7 +314,7 @@ class StoreAudit:
             return "The noise of the finished run"
         return f"The noise of a run that is not finished, {self.committed:,} of {self.rounds:,}"
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         """Return everything as plain values for JSON."""
         return asdict(self) | {
             "noise": self.noise.data(),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import InputError
@@ -13,8 +14,11 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.problem import Problem
 
+PerAgent: TypeAlias = float | Sequence[float] | None
+"""One number for all agents, or one per agent; None where the problem's table decides."""
 
-def promised(problem: Problem, name: str, value: Any = None) -> Any:
+
+def promised(problem: Problem, name: str, value: PerAgent = None) -> PerAgent:
     """Return a figure of a promise: a number, one per agent, or None if nothing states it.
 
     Args:
@@ -22,11 +26,11 @@ def promised(problem: Problem, name: str, value: Any = None) -> Any:
         name: ``epsilon``, ``delta`` or ``radius``.
         value: the argument, which comes first.
     """
-    stated = problem.privacy.get(name) if value is None else value
-    if isinstance(stated, str):
-        stated = [parse_number(part, where=f"[privacy] {name}") for part in stated.split(",")]
-        return stated[0] if len(stated) == 1 else stated
-    return stated
+    stated: PerAgent | str = problem.privacy.get(name) if value is None else value
+    if not isinstance(stated, str):
+        return stated
+    numbers = [parse_number(part, where=f"[privacy] {name}") for part in stated.split(",")]
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 @final
@@ -34,9 +38,9 @@ def promised(problem: Problem, name: str, value: Any = None) -> Any:
 class Promise:
     """``(epsilon, delta)`` for what is hidden; None where the problem's table decides."""
 
-    epsilon: Any = None
-    delta: Any = None
-    radius: Any = None
+    epsilon: PerAgent = None
+    delta: PerAgent = None
+    radius: PerAgent = None
     hide: str | None = None
 
     def plan(
