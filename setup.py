@@ -1,12 +1,13 @@
 """Compiles ``sottovoce.kernels.core`` with Cython: plain Python modules with C types in .pxd files.
 
-Each module is compiled once for any processor (``sottovoce.kernels._baseline``) and, on x86-64,
-once more for AVX2 (``sottovoce.kernels._avx2``). ``sottovoce.kernels`` picks one at run time, or
-the plain modules where there is neither: a missing C compiler or Python header fails no build.
+The modules are joined into one, which is compiled once for any processor
+(``sottovoce.kernels._baseline``) and, on x86-64, once more for AVX2 (``sottovoce.kernels._avx2``).
+``sottovoce.kernels`` picks one at run time, or the plain modules where there is neither: a missing
+C compiler or Python header fails no build.
 """
 
+import ast
 import platform
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -16,8 +17,6 @@ from setuptools.command.build_ext import build_ext
 
 SOURCE = Path("src/sottovoce/kernels/core")
 STAGE = Path("build/kernels")
-HEADERS_ONLY = {"bits", "lanes", "barrier"}  # inline functions: nothing to link
-MODULES = sorted(f.stem for f in SOURCE.glob("*.pxd") if f.stem not in HEADERS_ONLY)
 JOBS = 2
 
 MSVC = sys.platform == "win32"
@@ -45,16 +44,15 @@ DIRECTIVES = {
 
 
 def extensions():
-    """One optional extension per variant and module."""
+    """One optional extension per variant."""
     return [
         Extension(
-            f"sottovoce.kernels.{variant}.{name}",
-            [str(SOURCE / f"{name}.py")],
+            f"sottovoce.kernels.{variant}.core",
+            [str(SOURCE / "__init__.py")],
             extra_compile_args=[*FLAGS, *flags],
             optional=True,
         )
         for variant, flags in VARIANTS.items()
-        for name in MODULES
     ]
 
 
@@ -76,8 +74,7 @@ class BuildKernels(build_ext):
 
         extra = GCC_FLAGS if not MSVC and self._compiles(*GCC_FLAGS, "-Werror") else []
         for extension in self.extensions:
-            variant, name = extension.name.split(".")[-2:]
-            extension.sources = [str(stage(variant) / f"{name}.py")]
+            extension.sources = [str(joined(extension.name.split(".")[-2]))]
             extension.extra_compile_args += extra
         translated = cythonize(
             self.extensions,
@@ -115,18 +112,34 @@ class BuildKernels(build_ext):
         return True
 
 
-def stage(variant):
-    """Copy the sources to where their package is the variant's; keep those that did not change."""
+def joined(variant):
+    """Write all kernels as one module in the package of a variant, if anything changed."""
     root = STAGE / variant
     folder = root / "sottovoce" / "kernels" / variant
     folder.mkdir(parents=True, exist_ok=True)
     for package in (folder, *folder.parents[: len(folder.relative_to(root).parts) - 1]):
         (package / "__init__.py").touch()
-    for file in (*SOURCE.glob("*.py"), *SOURCE.glob("*.pxd")):
-        to = folder / file.name
-        if file.name != "__init__.py" and (not to.exists() or to.read_bytes() != file.read_bytes()):
-            shutil.copy(file, to)
-    return folder
+    (listed,) = ast.parse((SOURCE / "__init__.py").read_text()).body[1:]
+    names = ast.literal_eval(listed.value)
+    texts = {
+        "core.pxd": ["cimport cython\n", *((SOURCE / f"{name}.pxd").read_text() for name in names)],
+        "core.py": ["import cython\n", *map(without_imports, names[1:])],
+    }
+    for name, parts in texts.items():
+        text = "\n".join(parts)
+        if not (folder / name).exists() or (folder / name).read_text() != text:
+            (folder / name).write_text(text)
+    return folder / "core.py"
+
+
+def without_imports(name):
+    """A module's text without its imports of other kernels, which the joined module holds."""
+    text = (SOURCE / f"{name}.py").read_text()
+    lines = text.splitlines(keepends=True)
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ImportFrom):
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
+    return "".join(lines)
 
 
 setup(cmdclass={"build_ext": BuildKernels}, ext_modules=extensions())

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_builds import module
 
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import ZERO, Expression, symbol
+from sottovoce.kernels.core.box_search import PRECISION
 from sottovoce.kernels.fleet import Fleet, FleetKernel
 from sottovoce.kernels.fleet_problem import FleetProblem, SmoothForm, Terms
 
@@ -58,7 +58,7 @@ def scalar(slope: Callable[[float], float], x0: float, lower: float, upper: floa
 
 @given(name=st.sampled_from(sorted(SLOPES)), start=st.floats(-10, 10))
 def test_the_slope_changes_its_sign_at_the_minimiser(name: str, start: float) -> None:
-    slope, near = SLOPES[name], 40 * module("scalar_search").PRECISION
+    slope, near = SLOPES[name], 40 * PRECISION
     x = scalar(slope, start, -10.0, 10.0)
     assert -10.0 <= x <= 10.0
     assert x <= -10.0 + near or slope(x - near) <= 0.0

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_builds import compiled, module
+from kernel_builds import compiled
 
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.functions import absolute, exp, huber, log, maximum, norm, sqrt
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.lower import MUL, TapeBuilder, TapeCode, registers_of
+from sottovoce.kernels import variant
+from sottovoce.kernels.core.plain import MUL
+from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 
 X = [symbol(f"x{i}") for i in range(4)]
 VALUES = np.random.default_rng(5).normal(size=(4, 16)) * 3.0
@@ -27,21 +29,21 @@ def lowered(formulas: list[Expression]) -> TapeCode:
     return builder.finish([builder.value(canonical(f)) for f in formulas])
 
 
-def in_lanes(code: TapeCode, build: str = "core") -> Any:
+def in_lanes(code: TapeCode, build: str = "plain") -> Any:
     r = registers_of([code], 16)
     r.reshape(-1, 16)[: len(X)] = VALUES
     with np.errstate(all="ignore"):
-        module("tape", build).run_lanes(code.lanes, r)
+        variant.build(build).run_lanes(code.lanes, r)
     return r.reshape(-1, 16)[code.outputs]
 
 
-def one_by_one(code: TapeCode, build: str = "core") -> Any:
+def one_by_one(code: TapeCode, build: str = "plain") -> Any:
     results = []
     for lane in range(16):
         r = registers_of([code], 1)
         r[: len(X)] = VALUES[:, lane]
         with np.errstate(all="ignore"):
-            module("tape", build).run_one(code.one, r)
+            variant.build(build).run_one(code.one, r)
         results.append(r[code.outputs])
     return np.array(results).T
 
@@ -129,7 +131,7 @@ def test_exp_and_log_are_within_a_unit_in_the_last_place(name: str) -> None:
     x = rng.uniform(-700, 700, 2000) if name == "exp" else np.exp(rng.uniform(-740, 700, 2000))
     out = np.empty_like(x)
     with np.errstate(all="ignore"):
-        getattr(module("functions"), f"{name}_array")(x, out)
+        getattr(variant.build("plain"), f"{name}_array")(x, out)
     with mpmath.workdps(40):
         exact = np.array([getattr(mpmath, name)(mpmath.mpf(float(v))) for v in x])
         error = [abs(mpmath.mpf(float(o)) - e) for o, e in zip(out, exact, strict=True)]
@@ -141,7 +143,7 @@ def test_exp_and_log_treat_special_values_as_ieee_does(build: str) -> None:
     x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 1000.0, -1000.0, 5e-324, -1.0])
     for name, reference in (("exp", np.exp), ("log", np.log)):
         out = np.empty_like(x)
-        getattr(module("functions", build), f"{name}_array")(x, out)
+        getattr(variant.build(build), f"{name}_array")(x, out)
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(out, reference(x), rtol=1e-15)
 

@@ -5,9 +5,9 @@ drivers of rounds (``core``, plain Python modules with C types beside them), and
 that turn formulas and arrays into what these take. May not live here: problems, plans, files,
 sockets, clocks. Imports ``sottovoce.formula`` alone.
 
-The modules of ``core`` are compiled by setup.py for any processor and, on x86-64, for AVX2;
-``variant`` picks a build at first use. Where there is no C compiler they run uncompiled, slowly,
-with the same bits, and a ``PlainKernelsWarning`` says so once.
+The modules of ``core`` are compiled by setup.py, as one, for any processor and, on x86-64, for
+AVX2; ``variant`` picks a build at first use. Where there is no C compiler they run uncompiled,
+slowly, with the same bits, and a ``PlainKernelsWarning`` says so once.
 
 Doors, all of which simulation and network share, so that both have the same bits:
 

@@ -95,13 +95,13 @@ class Cloud:
     """
 
     def __init__(self, public: PublicSum, gains: Gains, *, planned: bool) -> None:
-        kernel = core("cloud_step")
+        kernel = core()
         unit = np.array(public.unit, dtype=np.float64)
         p = unit.size
         self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
         self.memory = np.zeros(kernel.memory_size(p))
         self.kept = int(kernel.kept_size(p))
-        self._work = np.zeros(p + core("projection").project_work(p))
+        self._work = np.zeros(p + kernel.project_work(p))
         arrays = {
             "price": self.price, "answer": self.answer, "released": self.released,
             "memory": self.memory, "unit": unit, "noise": np.array(public.noisy, dtype=np.float64),

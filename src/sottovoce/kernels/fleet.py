@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import ModuleType
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -16,13 +15,12 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.kernels import variant
-from sottovoce.kernels.fleet_problem import FleetProblem, SeparableForm, SmoothForm, Terms
-from sottovoce.kernels.fleet_tapes import (
-    GRADIENT,
-    INTERIOR,
-    NEWTON,
-    SCALAR,
-    SEPARABLE,
+from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, LANES, NEWTON, SCALAR, SEPARABLE
+from sottovoce.kernels.fleet_problem import (
+    FleetProblem,
+    SeparableForm,
+    SmoothForm,
+    Terms,
     fleet_tapes,
     minimiser,
 )
@@ -31,7 +29,6 @@ from sottovoce.kernels.lower import registers_of
 Array: TypeAlias = NDArray[np.float64]
 Weights: TypeAlias = Any  # None, a dense array (rows, count), or a SciPy sparse matrix
 
-LANES: Final = 16
 MEASURES: Final = ("objective", "residual", "squared_error", "squared_error_last")
 _NUDGE = 2.0**-20  # the distance at which curvature of code is measured, relative to the box
 
@@ -84,24 +81,19 @@ class FleetKernel:
         }  # fmt: skip
         self._work = self._work_size(n)
 
-    def _core(self, name: str) -> ModuleType:
-        """A module of the kernels; an objective that is code needs the plain ones."""
-        if self.problem.gradient is not None:
-            import importlib
-
-            return importlib.import_module(f"sottovoce.kernels.core.{name}")
-        return variant.core(name)
+    @property
+    def kernels(self) -> Any:
+        """The build in use; an objective that is code needs the plain one."""
+        return variant.core() if self.problem.gradient is None else variant.build("plain")
 
     def _work_size(self, n: int) -> int:
         if self.how == SEPARABLE:
-            return int(self._core("dual_search").search_rows(self.d)) * LANES
-        if self.how == SCALAR:
-            return int(self._core("scalar_search").search_rows()) * LANES
+            return int(self.kernels.search_rows(self.d)) * LANES
         if self.how == NEWTON:
-            return int(2 * self.d + self._core("box_newton").newton_work(self.d))
+            return int(self.d + self.kernels.newton_work(self.d))
         if self.how == INTERIOR:
             m, q = self._sizes["inequalities"], self._sizes["equalities"]
-            return int(5 * n + self._core("interior_point").interior_work(n, m, q))
+            return int(5 * n + self.kernels.interior_work(n, m, q))
         return 0
 
     def _bounds(self, bound: Array) -> tuple[Array, int]:
@@ -117,9 +109,10 @@ class FleetKernel:
             "lane_sums": np.zeros(self._sizes["sum_rows"] * self.width),
             "result": np.zeros(self.d * self.width), "work": np.zeros(self._work),
         }  # fmt: skip
-        core = self._core("fleet_view").FleetCore(self._sizes, self._shared | own, self.tapes)
+        core = self.kernels.FleetCore(self._sizes, self._shared | own, self.tapes)
         if self.problem.gradient is not None:
-            core.view.callback = self._callback(self.problem.gradient)
+            code = self._callback(self.problem.gradient)
+            core.view.slope.callback = core.view.objective.callback = code
         return core
 
     def _callback(self, code: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -144,7 +137,6 @@ class Fleet:
 
     def __init__(self, kernel: FleetKernel, x0: Array, *, solution: Array | None = None) -> None:
         self.kernel = kernel
-        self._core = kernel._core
         start = np.clip(x0, kernel.problem.lower, kernel.problem.upper)
         self.x = pack(start, kernel.width)
         unknown = np.full((kernel.count, kernel.d), np.nan)
@@ -153,13 +145,13 @@ class Fleet:
         self.core = self.another_core()
         if kernel.problem.local_rows:
             with np.errstate(all="ignore"):
-                self._core("passes").run_project_start(self.core)
+                self.kernel.kernels.run_project_start(self.core)
             self.mean[:] = self.x
 
     def copy(self) -> Fleet:
         """Another run's fleet, with the same states."""
         other = object.__new__(Fleet)
-        other.kernel, other._core, other._hat = self.kernel, self._core, self._hat
+        other.kernel, other._hat = self.kernel, self._hat
         other.x = self.x.copy()
         other.mean = other.x if self.mean is self.x else self.mean.copy()
         other.core = other.another_core()
@@ -183,7 +175,7 @@ class Fleet:
         """What the states add to the sums; in grid steps if there is a grid."""
         total = np.zeros(sums)
         with np.errstate(all="ignore"):
-            self._core("passes").run_contribute(self.core, *_grid(grid, sums), total)
+            self.kernel.kernels.run_contribute(self.core, *_grid(grid, sums), total)
         return total
 
     def round(
@@ -200,7 +192,7 @@ class Fleet:
         """
         total = np.zeros(price.size)
         with np.errstate(all="ignore"):
-            self._core("passes").run_minimise(
+            self.kernel.kernels.run_minimise(
                 self.core, price, *_grid(grid, price.size), total, k, theta, share
             )
         return total
@@ -209,14 +201,14 @@ class Fleet:
         """Take Algorithm 1's step and return what the states before it contribute."""
         total = np.zeros(mu.size)
         with np.errstate(all="ignore"):
-            self._core("passes").run_gradient_step(self.core, mu, total, gamma, alpha)
+            self.kernel.kernels.run_gradient_step(self.core, mu, total, gamma, alpha)
         return total
 
     def measure(self, price: Array) -> tuple[Array, dict[str, float]]:
         """The sums at the answer, and its ``MEASURES``."""
         total = np.zeros(price.size + len(MEASURES))
         with np.errstate(all="ignore"):
-            self._core("passes").run_measure(self.core, price, total)
+            self.kernel.kernels.run_measure(self.core, price, total)
         return total[: price.size], dict(zip(MEASURES, total[price.size :].tolist(), strict=True))
 
 

@@ -25,14 +25,29 @@ from numpy.typing import NDArray
 from sottovoce.formula.canonical import coefficient, is_integer
 from sottovoce.formula.expression import Expression, Op, nodes
 from sottovoce.formula.tape import common_coefficient
+from sottovoce.kernels.core.plain import (
+    ABS,
+    ADD,
+    ADD3,
+    DIV,
+    EXP,
+    LOG,
+    MAX,
+    MUL,
+    MULADD,
+    POW,
+    SIGN,
+    SQRT,
+    SUB,
+    SUBMUL,
+    SUM,
+    WHERE,
+)  # fmt: skip
 
 Code: TypeAlias = NDArray[np.int32]
 Line: TypeAlias = tuple[int, ...]
 """An operation and its operands: inputs and results of other lines, or constants below 0."""
 
-ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM = range(
-    16
-)
 _UNARY: Final = {Op.EXP: EXP, Op.LOG: LOG, Op.ABS: ABS, Op.SIGN: SIGN}
 _HALF: Final = Fraction(1, 2)
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.kernels.cloud import Cloud, Gains, PublicSum
-from sottovoce.kernels.fleet import LANES, MEASURES, Fleet
+from sottovoce.kernels.core.plain import LANES
+from sottovoce.kernels.fleet import MEASURES, Fleet
 from sottovoce.kernels.lower import TapeBuilder, registers_of
 from sottovoce.kernels.variant import core, variant
 
@@ -41,7 +42,7 @@ def normals(seed: int, rounds: int, count: int, *, done: int = 0) -> Array:
     blocks = -(-rounds // LANES)
     out = np.empty((blocks, 2 * pairs, LANES))
     for block in range(blocks):
-        core("normals").fill_rounds(seed, done + block * LANES, pairs, out[block].reshape(-1))
+        core().fill_rounds(seed, done + block * LANES, pairs, out[block].reshape(-1))
     return out.transpose(0, 2, 1).reshape(blocks * LANES, 2 * pairs)[:rounds, :count].copy()
 
 
@@ -179,9 +180,7 @@ class Run:
             "pointers": np.zeros(max(1, len(self.fleets)), dtype=np.uint64),
         }  # fmt: skip
         fleets = [f.core for f in self.fleets] if me == 0 else self._helpers[me - 1]
-        return core("run_loop").RunCore(
-            sizes, arrays, fleets, None if cloud is None else cloud.core
-        )
+        return core().RunCore(sizes, arrays, fleets, None if cloud is None else cloud.core)
 
 
 def _advance(part: Any, *given: Any) -> None:
@@ -319,7 +318,7 @@ class Ensemble:
             "normals": np.zeros(2 * int(self._sizes["pairs"]) * LANES),
             "slopes": np.zeros(self.n * self.width),
         }  # fmt: skip
-        part = core("ensemble").EnsembleCore(self._sizes, self._arrays | own)
+        part = core().EnsembleCore(self._sizes, self._arrays | own)
         kept = [_NOTHING if a is None else a.reshape(-1) for a in (trace, transcript)]
         _advance(part, done, until, steps.ravel(), marks, *kept)
 

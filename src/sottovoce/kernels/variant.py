@@ -6,14 +6,15 @@ import importlib
 import os
 import warnings
 from functools import cache
-from types import ModuleType
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
+
+from sottovoce.kernels.core import MODULES
 
 VARIABLE: Final = "SOTTOVOCE_KERNELS"
 """The environment variable that picks a build, for tests: ``avx2``, ``baseline`` or ``plain``."""
 
-_PACKAGES = {"avx2": "_avx2", "baseline": "_baseline", "plain": "core"}
-_TOP = ("run_loop", "ensemble")  # between them they link to all others
+_BUILDS: Final = ("avx2", "baseline", "plain")
 
 
 class PlainKernelsWarning(RuntimeWarning):
@@ -29,14 +30,13 @@ def variant() -> str:
     """
     asked = os.environ.get(VARIABLE)
     if asked is not None:
-        if asked not in _PACKAGES:
+        if asked not in _BUILDS:
             raise ImportError(
-                f"{VARIABLE} must be one of {', '.join(_PACKAGES)}, got {asked!r}: unset it"
+                f"{VARIABLE} must be one of {', '.join(_BUILDS)}, got {asked!r}: unset it"
             )
         return asked
     if _built("baseline"):
-        functions = importlib.import_module("sottovoce.kernels._baseline.functions")
-        return "avx2" if functions.has_avx2() and _built("avx2") else "baseline"
+        return "avx2" if build("baseline").has_avx2() and _built("avx2") else "baseline"
     warnings.warn(
         "sottovoce was installed without its compiled kernels and computes some hundred times "
         "slower, to the same bits: install a C compiler and Python's headers, then install "
@@ -49,13 +49,25 @@ def variant() -> str:
 
 def _built(name: str) -> bool:
     try:
-        for module in _TOP:
-            importlib.import_module(f"sottovoce.kernels.{_PACKAGES[name]}.{module}")
+        build(name)
     except ImportError:
         return False
     return True
 
 
-def core(name: str) -> ModuleType:
-    """Return the module ``name`` of ``sottovoce.kernels.core`` in the build in use."""
-    return importlib.import_module(f"sottovoce.kernels.{_PACKAGES[variant()]}.{name}")
+@cache
+def build(name: str) -> Any:
+    """Return all kernels of one build as attributes.
+
+    Raises:
+        ImportError: there is no such build here.
+    """
+    if name != "plain":
+        return importlib.import_module(f"sottovoce.kernels._{name}.core")
+    modules = [importlib.import_module(f"sottovoce.kernels.core.{m}") for m in MODULES]
+    return SimpleNamespace(**{k: v for m in modules for k, v in vars(m).items()})
+
+
+def core() -> Any:
+    """Return the kernels in the build in use."""
+    return build(variant())

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.kernels.fleet import LANES
+from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.privacy.sampler import Integers, Released, Sampler, grid_of
 from sottovoce.problem.agents import Array

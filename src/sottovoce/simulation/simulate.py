@@ -17,7 +17,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.steering import steering
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
-from sottovoce.kernels.fleet import LANES
+from sottovoce.kernels.core.plain import LANES
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import Problem

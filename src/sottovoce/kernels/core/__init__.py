@@ -1,12 +1,15 @@
 """The kernels themselves: plain Python modules, with C types beside them in .pxd files.
 
 Lives here: arithmetic on arrays, in loops that say the order of every operation. May not live here:
-formulas, problems, anything that allocates, files, clocks. Setup compiles these modules to
-``sottovoce.kernels._baseline`` and ``._avx2``; here they run uncompiled, slowly, to the same bits.
+formulas, problems, anything that allocates, files, clocks. Here they run uncompiled, slowly. Setup
+joins them, in the order below, into one module that it compiles to ``sottovoce.kernels._baseline``
+and ``._avx2``, to the same bits: one module, so that the C compiler may inline any function in any
+other. Joining leaves out imports of each other, and so a name means the same in all of them.
 
-Conventions:
-    a pointer is a NumPy array here; ``skip(p, i)`` is ``p + i``;
-    ``row(p, i)`` is the i-th row of 16 lanes, a lane being one agent or one run;
-    a struct is an object with attributes, passed by pointer;
-    functions without a Python object in their signature run without the global interpreter lock.
+A function without a Python object in its signature runs without the global interpreter lock.
 """
+
+MODULES = (
+    "plain", "functions", "normals", "tape", "linear", "projection", "prices", "cloud_step",
+    "box_search", "dual_search", "interior_point", "fleet_view", "passes", "run_loop", "ensemble",
+)  # fmt: skip

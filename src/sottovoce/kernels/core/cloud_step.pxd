@@ -1,8 +1,3 @@
-from libc.math cimport fabs, sqrt
-from .lanes cimport copy_some, doubles, fill, ints, longs, skip
-from .prices cimport DualModel, maximise, prices_work
-from .projection cimport PublicSet, project
-
 cdef struct CloudView:
     Py_ssize_t p
     PublicSet* public_set
@@ -39,13 +34,13 @@ cdef class CloudCore:
     cpdef bint round(self, Py_ssize_t k, object y, double share, double steer) except -1
     cpdef object nearest(self, object v, object u, object work)
 
-cdef Py_ssize_t DENSE, EVERY_ROUND, SWEEPS
-cdef double EXPLAINED, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, TINY, RUNAWAY, NEGLIGIBLE
+cdef Py_ssize_t DENSE, EVERY_ROUND
+cdef double EXPLAINED, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
 
 cpdef Py_ssize_t entries(Py_ssize_t p) noexcept nogil
 cpdef Py_ssize_t kept_size(Py_ssize_t p) noexcept nogil
 cpdef Py_ssize_t memory_size(Py_ssize_t p) noexcept nogil
-cdef void lay_out(CloudView* cloud) noexcept nogil
+cdef void lay_out_cloud(CloudView* cloud) noexcept nogil
 cdef bint cloud_round(CloudView* cloud, Py_ssize_t k, double* y, double share, double steer) noexcept nogil
 cdef bint cloud_step(CloudView* cloud, Py_ssize_t k, double* y) noexcept nogil
 cdef void maximise_model(CloudView* cloud, double recent) noexcept nogil
@@ -56,6 +51,4 @@ cdef void rebuild_slope(Py_ssize_t p, double* basis, double* rotated, double* va
 cdef void learn_rows(CloudView* cloud) noexcept nogil
 cdef void regularise(CloudView* cloud, double recent) noexcept nogil
 cdef void build_model(CloudView* cloud, double inverse_gain) noexcept nogil
-cdef void eigen(Py_ssize_t size, double* matrix, double* values, double* vectors) noexcept nogil
-cdef void rotate(Py_ssize_t size, double* matrix, double* vectors, Py_ssize_t i, Py_ssize_t j) noexcept nogil
 cdef CloudView* cloud_view(CloudCore core) noexcept

@@ -23,21 +23,14 @@ the step that of stochastic approximation with Polyak and Juditsky's averaging.
 More than ``DENSE`` sums are learnt row by row: V is the identity, C, E and B are diagonal.
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .lanes import copy_some, doubles, fill, ints, longs, skip
-    from .plain import Struct, fabs, sqrt
-    from .prices import maximise, prices_work
-    from .projection import project
-
-    DualModel = PublicSet = CloudView = Struct
+from . import plain as cython
+from .linear import eigen
+from .plain import *
+from .plain import Struct as CloudView
+from .plain import Struct as DualModel
+from .plain import Struct as PublicSet
+from .prices import TINY, maximise, prices_work
+from .projection import project
 
 DENSE = 24  # up to so many sums the slope is a full matrix
 EXPLAINED = 9.0  # three standard deviations: noise alone passes them once in hundreds of rounds
@@ -45,11 +38,8 @@ MIN_MEMORY = 2.0  # rounds remembered besides one per direction, or secants woul
 MIN_SPREAD = 0.03  # what a direction may need at any time, as a share of the largest
 STILL = 1e-10  # in units of the sums: a move this small is rounding and teaches no slope
 ALIKE = 1e-9  # relative: eigenvalues of C whose sum is below are not divided by
-TINY = 1e-300
 RUNAWAY = 1e20  # no objective is worth so much: contributions do not answer to prices
 EVERY_ROUND = 200  # rounds that learn a new slope each; later ones once per hundredth of k
-SWEEPS = 30  # of Jacobi's rotations; ten end almost always
-NEGLIGIBLE = 1e-17  # relative: off-diagonal entries this small are rounding
 
 
 def entries(p):
@@ -71,7 +61,7 @@ def memory_size(p):
     return kept_size(p) + 5 * p + 4 * entries(p) + prices_work(p, entries(p))
 
 
-def lay_out(cloud):
+def lay_out_cloud(cloud):
     """Point to the parts of the memory."""
     p, m = cloud.p, entries(cloud.p)
     at = skip(cloud.memory, 2)
@@ -308,55 +298,6 @@ def build_model(cloud, inverse_gain):
             cloud.H[q * p + o] = value
 
 
-def eigen(size, matrix, values, vectors):
-    """Fill ``matrix = vectors diag(values) vectors'``; the matrix is used up.
-
-    Cyclic Jacobi rotations until every off-diagonal entry is rounding, small entries relative to
-    their own diagonal: tiny eigenvalues of a graded matrix keep their digits.
-    """
-    for i in range(size):
-        for j in range(size):
-            vectors[i * size + j] = 1.0 if i == j else 0.0
-    for _ in range(SWEEPS):
-        rotated: cython.bint = False
-        for i in range(size - 1):
-            for j in range(i + 1, size):
-                off = matrix[i * size + j]
-                diagonal = matrix[i * size + i] * matrix[j * size + j]
-                if off * off <= NEGLIGIBLE * NEGLIGIBLE * fabs(diagonal):
-                    continue
-                rotated = True
-                rotate(size, matrix, vectors, i, j)
-        if not rotated:
-            break
-    for i in range(size):
-        values[i] = matrix[i * size + i]
-
-
-def rotate(size, matrix, vectors, i, j):
-    """The rotation of rows and columns i and j that makes entry (i, j) 0."""
-    off = matrix[i * size + j]
-    half = 0.5 * (matrix[j * size + j] - matrix[i * size + i])
-    tangent = off / (fabs(half) + sqrt(half * half + off * off))
-    if half < 0.0:
-        tangent = -tangent
-    cosine = 1.0 / sqrt(1.0 + tangent * tangent)
-    sine = tangent * cosine
-    for k in range(size):
-        a, b = matrix[k * size + i], matrix[k * size + j]
-        matrix[k * size + i] = cosine * a - sine * b
-        matrix[k * size + j] = sine * a + cosine * b
-    for k in range(size):
-        a, b = matrix[i * size + k], matrix[j * size + k]
-        matrix[i * size + k] = cosine * a - sine * b
-        matrix[j * size + k] = sine * a + cosine * b
-        a, b = vectors[k * size + i], vectors[k * size + j]
-        vectors[k * size + i] = cosine * a - sine * b
-        vectors[k * size + j] = sine * a + cosine * b
-    matrix[i * size + j] = 0.0
-    matrix[j * size + i] = 0.0
-
-
 class CloudCore:
     """Owns what a ``CloudView`` points to; ``sottovoce.kernels.cloud`` makes it.
 
@@ -385,7 +326,7 @@ class CloudCore:
         view.theta = constants["theta"]
         view.start = constants["start"]
         view.planned = constants["planned"]
-        lay_out(view)
+        lay_out_cloud(view)
 
     def _point_to_set(self, arrays):
         c = cython.address(self.c_set)

@@ -1,9 +1,3 @@
-from libc.stdint cimport int32_t, int64_t, uint64_t
-from .lanes cimport LANES, copy, copy_some, doubles, in_row, ints, longs, out_row, row, skip, spread, words
-from .normals cimport draw_rounds, draw_runs
-from .passes cimport projected_step, step_row
-from .tape cimport tape_run, tape_run_one
-
 cdef struct EnsembleView:
     Py_ssize_t width         # runs of a block, 16 or 1
     Py_ssize_t n             # states

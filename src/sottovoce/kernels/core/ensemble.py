@@ -8,22 +8,12 @@ One tape gives df/dx_i, g_j and the entries dg_j/dx_i; x and mu are its first re
 run. Noise is the paper's: on values and on entries of the gradient.
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .lanes import LANES, copy, copy_some, doubles, ints, longs, row, skip, spread, words
-    from .normals import draw_rounds, draw_runs
-    from .passes import projected_step, step_row
-    from .plain import Struct
-    from .tape import tape_run, tape_run_one
-
-    EnsembleView = Struct
+from . import plain as cython
+from .normals import draw_rounds, draw_runs
+from .passes import projected_step, step_row
+from .plain import *
+from .plain import Struct as EnsembleView
+from .tape import tape_run, tape_run_one
 
 
 def rounds_of_runs(e, done, until, steps):

@@ -1,18 +1,5 @@
-from libc.math cimport rint
-from libc.stdint cimport int32_t, int64_t
-from .lanes cimport LANES, copy_some, doubles, fill, in_row, ints, longs, out_row, skip, words
-from .tape cimport tape_run, tape_run_one
-
 cdef enum:
     GRADIENT, SCALAR, SEPARABLE, NEWTON, INTERIOR
-
-cdef struct TapeView:
-    int32_t* one
-    Py_ssize_t one_size
-    int32_t* lanes
-    Py_ssize_t lanes_size
-    int32_t* outputs
-    Py_ssize_t count
 
 cdef struct FleetView:
     int how                  # agents move by gradient steps, a search, or a method
@@ -77,7 +64,8 @@ cdef class FleetCore:
     cdef object _set_sizes(self, dict sizes)
     cdef object _point_to_arrays(self, dict arrays)
 
-cdef void run_tape(FleetView* fleet, TapeView* tape) noexcept nogil
+cdef double* lower_of(FleetView* fleet, Py_ssize_t b) noexcept nogil
+cdef double* upper_of(FleetView* fleet, Py_ssize_t b) noexcept nogil
 cdef double* output(FleetView* fleet, TapeView* tape, Py_ssize_t i) noexcept nogil
 cdef Py_ssize_t lanes_used(FleetView* fleet, Py_ssize_t b) noexcept nogil
 cdef void load(FleetView* fleet, Py_ssize_t b, double* states) noexcept nogil
@@ -93,7 +81,6 @@ cdef void add_product_row(out_row to, in_row a, in_row b) noexcept nogil
 cdef void clear(FleetView* fleet) noexcept nogil
 cdef void gather(FleetView* fleet, double* sums) noexcept nogil
 cdef void gather_row(double* lanes, double* total, Py_ssize_t width) noexcept nogil
-cdef object point_to_tape(TapeView* view, tuple tape)
 cdef FleetView* fleet_view(FleetCore core) noexcept
 
 cdef inline FleetView** fleet_pointers(object storage) except? NULL:

@@ -15,21 +15,11 @@ Sums are kept per lane and chunk of blocks and added in a fixed order: no number
 threads there are.
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .lanes import LANES, copy_some, doubles, fill, ints, longs, skip
-    from .plain import Struct, rint
-    from .tape import tape_run, tape_run_one
-
-    FleetView = TapeView = Struct
-    GRADIENT, SCALAR, SEPARABLE, NEWTON, INTERIOR = range(5)  # how agents move
+from . import plain as cython
+from .plain import *
+from .plain import Struct as FleetView
+from .plain import Struct as TapeView
+from .tape import point_to_tape
 
 TAPES = (
     "contributions", "pull", "slope", "step", "problem", "projection", "rows", "objective",
@@ -37,17 +27,19 @@ TAPES = (
 )  # fmt: skip
 
 
-def run_tape(fleet, tape):
-    """Evaluate a tape for the block in the registers."""
-    if fleet.width == LANES:
-        tape_run(tape.lanes, tape.lanes_size, fleet.r)
-    else:
-        tape_run_one(tape.one, tape.one_size, fleet.r)
-
-
 def output(fleet, tape, i):
     """Where output i of a tape is."""
     return skip(fleet.r, tape.outputs[i] * fleet.width)
+
+
+def lower_of(fleet, b):
+    """The lower bounds of block b."""
+    return skip(fleet.lower, b * fleet.lower_stride)
+
+
+def upper_of(fleet, b):
+    """Its upper bounds."""
+    return skip(fleet.upper, b * fleet.upper_stride)
 
 
 def lanes_used(fleet, b):
@@ -118,21 +110,24 @@ def add_contributions(fleet, b, tape, grid, gridded, sums):
         tape: its first outputs are h_t.
         grid: the grid of every sum.
         gridded: whether contributions are integers, numbers of grid steps.
-        sums: where entries go; others are kept in lanes until ``gather``.
+        sums: where entries, and all of an agent alone, go; others stay in lanes until ``gather``.
     """
     width, used = fleet.width, lanes_used(fleet, b)
+    alone: cython.bint = fleet.count == 1
     for t in range(fleet.terms):
         o = fleet.term_row[t]
         if o >= 0:
-            to = skip(fleet.lane_sums, t * width)
+            to = skip(sums, o) if alone else skip(fleet.lane_sums, t * width)
             add_term(to, output(fleet, tape, t), grid[o] if gridded else 0.0, used)
     for s in range(fleet.dense):
         rows, terms, first = fleet.dense_rows[s], fleet.dense_terms[s], fleet.dense_first[s]
         weights = skip(fleet.dense_weights, fleet.dense_start[s] + b * rows * width)
         for r in range(rows):
             for t in range(terms):
-                to = skip(fleet.lane_sums, (fleet.dense_sum[s] + r * terms + t) * width)
-                step = grid[fleet.dense_row[s] + r * terms + t] if gridded else 0.0
+                i = r * terms + t
+                to = skip(fleet.lane_sums, (fleet.dense_sum[s] + i) * width)
+                to = skip(sums, fleet.dense_row[s] + i) if alone else to
+                step = grid[fleet.dense_row[s] + i] if gridded else 0.0
                 h = output(fleet, tape, first + t)
                 add_weighted(to, h, skip(weights, r * width), step, used)
     if fleet.entries > 0:
@@ -184,12 +179,15 @@ def add_product_row(to, a, b):
 
 def clear(fleet):
     """Empty the lanes' sums before a chunk."""
-    fill(fleet.lane_sums, 0.0, fleet.sum_rows * fleet.width)
+    if fleet.count > 1:
+        fill(fleet.lane_sums, 0.0, fleet.sum_rows * fleet.width)
 
 
 def gather(fleet, sums):
     """Add the lanes' sums to a chunk's, in order."""
     width = fleet.width
+    if fleet.count == 1:
+        return
     for t in range(fleet.terms):
         if fleet.term_row[t] >= 0:
             gather_row(skip(fleet.lane_sums, t * width), skip(sums, fleet.term_row[t]), width)
@@ -223,7 +221,6 @@ class FleetCore:
             self.view = FleetView()
             for name in TAPES:
                 setattr(self.view, name, TapeView())
-            self.view.callback = None
         self._set_sizes(sizes)
         self._point_to_arrays(arrays)
         view = cython.address(self.view)
@@ -287,17 +284,6 @@ class FleetCore:
         view.lane_sums = doubles(arrays["lane_sums"])
         view.result = doubles(arrays["result"])
         view.work = doubles(arrays["work"])
-
-
-def point_to_tape(view, tape):
-    """Point to a tape's code."""
-    one, lanes, outputs = tape
-    view.one = ints(one)
-    view.one_size = len(one)
-    view.lanes = ints(lanes)
-    view.lanes_size = len(lanes)
-    view.outputs = ints(outputs)
-    view.count = len(outputs)
 
 
 def fleet_view(core):

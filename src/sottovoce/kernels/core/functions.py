@@ -7,18 +7,8 @@ over lanes become vector code. Errors stay below one unit in the last place.
     log(x) = k ln 2 + log(1 + f),   x = 2^k (1 + f),  sqrt(1/2) <= 1 + f < sqrt(2)
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .bits import MAGIC, MANTISSA, MASK, ONE, SQRT_HALF, TWO_52, as_bits, as_float
-    from .lanes import LANES, doubles
-    from .plain import inf, nan, pow
+from . import plain as cython
+from .plain import *
 
 
 def exp(x):
@@ -104,4 +94,4 @@ def log_array(x, out):
 
 def has_avx2():
     """Whether this processor has AVX2."""
-    return False if not cython.compiled else cpu_has_avx2()  # noqa: F821  functions.pxd's
+    return cpu_has_avx2()

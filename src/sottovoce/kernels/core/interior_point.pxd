@@ -1,30 +1,12 @@
-from libc.math cimport fabs, sqrt
-from libc.stdint cimport int32_t
-from .lanes cimport copy_some, fill, skip
-from .tape cimport tape_run_one
-
-cdef extern from "math.h":
-    const double inf "INFINITY"
-    const double nan "NAN"
-
-cdef struct DerivativeTapes:
+cdef struct Interior:
     Py_ssize_t n             # components
     Py_ssize_t m             # inequalities
     Py_ssize_t q             # equalities
-    int32_t* rows
-    Py_ssize_t rows_size
-    int32_t* rows_outputs    # (kind, place, register)
-    Py_ssize_t rows_count
-    int32_t* objective
-    Py_ssize_t objective_size
-    int32_t* objective_outputs
-    Py_ssize_t objective_count
-    double* r
-    Py_ssize_t x             # the first register of x
-    Py_ssize_t multiplier    # of the rows' multipliers
+    TapeView* rows           # their derivatives, scattered
+    TapeView* objective      # phi's
     bint with_objective
-
-cdef struct Interior:
+    double* r                # registers: x, and the rows' multipliers from row_multiplier on
+    Py_ssize_t row_multiplier
     double* iterate
     double* step
     double* trial
@@ -49,10 +31,10 @@ cdef double START_MARGIN, MIN_SLACK, TO_BOUNDARY, GAP, RESIDUAL, ROUNDING, PIVOT
 
 cdef Py_ssize_t iterate_size(Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
 cpdef Py_ssize_t interior_work(Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef void lay_out(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double* work) noexcept nogil
-cdef void derive(DerivativeTapes* tapes, Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef void scatter(int32_t* outputs, Py_ssize_t count, double* r, Interior* at) noexcept nogil
-cdef void interior_minimum(DerivativeTapes* tapes, double* anchor, double* weight, double* lower, double* upper, double* out, double* work) noexcept nogil
+cdef void lay_out_interior(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double* work) noexcept nogil
+cdef void derive(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
+cdef void scatter(TapeView* tape, double* r, Interior* at) noexcept nogil
+cdef void interior_minimum(Interior* at, double* anchor, double* weight, double* lower, double* upper, double* out, double* work) noexcept nogil
 cdef void start_interior(Interior* at, double* anchor, double* lower, double* upper, Py_ssize_t n) noexcept nogil
 cdef double choose_scales(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
 cdef void scale_derivatives(Interior* at, double scale, Py_ssize_t n, Py_ssize_t rows) noexcept nogil
@@ -60,9 +42,7 @@ cdef void start_slacks(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) n
 cdef double residuals(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
 cdef double mean_gap(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double share) noexcept nogil
 cdef void factorise_newton(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
-cdef void cholesky(Py_ssize_t n, double* matrix) noexcept nogil
-cdef void forward(Py_ssize_t n, double* factor, double* b) noexcept nogil
-cdef void backward(Py_ssize_t n, double* factor, double* b) noexcept nogil
+cdef void pivoted(Py_ssize_t n, double* matrix, double* least) noexcept nogil
 cdef double predictor_corrector(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q, double gap) noexcept nogil
 cdef void newton_step(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil
 cdef double longest_share(Interior* at, Py_ssize_t n, Py_ssize_t m, Py_ssize_t q) noexcept nogil

@@ -9,20 +9,10 @@ from both bounds, m slacks, m + q multipliers of rows, and those of both bounds.
 from two tapes, of the rows and of the objective, whose outputs are scattered to where they belong.
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .lanes import copy_some, fill, skip
-    from .plain import Struct, fabs, inf, nan, sqrt
-    from .tape import tape_run_one
-
-    Interior = Struct
+from . import plain as cython
+from .linear import backward, cholesky, forward
+from .plain import *
+from .tape import tape_run_one
 
 ITERATIONS = 100
 HALVINGS = 12
@@ -33,7 +23,6 @@ GAP = 1e-19  # complementarity to stop at: its root is how far a component may b
 RESIDUAL = 1e-12
 ROUNDING = 1e-9  # residuals below are rounding soon: the gap then tells what is better
 PIVOT = 1e-30  # relative: what has no pivot does not move
-GRADIENT, VALUES, JACOBIAN, HESSIAN = range(4)  # where an output of a tape goes
 
 
 def iterate_size(n, m, q):
@@ -48,7 +37,7 @@ def interior_work(n, m, q):
     return vectors + rows * n + 2 * n * n + q * n + q * q
 
 
-def lay_out(at, n, m, q, work):
+def lay_out_interior(at, n, m, q, work):
     """Give every part of a solve its place; all are 0 but the rows' units."""
     size, rows = iterate_size(n, m, q), m + q
     fill(work, 0.0, interior_work(n, m, q))
@@ -73,26 +62,27 @@ def lay_out(at, n, m, q, work):
     fill(at.row_unit, 1.0, rows)
 
 
-def derive(tapes, at, n, m, q):
+def derive(at, n, m, q):
     """Derivatives at x; without the objective where the nearest point is sought."""
-    r = tapes.r
-    copy_some(skip(r, tapes.x), at.x, n)
-    copy_some(skip(r, tapes.multiplier), at.multiplier, m + q)
-    tape_run_one(tapes.rows, tapes.rows_size, r)
-    scatter(tapes.rows_outputs, tapes.rows_count, r, at)
-    if tapes.with_objective:
-        tape_run_one(tapes.objective, tapes.objective_size, r)
-        scatter(tapes.objective_outputs, tapes.objective_count, r, at)
+    r, rows, objective = at.r, at.rows, at.objective
+    copy_some(r, at.x, n)
+    copy_some(skip(r, at.row_multiplier), at.multiplier, m + q)
+    tape_run_one(rows.one, rows.one_size, r)
+    scatter(rows, r, at)
+    if at.with_objective:
+        tape_run_one(objective.one, objective.one_size, r)
+        scatter(objective, r, at)
         if not cython.compiled:
-            if tapes.callback is not None:  # an objective that is Python code
-                tapes.callback(at)
+            if objective.callback is not None:  # an objective that is Python code
+                objective.callback(at)
     else:
         fill(at.gradient, 0.0, n)
 
 
-def scatter(outputs, count, r, at):
+def scatter(tape, r, at):
     """Put outputs (kind, place, register) where they belong; Hessians are added to."""
-    for i in range(count):
+    outputs = tape.outputs
+    for i in range(tape.count // 3):
         kind, place, value = outputs[3 * i], outputs[3 * i + 1], r[outputs[3 * i + 2]]
         if kind == 0:
             at.gradient[place] = value
@@ -104,11 +94,11 @@ def scatter(outputs, count, r, at):
             at.hessian[place] += value
 
 
-def interior_minimum(tapes, anchor, weight, lower, upper, out, work):
+def interior_minimum(at, anchor, weight, lower, upper, out, work):
     """Fill out with the minimiser; NaN where there is none.
 
     Args:
-        tapes: derivatives, and registers with all else that they read.
+        at: sizes, tapes and registers; all else is laid out here.
         anchor: where the damping holds x; any point.
         weight: of the damping, not negative.
         lower: the box's lower ends; infinite where there is none.
@@ -116,10 +106,8 @@ def interior_minimum(tapes, anchor, weight, lower, upper, out, work):
         out: the result; may be the anchor.
         work: scratch.
     """
-    state = cython.declare(Interior)
-    at = cython.address(state)
-    n, m, q = tapes.n, tapes.m, tapes.q
-    lay_out(at, n, m, q, work)
+    n, m, q = at.n, at.m, at.q
+    lay_out_interior(at, n, m, q, work)
     start_interior(at, anchor, lower, upper, n)
     copy_some(at.best, at.x, n)
     scale, gap, worst, best, share = 0.0, 1.0, 0.0, inf, 1.0
@@ -129,7 +117,7 @@ def interior_minimum(tapes, anchor, weight, lower, upper, out, work):
             own = at.trial[3 * n + m + j] * at.row_unit[j]
             at.multiplier[j] = own / scale if scale > 0.0 else 0.0
         fill(at.hessian, 0.0, n * n)
-        derive(tapes, at, n, m, q)
+        derive(at, n, m, q)
         for c in range(n):
             at.gradient[c] += weight[c] * (at.x[c] - anchor[c])
             at.hessian[c * n + c] += weight[c]
@@ -273,7 +261,7 @@ def factorise_newton(at, n, m, q):
         if at.unit[c] == 0.0:
             for d in range(n):
                 at.matrix[max(c, d) * n + min(c, d)] = 1.0 if c == d else 0.0
-    cholesky(n, at.matrix)
+    pivoted(n, at.matrix, at.step)
     for k in range(q):
         for c in range(n):
             at.solved_rows[k * n + c] = (
@@ -286,41 +274,16 @@ def factorise_newton(at, n, m, q):
             for c in range(n):
                 total += at.solved_rows[k * n + c] * at.solved_rows[i * n + c]
             at.schur[k * q + i] = total
-    cholesky(q, at.schur)
+    pivoted(q, at.schur, at.step)
 
 
-def cholesky(n, matrix):
-    """Cholesky's factor of the lower half, in its place; what has no pivot does not move."""
+def pivoted(n, matrix, least):
+    """Cholesky's factor in place; what has no pivot does not move."""
     largest = 0.0
     for c in range(n):
         largest = max(largest, matrix[c * n + c])
-    for c in range(n):
-        for d in range(c + 1):
-            total = matrix[c * n + d]
-            for i in range(d):
-                total -= matrix[c * n + i] * matrix[d * n + i]
-            if c == d:
-                matrix[c * n + c] = sqrt(total) if total > PIVOT * largest else 1e100
-            else:
-                matrix[c * n + d] = total / matrix[d * n + d]
-
-
-def forward(n, factor, b):
-    """``b := L^-1 b``."""
-    for c in range(n):
-        total = b[c]
-        for i in range(c):
-            total -= factor[c * n + i] * b[i]
-        b[c] = total / factor[c * n + c]
-
-
-def backward(n, factor, b):
-    """``b := L'^-1 b``."""
-    for c in range(n - 1, -1, -1):
-        total = b[c]
-        for i in range(c + 1, n):
-            total -= factor[i * n + c] * b[i]
-        b[c] = total / factor[c * n + c]
+    fill(least, PIVOT * largest, n)
+    cholesky(n, matrix, least, True)
 
 
 def predictor_corrector(at, n, m, q, gap):

@@ -2,7 +2,7 @@
 
 The n-th pair of a stream is a pure function of the stream's seed and of n, so lanes, threads,
 chunks and restarts cannot change it. Bits are SplitMix64 (Steele, Lea and Flood, 2014), whose n-th
-output is ``mix(seed + n GAMMA)``; two outputs u, v make two normals (Box and Muller, 1958)
+output is ``scramble(seed + n GAMMA)``; two outputs u, v make two normals (Box and Muller, 1958)
 
     sqrt(-2 ln u) cos(2 pi v),  sqrt(-2 ln u) sin(2 pi v),      u in (0, 1], v in [-1/8, 7/8).
 
@@ -13,23 +13,11 @@ cos(2 pi t) for |t| <= 1/8. No fused products: any processor gives the same bits
 Seeds make runs repeatable, which makes them worthless as a secret: nothing here is private.
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .bits import MANTISSA, MASK, ONE, SQRT_HALF, TWO_52, as_bits, as_float
-    from .lanes import LANES, doubles, row
-    from .plain import sqrt, uint64_t
-
-    GAMMA, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+from . import plain as cython
+from .plain import *
 
 
-def mix(z):
+def scramble(z):
     """Scramble 64 bits one to one: SplitMix64's output function."""
     z = ((z ^ (z >> 30)) * MIX_1) & MASK
     z = ((z ^ (z >> 27)) * MIX_2) & MASK
@@ -40,7 +28,7 @@ def pairs(words, jump, one, two):
     """Two normals per lane, from the states ``words + jump``."""
     for lane in range(LANES):
         state = (words[lane] + jump) & MASK
-        u = 2.0 - as_float(ONE | (mix(state) >> 12))
+        u = 2.0 - as_float(ONE | (scramble(state) >> 12))
         bits = as_bits(u) + (ONE - SQRT_HALF)
         e = as_float(TWO_52 | (bits >> 52)) - 4503599627371519.0
         m = as_float((bits & MANTISSA) + SQRT_HALF)
@@ -54,7 +42,7 @@ def pairs(words, jump, one, two):
             + (0.19999999999949752 * z + 0.3333333333333335)
         )
         r = sqrt(-2.0 * (e * 0.6931471805599453 + 2.0 * (s * z * p + s)))
-        turn = mix((state + GAMMA) & MASK) >> 12
+        turn = scramble((state + GAMMA) & MASK) >> 12
         quadrant = turn >> 50
         t = (as_float(ONE | ((turn << 2) & MANTISSA)) - 1.5) * 0.25
         z = t * t

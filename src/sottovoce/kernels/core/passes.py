@@ -10,59 +10,36 @@ gradient_step   x_i := P[x_i - gamma (d(f_i + mu'h_i)/dx + alpha x_i)], Algorith
                 sums at the states before it
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from . import box_newton, dual_search, scalar_search
-    from .dual_search import box_search, row_search, two_row_search
-    from .fleet_view import (
-        NEWTON,
-        SCALAR,
-        SEPARABLE,
-        add_contributions,
-        clear,
-        gather,
-        lanes_used,
-        load,
-        output,
-        run_tape,
-        set_prices,
-        weigh_prices,
-    )  # fmt: skip
-    from .interior_point import interior_minimum
-    from .lanes import LANES, copy, copy_some, doubles, fill, row, skip, spread
-    from .plain import Struct, fabs, sqrt
-    from .scalar_search import minimise_lanes
-
-    lay_out_search, lay_out_separable = scalar_search.lay_out, dual_search.lay_out
-    minimise_scalar, minimise_box = scalar_search.minimise, box_newton.minimise
-    SlopeTape = LaneSearch = GradientTape = DerivativeTapes = SeparableProblem = Struct
+from . import plain as cython
+from .box_search import minimise_box, minimise_lanes, minimise_scalar
+from .dual_search import lay_out_separable, search
+from .fleet_view import *
+from .interior_point import interior_minimum
+from .plain import *
+from .plain import LaneStruct as LaneSearch
+from .plain import Struct as Interior
+from .plain import Struct as SeparableProblem
+from .tape import run_tape
 
 MEASURES = 4  # objective, residual, squared errors of the answer and of x
 
 
 def chunk_start(fleet, chunk, chunks):
     """The first block of a chunk."""
-    return chunk * fleet.blocks // chunks
+    return chunk * fleet.blocks if chunks == 1 else chunk * fleet.blocks // chunks
 
 
-def contribute(fleet, chunk, chunks, price, grid, gridded, sums):
+def contribute(fleet, chunk, chunks, grid, gridded, sums):
     """Add a chunk's contributions at the states as they are."""
     clear(fleet)
     for b in range(chunk_start(fleet, chunk, chunks), chunk_start(fleet, chunk + 1, chunks)):
         load(fleet, b, fleet.x)
-        run_tape(fleet, cython.address(fleet.contributions))
+        run_tape(cython.address(fleet.contributions), fleet.r, fleet.width)
         add_contributions(fleet, b, cython.address(fleet.contributions), grid, gridded, sums)
     gather(fleet, sums)
 
 
-def minimise(fleet, chunk, chunks, price, grid, gridded, sums, k, theta, share):
+def minimise(fleet, chunk, chunks, price, grid, gridded, sums, root, theta, share):
     """Minimise, average, and add a chunk's contributions at the new states.
 
     Args:
@@ -74,12 +51,11 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, k, theta, share):
         gridded: with a plan contributions are integers, and the answer averages the states that
             were released; without one it averages the new states.
         sums: where contributions go.
-        k: the round, from 1.
+        root: the root of k.
         theta: the weight of the damping.
         share: the round's weight in the answer.
     """
     size = fleet.d * fleet.width
-    root = sqrt(k + 0.0)
     clear(fleet)
     set_prices(fleet, price)
     for b in range(chunk_start(fleet, chunk, chunks), chunk_start(fleet, chunk + 1, chunks)):
@@ -92,7 +68,7 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, k, theta, share):
         if not gridded:
             average(mean, x, share, size)
         copy_some(fleet.r, fleet.result, size)
-        run_tape(fleet, cython.address(fleet.contributions))
+        run_tape(cython.address(fleet.contributions), fleet.r, fleet.width)
         add_contributions(fleet, b, cython.address(fleet.contributions), grid, gridded, sums)
     gather(fleet, sums)
 
@@ -147,97 +123,61 @@ def damping_row(to, pull, lower, upper, root, theta):
 
 def solve_scalar(fleet, b, root, theta):
     """One agent whose state is a number."""
-    x = fleet.r[0]
-    lower, upper = fleet.lower[b * fleet.lower_stride], fleet.upper[b * fleet.upper_stride]
-    fleet.result[0] = x
-    if not lower < upper:
-        return
-    problem = cython.declare(SlopeTape)
-    tape = cython.address(fleet.slope)
-    problem.one = tape.one
-    problem.one_size = tape.one_size
-    problem.r = fleet.r
-    problem.x = 0
-    problem.output = tape.outputs[0]
-    if not cython.compiled:
-        problem.callback = fleet.callback
-    run_tape(fleet, cython.address(fleet.pull))
-    pull = output(fleet, cython.address(fleet.pull), 0)[0]
-    weight = damping(pull, lower, upper, root, theta)
-    fleet.result[0] = minimise_scalar(cython.address(problem), x, lower, upper, weight)
+    lower, upper = lower_of(fleet, b)[0], upper_of(fleet, b)[0]
+    fleet.result[0] = fleet.r[0]
+    if lower < upper:
+        tape = cython.address(fleet.pull)
+        run_tape(tape, fleet.r, 1)
+        weight = damping(output(fleet, tape, 0)[0], lower, upper, root, theta)
+        tape = cython.address(fleet.slope)
+        fleet.result[0] = minimise_scalar(tape, fleet.r, lower, upper, weight)
 
 
 def solve_scalars(fleet, b, root, theta):
     """Sixteen of them."""
-    problem, search = cython.declare(SlopeTape), cython.declare(LaneSearch)
-    lower, upper = (
-        skip(fleet.lower, b * fleet.lower_stride),
-        skip(fleet.upper, b * fleet.upper_stride),
-    )
-    tape = cython.address(fleet.slope)
-    problem.lanes = tape.lanes
-    problem.lanes_size = tape.lanes_size
-    problem.r = fleet.r
-    problem.x = 0
-    problem.output = tape.outputs[0]
-    lay_out_search(cython.address(search), fleet.work)
-    copy(search.anchor, fleet.r)
-    copy(search.lower, lower)
-    copy(search.upper, upper)
-    run_tape(fleet, cython.address(fleet.pull))
-    pull = output(fleet, cython.address(fleet.pull), 0)
-    damping_row(search.weight, pull, lower, upper, root, theta)
-    minimise_lanes(cython.address(problem), cython.address(search))
-    copy(fleet.result, search.answer)
+    lanes = cython.declare(LaneSearch)
+    lower, upper, tape = lower_of(fleet, b), upper_of(fleet, b), cython.address(fleet.pull)
+    copy(lanes.lower, lower)
+    copy(lanes.upper, upper)
+    run_tape(tape, fleet.r, LANES)
+    damping_row(lanes.weight, output(fleet, tape, 0), lower, upper, root, theta)
+    minimise_lanes(cython.address(fleet.slope), fleet.r, cython.address(lanes))
+    copy(fleet.result, lanes.answer)
 
 
 def solve_box(fleet, b, root, theta):
     """One agent whose state is a vector in a box."""
-    d, work = fleet.d, fleet.work
-    anchor, weight = work, skip(work, d)
-    lower, upper = (
-        skip(fleet.lower, b * fleet.lower_stride),
-        skip(fleet.upper, b * fleet.upper_stride),
-    )
-    problem = cython.declare(GradientTape)
+    weight, rest = fleet.work, skip(fleet.work, fleet.d)
+    lower, upper, tape = lower_of(fleet, b), upper_of(fleet, b), cython.address(fleet.pull)
+    run_tape(tape, fleet.r, 1)
+    for c in range(fleet.d):
+        weight[c] = damping(output(fleet, tape, c)[0], lower[c], upper[c], root, theta)
     tape = cython.address(fleet.slope)
-    problem.d = d
-    problem.one = tape.one
-    problem.one_size = tape.one_size
-    problem.r = fleet.r
-    problem.x = 0
-    problem.outputs = tape.outputs
-    if not cython.compiled:
-        problem.callback = fleet.callback
-    copy_some(anchor, fleet.r, d)
-    run_tape(fleet, cython.address(fleet.pull))
-    for c in range(d):
-        pull = output(fleet, cython.address(fleet.pull), c)[0]
-        weight[c] = damping(pull, lower[c], upper[c], root, theta)
-    rest = skip(work, 2 * d)
-    minimise_box(cython.address(problem), anchor, lower, upper, weight, fleet.result, rest)
+    minimise_box(tape, fleet.r, lower, upper, weight, fleet.result, rest)
 
 
 def solve_separable(fleet, b, root, theta, near):
     """Sixteen agents with a separable quadratic and up to two rows."""
-    d = fleet.d
-    problem = cython.declare(SeparableProblem)
-    if not cython.compiled:
-        problem.first, problem.second = Struct(), Struct()
+    d, problem = fleet.d, cython.declare(SeparableProblem)
     tape, at = cython.address(fleet.problem), cython.address(problem)
-    lay_out_separable(at, d, fleet.work)
-    run_tape(fleet, tape)
-    copy_bounds(fleet, b, at)
+    lay_out_block(fleet, b, at)
+    run_tape(tape, fleet.r, LANES)
     for c in range(d):
-        copy(row(at.point, c), row(fleet.r, c))
         copy(row(at.gradient, c), output(fleet, tape, c))
         curvature, pull = output(fleet, tape, d + c), output(fleet, tape, 2 * d + c)
         lower, upper = row(at.lower, c), row(at.upper, c)
         damp_curvature(row(at.curvature, c), curvature, pull, lower, upper, root, theta, near)
     copy_rows(fleet, tape, at, 3 * d, fleet.linear_rows)
     search(at, fleet.linear_rows)
-    for c in range(d):
-        copy(row(fleet.result, c), row(at.x, c))
+
+
+def lay_out_block(fleet, b, at):
+    """A block's problem: its states, its box, and where its answer goes."""
+    lay_out_separable(at, fleet.d, fleet.work)
+    at.point = fleet.r
+    at.lower = lower_of(fleet, b)
+    at.upper = upper_of(fleet, b)
+    at.x = fleet.result
 
 
 def damp_curvature(to, curvature, pull, lower, upper, root, theta, near):
@@ -247,17 +187,6 @@ def damp_curvature(to, curvature, pull, lower, upper, root, theta, near):
         eps = theta * fabs(pull[lane]) / (root * (width if width > 0.0 else 1.0))
         eps = eps if width > 0.0 else 0.0
         to[lane] = curvature[lane] + (eps + near)
-
-
-def copy_bounds(fleet, b, at):
-    """A block's box."""
-    lower, upper = (
-        skip(fleet.lower, b * fleet.lower_stride),
-        skip(fleet.upper, b * fleet.upper_stride),
-    )
-    for c in range(fleet.d):
-        copy(row(at.lower, c), row(lower, c))
-        copy(row(at.upper, c), row(upper, c))
 
 
 def copy_rows(fleet, tape, at, start, count):
@@ -273,62 +202,37 @@ def copy_rows(fleet, tape, at, start, count):
         start += d + 3
 
 
-def search(at, rows):
-    """The search over no row, one or two."""
-    if rows == 0:
-        box_search(at)
-    elif rows == 1:
-        row_search(at)
-    else:
-        two_row_search(at)
-
-
 def solve_interior(fleet, b, root, theta, near, with_objective):
     """One agent with any convex problem."""
     d, n, work = fleet.d, fleet.n, fleet.work
     anchor, weight, lower, upper = work, skip(work, n), skip(work, 2 * n), skip(work, 3 * n)
-    copy_some(lower, skip(fleet.lower, b * fleet.lower_stride), d)
-    copy_some(upper, skip(fleet.upper, b * fleet.upper_stride), d)
+    copy_some(lower, lower_of(fleet, b), d)
+    copy_some(upper, upper_of(fleet, b), d)
     copy_some(anchor, fleet.r, d)
+    fill(weight, near, d)
     if with_objective and theta > 0.0:
-        run_tape(fleet, cython.address(fleet.pull))
+        tape = cython.address(fleet.pull)
+        run_tape(tape, fleet.r, 1)
         for c in range(d):
-            pull = output(fleet, cython.address(fleet.pull), c)[0]
-            weight[c] = damping(pull, lower[c], upper[c], root, theta)
-    else:
-        fill(weight, near, d)
+            weight[c] = damping(output(fleet, tape, c)[0], lower[c], upper[c], root, theta)
     for e in range(n - d):
         lower[d + e] = fleet.extra_lower[b * (n - d) + e]
         upper[d + e] = fleet.extra_upper[b * (n - d) + e]
         anchor[d + e] = 0.5 * (lower[d + e] + upper[d + e])
         weight[d + e] = 0.0
-    tapes = cython.declare(DerivativeTapes)
-    set_derivatives(fleet, cython.address(tapes), with_objective)
+    problem = cython.declare(Interior)
+    at = cython.address(problem)
+    at.n = n
+    at.m = fleet.inequalities
+    at.q = fleet.equalities
+    at.rows = cython.address(fleet.rows)
+    at.objective = cython.address(fleet.objective)
+    at.with_objective = with_objective
+    at.r = fleet.r
+    at.row_multiplier = fleet.row_multiplier
     out, rest = skip(work, 4 * n), skip(work, 5 * n)
-    interior_minimum(cython.address(tapes), anchor, weight, lower, upper, out, rest)
+    interior_minimum(at, anchor, weight, lower, upper, out, rest)
     copy_some(fleet.result, out, d)
-
-
-def set_derivatives(fleet, tapes, with_objective):
-    """What the interior-point method reads."""
-    rows, objective = cython.address(fleet.rows), cython.address(fleet.objective)
-    tapes.n = fleet.n
-    tapes.m = fleet.inequalities
-    tapes.q = fleet.equalities
-    tapes.rows = rows.one
-    tapes.rows_size = rows.one_size
-    tapes.rows_outputs = rows.outputs
-    tapes.rows_count = rows.count // 3
-    tapes.objective = objective.one
-    tapes.objective_size = objective.one_size
-    tapes.objective_outputs = objective.outputs
-    tapes.objective_count = objective.count // 3
-    tapes.r = fleet.r
-    tapes.x = 0
-    tapes.multiplier = fleet.row_multiplier
-    tapes.with_objective = with_objective
-    if not cython.compiled:
-        tapes.callback = fleet.callback
 
 
 def project_start(fleet):
@@ -347,10 +251,7 @@ def project_start(fleet):
 
 def clip_block(fleet, b):
     """Into the box."""
-    lower, upper = (
-        skip(fleet.lower, b * fleet.lower_stride),
-        skip(fleet.upper, b * fleet.upper_stride),
-    )
+    lower, upper = lower_of(fleet, b), upper_of(fleet, b)
     for i in range(fleet.d * fleet.width):
         x = lower[i] if fleet.r[i] < lower[i] else fleet.r[i]
         fleet.result[i] = upper[i] if x > upper[i] else x
@@ -359,20 +260,14 @@ def clip_block(fleet, b):
 def project_separable(fleet, b):
     """Into the box and the hard rows."""
     problem = cython.declare(SeparableProblem)
-    if not cython.compiled:
-        problem.first, problem.second = Struct(), Struct()
     tape, at = cython.address(fleet.projection), cython.address(problem)
-    lay_out_separable(at, fleet.d, fleet.work)
-    run_tape(fleet, tape)
-    copy_bounds(fleet, b, at)
+    lay_out_block(fleet, b, at)
+    run_tape(tape, fleet.r, LANES)
     for c in range(fleet.d):
-        copy(row(at.point, c), row(fleet.r, c))
         spread(row(at.gradient, c), 0.0)
         spread(row(at.curvature, c), 1.0)
     copy_rows(fleet, tape, at, 0, fleet.hard_rows)
     search(at, fleet.hard_rows)
-    for c in range(fleet.d):
-        copy(row(fleet.result, c), row(at.x, c))
 
 
 def measure(fleet, chunk, chunks, price, sums, p):
@@ -397,7 +292,7 @@ def measure(fleet, chunk, chunks, price, sums, p):
         if fleet.local_rows > 0:
             solve_block(fleet, b, fleet.mean, 1.0, 0.0, 1.0)
         load(fleet, b, fleet.mean)
-        run_tape(fleet, tape)
+        run_tape(tape, fleet.r, fleet.width)
         add_contributions(fleet, b, tape, price, False, sums)
         for lane in range(lanes_used(fleet, b)):
             measure_agent(fleet, b, lane, skip(sums, p))
@@ -407,10 +302,7 @@ def measure(fleet, chunk, chunks, price, sums, p):
 def measure_agent(fleet, b, lane, out):
     """One agent's objective, residual and errors."""
     d, width, tape = fleet.d, fleet.width, cython.address(fleet.measure)
-    lower, upper = (
-        skip(fleet.lower, b * fleet.lower_stride),
-        skip(fleet.upper, b * fleet.upper_stride),
-    )
+    lower, upper = lower_of(fleet, b), upper_of(fleet, b)
     residual, error, last = 0.0, 0.0, 0.0
     for c in range(d):
         i = c * width + lane
@@ -441,10 +333,9 @@ def gradient_step(fleet, chunk, chunks, price, sums, gamma, alpha):
     for b in range(chunk_start(fleet, chunk, chunks), chunk_start(fleet, chunk + 1, chunks)):
         weigh_prices(fleet, b, price)
         load(fleet, b, fleet.x)
-        run_tape(fleet, tape)
+        run_tape(tape, fleet.r, fleet.width)
         add_contributions(fleet, b, tape, price, False, sums)
-        lower = skip(fleet.lower, b * fleet.lower_stride)
-        upper = skip(fleet.upper, b * fleet.upper_stride)
+        lower, upper = lower_of(fleet, b), upper_of(fleet, b)
         for c in range(d):
             slope = output(fleet, tape, fleet.terms + c)
             at, x = c * width, skip(fleet.x, (b * d + c) * width)
@@ -474,16 +365,14 @@ def step_row(x, slope, lower, upper, gamma, alpha):
 def run_minimise(core, price, grid, gridded, sums, k, theta, share):
     """A whole pass of ``minimise``, from Python: a network agent's round."""
     minimise(
-        cython.address(core.view), 0, 1, doubles(price), doubles(grid), gridded, doubles(sums), k,
-        theta, share,
+        cython.address(core.view), 0, 1, doubles(price), doubles(grid), gridded, doubles(sums),
+        sqrt(k + 0.0), theta, share,
     )  # fmt: skip
 
 
 def run_contribute(core, grid, gridded, sums):
     """A whole pass of ``contribute``, from Python."""
-    contribute(
-        cython.address(core.view), 0, 1, doubles(sums), doubles(grid), gridded, doubles(sums)
-    )  # fmt: skip
+    contribute(cython.address(core.view), 0, 1, doubles(grid), gridded, doubles(sums))
 
 
 def run_measure(core, price, sums):

@@ -1,7 +1,3 @@
-from libc.math cimport fabs, sqrt
-from .lanes cimport copy_some, skip
-from .projection cimport PublicSet, factorise, phi, project, project_work, solve_factored
-
 cdef struct DualModel:
     Py_ssize_t p
     bint dense               # H has p^2 entries, row by row; otherwise its diagonal
@@ -14,8 +10,8 @@ cdef struct DualModel:
     double* metric           # D
     double* residual         # G
 
-cdef Py_ssize_t EXCHANGES, NEWTON_STEPS, HALVINGS, PROXIMAL_STEPS, LARGEST_REGION
-cdef double ROUNDING, TINY, PIVOT, CLOSE, EXACT, RESIDUAL_ROUNDING
+cdef Py_ssize_t EXCHANGES, PRICE_STEPS, PRICE_HALVINGS, PROXIMAL_STEPS, LARGEST_REGION
+cdef double GAIN_ROUNDING, TINY, PRICE_PIVOT, PRICE_CLOSE, PRICE_EXACT, RESIDUAL_ROUNDING
 
 cpdef Py_ssize_t prices_work(Py_ssize_t p, Py_ssize_t entries) noexcept nogil
 cdef double row_of(DualModel* model, Py_ssize_t o, double* price) noexcept nogil
@@ -23,12 +19,11 @@ cdef void maximise(DualModel* model, double* center, double* price, double* aim,
 cdef void by_rows(DualModel* model, double* price) noexcept nogil
 cdef void by_exchange(DualModel* model, double* price, double* work) noexcept nogil
 cdef bint activate(DualModel* model, double* price, double* side) noexcept nogil
-cdef void solve_active(DualModel* model, double* side, double* goal, double* factor) noexcept nogil
+cdef void solve_active(DualModel* model, double* side, double* goal, double* work) noexcept nogil
 cdef void by_regions(DualModel* model, double* price, double* aim, double* work) noexcept nogil
 cdef bint by_newton(DualModel* model, double* price, double* aim, double* work) noexcept nogil
-cdef double residual(DualModel* model, double* z, double* price, double* aim, double* work) noexcept nogil
+cdef double price_residual(DualModel* model, double* z, double* price, double* aim, double* work) noexcept nogil
 cdef void newton_direction(DualModel* model, double* z, double* price, double* aim, double* step, double* work) noexcept nogil
 cdef void region_slope(DualModel* model, Py_ssize_t r, double* price, double* aim, double* slope, double* work) noexcept nogil
 cdef void region_gradient(PublicSet* public_set, Py_ssize_t r, double* u, double* g, double* hessian) noexcept nogil
-cdef void eliminate(Py_ssize_t p, double* matrix, double* right) noexcept nogil
 cdef void by_proximal_steps(DualModel* model, double* price, double* aim, double* work) noexcept nogil

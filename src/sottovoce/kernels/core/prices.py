@@ -14,28 +14,20 @@ vector z is sought, ``G(z) = H l + A u - b = 0``, by Newton's method: its deriva
 proximal step ``z - G/A`` is taken, which never raises it.
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .lanes import copy_some, skip
-    from .plain import fabs, sqrt
-    from .projection import factorise, phi, project, project_work, solve_factored
+from . import plain as cython
+from .linear import cholesky, eliminate
+from .plain import *
+from .projection import factorise, phi, project, project_work, solve_factored
 
 EXCHANGES = 20  # of the active set, per row: hardly any is needed from round to round
-ROUNDING = 1e-13  # relative: a gain this small is rounding
+GAIN_ROUNDING = 1e-13  # relative: a gain this small is rounding
 TINY = 1e-300
-PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
-NEWTON_STEPS = 40
-HALVINGS = 6
+PRICE_PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
+PRICE_STEPS = 40
+PRICE_HALVINGS = 6
 PROXIMAL_STEPS = 300
-CLOSE = 1e-9  # relative, of prices: where proximal steps end
-EXACT = 1e-11  # relative, of prices: where Newton's steps end
+PRICE_CLOSE = 1e-9  # relative, of prices: where proximal steps end
+PRICE_EXACT = 1e-11  # relative, of prices: where Newton's steps end
 RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
 LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their square
 
@@ -43,7 +35,7 @@ LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their squ
 def prices_work(p, entries):
     """How many floats of scratch ``maximise`` takes, with H of so many entries."""
     regions = p + 8 * p + 2 * entries + project_work(min(p, LARGEST_REGION))
-    return max(3 * p + entries, regions)
+    return max(5 * p + entries, regions)
 
 
 def row_of(model, o, price):
@@ -105,13 +97,13 @@ def by_exchange(model, price, work):
     objective, so none comes back.
     """
     p = model.p
-    side, goal, factor = work, skip(work, p), skip(work, 2 * p)
+    side, goal, inner = work, skip(work, p), skip(work, 2 * p)
     for o in range(p):
         side[o] = 1.0 if price[o] > 0.0 else (-1.0 if price[o] < 0.0 else 0.0)
         if model.public_set.lower[o] == model.public_set.upper[o]:
             side[o] = 2.0  # a point: a price of either sign
     for _ in range(EXCHANGES * p):
-        solve_active(model, side, goal, factor)
+        solve_active(model, side, goal, inner)
         share = 1.0
         hit: cython.Py_ssize_t = -1
         for o in range(p):
@@ -144,45 +136,42 @@ def activate(model, price, side):
         scale = sqrt(model.H[o * p + o])
         above = value - model.recent * model.public_set.upper[o] / model.unit[o]
         below = model.recent * model.public_set.lower[o] / model.unit[o] - value
-        if above > ROUNDING * size and above > worst * scale:
+        if above > GAIN_ROUNDING * size and above > worst * scale:
             worst, which, sign = above / scale, o, 1.0
-        if below > ROUNDING * size and below > worst * scale:
+        if below > GAIN_ROUNDING * size and below > worst * scale:
             worst, which, sign = below / scale, o, -1.0
     if which >= 0:
         side[which] = sign
     return which >= 0
 
 
-def solve_active(model, side, goal, factor):
+def solve_active(model, side, goal, work):
     """Solve ``H_FF goal_F = b_F - A bound_F`` over the active rows F."""
     p, H = model.p, model.H
+    size: cython.Py_ssize_t = 0
     for i in range(p):
-        if side[i] == 0.0:
-            goal[i] = 0.0
-            continue
-        bound = model.public_set.lower[i] if side[i] == -1.0 else model.public_set.upper[i]
-        left = model.right[i] - model.recent * bound / model.unit[i]
-        for j in range(i + 1):
-            if side[j] == 0.0:
-                continue
-            value = H[i * p + j]
-            for k in range(j):
-                if side[k] != 0.0:
-                    value -= factor[i * p + k] * factor[j * p + k]
-            if j < i:
-                factor[i * p + j] = value / factor[j * p + j]
-                left -= factor[i * p + j] * goal[j]
-            else:
-                factor[i * p + i] = sqrt(max(value, PIVOT * H[i * p + i], TINY))
-        goal[i] = left / factor[i * p + i]
-    for i in range(p - 1, -1, -1):
-        if side[i] == 0.0:
-            continue
-        left = goal[i]
-        for k in range(i + 1, p):
-            if side[k] != 0.0:
-                left -= factor[k * p + i] * goal[k]
-        goal[i] = left / factor[i * p + i]
+        goal[i] = 0.0
+        size += 1 if side[i] != 0.0 else 0
+    right, least, factor = work, skip(work, p), skip(work, 2 * p)
+    a: cython.Py_ssize_t = 0
+    for i in range(p):
+        if side[i] != 0.0:
+            bound = model.public_set.lower[i] if side[i] == -1.0 else model.public_set.upper[i]
+            right[a] = model.right[i] - model.recent * bound / model.unit[i]
+            least[a] = max(PRICE_PIVOT * H[i * p + i], TINY)
+            b: cython.Py_ssize_t = 0
+            for j in range(i + 1):
+                if side[j] != 0.0:
+                    factor[a * size + b] = H[i * p + j]
+                    b += 1
+            a += 1
+    cholesky(size, factor, least, False)
+    solve_factored(size, factor, right)
+    a = 0
+    for i in range(p):
+        if side[i] != 0.0:
+            goal[i] = right[a]
+            a += 1
 
 
 def by_regions(model, price, aim, work):
@@ -214,22 +203,22 @@ def by_newton(model, price, aim, work):
     for o in range(p):
         z[o] = aim[o] + price[o] / model.metric[o]
         known += model.right[o] * model.right[o] * model.metric[o]
-    off = residual(model, z, price, aim, inner)
-    for _ in range(NEWTON_STEPS):
+    off = price_residual(model, z, price, aim, inner)
+    for _ in range(PRICE_STEPS):
         size = 0.0
         for o in range(p):
             size += price[o] * price[o] / model.metric[o]
-        accurate = (EXACT * recent) * (EXACT * recent) * size
+        accurate = (PRICE_EXACT * recent) * (PRICE_EXACT * recent) * size
         if off <= max(accurate, RESIDUAL_ROUNDING * RESIDUAL_ROUNDING * known):
             return True
         newton_direction(model, z, price, aim, step, inner)
         for o in range(p):
             proximal[o] = z[o] - model.residual[o] / recent
         share, after, enough = 1.0, off, off
-        for _ in range(HALVINGS):
+        for _ in range(PRICE_HALVINGS):
             for o in range(p):
                 there[o] = z[o] + share * step[o]
-            after = residual(model, there, price, aim, inner)
+            after = price_residual(model, there, price, aim, inner)
             enough = (1.0 - 0.5 * share) * (1.0 - 0.5 * share) * off
             if after <= enough:
                 break
@@ -237,13 +226,13 @@ def by_newton(model, price, aim, work):
         enough = (1.0 - 0.5 * share) * (1.0 - 0.5 * share) * off
         if after > enough:
             copy_some(there, proximal, p)
-            after = residual(model, there, price, aim, inner)
+            after = price_residual(model, there, price, aim, inner)
         copy_some(z, there, p)
         off = after
     return False
 
 
-def residual(model, z, price, aim, work):
+def price_residual(model, z, price, aim, work):
     """Fill ``u = P(z)``, ``l = D (z - u)`` and G; return ``G'D G``."""
     p = model.p
     point, metric, scratch = work, skip(work, p), skip(work, 2 * p)
@@ -344,34 +333,6 @@ def region_gradient(public_set, r, u, g, hessian):
             hessian[i * size + j] = 1.0 if i == j else 0.0
 
 
-def eliminate(p, matrix, right):
-    """Solve a linear system in place, exchanging rows for the largest pivot."""
-    for i in range(p):
-        best = i
-        for k in range(i + 1, p):
-            if fabs(matrix[k * p + i]) > fabs(matrix[best * p + i]):
-                best = k
-        if best != i:
-            for j in range(i, p):
-                swapped = matrix[i * p + j]
-                matrix[i * p + j] = matrix[best * p + j]
-                matrix[best * p + j] = swapped
-            swapped = right[i]
-            right[i] = right[best]
-            right[best] = swapped
-        if matrix[i * p + i] == 0.0:
-            continue
-        for k in range(i + 1, p):
-            share = matrix[k * p + i] / matrix[i * p + i]
-            for j in range(i + 1, p):
-                matrix[k * p + j] -= share * matrix[i * p + j]
-            right[k] -= share * right[i]
-    for i in range(p - 1, -1, -1):
-        for j in range(i + 1, p):
-            right[i] -= matrix[i * p + j] * right[j]
-        right[i] = right[i] / matrix[i * p + i] if matrix[i * p + i] != 0.0 else 0.0
-
-
 def by_proximal_steps(model, price, aim, work):
     """Proximal steps in the same metric, accelerated and restarted."""
     p = model.p
@@ -401,5 +362,5 @@ def by_proximal_steps(model, price, aim, work):
             z[o] = new[o] + (t - 1.0) / after * (new[o] - price[o])
             price[o] = new[o]
         t = after
-        if moved <= CLOSE * size:
+        if moved <= PRICE_CLOSE * size:
             break

@@ -1,11 +1,3 @@
-from libc.math cimport fabs, sqrt
-from libc.stdint cimport int32_t, int64_t
-from .lanes cimport copy_some, skip, skip_int
-from .tape cimport tape_run_one
-
-cdef extern from "math.h":
-    const double inf "INFINITY"
-
 cdef struct PublicSet:
     Py_ssize_t sums
     double* lower
@@ -23,8 +15,8 @@ cdef struct PublicSet:
     int32_t* phi_outputs
     int64_t* phi_output_starts
 
-cdef Py_ssize_t NEWTON_STEPS, ROOT_STEPS, HALVINGS
-cdef double ROUNDING, CLOSE, QUADRATIC
+cdef Py_ssize_t PROJECTION_STEPS, ROOT_STEPS, PROJECTION_HALVINGS
+cdef double PROJECTION_ROUNDING, ROOT_CLOSE, QUADRATIC
 
 cpdef Py_ssize_t project_work(Py_ssize_t size) noexcept nogil
 cdef void project(double* v, double* weight, PublicSet* public_set, double* u, double* work) noexcept nogil

@@ -6,30 +6,22 @@ C is a product of intervals and of regions over disjoint groups of sums: balls, 
 ``{u: phi_r(u) + level_r <= 0}`` with phi_r, its gradient and its Hessian on a tape.
 """
 
-try:
-    import cython
+from . import plain as cython
+from .linear import backward, cholesky, forward
+from .plain import *
+from .tape import tape_run_one
 
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .lanes import copy_some, skip, skip_int
-    from .plain import fabs, inf, sqrt
-    from .tape import tape_run_one
-
-NEWTON_STEPS = 60
+PROJECTION_STEPS = 60
 ROOT_STEPS = 100
-HALVINGS = 40
-ROUNDING = 1e-15  # relative: a step this short, or a pivot this small, is rounding
-CLOSE = 1e-14  # relative, of nu: a displacement this much off is rounding
+PROJECTION_HALVINGS = 40
+PROJECTION_ROUNDING = 1e-15  # relative: a step this short, or a pivot this small, is rounding
+ROOT_CLOSE = 1e-14  # relative, of nu: a displacement this much off is rounding
 QUADRATIC = 1e-8  # after a step this short, relative to the way to go, the next would be rounding
 
 
 def project_work(size):
     """How many floats of scratch a projection takes, with regions of at most ``size`` sums."""
-    return 6 * size + 2 * size * size
+    return 7 * size + 2 * size * size
 
 
 def project(v, weight, public_set, u, work):
@@ -71,7 +63,7 @@ def project_ball(size, v, weight, center, radius, u):
         copy_some(u, center, size)
         return
     nu = 0.0
-    for _ in range(NEWTON_STEPS):
+    for _ in range(PROJECTION_STEPS):
         length, slope = 0.0, 0.0
         for i in range(size):
             part = weight[i] * (v[i] - center[i]) / (weight[i] + nu)
@@ -79,7 +71,7 @@ def project_ball(size, v, weight, center, radius, u):
             slope += part * part / (weight[i] + nu)
         step = length / slope * (sqrt(length) / radius - 1.0)
         nu += step
-        if step <= ROUNDING * nu:
+        if step <= PROJECTION_ROUNDING * nu:
             break
     for i in range(size):
         u[i] = center[i] + weight[i] * (v[i] - center[i]) / (weight[i] + nu)
@@ -105,7 +97,7 @@ def project_region(public_set, r, v, weight, u, work):
 
     ``u(nu) = argmin sum_o d_o (u_o - v_o)^2 / 2 + nu phi(u)``, and nu is the root of the decreasing
     ``phi(u(nu)) + level``: Newton's method kept inside a bracket, which bisection shrinks where a
-    step leaves it. Scratch: ``3 m + 2 m^2`` of m sums.
+    step leaves it. Scratch: ``4 m + 2 m^2`` of m sums.
     """
     size = public_set.starts[r + 1] - public_set.starts[r]
     gradient, solved, hessian = work, skip(work, size), skip(work, 3 * size)
@@ -132,7 +124,7 @@ def project_region(public_set, r, v, weight, u, work):
             break
         before = nu
         nu = before + value / slope
-        if fabs(nu - before) <= CLOSE * nu or (high < inf and high - low <= CLOSE * high):
+        if fabs(nu - before) <= ROOT_CLOSE * nu or (high < inf and high - low <= ROOT_CLOSE * high):
             break
         if high == inf and value > 0.5 * last:
             nu = max(nu, 4.0 * before)  # too far off for Newton's method to be fast
@@ -148,7 +140,7 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
     gradient, step, there = work, skip(work, size), skip(work, 2 * size)
     hessian, factor = skip(work, 3 * size), skip(work, 3 * size + size * size)
     value = phi(public_set, r, u, gradient, hessian)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(PROJECTION_STEPS):
         factorise(size, hessian, nu, weight, factor)
         for i in range(size):
             step[i] = -(weight[i] * (u[i] - v[i]) + nu * gradient[i])
@@ -164,13 +156,13 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
         last: cython.bint = length <= QUADRATIC * QUADRATIC * distance
         here = 0.5 * distance + nu * value
         share = 1.0
-        for _ in range(HALVINGS):
+        for _ in range(PROJECTION_HALVINGS):
             distance = 0.0
             for i in range(size):
                 there[i] = u[i] + share * step[i]
                 distance += weight[i] * ((there[i] - v[i]) * (there[i] - v[i]))
             value = phi(public_set, r, there, gradient, hessian)
-            slack = 4.0 * ROUNDING * fabs(here)
+            slack = 4.0 * PROJECTION_ROUNDING * fabs(here)
             if 0.5 * distance + nu * value <= here - 0.25 * share * fall + slack:
                 break
             share *= 0.5
@@ -181,30 +173,17 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
 
 
 def factorise(size, hessian, nu, weight, factor):
-    """Fill the Cholesky factor of ``diag(weight) + nu hessian``."""
+    """Fill the Cholesky factor of ``diag(weight) + nu hessian``, and behind it its least pivots."""
+    least = skip(factor, size * size)
     for i in range(size):
-        for j in range(i + 1):
-            left = nu * hessian[i * size + j]
-            if i == j:
-                left += weight[i]
-            for k in range(j):
-                left -= factor[i * size + k] * factor[j * size + k]
-            if i == j:
-                # Rounding must not make a positive definite matrix anything else.
-                factor[i * size + i] = sqrt(max(left, ROUNDING * weight[i]))
-            else:
-                factor[i * size + j] = left / factor[j * size + j]
+        least[i] = PROJECTION_ROUNDING * weight[i]
+        for j in range(i):
+            factor[i * size + j] = nu * hessian[i * size + j]
+        factor[i * size + i] = nu * hessian[i * size + i] + weight[i]
+    cholesky(size, factor, least, False)
 
 
 def solve_factored(size, factor, right):
     """Solve ``L L' x = right`` in place."""
-    for i in range(size):
-        left = right[i]
-        for k in range(i):
-            left -= factor[i * size + k] * right[k]
-        right[i] = left / factor[i * size + i]
-    for i in range(size - 1, -1, -1):
-        left = right[i]
-        for k in range(i + 1, size):
-            left -= factor[k * size + i] * right[k]
-        right[i] = left / factor[i * size + i]
+    forward(size, factor, right)
+    backward(size, factor, right)

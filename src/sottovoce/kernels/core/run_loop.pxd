@@ -1,15 +1,9 @@
-from libc.stdint cimport int64_t, uint64_t
-from .barrier cimport barrier
-from .cloud_step cimport CloudCore, CloudView, cloud_round, cloud_view
-from .fleet_view cimport FleetCore, FleetView, fleet_pointers, fleet_view
-from .lanes cimport LANES, copy_some, doubles, fill, longs, skip
-from .normals cimport draw_rounds
-from .passes cimport MEASURES, contribute, gradient_step, measure, minimise
-
 cdef struct RunView:
     Py_ssize_t me            # this thread of the team
     Py_ssize_t team
     Py_ssize_t chunks        # sums depend on it, so it is fixed for a problem
+    Py_ssize_t first_chunk   # of this thread
+    Py_ssize_t last_chunk    # the one after its last
     Py_ssize_t p             # sums
     Py_ssize_t stride        # p sums and MEASURES
     uint64_t pairs           # of normals, per round
@@ -46,8 +40,6 @@ cdef class RunCore:
 
 cdef void price_rounds(RunView* run, Py_ssize_t done, Py_ssize_t until, double* steps) noexcept nogil
 cdef void gradient_rounds(RunView* run, Py_ssize_t done, Py_ssize_t until, double* steps) noexcept nogil
-cdef Py_ssize_t first_chunk(RunView* run) noexcept nogil
-cdef Py_ssize_t last_chunk(RunView* run) noexcept nogil
 cdef void wait(RunView* run) noexcept nogil
 cdef void add_up(RunView* run, Py_ssize_t which) noexcept nogil
 cdef void release(RunView* run, Py_ssize_t k, Py_ssize_t done) noexcept nogil

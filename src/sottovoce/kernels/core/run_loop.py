@@ -9,39 +9,24 @@ measures), so a thread that runs ahead writes into the one that nobody reads.
                       x(k+1) = gradient_step with mu(k): Algorithm 1
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .barrier import barrier
-    from .cloud_step import cloud_round, cloud_view
-    from .fleet_view import fleet_view
-    from .lanes import LANES, copy_some, doubles, fill, longs, skip
-    from .normals import draw_rounds
-    from .passes import MEASURES, contribute, gradient_step, measure, minimise
-    from .plain import Struct
-
-    RunView = Struct
-
-    def fleet_pointers(storage):
-        """A list of structs."""
-        return [None] * len(storage)
+from . import plain as cython
+from .cloud_step import cloud_round, cloud_view
+from .fleet_view import fleet_view
+from .normals import draw_rounds
+from .passes import MEASURES, contribute, gradient_step, measure, minimise
+from .plain import *
+from .plain import Struct as RunView
 
 
 def price_rounds(run, done, until, steps):
     """Rounds ``done + 1 .. until`` with prices; ``steps`` holds share and steer of each."""
     cloud, mark = run.cloud, start_marks(run, done)
     chunk_sums = skip(run.parts, (done % 2) * run.chunks * run.stride)
-    for c in range(first_chunk(run), last_chunk(run)):
+    for c in range(run.first_chunk, run.last_chunk):
         sums = skip(chunk_sums, c * run.stride)
         fill(sums, 0.0, run.stride)
         for i in range(run.fleet_count):
-            contribute(run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums)
+            contribute(run.fleets[i], c, run.chunks, run.grid, run.gridded, sums)
     wait(run)
     for k in range(done, until):
         share, steer = steps[2 * (k - done)], steps[2 * (k - done) + 1]
@@ -51,12 +36,13 @@ def price_rounds(run, done, until, steps):
         if not bounded and run.failed[0] == 0.0:
             run.failed[0] = k + 1.0
         chunk_sums = skip(run.parts, ((k + 1) % 2) * run.chunks * run.stride)
-        for c in range(first_chunk(run), last_chunk(run)):
+        root = sqrt(k + 1.0)
+        for c in range(run.first_chunk, run.last_chunk):
             sums = skip(chunk_sums, c * run.stride)
             fill(sums, 0.0, run.stride)
             for i in range(run.fleet_count):
                 minimise(
-                    run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums, k + 1,
+                    run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums, root,
                     cloud.theta, share,
                 )  # fmt: skip
         wait(run)
@@ -71,7 +57,7 @@ def gradient_rounds(run, done, until, steps):
     for k in range(done, until):
         gamma, alpha = steps[2 * (k - done)], steps[2 * (k - done) + 1]
         chunk_sums = skip(run.parts, (k % 2) * run.chunks * run.stride)
-        for c in range(first_chunk(run), last_chunk(run)):
+        for c in range(run.first_chunk, run.last_chunk):
             sums = skip(chunk_sums, c * run.stride)
             fill(sums, 0.0, run.stride)
             for i in range(run.fleet_count):
@@ -92,20 +78,11 @@ def gradient_rounds(run, done, until, steps):
             mark += 1
 
 
-def first_chunk(run):
-    """The first chunk of this thread."""
-    return run.me * run.chunks // run.team
-
-
-def last_chunk(run):
-    """The one after its last."""
-    return (run.me + 1) * run.chunks // run.team
-
-
 def wait(run):
     """Wait for all threads of the team."""
-    run.arrivals += run.team
-    barrier(run.counter, run.arrivals)
+    if run.team > 1:
+        run.arrivals += run.team
+        barrier(run.counter, run.arrivals)
 
 
 def add_up(run, which):
@@ -142,7 +119,7 @@ def start_marks(run, done):
 def record(run, mark, answer, price):
     """Measure: sums at the answer, the measures, the answer's prices and the last ones."""
     p, parts = run.p, skip(run.parts, 2 * run.chunks * run.stride)
-    for c in range(first_chunk(run), last_chunk(run)):
+    for c in range(run.first_chunk, run.last_chunk):
         sums = skip(parts, c * run.stride)
         fill(sums, 0.0, run.stride)
         for i in range(run.fleet_count):
@@ -181,6 +158,8 @@ class RunCore:
         view.me = sizes["me"]
         view.team = sizes["team"]
         view.chunks = sizes["chunks"]
+        view.first_chunk = view.me * view.chunks // view.team
+        view.last_chunk = (view.me + 1) * view.chunks // view.team
         view.pairs = sizes["pairs"]
         view.seed = sizes["seed"]
         view.gridded = sizes["gridded"]

@@ -1,8 +1,3 @@
-from libc.math cimport fabs, sqrt
-from libc.stdint cimport int32_t
-from .functions cimport exp, exp_row, log, log_row, power
-from .lanes cimport LANES, doubles, in_row, ints, out_row, row, skip, skip_int
-
 cdef enum:
     ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM
 
@@ -35,12 +30,22 @@ cdef inline void repeat_ternary(ternary_row function, double* to, double* a, dou
         c += step_c
         times -= 1
 
+cdef struct TapeView:
+    int32_t* one             # code for one
+    Py_ssize_t one_size
+    int32_t* lanes           # code for 16 lanes
+    Py_ssize_t lanes_size
+    int32_t* outputs         # registers; (kind, place, register) where outputs are scattered
+    Py_ssize_t count
+
+cdef void run_tape(TapeView* tape, double* r, Py_ssize_t width) noexcept nogil
+cdef object point_to_tape(TapeView* view, tuple tape)
 cdef void tape_run(int32_t* code, Py_ssize_t size, double* r) noexcept nogil
 cdef void tape_run_one(int32_t* code, Py_ssize_t size, double* r) noexcept nogil
 cdef void operate(int op, double* to, double* r, int32_t* operands) noexcept nogil
 cdef double operate_one(int op, double a, double b, double c) noexcept nogil
 cdef double total_one(double* r, int32_t* terms, Py_ssize_t count) noexcept nogil
-cdef void total(double* to, double* r, int32_t* terms, Py_ssize_t count) noexcept nogil
+cdef void total_row(double* to, double* r, int32_t* terms, Py_ssize_t count) noexcept nogil
 cdef void accumulate(out_row value, in_row a) noexcept nogil
 cdef void add(out_row to, in_row a, in_row b) noexcept nogil
 cdef void add_three(out_row to, in_row a, in_row b, in_row c) noexcept nogil

@@ -16,36 +16,9 @@ The operations, with arguments a, b, c:
     MAX a if a>b else b       WHERE b if a>0 else c         ADD3 a+b+c     SUM a_1+a_2+...
 """
 
-try:
-    import cython
-
-    if not cython.compiled:
-        raise ModuleNotFoundError
-except ModuleNotFoundError:
-    from . import plain as cython
-
-if not cython.compiled:
-    from .functions import exp, exp_row, log, log_row, power
-    from .lanes import LANES, doubles, ints, row, skip, skip_int
-    from .plain import fabs, sqrt
-
-    def repeat_unary(function, to, a, times, step_a):
-        """A function of rows on those that follow."""
-        for i in range(times):
-            function(row(to, i), skip(a, i * step_a))
-
-    def repeat_binary(function, to, a, b, times, step_a, step_b):
-        """The same of two operands."""
-        for i in range(times):
-            function(row(to, i), skip(a, i * step_a), skip(b, i * step_b))
-
-    def repeat_ternary(function, to, a, b, c, times, step_a, step_b, step_c):
-        """The same of three."""
-        for i in range(times):
-            function(row(to, i), skip(a, i * step_a), skip(b, i * step_b), skip(c, i * step_c))
-
-    ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX = range(13)
-    WHERE, ADD3, SUM = range(13, 16)
+from . import plain as cython
+from .functions import exp, exp_row, log, log_row, power
+from .plain import *
 
 
 def tape_run(code, size, r):
@@ -55,7 +28,7 @@ def tape_run(code, size, r):
         op = code[at]
         to = row(r, code[at + 1])
         if op == SUM:
-            total(to, r, skip_int(code, at + 3), code[at + 2])
+            total_row(to, r, skip_int(code, at + 3), code[at + 2])
             at += 3 + code[at + 2]
             continue
         operate(op, to, r, skip_int(code, at + 2))
@@ -167,7 +140,7 @@ def total_one(r, terms, count):
     return value
 
 
-def total(to, r, terms, count):
+def total_row(to, r, terms, count):
     """The sum of ``count`` rows, from the first."""
     value = cython.declare(cython.double[16])
     a = row(r, terms[0])
@@ -264,6 +237,25 @@ def where(to, a, b, c):
     for lane in range(LANES):
         yes, no = b[lane], c[lane]
         to[lane] = yes if a[lane] > 0.0 else no
+
+
+def run_tape(tape, r, width):
+    """Evaluate a tape for a block of 16 lanes, or for one."""
+    if width == LANES:
+        tape_run(tape.lanes, tape.lanes_size, r)
+    else:
+        tape_run_one(tape.one, tape.one_size, r)
+
+
+def point_to_tape(view, tape):
+    """Point to a tape's code."""
+    one, lanes, outputs = tape
+    view.one = ints(one)
+    view.one_size = len(one)
+    view.lanes = ints(lanes)
+    view.lanes_size = len(lanes)
+    view.outputs = ints(outputs)
+    view.count = len(outputs)
 
 
 def run_lanes(code, r):
