@@ -14,7 +14,7 @@ from pathlib import Path
 
 from network_harness import member, plan_for
 
-from sottovoce.network import dial as dial_module
+from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud
@@ -47,7 +47,7 @@ async def agent(port: str, keys: str, folder: str, number: str) -> None:
             frames.flush()
             return decode_from_cloud(frame)
 
-        vars(dial_module)["decode_from_cloud"] = witnessed
+        vars(agent_module)["decode_from_cloud"] = witnessed
         problem = gallery.paper()
         one = member(
             problem, [int(number)], int(port), Path(keys), Path(folder), allow_simulated=True

@@ -18,7 +18,6 @@ from typing import Any
 from network_harness import member, split_plan
 
 from sottovoce.network import agent as agent_module
-from sottovoce.network import dial as dial_module
 from sottovoce.network import helper as helper_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
@@ -81,7 +80,7 @@ def witnessed_agent(folder: Path, name: str) -> None:
             said(frame)
         return frame
 
-    vars(dial_module)["decode_from_cloud"] = receive
+    vars(agent_module)["decode_from_cloud"] = receive
     vars(agent_module)["encode"] = send
 
 

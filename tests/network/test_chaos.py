@@ -20,7 +20,7 @@ import pytest
 from network_harness import free_port, member, plan_for, play, run
 
 from sottovoce.kernels.rounds import normals, stream_seed
-from sottovoce.network import dial as dial_module
+from sottovoce.network import agent as agent_module
 from sottovoce.network.errors import StoreError
 from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
@@ -95,7 +95,7 @@ def test_a_cloud_killed_at_any_instant_continues_the_same_run(
         frames.append(frame.hex())
         return decode_from_cloud(frame)
 
-    monkeypatch.setattr(dial_module, "decode_from_cloud", witnessed)
+    monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
 
     async def main() -> None:
         cloud = start(*words)

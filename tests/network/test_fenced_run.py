@@ -12,13 +12,13 @@ import pytest
 from network_harness import member, plan_for, run, serving
 
 from sottovoce.errors import PrivacyError, RollbackError
-from sottovoce.network import dial as dial_module
+from sottovoce.network import agent as agent_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.codec import decode_from_cloud
 from sottovoce.network.protocol.messages import FromCloud, Round
 from sottovoce.network.store import CloudStore
+from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
@@ -125,7 +125,7 @@ def test_of_two_clouds_on_two_copies_one_sends_a_round(
         two = serving(plan, keys, tmp_path / "copy.db", rounds=ROUNDS, ledger=ledger)
         async with one as original, two as copy:
             await member(paper, ALL, original, keys, fresh(tmp_path / "a")).run()
-            monkeypatch.setattr(dial_module, "decode_from_cloud", witnessed)
+            monkeypatch.setattr(agent_module, "decode_from_cloud", witnessed)
             late = asyncio.create_task(member(paper, ALL, copy, keys, fresh(tmp_path / "b")).run())
             with pytest.raises(RollbackError, match=r"round 1 of run .* must be released once"):
                 await copy.finished(linger=10)
@@ -178,7 +178,7 @@ def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     events: list[tuple[str, int]] = []
-    commit, rise, post = CloudStore.commit, Fence.rise, Peers.post
+    commit, rise, post = CloudStore.commit, Fence.rise, Server.post
 
     def committed(self: CloudStore, record: Any, released: Any) -> None:
         commit(self, record, released)
@@ -188,14 +188,14 @@ def test_a_round_is_in_the_store_then_in_the_ledger_then_sent(
         rise(self, k, digest)
         events.append(("fence", k))
 
-    def posted(self: Peers, action: Any) -> None:
+    def posted(self: Server, action: Any) -> None:
         if isinstance(action.message, Round):
             events.append(("sent", action.message.round))
         post(self, action)
 
     monkeypatch.setattr(CloudStore, "commit", committed)
     monkeypatch.setattr(Fence, "rise", risen)
-    monkeypatch.setattr(Peers, "post", posted)
+    monkeypatch.setattr(Server, "post", posted)
     finish(paper, keys, tmp_path / "run.db", ledger, tmp_path)
     order = [(what, k) for k in range(1, ROUNDS + 1) for what in ("store", "fence", "sent")]
     assert events == order

@@ -6,27 +6,29 @@ import asyncio
 import contextlib
 import resource
 import socket
-import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import flood_process
 import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
-from sottovoce.network import door as door_module
-from sottovoce.network import guard as guard_module
-from sottovoce.network.allowances import CONNECTIONS, PAGES, PINGS
-from sottovoce.network.buckets import Bucket
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.descriptors import sockets_at_most
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.lobby import Caller, Lobby
+from sottovoce.network.transport import limits as limits_module
+from sottovoce.network.transport import listener as listener_module
+from sottovoce.network.transport.limits import (
+    CONNECTIONS,
+    PAGES,
+    PINGS,
+    Limits,
+    TokenBucket,
+    most_sockets,
+)
 from sottovoce.problem.problem import Problem
 
 ALL = list(range(1, 8))
@@ -175,7 +177,7 @@ def test_a_certificate_has_so_many_connections_and_no_more(
 def test_a_request_that_is_never_complete_is_dropped(
     said: bytes, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard_module.Guard.expect, "__defaults__", (0.1,))
+    monkeypatch.setattr(listener_module, "REQUEST_SECONDS", 0.1)
 
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
@@ -241,7 +243,7 @@ def test_the_soft_limit_of_descriptors_is_raised_and_a_reserve_is_kept() -> None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))
     try:
-        assert 0 < sockets_at_most() < hard - 64
+        assert 0 < most_sockets() < hard - 64
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -250,7 +252,7 @@ def test_the_soft_limit_of_descriptors_is_raised_and_a_reserve_is_kept() -> None
 def test_no_connection_takes_the_reserve(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_module, "sockets_at_most", lambda: 3)
+    monkeypatch.setattr(listener_module, "most_sockets", lambda: 3)
 
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
@@ -263,52 +265,23 @@ def test_no_connection_takes_the_reserve(
     run(main())
 
 
-def caller(address: str) -> Caller:
-    nothing: Any = None
-    return Caller(address=address, sock=nothing, arrived=0.0)
-
-
-def test_the_oldest_caller_goes_and_a_crowd_delays_nobody_at_another_address() -> None:
-    lobby = Lobby(total=5, per_address=3)
-    crowd = [caller("1.1.1.1") for _ in range(4)]
-    assert [lobby.enter(c) for c in crowd] == [None, None, None, crowd[0]]
-    honest = caller("2.2.2.2")
-    assert lobby.enter(honest) is None
-    for one in (*crowd[1:], honest):
-        lobby.spoke(one)
-    assert [lobby.next() for _ in range(4)] == [crowd[1], honest, crowd[2], crowd[3]]
-    assert lobby.enter(caller("3.3.3.3")) is None
-    assert lobby.enter(caller("4.4.4.4")) is crowd[1]  # the largest crowd makes room
-    assert len(lobby) == 5
-    lobby.leave(crowd[1])
-    assert len(lobby) == 5
+def test_a_flood_from_one_address_leaves_handshakes_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits_module, "ADDRESSES", 2)
+    limits = Limits(agents=7, numbers=4)
+    flood = [limits.handshake("1.1.1.1") for _ in range(400)]
+    assert 7 + limits_module.SPARE <= sum(flood) < 20
+    assert limits.handshake("2.2.2.2")
+    assert limits.handshake("3.3.3.3")  # and forgets the first
+    assert limits.handshake("1.1.1.1")
+    many = [limits.handshake(f"10.0.0.{i}") for i in range(200)]
+    assert sum(many) < 20  # many addresses together take a bounded share, too
 
 
 def test_a_bucket_gives_its_capacity_at_once_and_its_rate_in_the_long_run() -> None:
-    bucket = Bucket(3, 50)
+    bucket = TokenBucket(3, 50)
     assert [bucket.take() for _ in range(4)] == [True, True, True, False]
-    assert 0 < bucket.wait() <= 0.02
     time.sleep(0.03)
     assert bucket.take()
-    bucket.put(100)
-    assert bucket.take(3)
-    assert not bucket.take(2)
-
-
-def test_plain_text_is_turned_away_without_a_handshake(
-    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none(*arguments: object, **settings: object) -> ssl.SSLObject:
-        raise AssertionError("no handshake was to begin")
-
-    monkeypatch.setattr(ssl.SSLContext, "wrap_bio", none)
-
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            reader, writer = await asyncio.open_connection("127.0.0.1", cloud.port)
-            writer.write(b"GET / HTTP/1.1\r\n\r\n")
-            with contextlib.suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
-            writer.close()
-
-    run(main())
+    assert not bucket.take(3)

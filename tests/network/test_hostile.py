@@ -10,7 +10,6 @@ import struct
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import numpy as np
@@ -18,24 +17,19 @@ import pytest
 from network_harness import Peer, member, page, peer, plan_for, run, serving, words_of
 
 from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.network import connection as connection_module
-from sottovoce.network import door as door_module
-from sottovoce.network import guard as guard_module
-from sottovoce.network import heartbeat as heartbeat_module
 from sottovoce.network import identity
-from sottovoce.network import peers as peers_module
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.connection import WAITING, Connection
 from sottovoce.network.errors import RefusedError
-from sottovoce.network.frames import GOODBYE, framed, is_beat, message_in
-from sottovoce.network.guard import Guard
-from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.identity import revocation
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.codec import encode, frame_limit
 from sottovoce.network.protocol.messages import VERSION, Code, Hello
 from sottovoce.network.protocol.sessions import CREDIT
+from sottovoce.network.transport import channel as channel_module
+from sottovoce.network.transport import listener as listener_module
+from sottovoce.network.transport import server as server_module
+from sottovoce.network.transport.channel import UNREAD
 from sottovoce.problem.problem import Problem
 
 ALL = list(range(1, 8))
@@ -235,8 +229,8 @@ def test_a_revoked_agent_is_dropped_within_seconds_and_stays_out(
 def test_silent_and_half_open_connections_end_and_delay_nobody(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers_module, "HELLO_SECONDS", 0.3)
-    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.3)
+    monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.3)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.3)
 
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
@@ -251,93 +245,39 @@ def test_silent_and_half_open_connections_end_and_delay_nobody(
     run(main())
 
 
-class Stuck:
-    """A transport whose peer never reads."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-        self.aborted = asyncio.Event()
-
-    def write(self, frame: bytes) -> None:
-        self.frames.append(frame)
-
-    def get_write_buffer_size(self) -> int:
-        return sum(map(len, self.frames))
-
-    def is_closing(self) -> bool:
-        return self.aborted.is_set()
-
-    def abort(self) -> None:
-        self.aborted.set()
-
-
-def stuck_connection(calls: list[str]) -> tuple[Connection, Stuck]:
-    host: Any = None
-    guard = Guard(host)
-    stuck: Any = Stuck()
-    guard.transport = stuck
-    return Connection(guard, lambda: calls.append("slow")), stuck
-
-
-def test_a_slow_reader_is_given_up_and_never_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.1)
+@pytest.mark.parametrize("how", ["too many unread", "unread for too long"])
+def test_a_peer_that_does_not_read_is_dropped_and_never_waited_for(
+    how: str, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The buffers of the kernel take some megabytes before a sender notices."""
+    if how == "unread for too long":
+        monkeypatch.setattr(channel_module, "UNREAD", 1 << 20)
+        monkeypatch.setattr(channel_module, "SEND_SECONDS", 0.2)
 
     async def main() -> None:
-        calls: list[str] = []
-        connection, stuck = stuck_connection(calls)
-        began = time.monotonic()
-        accepted = [connection.post(b"frame") for _ in range(WAITING + 1)]
-        assert time.monotonic() - began < 0.05
-        assert accepted == [True] * WAITING + [False]
-        assert len(stuck.frames) == WAITING
-        await asyncio.wait_for(stuck.aborted.wait(), 5)
-        assert calls == ["slow"]
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+            peer(cloud, keys, "agents/1") as one,
+        ):
+            assert (await one.hello([1]))["type"] == "welcome"
+            one.socket._writer.transport.pause_reading()
+            (channel,) = cloud._server._channels.values()
+            began = time.monotonic()
+            accepted = [channel.post(bytes(1 << 20)) for _ in range(UNREAD + 16)]
+            assert time.monotonic() - began < 5
+            assert all(accepted) == (how == "unread for too long")
+            if how == "too many unread":
+                cloud._server._refuse(1, Code.SLOW)
+            for _ in range(50):
+                await asyncio.sleep(0.1)
+                if not cloud._server._channels:
+                    break
+            assert not cloud._server._channels
+            monkeypatch.undo()
+            await honest_finish(paper, cloud, keys, tmp_path)
+        assert summarise(tmp_path / "run.db").incidents == {Code.SLOW.value: 1}
 
     run(main())
-
-
-def test_a_reader_that_catches_up_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "SEND_SECONDS", 0.1)
-
-    async def main() -> None:
-        calls: list[str] = []
-        connection, stuck = stuck_connection(calls)
-        for _ in range(3):
-            assert all(connection.post(b"frame") for _ in range(WAITING))
-            stuck.frames.clear()
-        await asyncio.sleep(0.3)
-        assert calls == []
-        assert not stuck.aborted.is_set()
-
-    run(main())
-
-
-def test_a_peer_that_does_not_say_goodbye_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard_module, "CLOSE_SECONDS", 0.1)
-
-    async def main() -> None:
-        connection, stuck = stuck_connection([])
-        connection.close()
-        assert connection.post(b"frame")
-        assert stuck.frames == [GOODBYE]
-        await asyncio.wait_for(stuck.aborted.wait(), 5)
-
-    run(main())
-
-
-@pytest.mark.parametrize(
-    ("size", "head"),
-    [
-        (0, "82 00"),
-        (125, "82 7d"),
-        (126, "82 7e 00 7e"),
-        (65535, "82 7e ff ff"),
-        (65536, "82 7f 00 00 00 00 00 01 00 00"),
-    ],
-)
-def test_frames_begin_as_the_websocket_standard_says(size: int, head: str) -> None:
-    payload = b"x" * size
-    assert framed(payload) == bytes.fromhex(head) + payload
 
 
 def masked(payload: bytes, first: int = 0x82, key: bytes = b"\x01\x80\x00\xff") -> bytes:
@@ -345,23 +285,6 @@ def masked(payload: bytes, first: int = 0x82, key: bytes = b"\x01\x80\x00\xff") 
     size = len(payload)
     head = bytes((first, 0x80 | size)) if size < 126 else struct.pack("!BBH", first, 254, size)
     return head + key + bytes(b ^ key[i % 4] for i, b in enumerate(payload))
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 125, 126, 1000, 65535])
-def test_a_whole_frame_of_a_client_is_read_and_nothing_else_is(size: int) -> None:
-    payload = np.random.default_rng(size).bytes(size)
-    frame = masked(payload)
-    assert message_in(frame) == payload
-    begun = [frame[:end] for end in (0, 1, 2, 5, 6, 7, len(frame) - 1) if end < len(frame)]
-    others = [frame + frame, frame + b"x", framed(payload), masked(payload, first=0x02)]
-    others += [masked(payload, first=first) for first in (0x80, 0x81, 0x88, 0x89, 0xC2)]
-    for data in begun + others:
-        assert message_in(data) is None
-    assert not any(map(is_beat, [frame, *begun, *others[:4]]))
-    if size < 126:
-        assert is_beat(masked(payload, first=0x89))
-        assert is_beat(masked(payload, first=0x8A))
-        assert not is_beat(masked(payload, first=0x89) + b"x")
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40, None])
@@ -393,35 +316,26 @@ def test_a_message_that_comes_in_pieces_is_heard_and_so_is_all_that_follows(
     run(main())
 
 
-class Quiet:
-    """A socket whose peer says nothing."""
-
-    def __init__(self) -> None:
-        self.pings = 0
-
-    async def ping(self) -> None:
-        self.pings += 1
-
-
-def test_a_silent_peer_gets_a_ping_and_then_a_hangup(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat_module, "SECONDS", 0.2)
+def test_a_silent_peer_gets_a_ping_and_is_dropped_if_it_stays_silent(
+    paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "HEARTBEAT_SECONDS", 0.2)
 
     async def main() -> None:
-        quiet: Any = Quiet()
-        over = asyncio.Event()
-
-        async def hang_up() -> None:
-            over.set()
-
-        heartbeat = Heartbeat(quiet, hang_up)
-        watch = asyncio.create_task(heartbeat.watch())
-        for _ in range(10):  # nobody pings a peer that talks
-            heartbeat.heard += 1
-            await asyncio.sleep(0.04)
-        assert (quiet.pings, over.is_set()) == (0, False)
-        await asyncio.wait_for(over.wait(), 5)
-        await watch
-        assert quiet.pings == 1
+        async with (
+            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+            peer(cloud, keys, "agents/1", autoping=False) as dead,
+            peer(cloud, keys, "agents/2") as alive,
+        ):
+            await dead.hello([1])
+            await alive.hello([2])
+            hearing = asyncio.create_task(alive.hear())  # aiohttp answers pings meanwhile
+            assert (await dead.socket.receive(timeout=5)).type is aiohttp.WSMsgType.PING
+            assert await dead.hear() is None
+            await asyncio.sleep(0.5)
+            assert cloud._server.spoke == (2,)
+            assert len(cloud._server._channels) == 1
+            hearing.cancel()
 
     run(main())
 

@@ -328,13 +328,14 @@ def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_as_an_
             silent = await asyncio.open_connection(
                 "127.0.0.1", cloud.port, ssl=client_context(keys / "operator")
             )
-            while len(cloud._door._guards) < 2:
+            listener = cloud._server.listener
+            while len(listener.connections) < 2:
                 await asyncio.sleep(0.01)
-            for guard in cloud._door._guards.values():
-                guard.due = 0.0  # as after ten seconds
-            cloud._door.sweep()
+            for connection in listener.connections:
+                connection.due = 0.0  # as after ten seconds
+            listener.sweep()
             assert cloud._metrics.turned_away["request"] == 1  # the one that asked for nothing
-            while cloud._door._guards:
+            while listener.connections:
                 await asyncio.sleep(0.01)
             silent[1].close()
 

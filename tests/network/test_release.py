@@ -247,7 +247,7 @@ def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
 
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            post = cloud._peers.post
+            post = cloud._server.post
 
             def watched(action: Send) -> None:
                 if isinstance(action.message, Round):
@@ -255,7 +255,7 @@ def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
                     seen.append((action.message.round, summarise(tmp_path / "run.db").rounds))
                 post(action)
 
-            cloud._peers.post = watched  # type: ignore[method-assign]
+            cloud._server.post = watched  # type: ignore[method-assign]
             gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path)
             await gateway.run()
 

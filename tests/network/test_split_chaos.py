@@ -24,7 +24,6 @@ from split_chaos_process import witnessed_agent
 from test_chaos import rounds_done
 
 from sottovoce.network import agent as agent_module
-from sottovoce.network import dial as dial_module
 from sottovoce.network.helper import HelperStore
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.observe.run_summary import transcript
@@ -144,7 +143,7 @@ def test_halves_killed_at_any_instant_and_agents_that_lose_their_states_continue
 ) -> None:
     rounds, port, second = 60, free_port(), free_port()
     monkeypatch.setitem(vars(agent_module), "encode", encode)  # put back later
-    monkeypatch.setitem(vars(dial_module), "decode_from_cloud", decode_from_cloud)
+    monkeypatch.setitem(vars(agent_module), "decode_from_cloud", decode_from_cloud)
     witnessed_agent(tmp_path, "all")
     words = ("cloud", port, split_keys, tmp_path, rounds, second)
 

@@ -29,19 +29,19 @@ from test_chaos import rounds_done
 from test_split_chaos import start
 
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.network import link as link_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.masks import Veil
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.peers import Peers
 from sottovoce.network.protocol import cloud as machine_module
 from sottovoce.network.protocol.codec import Integers, pack_whole
 from sottovoce.network.protocol.greeting import welcome_of
 from sottovoce.network.protocol.helper_messages import decode_from_helper
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.transport import helper_link as link_module
+from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
 
@@ -235,15 +235,15 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
     caplog.set_level(logging.DEBUG)
     raw: list[Integers] = []
     seen: list[bytes] = []
-    cover, hear, heard = Veil.cover, Peers._hear, Helper._heard
+    cover, hear, heard = Veil.cover, Server._hear, Helper._heard
 
     def noted(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
         raw.append(values.copy())
         return cover(self, config, k, values)
 
-    def at_cloud(self: Peers, peer: Any, connection: Any, heartbeat: Any, data: bytes) -> None:
+    def at_cloud(self: Server, peer: int, data: bytes) -> None:
         seen.append(bytes(data))
-        hear(self, peer, connection, heartbeat, data)
+        hear(self, peer, data)
 
     def at_helper(self: Helper, data: bytes) -> Any:
         seen.append(bytes(data))
@@ -254,7 +254,7 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
         return decode_from_helper(frame)
 
     monkeypatch.setattr(Veil, "cover", noted)
-    monkeypatch.setattr(Peers, "_hear", at_cloud)
+    monkeypatch.setattr(Server, "_hear", at_cloud)
     monkeypatch.setattr(Helper, "_heard", at_helper)
     monkeypatch.setattr(link_module, "decode_from_helper", back)
 

@@ -19,7 +19,6 @@ from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError, NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
-from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import RefusedError
 from sottovoce.network.identity.pledges import HelperKnown, knows_helper
 from sottovoce.network.identity.roles import is_cloud
@@ -42,11 +41,13 @@ from sottovoce.network.protocol.agent import (
 )
 from sottovoce.network.protocol.codec import (
     Integers,
+    decode_from_cloud,
     encode,
     pack,
     unpack,
 )
 from sottovoce.network.protocol.messages import Code, FromCloud, Welcome
+from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
 
@@ -208,9 +209,10 @@ class Agent:
             BusyError: another process of this agent is running.
             ExpiredError: its certificate has ended.
         """
-        dial = Dial(
+        client = Client(
             self._url,
             self._keys,
+            decode_from_cloud,
             limit=self._frame_limit(),
             longest_pause=self._longest_pause,
         )
@@ -222,17 +224,17 @@ class Agent:
         veil = None if self._helper is None else self._helper.veil
         machine = AgentMachine(self._group.agents, saved.memory, self._objection, veil)
 
-        async def hear(socket: Socket, message: FromCloud | None) -> bool:
+        async def hear(message: FromCloud | None) -> bool:
             if message is None:
-                self._require_cloud(socket)
+                self._require_cloud(client)
             actions = machine.connected() if message is None else machine.receive(message)
-            return await self._perform(actions, socket, machine, saved)
+            return await self._perform(actions, client, machine, saved)
 
         try:
-            await dial.serve(
+            await client.serve(
                 hear,
                 lost=machine.lost,
-                heard=lambda: machine.memory.round,
+                progress=lambda: machine.memory.round,
                 done=lambda: machine.phase is Phase.DONE,
             )
         finally:
@@ -258,8 +260,8 @@ class Agent:
 
         return own_deviation(self._group, self._welcome, x, price)
 
-    def _require_cloud(self, socket: Socket) -> None:
-        if self._helper is not None and not is_cloud(socket.get_extra_info("peercert")):
+    def _require_cloud(self, client: Client[FromCloud]) -> None:
+        if self._helper is not None and not is_cloud(client.certificate):
             raise RefusedError(
                 Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
             )
@@ -267,7 +269,7 @@ class Agent:
     async def _perform(
         self,
         actions: list[Action],
-        socket: Socket,
+        client: Client[FromCloud],
         machine: AgentMachine,
         saved: AgentStore,
     ) -> bool:
@@ -291,7 +293,7 @@ class Agent:
                 case Save():
                     saved.save(action.memory)
                 case Send():
-                    await socket.send_bytes(encode(action.message))
+                    await client.send(encode(action.message))
                 case Finish():
                     self._price, self._confirmed = action.price, action.confirmed
                     if action.confirmed:

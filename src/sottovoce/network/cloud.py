@@ -17,12 +17,9 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
-from sottovoce.network.door import Door
-from sottovoce.network.front import Front
 from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
-from sottovoce.network.link import HelperLink
 from sottovoce.network.observe.health import troubles
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
@@ -32,7 +29,6 @@ from sottovoce.network.observe.page.samples import sample_of
 from sottovoce.network.observe.page.show import Show
 from sottovoce.network.outcome import Outcome
 from sottovoce.network.parties import Parties
-from sottovoce.network.peers import Peers
 from sottovoce.network.performer import Performer
 from sottovoce.network.protocol.cloud import CloudMachine, Phase
 from sottovoce.network.protocol.receipt import Notary
@@ -51,6 +47,8 @@ from sottovoce.network.setup import (
 from sottovoce.network.simulated import EngineSampler
 from sottovoce.network.store import CloudStore, PendingQuestion
 from sottovoce.network.supervisor import Supervisor
+from sottovoce.network.transport.helper_link import HelperLink
+from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -171,17 +169,15 @@ class Cloud:
         self._gate: Gate
         self._store: CloudStore
         self._machine: CloudMachine
-        self._peers: Peers
         self._rounds: Rounds
         self._performer: Performer
-        self._front: Front
-        self._door: Door
+        self._server: Server
         self._live: Live
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._door.port
+        return self._server.listener.port
 
     @property
     def round(self) -> int:
@@ -220,9 +216,9 @@ class Cloud:
         self._store = CloudStore(self._path, keep_states=self._keep_states, new=self._new)
         try:
             self._prepare(context)
-            self._live.add_to(self._front)
-            Pages(self._gate, self._metrics, self._facts).add_to(self._front.app)
-            await self._front.open(self._listen, self._supervisor)
+            self._live.add_to(self._server)
+            Pages(self._gate, self._metrics, self._facts).add_to(self._server.listener.app)
+            await self._server.open(self._listen, self._supervisor)
         except BaseException:
             self._close_files()
             raise
@@ -256,7 +252,7 @@ class Cloud:
             await self._supervisor.stop()
             self._performer.stop()
             await self._live.close()
-            await self._front.close()
+            await self._server.close()
         finally:
             self._close_files()
 
@@ -310,7 +306,7 @@ class Cloud:
             deadline=self._deadline,
             apply_after=self._apply_after,
         )
-        self._front = Front(
+        self._server = Server(
             self._gate,
             context,
             self._machine,
@@ -319,11 +315,9 @@ class Cloud:
             metrics=self._metrics,
             perform=self._performer.perform,
         )
-        self._peers, self._door = self._front.peers, self._front.door
-        self._performer.peers, self._performer.door = self._peers, self._door
+        self._performer.server = self._server
         self._live = Live(
             self._gate,
-            self._door,
             self._metrics,
             Show.of(plan, config, self._ledger),
             sample=partial(sample_of, self._machine),
@@ -358,8 +352,7 @@ class Cloud:
             await asyncio.sleep(TICK_SECONDS)
             self._store.flush()
             self._gate.reload()
-            self._peers.check()
-            self._door.sweep()
+            self._server.check()
             self._look()
 
     def _look(self) -> None:

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Final, cast, final
+from typing import Final, final
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError, SottovoceError
-from sottovoce.network.allowances import Allowances
 from sottovoce.network.answers import Answers
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
-from sottovoce.network.connection import Connection
 from sottovoce.network.defaults import LINGER_SECONDS
-from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, HaltedError
-from sottovoce.network.frames import framed
-from sottovoce.network.heartbeat import Heartbeat
 from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.roles import require_current
@@ -56,6 +48,9 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import noisy_sigma
 from sottovoce.network.setup import make_config, round_key
 from sottovoce.network.supervisor import Supervisor
+from sottovoce.network.transport.channel import Channel
+from sottovoce.network.transport.limits import Limits
+from sottovoce.network.transport.listener import Listener
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -152,7 +147,7 @@ class Helper:
         self.plan = plan
         self._keys = Path(keys)
         self._path = Path(store)
-        self._listen = listen
+        self._address = listen
         self._ledger = ledger
         self._fence: Fence | None = None
         self._metrics = Metrics()
@@ -162,19 +157,18 @@ class Helper:
         self._failure: SottovoceError | None = None
         self._marked = 0.0
         self._answers: Answers | None = None
-        self._connection: Connection | None = None
+        self._channel: Channel | None = None
         self._gate: Gate
         self._held: HelperKeys
         self._store: HelperStore
         self._machine: HelperMachine
         self._sampler: SecureSampler
-        self._door: Door
-        self._runner: web.AppRunner
+        self._listener: Listener
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return self._door.port
+        return self._listener.port
 
     @property
     def round(self) -> int:
@@ -214,22 +208,16 @@ class Helper:
                 self._runs, lambda config: Notary(key, config), self._store.last
             )
             agents = self.plan.cloud.agents
-            self._door = Door(
+            self._listener = Listener(
                 context,
-                Allowances([0], sums=_EACH * agents // 8),
-                agents=1,
+                Limits(agents=1, numbers=_EACH * agents // 8),
                 metrics=self._metrics,
                 idle=lambda: time.perf_counter() - self._marked > 1.0,
             )
-            app = web.Application(middlewares=[self._door.paced])
-            app.router.add_get("/", self._talk)
-            app.router.add_get("/healthz", self._healthz)
-            self._runner = web.AppRunner(
-                app, access_log=None, handle_signals=False, lingering_time=0
-            )
-            await self._runner.setup()
-            server = cast(Callable[[], asyncio.Protocol], self._runner.server)
-            await self._door.open(self._listen, server, self._supervisor)
+            router = self._listener.app.router
+            router.add_get("/", self._talk)
+            router.add_get("/healthz", self._healthz)
+            await self._listener.open(self._address, self._supervisor)
         except BaseException:
             self._close_files()
             raise
@@ -240,10 +228,9 @@ class Helper:
         """Close every connection and give the store back."""
         try:
             await self._supervisor.stop()
-            if self._connection is not None:
-                self._connection.close()
-            await self._runner.cleanup()
-            await self._door.close()
+            if self._channel is not None:
+                self._channel.close()
+            await self._listener.close()
         finally:
             self._close_files()
 
@@ -297,44 +284,21 @@ class Helper:
         identity = self._gate.identify(request)
         if not identity.cloud:
             raise web.HTTPForbidden(text="only the cloud may ask")
-        guard = self._door.guard_of(request)
-        guard.expect(math.inf)
-        limit = _HEAD + _EACH * self.plan.cloud.agents
-        socket = web.WebSocketResponse(max_msg_size=limit, autoping=False, compress=False)
-        before = guard.chunks
-        await socket.prepare(request)
-        older, connection = self._connection, Connection(guard, lambda: None)
-        self._connection = connection
+        channel = await Channel.accept(request, limit=_HEAD + _EACH * self.plan.cloud.agents)
+        older, self._channel = self._channel, channel
         if older is not None:
             older.close()
         self._machine.connect()
-        heartbeat = Heartbeat(socket, connection.closed)
-        hear = partial(self._hear, connection, heartbeat)
-        if guard.chunks == before:
-            guard.hear = hear  # nothing of the stream has gone by
-        watch = asyncio.create_task(heartbeat.watch())
-        try:
-            while not connection.leaving:
-                message = await socket.receive()
-                if message.type is WSMsgType.BINARY:
-                    hear(message.data)
-                    continue
-                heartbeat.heard += 1
-                if not await heartbeat.answer(message):
-                    break
-        finally:
-            guard.hear = None
-            watch.cancel()
-            if self._connection is connection:
-                self._connection = None
-            await connection.closed()
-        return socket
 
-    def _hear(self, connection: Connection, heartbeat: Heartbeat, data: bytes) -> None:
-        """A whole message has come in; on an older connection it no longer counts."""
-        heartbeat.heard += 1
-        if self._connection is connection and not connection.leaving:
-            self._perform(connection, self._heard(data))
+        def hear(data: bytes) -> None:
+            if self._channel is channel:  # on an older one it no longer counts
+                self._perform(channel, self._heard(data))
+
+        try:
+            return await channel.serve(hear, lambda code: channel.close())
+        finally:
+            if self._channel is channel:
+                self._channel = None
 
     def _heard(self, data: bytes) -> list[Action]:
         try:
@@ -345,21 +309,21 @@ class Helper:
             self._fail(error)  # the ledger has no room, or the store cannot be bound
             return [HangUp()]
 
-    def _perform(self, connection: Connection, actions: list[Action]) -> None:
+    def _perform(self, channel: Channel, actions: list[Action]) -> None:
         """Do what the machine asks for; never waits, so that answers cannot interleave."""
         try:
             for action in actions:
-                self._perform(connection, self._do(connection, action))
+                self._perform(channel, self._do(channel, action))
         except SottovoceError as error:
             self._fail(error)
         except Exception as error:
             self._fail(CrashedError(f"the helper failed with {type(error).__name__}"))
             raise
 
-    def _do(self, connection: Connection, action: Action) -> list[Action]:
+    def _do(self, channel: Channel, action: Action) -> list[Action]:
         match action:
             case Reply():
-                connection.post(framed(encode_half(action.message)))
+                channel.post(encode_half(action.message))
             case AnswerOnce():
                 return self._answer(action)
             case Recorded():
@@ -376,7 +340,7 @@ class Helper:
                 )
                 self._fail(HaltedError(f"the run is halted for good: {self._path} was rolled back"))
             case HangUp():
-                connection.close()
+                channel.close()
         return []
 
     def _answer(self, action: AnswerOnce) -> list[Action]:
@@ -386,7 +350,6 @@ class Helper:
         if self._fence is not None:
             self._fence.rise(answered.k, answered.digest)  # durable, before a byte leaves
         self._marked = time.perf_counter()
-        self._door.round()
         asyncio.get_running_loop().call_soon(self._prepare)
         note("answered", level=logging.DEBUG, round=answered.k)
         return self._machine.committed(answered)
@@ -413,14 +376,14 @@ class Helper:
         gone = 0.0
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            over = self._machine.phase is Phase.DONE and self._connection is None
+            over = self._machine.phase is Phase.DONE and self._channel is None
             gone = gone + TICK_SECONDS if over else 0.0
             if gone > LINGER_SECONDS:
                 self._ended.set()
             self._store.flush()
             self._gate.reload()
-            self._door.sweep()
-            connection = self._connection
-            identity = None if connection is None else connection.guard.identity
-            if connection is not None and (identity is None or not self._gate.valid(identity)):
-                connection.close()
+            self._listener.sweep()
+            channel = self._channel
+            identity = None if channel is None else channel.identity
+            if channel is not None and (identity is None or not self._gate.valid(identity)):
+                channel.close()

@@ -9,14 +9,11 @@ from typing import final
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network.attendance import Attendance
-from sottovoce.network.door import Door
 from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
-from sottovoce.network.link import HelperLink
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.outcome import Outcome
-from sottovoce.network.peers import Peers
 from sottovoce.network.protocol.actions import (
     Action,
     Close,
@@ -31,6 +28,8 @@ from sottovoce.network.protocol.cloud import CloudMachine, Phase
 from sottovoce.network.protocol.messages import Done
 from sottovoce.network.release import Release
 from sottovoce.network.store import CloudStore
+from sottovoce.network.transport.helper_link import HelperLink
+from sottovoce.network.transport.server import Server
 
 
 @final
@@ -60,8 +59,7 @@ class Performer:
         deadline: float | None,
         apply_after: float,
     ) -> None:
-        self.peers: Peers
-        self.door: Door
+        self.server: Server
         self.link: HelperLink | None = None
         self._machine = machine
         self._release = release
@@ -110,7 +108,7 @@ class Performer:
             case Send():
                 self._send(action)
             case Close():
-                self.peers.close(action.peer)
+                self.server.disconnect(action.peer)
             case Commit():
                 if self.link is None:
                     return self._commit(action)
@@ -145,7 +143,7 @@ class Performer:
             record = self._release(full, self._machine.last, answer)
         except DivergedError as error:
             return self._diverged(error)
-        last = tuple(sorted(full.held)) or self.peers.spoke
+        last = tuple(sorted(full.held)) or self.server.spoke
         asyncio.get_running_loop().call_soon(self._after, record, last)
         return self._machine.committed(record, self._apply_after)
 
@@ -153,7 +151,6 @@ class Performer:
         """A round was sent: draw noise, keep the books."""
         try:
             self._release.prepare()
-            self.door.round()
             self._attendance.completed(last)
             self._metrics.round(held=len(record.held))
             note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
@@ -171,7 +168,7 @@ class Performer:
         note("done", rounds=self._store.released)
 
     def _send(self, action: Send) -> None:
-        self.peers.post(action)
+        self.server.post(action)
         if isinstance(action.message, Done):
             for peer in action.peers:
                 self._outcome.tell(self._machine.agents_of(peer))

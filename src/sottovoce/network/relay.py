@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 import os
@@ -11,16 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, final
 
-import aiohttp
-
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.config import read_config
 from sottovoce.network.defaults import LINGER_SECONDS
-from sottovoce.network.dial import LONGEST_PAUSE, Dial, Socket
 from sottovoce.network.errors import CrashedError, RefusedError
-from sottovoce.network.front import Front
 from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
@@ -32,10 +27,12 @@ from sottovoce.network.outcome import Outcome
 from sottovoce.network.parties import Parties, Told
 from sottovoce.network.protocol.actions import Close, Incident, Send, Setup
 from sottovoce.network.protocol.agent import Finish, Hangup, Phase, Stop
-from sottovoce.network.protocol.codec import encode
+from sottovoce.network.protocol.codec import decode_from_cloud, encode
 from sottovoce.network.protocol.messages import Done, FromCloud, Round, Welcome
 from sottovoce.network.protocol.relay import RelayMachine, Up
 from sottovoce.network.supervisor import Supervisor
+from sottovoce.network.transport.client import LONGEST_PAUSE, Client
+from sottovoce.network.transport.server import Server
 from sottovoce.problem.problem import CloudView
 
 TICK_SECONDS: Final = 1.0
@@ -91,18 +88,17 @@ class Relay:
         self._quiet = Quiet()
         self._outcome = Outcome(numbers)
         self._supervisor = Supervisor(self._outcome.fail)
-        self._outbox: asyncio.Queue[Up] = asyncio.Queue()
         self._opened = asyncio.Event()
         self._moves = 0
-        self._socket: Socket
+        self._client: Client[FromCloud]
         self._parties: Parties
-        self._front: Front | None = None
+        self._server: Server | None = None
 
     async def port(self) -> int:
         """Wait until the relay listens, and return the port."""
         await self._opened.wait()
-        assert self._front is not None  # noqa: S101  it is open
-        return self._front.door.port
+        assert self._server is not None  # noqa: S101  it is open
+        return self._server.listener.port
 
     async def run(self, *, linger: float = LINGER_SECONDS) -> int:
         """Relay until the run is done, or ``linger`` seconds longer; return the rounds.
@@ -113,54 +109,48 @@ class Relay:
             ExpiredError: its certificate has ended.
         """
         limit = _HEAD + 64 * self._cloud.sums.count + 32 * self._cloud.size
-        dial = Dial(self._above, self._keys, limit=limit, longest_pause=self._longest_pause)
+        self._client = Client(
+            self._above,
+            self._keys,
+            decode_from_cloud,
+            limit=limit,
+            longest_pause=self._longest_pause,
+        )
         require_current(self._keys / "server.pem")
         self._context = server_context(self._keys)
         self._gate = Gate(self._keys)
-        self._supervisor.start("above", self._follow(dial))
-        self._supervisor.start("speak", self._speak())
+        self._supervisor.start("above", self._follow())
         self._supervisor.start("tick", self._tick())
         try:
             await self._outcome.wait(linger=linger)
             return self._machine.below.setup.rounds
         finally:
             await self._supervisor.stop()
-            if self._front is not None:
-                await self._front.close()
+            if self._server is not None:
+                await self._server.close()
 
-    async def _follow(self, dial: Dial) -> None:
-        await dial.serve(
+    async def _follow(self) -> None:
+        await self._client.serve(
             self._hear_above,
             lost=self._machine.lost,
-            heard=lambda: self._machine.heard,
+            progress=lambda: self._machine.heard,
             done=lambda: self._machine.phase is Phase.DONE,
         )
         await asyncio.Event().wait()  # until everybody below has heard of the end
 
-    async def _hear_above(self, socket: Socket, message: FromCloud | None) -> bool:
+    async def _hear_above(self, message: FromCloud | None) -> bool:
         machine = self._machine
-        if message is None:
-            while not self._outbox.empty():
-                self._outbox.get_nowait()  # what was meant for an older connection
-            self._socket = socket
         actions = machine.connected() if message is None else machine.above(message)
-        if machine.joined and self._front is None:
+        if machine.joined and self._server is None:
             await self._open()
         self.perform(actions)
         if isinstance(message, Round):
             self._metrics.round(held=0)
         return machine.phase in (Phase.GREETING, Phase.WAITING)
 
-    async def _speak(self) -> None:
-        """Say what there is to say above; what is lost with a connection is said on the next."""
-        while True:
-            up = await self._outbox.get()
-            with contextlib.suppress(aiohttp.ClientError, OSError):
-                await self._socket.send_bytes(encode(up.message))
-
     async def _open(self) -> None:
         machine = self._machine
-        front = Front(
+        server = Server(
             self._gate,
             self._context,
             machine,
@@ -169,10 +159,10 @@ class Relay:
             metrics=self._metrics,
             perform=self.perform,
         )
-        await front.open(self._listen, self._supervisor)
-        self._front = front
+        await server.open(self._listen, self._supervisor)
+        self._server = server
         self._opened.set()
-        note("listening", port=front.door.port, round=machine.below.round)
+        note("listening", port=server.listener.port, round=machine.below.round)
 
     def perform(self, actions: list[Any]) -> None:
         """Do what the machine asks for; never waits."""
@@ -189,12 +179,12 @@ class Relay:
     def _do(self, action: Any) -> None:
         match action:
             case Up():
-                self._outbox.put_nowait(action)
+                self._client.post(encode(action.message))
             case Send():
                 self._send(action)
             case Close():
-                assert self._front is not None  # noqa: S101  somebody came in by it
-                self._front.peers.close(action.peer)
+                assert self._server is not None  # noqa: S101  somebody came in by it
+                self._server.disconnect(action.peer)
             case Incident():
                 self._metrics.refused[action.code] += 1
                 self._note(action)
@@ -208,8 +198,8 @@ class Relay:
                 self._machine.lost()
 
     def _send(self, action: Send) -> None:
-        assert self._front is not None  # noqa: S101  somebody came in by it
-        self._front.peers.post(action)
+        assert self._server is not None  # noqa: S101  somebody came in by it
+        self._server.post(action)
         if isinstance(action.message, Done):
             for peer in action.peers:
                 self._outcome.tell(self._machine.agents_of(peer))
@@ -225,9 +215,8 @@ class Relay:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._gate.reload()
-            if self._front is not None:
-                self._front.peers.check()
-                self._front.door.sweep()
+            if self._server is not None:
+                self._server.check()
                 below = self._machine.below
                 if self._moves != below.moves:
                     self._moves = below.moves

@@ -11,8 +11,6 @@ from typing import Any, Final, final
 import msgspec
 from aiohttp import web
 
-from sottovoce.network.door import Door
-from sottovoce.network.front import Front
 from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts
@@ -20,6 +18,8 @@ from sottovoce.network.observe.page.files import HEADERS, INDEX, PageFiles
 from sottovoce.network.observe.page.samples import TICK_SECONDS, Point, Sample
 from sottovoce.network.observe.page.show import Show
 from sottovoce.network.observe.page.viewers import Viewer, Viewers
+from sottovoce.network.transport.listener import connection_of
+from sottovoce.network.transport.server import Server
 
 STATUS_TICKS: Final = 4
 """Who is there, and whether viewers still may look, once a second: a fleet takes time to count."""
@@ -37,7 +37,6 @@ class Live:
 
     Args:
         gate: says who asks; the page is the operator's.
-        door: knows the connections.
         metrics: the process's counters.
         show: what is shown of the run.
         sample: the last round as everybody may know it, None before the first.
@@ -47,7 +46,6 @@ class Live:
     def __init__(
         self,
         gate: Gate,
-        door: Door,
         metrics: Metrics,
         show: Show,
         *,
@@ -55,7 +53,6 @@ class Live:
         facts: Callable[[], Facts],
     ) -> None:
         self._gate = gate
-        self._door = door
         self._metrics = metrics
         self._sample = sample
         self._facts = facts
@@ -70,11 +67,11 @@ class Live:
         """How many pages are open."""
         return self._viewers.count
 
-    def add_to(self, front: Front) -> None:
+    def add_to(self, server: Server) -> None:
         """Add the page to a server."""
-        front.index = self._index
-        front.app.router.add_get("/page/{name}", self._file)
-        front.app.router.add_get("/events", self._events)
+        server.index = self._index
+        server.listener.app.router.add_get("/page/{name}", self._file)
+        server.listener.app.router.add_get("/events", self._events)
 
     async def run(self) -> None:
         """Take samples for as long as the cloud runs."""
@@ -110,14 +107,14 @@ class Live:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         identity = self._gate.require_operator(request)
-        guard = self._door.guard_of(request)
+        connection = connection_of(request)
         budget = event("budget", await self._budget.lines())
-        viewer = Viewer(guard, identity)
+        viewer = Viewer(connection, identity)
         self._viewers.enter(viewer)
         try:
             answer = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream"})
             await answer.prepare(request)
-            guard.expect(math.inf)  # nothing more is asked for on this connection
+            connection.due = math.inf  # nothing more is asked for on this connection
             await answer.write(self._opening() + budget)
             await viewer.serve(answer)
         finally:

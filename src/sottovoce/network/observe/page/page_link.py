@@ -17,9 +17,9 @@ from typing import Final, Self, final
 import aiohttp
 from aiohttp import web
 
-from sottovoce.network.door import Handler
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.page.files import HEADERS
+from sottovoce.network.transport.listener import Handler
 
 HOST: Final = "127.0.0.1"
 

@@ -8,10 +8,10 @@ from typing import Final, final
 
 from aiohttp import web
 
-from sottovoce.network.guard import Guard
 from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.identity.roles import Identity
 from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.transport.listener import Connection
 
 VIEWERS: Final = 6
 """At a time; a certificate has eight connections, and each page needs another for its files."""
@@ -28,13 +28,13 @@ class Viewer:
     """One open page.
 
     Args:
-        guard: of its connection.
+        connection: its connection.
         identity: whose certificate it has.
     """
 
-    def __init__(self, guard: Guard, identity: Identity) -> None:
+    def __init__(self, connection: Connection, identity: Identity) -> None:
         self.identity = identity
-        self._guard = guard
+        self._connection = connection
         self._waiting: asyncio.Queue[bytes | None] = asyncio.Queue(WAITING)
 
     def tell(self, words: bytes | None) -> bool:
@@ -47,7 +47,7 @@ class Viewer:
 
     def drop(self) -> None:
         """End the connection at once, whatever has not left yet."""
-        self._guard.transport.abort()
+        self._connection.abort()
         while not self._waiting.empty():
             self._waiting.get_nowait()
         self._waiting.put_nowait(None)

@@ -1,25 +1,16 @@
-"""The cloud's line to its helper: asks when everybody has spoken, again until it is answered."""
+"""The cloud's connection to its helper: asks for the masks of a round until it is answered."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
-import aiohttp
-from aiohttp import WSMsgType
-
 from sottovoce.network.errors import HaltedError, RefusedError
-from sottovoce.network.heartbeat import Heartbeat
-from sottovoce.network.identity.roles import is_helper, require_current
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.roles import is_helper
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet
-from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.helper_messages import (
     HELPER_VERSION,
     Answer,
@@ -37,9 +28,8 @@ from sottovoce.network.protocol.helper_messages import Meet as Introduction
 from sottovoce.network.protocol.masked import mask_of
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import PendingQuestion
+from sottovoce.network.transport.client import Client
 
-CONNECT_SECONDS: Final = 10.0
-FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 5.0
 
 Name = tuple[tuple[int, ...], bytes]
@@ -66,12 +56,12 @@ class HelperLink:
         self.answered: Callable[[Commit, bytes], None]
         self.pledged: Callable[[int, bytes | None], None]
         self.connected = False
-        self._failures = 0
-        self._url = url
-        self._keys = keys
         self._config = config
         self._asked = asked
-        self._outbox: asyncio.Queue[ToHelper] = asyncio.Queue()
+        self._client = Client(
+            url, keys, decode_from_helper, limit=asked.room, longest_pause=LONGEST_PAUSE
+        )
+        self._opened_times = 0
         self._full: Commit | None = None
         self._names: dict[Name, int] = {}
         self._waiting: dict[int, list[int]] = {}
@@ -98,60 +88,22 @@ class HelperLink:
 
     async def keep(self) -> None:
         """Hold the connection for as long as the cloud lives."""
-        pause = FIRST_PAUSE
-        connector = aiohttp.TCPConnector(ssl=client_context(self._keys), limit=1)
-        async with aiohttp.ClientSession(connector=connector) as session:
-            while True:
-                if await self._connect(session):
-                    pause = FIRST_PAUSE
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
-                pause = min(2 * pause, LONGEST_PAUSE)
+        await self._client.serve(
+            self._hear, lost=self._lost, progress=lambda: self._opened_times, done=lambda: False
+        )
 
-    async def _connect(self, session: aiohttp.ClientSession) -> bool:
-        """Talk until the connection is lost; False if there was none."""
-        require_current(self._keys / "cert.pem")
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                socket = await session.ws_connect(
-                    self._url, autoping=False, max_msg_size=self._asked.room
-                )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            self._failures += 1
-            level = logging.WARNING if self._failures == 1 else logging.DEBUG
-            note("no helper", level=level, error=type(error).__name__, attempt=self._failures)
-            return False
-        self._failures = 0
-        if not is_helper(socket.get_extra_info("peercert")):
-            await socket.close()
-            raise RefusedError(Code.NOT_YOURS, "the helper must be one by its certificate")
-        heartbeat = Heartbeat(socket, socket.close)
-        watch = asyncio.create_task(heartbeat.watch())
-        self._outbox, self._met = asyncio.Queue(), set()
-        write = asyncio.create_task(self._write(socket, self._outbox))
-        self._say(Open(version=HELPER_VERSION, config=self._config))
-        try:
-            while True:
-                message = await socket.receive()
-                heartbeat.heard += 1
-                if message.type is WSMsgType.BINARY:
-                    self._heard(decode_from_helper(message.data))
-                elif not await heartbeat.answer(message):
-                    break
-        except (MalformedError, aiohttp.ClientError, OSError) as error:
-            note("helper lost", level=logging.WARNING, error=type(error).__name__)
-        finally:
-            self.connected = False
-            watch.cancel()
-            write.cancel()
-            await socket.close()
+    async def _hear(self, message: FromHelper | None) -> bool:
+        if message is None:
+            if not is_helper(self._client.certificate):
+                raise RefusedError(Code.NOT_YOURS, "the helper must be one by its certificate")
+            self._met.clear()
+            self._say(Open(version=HELPER_VERSION, config=self._config))
+        else:
+            self._heard(message)
         return True
 
-    async def _write(
-        self, socket: aiohttp.ClientWebSocketResponse, outbox: asyncio.Queue[ToHelper]
-    ) -> None:
-        with contextlib.suppress(aiohttp.ClientError, OSError):  # the reading side notices
-            while True:
-                await socket.send_bytes(encode_half(await outbox.get()))
+    def _lost(self) -> None:
+        self.connected = False
 
     def _heard(self, message: FromHelper) -> None:
         match message:
@@ -169,6 +121,7 @@ class HelperLink:
         if message.version != HELPER_VERSION:
             raise RefusedError(Code.VERSION, "the helper speaks another version of the protocol")
         self.connected = True
+        self._opened_times += 1
         note("helper", round=message.round)
         for number in sorted(self._waiting):
             self._introduce(number)
@@ -216,4 +169,4 @@ class HelperLink:
         self._say(Ask(round=full.k, taken=sorted(listed), receipt=self._asked.receipt))
 
     def _say(self, message: ToHelper) -> None:
-        self._outbox.put_nowait(message)
+        self._client.post(encode_half(message))

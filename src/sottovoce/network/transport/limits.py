@@ -1,0 +1,144 @@
+"""What peers may do: token buckets by address and by certificate, and caps on connections."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final, final
+
+from sottovoce.network.identity.roles import Identity
+
+HANDSHAKES_PER_SECOND: Final = 8
+HANDSHAKES_PER_ADDRESS: Final = 2
+AGENTS_PER_HANDSHAKE: Final = 100
+"""While rounds go on; for every hundred agents one more handshake per second. A handshake and what
+a peer may do with it take about 4 ms of the cloud's processor: a flood from one address takes 1%
+of it, from many 3%."""
+
+SPARE: Final = 8
+"""Handshakes at once beyond one per agent: all agents may come back at once."""
+
+ADDRESSES: Final = 4_096
+"""Addresses remembered; the least recent one is forgotten."""
+
+ROUNDS_PER_SECOND: Final = 5_000
+"""More rounds than a disk commits: an honest agent sends one message in each."""
+
+PINGS: Final = 8
+PAGES: Final = 20
+PAGES_PER_SECOND: Final = 10
+CONNECTIONS: Final = 8
+"""What a certificate may do beyond its part in the rounds; it may hold these connections and one
+for each of its agents."""
+
+RESERVED_FILES: Final = 64
+"""File descriptors kept back from connections: for the store, its log and the revocation list."""
+
+_MESSAGE_HEAD: Final = 64
+_HELLO_HEAD: Final = 256
+_INTEGER: Final = 9
+_DOUBLE: Final = 8
+_HTTP: Final = 1 << 11
+_OPEN_FILES: Final = Path("/proc/self/fd")
+
+
+@final
+class TokenBucket:
+    """Holds up to ``capacity`` tokens, and gains ``rate`` of them per second.
+
+    The clock is read only when there are too few. So tokens taken long ago come back all at once,
+    and twice the capacity may be taken within an instant, never more.
+    """
+
+    __slots__ = ("_at", "_capacity", "_level", "_rate")
+
+    def __init__(self, capacity: float, rate: float) -> None:
+        self._capacity = self._level = float(capacity)
+        self._rate = float(rate)
+        self._at = time.monotonic()
+
+    def take(self, amount: float = 1.0) -> bool:
+        """Take tokens; False, and nothing is taken, if there are too few."""
+        if self._level < amount:
+            now = time.monotonic()
+            self._level = min(self._capacity, self._level + (now - self._at) * self._rate)
+            self._at = now
+            if self._level < amount:
+                return False
+        self._level -= amount
+        return True
+
+
+@final
+class Quota:
+    """What all connections of one certificate may do together.
+
+    Args:
+        agents: agents that the certificate speaks for.
+        numbers: the most numbers in a message of one of them.
+    """
+
+    __slots__ = ("bytes", "connections", "open", "pages", "pings")
+
+    def __init__(self, agents: int, numbers: int) -> None:
+        voices = max(1, agents)
+        hello = _HELLO_HEAD + (_INTEGER + _DOUBLE * numbers) * voices
+        message = _MESSAGE_HEAD + _DOUBLE * numbers
+        # Small to begin with: a few kilobytes already hold hundreds of pings to parse.
+        self.bytes = TokenBucket(voices * _HTTP + 4 * hello, ROUNDS_PER_SECOND * message * voices)
+        self.pings = TokenBucket(PINGS * voices, voices)
+        self.pages = TokenBucket(PAGES, PAGES_PER_SECOND)
+        self.connections = CONNECTIONS + agents
+        self.open = 0
+
+
+@final
+class Limits:
+    """The limits of one listener.
+
+    Args:
+        agents: agents of the problem; all may come at once, from one address.
+        numbers: the most numbers in a message of one agent.
+    """
+
+    def __init__(self, *, agents: int, numbers: int) -> None:
+        crowd = agents + SPARE
+        self.unauthenticated = 4 * crowd
+        """Connections without a certificate at a time; beyond it the oldest one is closed."""
+        self._agents, self._numbers = agents, numbers
+        self._crowd, self._extra = crowd, agents / AGENTS_PER_HANDSHAKE
+        self._handshakes = TokenBucket(2 * crowd, HANDSHAKES_PER_SECOND + self._extra)
+        self._addresses: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._quotas: dict[str, Quota] = {}
+
+    def handshake(self, address: str) -> bool:
+        """Whether an address may begin a TLS handshake now."""
+        bucket = self._addresses.pop(address, None)
+        if bucket is None:
+            bucket = TokenBucket(self._crowd, HANDSHAKES_PER_ADDRESS + self._extra)
+            if len(self._addresses) >= ADDRESSES:
+                self._addresses.popitem(last=False)
+        self._addresses[address] = bucket
+        return bucket.take() and self._handshakes.take()
+
+    def quota(self, identity: Identity | None) -> Quota:
+        """Return the quota of a certificate; those without a role share one."""
+        serial = "" if identity is None else identity.serial
+        if serial not in self._quotas:
+            parts = () if identity is None else identity.agents
+            agents = sum(len(range(part.start, min(part.stop, self._agents + 1))) for part in parts)
+            self._quotas[serial] = Quota(agents, self._numbers)
+        return self._quotas[serial]
+
+
+def most_sockets() -> int:
+    """Raise the soft limit of files to the hard one; return how many sockets may be opened."""
+    try:
+        import resource
+    except ImportError:
+        return 1 << 10  # Windows has no such limit
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    used = len(list(_OPEN_FILES.iterdir())) if _OPEN_FILES.exists() else RESERVED_FILES
+    return int(max(1, hard - RESERVED_FILES - used))
