@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from random_expressions import precise
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.certificate.contributions import contribution_ranges, own_range, sum_ranges
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.tape import evaluate, tape
+from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array
 from sottovoce.problem.sums import contributions
 

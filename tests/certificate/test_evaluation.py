@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, precise
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import CertificateError, ProblemError
 from sottovoce.formula.canonical import canonical, substitute
@@ -19,7 +20,6 @@ from sottovoce.formula.enclosure import evaluation_error
 from sottovoce.formula.expression import ZERO, number
 from sottovoce.formula.functions import exp, log, sqrt
 from sottovoce.formula.intervals import Interval
-from sottovoce.formula.tape import evaluate
 from sottovoce.kernels.fleet import Fleet, FleetKernel
 from sottovoce.kernels.fleet_problem import FleetProblem, Terms
 from sottovoce.network.scalars import Scalars

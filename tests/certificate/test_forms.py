@@ -27,8 +27,7 @@ from sottovoce.certificate.forms import (
     oriented,
     squared_norm,
 )
-from sottovoce.formula.canonical import canonical, multiply, negate, power
-from sottovoce.formula.canonical import exp as exp_of
+from sottovoce.formula.canonical import canonical, exp_of, multiply, negate, power
 from sottovoce.formula.expression import Op, exactly, nodes, number
 from sottovoce.formula.functions import exp, sqrt
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_expressions import symbols
 
+from formula_values import evaluate
 from sottovoce.certificate.hessian import (
     Hessian,
     Region,
@@ -25,7 +26,6 @@ from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import hessian as second_derivatives
 from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt
-from sottovoce.formula.tape import evaluate
 
 x, y, z, c = map(symbol, "xyzc")
 

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.certificate.contract import contract
 from sottovoce.certificate.convexity import convexity, smoothness
-from sottovoce.formula.canonical import canonical, negate, sign
+from sottovoce.formula.canonical import canonical, negate, sign_of
 from sottovoce.formula.derive import gradient, is_smooth
 from sottovoce.formula.enclosure import enclose, enclose_with_gradient, evaluation_error
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.intervals import interval
-from sottovoce.formula.tape import evaluate
 from sottovoce.problem.epigraph import home_form
 from sympy_oracle import sympy_of, sympy_symbol
 
@@ -71,10 +71,10 @@ def test_enclosures_hold_values_slopes_and_jumps(
 
 
 def test_a_slope_that_jumps_has_no_finite_slope() -> None:
-    _, slope = enclose_with_gradient(sign(X), {X: interval(-1.0, 1.0)}, (X,))
+    _, slope = enclose_with_gradient(sign_of(X), {X: interval(-1.0, 1.0)}, (X,))
     assert slope.lower[0] == -np.inf
     assert slope.upper[0] == np.inf
-    _, apart = enclose_with_gradient(sign(X), {X: interval(0.5, 1.0)}, (X,))
+    _, apart = enclose_with_gradient(sign_of(X), {X: interval(0.5, 1.0)}, (X,))
     assert (apart.lower[0], apart.upper[0]) == (0.0, 0.0)
 
 

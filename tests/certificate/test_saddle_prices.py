@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.certificate.optimum import saddle_prices
 from sottovoce.formula.derive import derivative
-from sottovoce.formula.tape import evaluate
 from sottovoce.problem.numeric import Numeric, Rows
 
 

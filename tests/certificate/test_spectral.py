@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_expressions import SYMBOLS, boxes, expressions, inside, patiently, precise, symbols
 
+from formula_values import evaluate
 from sottovoce.certificate import spectral
 from sottovoce.certificate.spectral import (
     euclidean_norm_upper,
@@ -23,7 +24,6 @@ from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import expression
 from sottovoce.formula.functions import exp, log, sqrt
-from sottovoce.formula.tape import evaluate
 
 X = symbols("x", 7)
 TEN = dict.fromkeys(X, (-10.0, 10.0))

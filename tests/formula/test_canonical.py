@@ -12,6 +12,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from random_formulas import NAMES, OURS, any_formula, ours, points, value
 
+from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula import expression
 from sottovoce.formula.canonical import (
@@ -34,7 +35,6 @@ from sottovoce.formula.functions import (
     sqrt,
     sum_squares,
 )
-from sottovoce.formula.tape import evaluate
 
 x, y, z = symbol("x"), symbol("y"), symbol("z")
 

@@ -15,8 +15,8 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
+from formula_values import evaluate
 from sottovoce.certificate.gradients import gradient_entries
-from sottovoce.formula.tape import evaluate
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
+from formula_values import evaluate
 from sottovoce.certificate.certificate import certify
-from sottovoce.formula.tape import evaluate
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DiskError

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.tape import evaluate
 from sottovoce.problem.files.load import read_agent, read_public
 
 CANARY = 7.123456789

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
-from sottovoce.formula.tape import evaluate
 
 
 def problem(*own: Any, lower: Any = -5.0, upper: Any = 5.0) -> sv.Problem:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import add, addends, canonical, expand
 from sottovoce.formula.expression import ZERO
-from sottovoce.formula.tape import evaluate
 from sottovoce.problem.numeric import Numeric, Rows
 from sottovoce.problem.sums import contributions
 

@@ -9,10 +9,11 @@ import pytest
 import scipy.sparse as sparse
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
-from sottovoce.formula.tape import evaluate, tape
+from sottovoce.formula.tape import tape
 from sottovoce.problem.form import form_of, key_of
 from sottovoce.problem.terms import named_rows_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.formula.tape import evaluate
+from formula_values import evaluate
 from sottovoce.kernels.fleet import Fleet as States
 from sottovoce.simulation.alike import alike
 from sottovoce.simulation.formulas import Fleet, named_fleets

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from formula_values import evaluate
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
-from sottovoce.formula.tape import evaluate
 from sottovoce.problem import gallery
 from sottovoce.problem.epigraph import HomeForm
 from sottovoce.problem.problem import Problem

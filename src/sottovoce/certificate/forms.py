@@ -20,9 +20,9 @@ from sottovoce.formula.canonical import (
     base_exponent,
     coefficient,
     divide,
-    exp,
+    exp_of,
     factors,
-    huber,
+    huber_of,
     is_integer,
     multiply,
     power,
@@ -52,7 +52,7 @@ def exact(expr: Expression) -> Expression:
         elif node.op == Op.POW:
             done[node] = power(args[0], Fraction(node.value))
         elif node.op == Op.HUBER:
-            done[node] = huber(args[0], Fraction(node.value))
+            done[node] = huber_of(args[0], Fraction(node.value))
         else:
             done[node] = rebuilt(node, args) if args else node
     return done[expr]
@@ -90,7 +90,7 @@ def _over_one(expr: Expression) -> Expression:
 
 
 def _raised(base: Expression, c: Scalar) -> Expression:
-    return exp(multiply(number(c), base.args[0])) if base.op == Op.EXP else power(base, c)
+    return exp_of(multiply(number(c), base.args[0])) if base.op == Op.EXP else power(base, c)
 
 
 def _powers(term: Expression) -> dict[Expression, Scalar]:
@@ -100,7 +100,7 @@ def _powers(term: Expression) -> dict[Expression, Scalar]:
         if factor.op == Op.EXP:
             for part in addends(factor.args[0]):
                 c, rest = coefficient(part)
-                found[exp(rest)] = c
+                found[exp_of(rest)] = c
         elif not factor.is_number:
             base, exponent = base_exponent(factor)
             found[base] = exponent
@@ -177,7 +177,7 @@ def gathered(expr: Expression) -> Expression:
         return expr
     below = sums[0]
     shift = multiply(number(1 / Fraction(below.value)), add(*(f.args[0] for f in raised)))
-    moved = add(*(multiply(term, exp(shift)) for term in below.args[0].args))
+    moved = add(*(multiply(term, exp_of(shift)) for term in below.args[0].args))
     rest = (f for f in expr.args if f is not below and f.op != Op.EXP)
     return multiply(*rest, power(moved, below.value))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sottovoce.certificate.polynomials import nonnegative, polynomial
 from sottovoce.formula.canonical import in_order, is_integer
-from sottovoce.formula.curvature import Hessian as Entries
+from sottovoce.formula.curvature import Signs
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.enclosure import evaluate
 from sottovoce.formula.expression import ZERO, Expression, Op, nodes
@@ -415,7 +415,7 @@ def _quadratic_upper(low: Array, high: Array, direction: Array) -> float | None:
 
 
 @final
-class CertifiedSigns:
+class CertifiedSigns(Signs):
     """Signs that interval arithmetic proves on a region, for the rules of convex calculus."""
 
     defined = False
@@ -426,11 +426,3 @@ class CertifiedSigns:
     def positive(self, expr: Expression, *, strict: bool) -> bool:
         """Whether ``expr > 0`` (or >= 0) is proven for every agent."""
         return bounded_below(expr, self._region, strict=strict)
-
-    def semidefinite(self, entries: Entries, variables: Sequence[Expression]) -> int:
-        """Left to the proof by second derivatives."""
-        return 0
-
-    def where(self, expr: Expression) -> str:
-        """Messages are made without proofs."""
-        return ""

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import TypeAlias, cast
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.constants import constant_power, product, total
+from sottovoce.formula.constants import constant_power, exact_product, exact_sum
 from sottovoce.formula.expression import (
     ONE,
     ZERO,
@@ -114,7 +114,7 @@ def _build(expr: Expression, args: Sequence[Expression]) -> Expression:
     if expr.op == Op.POW:
         return power(args[0], expr.value)
     if expr.op == Op.HUBER:
-        return huber(args[0], expr.value)
+        return huber_of(args[0], expr.value)
     if expr.op == Op.ALONG:
         half = len(args) // 2
         return along(args[:half], args[half:])
@@ -204,9 +204,9 @@ def add(*terms: Expression) -> Expression:
     for rest in in_order(first):
         if rest not in like:
             args.append(first[rest])
-        elif scale := total(like[rest]):
+        elif scale := exact_sum(like[rest]):
             args.append(_multiple(rest, scale))
-    constant = total(constants)
+    constant = exact_sum(constants)
     if constant or not args:
         args.append(number(constant))
     return args[0] if len(args) == 1 else _made(Op.ADD, tuple(args))
@@ -231,18 +231,18 @@ def multiply(*given: Expression) -> Expression:
         else:
             base, c = base_exponent(factor)
             exponents.setdefault(base, []).append(c)
-    scale = product(numbers)
+    scale = exact_product(numbers)
     if not scale:
         return ZERO
-    joined = [power(base, total(c)) for base, c in exponents.items()]
+    joined = [power(base, exact_sum(c)) for base, c in exponents.items()]
     pairs = zip(exponents, joined, strict=True)
     flat = all(p.is_one or (p.op != Op.MUL and base_exponent(p)[0] is b) for b, p in pairs)
     if inside:
-        joined.append(exp(add(*inside)))
+        joined.append(exp_of(add(*inside)))
     if not flat:  # (x y)^(1/2) twice is x y, whose factors may have other powers here
         return multiply(number(scale), *joined)
     kept = in_order(p for p in joined if p.op != Op.NUMBER)
-    scale = product([scale, *(p.value for p in joined if p.op == Op.NUMBER)])
+    scale = exact_product([scale, *(p.value for p in joined if p.op == Op.NUMBER)])
     if not kept:
         return number(scale)
     return _multiple(kept[0] if len(kept) == 1 else _made(Op.MUL, tuple(kept)), scale)
@@ -283,7 +283,7 @@ def power(base: Expression, exponent: Scalar) -> Expression:
     if base.op == Op.NUMBER and (is_integer(c) or base.value <= 0 or not is_exact()):
         return number(constant_power(base.value, c))
     if base.op == Op.EXP:
-        return exp(multiply(number(c), base.args[0]))
+        return exp_of(multiply(number(c), base.args[0]))
     if is_integer(c) and base.op == Op.POW:
         return power(base.args[0], base.value * c)
     if is_integer(c) and base.op == Op.MUL:
@@ -294,7 +294,7 @@ def power(base: Expression, exponent: Scalar) -> Expression:
     return _made(Op.POW, (base,), c)
 
 
-def exp(argument: Expression) -> Expression:
+def exp_of(argument: Expression) -> Expression:
     """``e^a``; logarithms inside come out as factors."""
     if argument.is_zero:
         return ONE
@@ -308,11 +308,11 @@ def exp(argument: Expression) -> Expression:
         else:
             inside.append(term)
     if outside:
-        return multiply(*outside, exp(add(*inside)))
+        return multiply(*outside, exp_of(add(*inside)))
     return _made(Op.EXP, (argument,))
 
 
-def log(argument: Expression) -> Expression:
+def log_of(argument: Expression) -> Expression:
     """``ln a``."""
     if argument.op == Op.NUMBER:
         if argument.value <= 0:
@@ -322,7 +322,7 @@ def log(argument: Expression) -> Expression:
     return argument.args[0] if argument.op == Op.EXP else _made(Op.LOG, (argument,))
 
 
-def absolute(argument: Expression) -> Expression:
+def absolute_of(argument: Expression) -> Expression:
     """``|a|``."""
     scale, rest = coefficient(argument)
     if rest is ONE:
@@ -334,7 +334,7 @@ def absolute(argument: Expression) -> Expression:
     return multiply(number(max(scale, -scale)), inside)
 
 
-def sign(argument: Expression) -> Expression:
+def sign_of(argument: Expression) -> Expression:
     """The sign of a, 0 at 0."""
     scale, rest = coefficient(argument)
     outer = (scale > 0) - (scale < 0)
@@ -344,7 +344,7 @@ def sign(argument: Expression) -> Expression:
     return multiply(number(outer * flip), _made(Op.SIGN, (inside,)))
 
 
-def maximum(*pieces: Expression) -> Expression:
+def maximum_of(*pieces: Expression) -> Expression:
     """The largest of several; of pieces that differ by a constant one stays."""
     largest: dict[Expression, Scalar] = {}
     for piece in (p for given in pieces for p in pieces_of(given)):
@@ -355,7 +355,7 @@ def maximum(*pieces: Expression) -> Expression:
     return kept[0] if len(kept) == 1 else _made(Op.MAX, tuple(kept))
 
 
-def where(condition: Expression, yes: Expression, no: Expression) -> Expression:
+def where_of(condition: Expression, yes: Expression, no: Expression) -> Expression:
     """``yes`` where the condition is positive, ``no`` elsewhere."""
     if yes is no:
         return yes
@@ -364,12 +364,12 @@ def where(condition: Expression, yes: Expression, no: Expression) -> Expression:
     return _made(Op.WHERE, (condition, yes, no))
 
 
-def norm(*parts: Expression) -> Expression:
+def norm_of(*parts: Expression) -> Expression:
     """``sqrt(a_1^2 + ... + a_n^2)``; signs do not matter."""
     kept = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
     if not kept or (all(p.op == Op.NUMBER for p in kept) and not is_exact()):
         return number(math.hypot(*(float(p.value) for p in kept)))
-    return absolute(kept[0]) if len(kept) == 1 else _made(Op.NORM, tuple(kept))
+    return absolute_of(kept[0]) if len(kept) == 1 else _made(Op.NORM, tuple(kept))
 
 
 def along(parts: Sequence[Expression], direction: Sequence[Expression]) -> Expression:
@@ -379,7 +379,7 @@ def along(parts: Sequence[Expression], direction: Sequence[Expression]) -> Expre
     return _made(Op.ALONG, (*parts, *direction))
 
 
-def huber(argument: Expression, width: Scalar) -> Expression:
+def huber_of(argument: Expression, width: Scalar) -> Expression:
     """``a^2`` where ``|a| <= M``, ``M (2 |a| - M)`` beyond."""
     m = scalar(width)
     if argument.op == Op.NUMBER:
@@ -396,13 +396,13 @@ def pieces_of(expr: Expression) -> tuple[Expression, ...]:
 _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
     Op.ADD: add,
     Op.MUL: multiply,
-    Op.EXP: exp,
-    Op.LOG: log,
-    Op.ABS: absolute,
-    Op.SIGN: sign,
-    Op.MAX: maximum,
-    Op.WHERE: where,
-    Op.NORM: norm,
+    Op.EXP: exp_of,
+    Op.LOG: log_of,
+    Op.ABS: absolute_of,
+    Op.SIGN: sign_of,
+    Op.MAX: maximum_of,
+    Op.WHERE: where_of,
+    Op.NORM: norm_of,
 }
 
 
@@ -467,13 +467,13 @@ def _distributed(args: Sequence[Expression]) -> Expression:
 def _multiple(expr: Expression, scale: Scalar) -> Expression:
     """A number times a canonical formula; the order of a sum does not depend on coefficients."""
     if expr.op == Op.NUMBER:
-        return number(product((scale, expr.value)))
+        return number(exact_product((scale, expr.value)))
     if scale == 1 or not scale:
         return expr if scale else ZERO
     if expr.op == Op.ADD:
         return _made(Op.ADD, tuple(_multiple(term, scale) for term in expr.args))
     if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
-        value, rest = product((scale, expr.args[0].value)), expr.args[1:]
+        value, rest = exact_product((scale, expr.args[0].value)), expr.args[1:]
     else:
         value, rest = scale, factors(expr)
     if value == 1:
@@ -515,7 +515,7 @@ def in_order(exprs: Iterable[Expression]) -> list[Expression]:
     return found
 
 
-def names(expr: Expression) -> tuple[str, ...]:
+def name_keys(expr: Expression) -> tuple[str, ...]:
     """Keys of the names in a formula, sorted; their numbers compare as numbers: x2, x10."""
     inner: tuple[str, ...] = _light_key(expr)[1]
     return inner

@@ -10,7 +10,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import Scalar, is_exact, scalar
 
 
-def total(values: Sequence[Scalar]) -> Scalar:
+def exact_sum(values: Sequence[Scalar]) -> Scalar:
     """The sum of constants, the same in every order: exact, or rounded once."""
     if len(values) == 1:
         return values[0]
@@ -30,7 +30,7 @@ def total(values: Sequence[Scalar]) -> Scalar:
         raise ProblemError("a sum of numbers is too large for double precision") from None
 
 
-def product(values: Sequence[Scalar]) -> Scalar:
+def exact_product(values: Sequence[Scalar]) -> Scalar:
     """The product of constants, the same in every order: exact ones first, then doubles by size."""
     if len(values) == 1:
         return values[0]

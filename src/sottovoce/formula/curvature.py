@@ -11,11 +11,12 @@ three are in use:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, Protocol, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from sottovoce.formula.canonical import (
     in_order,
     is_even,
     is_integer,
-    log,
+    log_of,
     multiply,
     negate,
     power,
@@ -110,7 +111,7 @@ _CONVEX = Curvature(convex=NONE)
 _CONCAVE = Curvature(concave=NONE)
 
 
-class Signs(Protocol):
+class Signs(ABC):
     """What the rules have to know of formulas where they are judged.
 
     Attributes:
@@ -118,23 +119,24 @@ class Signs(Protocol):
             not negative only.
     """
 
-    defined: bool
+    defined: bool = True
 
+    @abstractmethod
     def positive(self, expr: Expression, *, strict: bool) -> bool:
         """Whether a formula is at least 0, or positive, wherever it is defined."""
 
     def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
         """The sign of a Hessian that depends on parameters, 1 or -1; 0 if it is not known."""
+        return 0
 
     def where(self, expr: Expression) -> str:
         """The range of a formula for a message; nothing if it is not known."""
+        return ""
 
 
 @final
-class FormSigns:
+class FormSigns(Signs):
     """Signs by the form of a formula alone."""
-
-    defined = True
 
     def positive(self, expr: Expression, *, strict: bool) -> bool:
         """Whether the form shows that a formula is at least 0, or positive."""
@@ -154,28 +156,18 @@ class FormSigns:
             return (square and nonzero) or self.positive(args[0], strict=strict)
         return op == Op.EXP or (not strict and op in NONSMOOTH)
 
-    def semidefinite(self, entries: Hessian, variables: Sequence[Expression]) -> int:
-        """Nothing is known of parameters."""
-        return 0
-
-    def where(self, expr: Expression) -> str:
-        """Nothing is known of ranges."""
-        return ""
-
 
 _FORM = FormSigns()
 
 
 @final
-class BoxSigns:
+class BoxSigns(Signs):
     """Signs by the range of a formula over a box.
 
     Args:
         box: least and largest value of every symbol, parameters included.
         parameters: the values of every parameter, one per agent.
     """
-
-    defined = True
 
     def __init__(
         self, box: Mapping[Expression, Ends], parameters: Mapping[Expression, Array]
@@ -298,7 +290,7 @@ class Calculus:
         (inner,) = expr.args
         parts = [base_exponent(f) for f in factors(inner)]
         if inner.op == Op.MUL and all(self.positive(base) for base, _ in parts):
-            return self.of(add(*(multiply(number(p), log(base)) for base, p in parts)))
+            return self.of(add(*(multiply(number(p), log_of(base)) for base, p in parts)))
         if self.signs.defined or self.positive(inner):
             concave = _union([self.of(inner).concave, self._line(inner)])
             convex = self._log_convex(inner)

@@ -1,8 +1,7 @@
 """Derivatives of canonical formulas, by all symbols at once, and quadratic forms in fractions.
 
 Forward accumulation over the distinct nodes; entries that are 0 are left out. A formula is affine
-in some symbols where its second derivatives vanish and none of them stands inside a kink,
-quadratic where its second derivatives do not depend on them.
+in some symbols where its gradient does not read them and none stands inside a kink.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from typing import TypeAlias, final
 import numpy as np
 
 from sottovoce.formula.canonical import (
-    absolute,
+    absolute_of,
     add,
     along,
     in_order,
     is_integer,
+    maximum_of,
     multiply,
-    norm,
+    norm_of,
     power,
-    sign,
+    sign_of,
     subtract,
-    where,
+    where_of,
 )
-from sottovoce.formula.canonical import maximum as largest
 from sottovoce.formula.expression import (
     NONSMOOTH,
     ONE,
@@ -85,25 +84,15 @@ def hessian(
 def is_affine(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
     """Whether a formula is affine in some symbols, all of its own by default."""
     moving = expr.symbols if symbols is None else expr.symbols & frozenset(symbols)
-    return not _kinked(expr, moving) and not hessian(expr, list(moving))
-
-
-def is_quadratic(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
-    """Whether a formula has degree two at most in some symbols, all of its own by default."""
-    moving = expr.symbols if symbols is None else expr.symbols & frozenset(symbols)
-    if _kinked(expr, moving):
+    kinks = NONSMOOTH | SLOPES
+    if any(part.op in kinks and part.symbols & moving for part in nodes((expr,))):
         return False
-    return not any(entry.symbols & moving for entry in hessian(expr, list(moving)).values())
+    return not any(slope.symbols & moving for slope in gradient(expr, moving).values())
 
 
 def is_smooth(expr: Expression) -> bool:
     """Whether a formula has no kink and no slope that jumps."""
     return not expr.has(NONSMOOTH | SLOPES)
-
-
-def _kinked(expr: Expression, moving: frozenset[Expression]) -> bool:
-    kinks = NONSMOOTH | SLOPES
-    return any(part.op in kinks and part.symbols & moving for part in nodes((expr,)))
 
 
 def _slopes(
@@ -137,10 +126,10 @@ def _outer(expr: Expression) -> Expression:
     if expr.op == Op.LOG:
         return power(a, -1)
     if expr.op == Op.ABS:
-        return sign(a)
+        return sign_of(a)
     if expr.op == Op.HUBER:
         m = number(expr.value)
-        return subtract(absolute(add(a, m)), absolute(subtract(a, m)))
+        return subtract(absolute_of(add(a, m)), absolute_of(subtract(a, m)))
     return ZERO  # a sign
 
 
@@ -163,13 +152,13 @@ def _of_maximum(pieces: Sequence[Expression], inner: Sequence[Gradient]) -> Grad
     found, value = inner[0], pieces[0]
     for piece, slopes in zip(pieces[1:], inner[1:], strict=True):
         found = _both(subtract(value, piece), found, slopes)
-        value = largest(value, piece)
+        value = maximum_of(value, piece)
     return found
 
 
 def _both(condition: Expression, yes: Gradient, no: Gradient) -> Gradient:
     moving = dict.fromkeys((*yes, *no))
-    return _kept({s: where(condition, yes.get(s, ZERO), no.get(s, ZERO)) for s in moving})
+    return _kept({s: where_of(condition, yes.get(s, ZERO), no.get(s, ZERO)) for s in moving})
 
 
 def _of_along(expr: Expression, inner: Sequence[Gradient], s: Expression) -> Expression:
@@ -179,7 +168,7 @@ def _of_along(expr: Expression, inner: Sequence[Gradient], s: Expression) -> Exp
     da, db = _column(inner[:half], s), _column(inner[half:], s)
     turning = add(*(multiply(x, y) for x, y in zip(da, b, strict=True)))
     turning = subtract(turning, multiply(expr, along(a, da)))
-    return add(along(a, db), multiply(turning, power(norm(*a), -1)))
+    return add(along(a, db), multiply(turning, power(norm_of(*a), -1)))
 
 
 def _column(inner: Sequence[Gradient], s: Expression) -> list[Expression]:

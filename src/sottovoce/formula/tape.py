@@ -71,11 +71,6 @@ def tape(formulas: Iterable[Expression], inputs: Iterable[Expression]) -> Tape:
     return Tape(inputs=tuple(inputs), formulas=listed, order=tuple(nodes(listed)))
 
 
-def evaluate(formula: Expression, values: Mapping[Expression, Values]) -> Values:
-    """The value of one canonical formula in float64."""
-    return tape((formula,), values)(*values.values())[0]
-
-
 def _value(expr: Expression, known: dict[Expression, Values]) -> Values:
     if expr.op == Op.NUMBER:
         return float(expr.value)

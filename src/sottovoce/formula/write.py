@@ -13,7 +13,7 @@ from sottovoce.formula.canonical import (
     canonical,
     coefficient,
     factors,
-    names,
+    name_keys,
     negate,
     power,
     split_constant,
@@ -130,7 +130,7 @@ def _product(expr: Expression) -> tuple[str, int]:
 
 
 def _factor_texts(parts: Iterable[Expression]) -> list[str]:
-    pieces = sorted((names(f), not f.is_symbol, _text(f, _POWER)) for f in parts)
+    pieces = sorted((name_keys(f), not f.is_symbol, _text(f, _POWER)) for f in parts)
     return [text for *_, text in pieces]
 
 
@@ -142,7 +142,7 @@ def _power(base: Expression, exponent: Scalar) -> tuple[str, int]:
 
 def _call(expr: Expression) -> str:
     if _is_logsumexp(expr):
-        terms = sorted((names(t), _text(t.args[0], _SUM)) for t in addends(expr.args[0]))
+        terms = sorted((name_keys(t), _text(t.args[0], _SUM)) for t in addends(expr.args[0]))
         return f"logsumexp({', '.join(text for _, text in terms)})"
     width = () if expr.value is None else (number(expr.value),)
     return _listed(expr.op, (*expr.args, *width))
@@ -174,7 +174,7 @@ def _is_logsumexp(expr: Expression) -> bool:
 def _rank(term: Expression) -> tuple[bool, tuple[str, ...], float]:
     """What orders the terms of a sum."""
     exponents = (float(f.value) for f in factors(term) if f.op == Op.POW)
-    return not names(term), names(term), -sum(exponents)
+    return not name_keys(term), name_keys(term), -sum(exponents)
 
 
 def _fraction(expr: Expression) -> tuple[Scalar, list[Expression], list[Expression]]:

@@ -22,7 +22,7 @@ from typing import Any, final
 import numpy as np
 
 from sottovoce.formula.canonical import (
-    absolute,
+    absolute_of,
     add,
     divide,
     multiply,
@@ -130,7 +130,7 @@ class Smooth:
             return t
         if expr.op == Op.HUBER:
             s = self._variable(expr.args[0])
-            t = self._size(absolute(expr.args[0]), s)
+            t = self._size(absolute_of(expr.args[0]), s)
             tail = multiply(number(2 * expr.value), t)
             return add(power(subtract(inner[0], s), 2), tail)
         return rebuilt(expr, inner)
