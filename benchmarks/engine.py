@@ -15,8 +15,9 @@ import scipy.sparse as sparse
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import certify
+from sottovoce.paper.reproduction import published_noise
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import fleet
@@ -25,7 +26,6 @@ from sottovoce.problem.gallery import paper
 from sottovoce.problem.gallery.chargers import PRICE, WEAR, chargers
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study.paper import published_noise
 
 SECONDS = 1.5
 HAT = (np.zeros(7), np.zeros(4))

@@ -21,8 +21,8 @@ LAYERS = (
     "algorithm",
     "simulation",
     "network",
+    "paper",
     "study",
-    "report",
     "cli",
 )
 
@@ -32,7 +32,6 @@ PUBLIC = [
     "Certificate",
     "Charge",
     "Cloud",
-    "Constants",
     "DualAveraging",
     "Everything",
     "Ledger",
@@ -47,7 +46,6 @@ PUBLIC = [
     "SimulatedSampler",
     "SottovoceError",
     "SplitCloud",
-    "Tikhonov",
     "Trajectory",
     "accuracy_limit",
     "advise",
@@ -66,6 +64,7 @@ PUBLIC = [
     "minimum",
     "network",
     "norm",
+    "paper",
     "plan",
     "pos",
     "reference_optimum",

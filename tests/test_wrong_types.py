@@ -56,8 +56,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "read_agent": (read_agent, {"path": "nowhere/1.toml"}),
     "certify": (sv.certify, {"problem": problem, "tolerance": 0.01}),
     "reference_optimum": (sv.reference_optimum, {"problem": problem}),
-    "plan": (sv.plan, {"certificate": certificate, "epsilon": 1, "delta": 0.05, "hide": hide,
-                       "method": "joint", "weights": None, "constants": None}),
+    "plan": (sv.plan, {"problem": certificate, "epsilon": 1, "delta": 0.05, "hide": hide,
+                       "weights": None}),
+    "the paper's plan": (sv.paper.plan, {"problem": certificate, "epsilon": 1, "delta": 0.05,
+                                          "hide": hide, "constants": None}),
     "planned trajectory": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
                                                    hide=sv.Trajectory(**given)),
                            {"radius": 1.0, "rounds": 100}),
@@ -83,8 +85,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "load": (sv.Result.load, {"path": "nowhere.npz"}),
     "DualAveraging": (sv.DualAveraging, {"memory": 2.0, "doubt": 0.3, "reach": 256.0,
                                          "theta": 0.5, "start": 1e-5}),
-    "Tikhonov": (sv.Tikhonov, {"gamma_bar": 0.1, "alpha_bar": 0.1, "c1": 0.3, "c2": 0.2}),
-    "Constants": (sv.Constants, {"k_g": 1.0, "k_prime": (1.0,)}),
+    "Tikhonov": (sv.paper.Tikhonov, {"gamma_bar": 0.1, "alpha_bar": 0.1, "c1": 0.3, "c2": 0.2}),
+    "Constants": (sv.paper.Constants, {"k_g": 1.0, "k_prime": (1.0,)}),
     "SecureSampler": (sv.SecureSampler, {"sigma": [1.0]}),
     "SimulatedSampler": (sv.SimulatedSampler, {"sigma": [1.0], "seed": 0}),
     "gallery.get": (sv.gallery.get, {"name": "paper"}),
@@ -128,7 +130,7 @@ WRONG_FOR_SOLVE: dict[str, list[Any]] = {
 )
 def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -> None:
     right: dict[str, Any] = {"problem": problem, "plan": plan, "rounds": 3}
-    right |= {"algorithm": sv.Tikhonov()} if argument == "mu0" else {}
+    right |= {"algorithm": sv.paper.Tikhonov()} if argument == "mu0" else {}
     with pytest.raises(sv.SottovoceError, match=rf"{argument} must .*, got"):
         sv.simulate(**(right | {argument: wrong}))
 

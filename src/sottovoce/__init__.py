@@ -1,7 +1,7 @@
 """sottovoce: differentially private, cloud-based, constrained multi-agent optimization.
 
 Names are imported when they are first used, so that an agent on a small device does not load what
-only a study needs. ``sv.errors``, ``sv.network`` and ``sv.gallery`` are namespaces.
+only a study needs. ``sv.errors``, ``sv.network``, ``sv.paper`` and ``sv.gallery`` are namespaces.
 """
 
 from importlib import import_module
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sottovoce import errors as errors
     from sottovoce import network as network
+    from sottovoce import paper as paper
     from sottovoce.algorithm.dual_averaging import DualAveraging as DualAveraging
-    from sottovoce.algorithm.tikhonov import Tikhonov as Tikhonov
     from sottovoce.certificate.certificate import Certificate as Certificate
     from sottovoce.certificate.certificate import certify as certify
     from sottovoce.certificate.optimum import reference_optimum as reference_optimum
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from sottovoce.privacy.ledger import Ledger as Ledger
     from sottovoce.privacy.limit import accuracy_limit as accuracy_limit
     from sottovoce.privacy.noise_plan import NoisePlan as NoisePlan
-    from sottovoce.privacy.paper_method import Constants as Constants
     from sottovoce.privacy.plan import plan as plan
     from sottovoce.privacy.sampler import SecureSampler as SecureSampler
     from sottovoce.privacy.sampler import SimulatedSampler as SimulatedSampler
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "algorithm.dual_averaging": ("DualAveraging",),
-    "algorithm.tikhonov": ("Tikhonov",),
     "certificate.certificate": ("Certificate", "certify"),
     "certificate.optimum": ("reference_optimum",),
     "errors": ("SottovoceError",),
@@ -80,7 +78,6 @@ _NAMES = {
     "privacy.ledger": ("Ledger",),
     "privacy.limit": ("accuracy_limit",),
     "privacy.noise_plan": ("NoisePlan",),
-    "privacy.paper_method": ("Constants",),
     "privacy.plan": ("plan",),
     "privacy.sampler": ("SecureSampler", "SimulatedSampler"),
     "privacy.trust": ("OneCloud", "SplitCloud"),
@@ -94,7 +91,12 @@ _NAMES = {
     "study.audit": ("audit",),
     "study.compare": ("compare",),
 }
-_NAMESPACES = {"errors": "errors", "gallery": "problem.gallery", "network": "network"}
+_NAMESPACES = {
+    "errors": "errors",
+    "gallery": "problem.gallery",
+    "network": "network",
+    "paper": "paper",
+}
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [*sorted(_MODULES), *sorted(_NAMESPACES)]

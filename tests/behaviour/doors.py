@@ -147,9 +147,12 @@ def kept_box(certificate: Any, agent: int) -> tuple[Array, Array]:
 
 def plan(certified: Any, **promise: Any) -> Any:
     """A noise plan; a problem is certified first."""
-    return sv.plan(
-        certify(certified) if isinstance(certified, sv.Problem) else certified, **promise
-    )
+    return sv.plan(certified, **promise)
+
+
+def paper_plan(certified: Any, **promise: Any) -> Any:
+    """The paper's noise for its own release."""
+    return sv.paper.plan(certified, **promise)
 
 
 def guarantee(noise: Any, agent: int) -> Any:
@@ -175,11 +178,11 @@ def accuracy_limit(problem: sv.Problem, noise: Any, rounds: int) -> Any:
 
 
 def papers_algorithm(**steps: float) -> Any:
-    return sv.Tikhonov(**steps)
+    return sv.paper.Tikhonov(**steps)
 
 
 def papers_constants(**known: Any) -> Any:
-    return sv.Constants(**known)
+    return sv.paper.Constants(**known)
 
 
 def audit(problem: sv.Problem, noise: Any, *, agent: int, **how: Any) -> Any:

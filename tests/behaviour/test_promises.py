@@ -221,7 +221,7 @@ def test_the_papers_problem_keeps_its_noise(hide: Any, sigma: list[float]) -> No
 
 def test_the_papers_method_gives_the_papers_noise() -> None:
     hide = sv.Trajectory(radius=1.0)
-    noise = d.plan(paper(), epsilon=math.log(3), delta=0.05, hide=hide, method="paper")
+    noise = d.paper_plan(paper(), epsilon=math.log(3), delta=0.05, hide=hide)
     kappa = 1.7563398731
     by_name = {output.name: output.sigma for output in noise.outputs}
     assert by_name["g1"] == pytest.approx(kappa * 472.674613, rel=1e-8)
@@ -233,8 +233,8 @@ def test_the_papers_method_gives_the_papers_noise() -> None:
 def test_undernoised_constants_are_for_studies_alone() -> None:
     constants = d.papers_constants(k_g=5.0, k_prime=(200.0,) * 7)
     hide = sv.Trajectory(radius=1.0)
-    noise = d.plan(
-        paper(), epsilon=math.log(3), delta=0.05, hide=hide, method="paper", constants=constants,
+    noise = d.paper_plan(
+        paper(), epsilon=math.log(3), delta=0.05, hide=hide, constants=constants,
         allow_undernoised=True,
     )  # fmt: skip
     assert not noise.certified

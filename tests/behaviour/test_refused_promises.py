@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import doors as d
-import numpy as np
 import problems as p
 import pytest
 from refusals import Refusal, check, listed
@@ -73,7 +72,12 @@ def excluded_fleet() -> d.Problem:
 
 def of_paper(**changed: Any) -> Any:
     """A plan of the paper's method for the paper's problem, with something changed."""
-    return planned(**({"certificate": paper(), "method": "paper"} | changed))
+    return papers(paper(), **changed)
+
+
+def papers(certified: Any, **changed: Any) -> Any:
+    promise = {"epsilon": 1.0, "delta": 0.01, "hide": sv.Trajectory(radius=2.0, rounds=50)}
+    return d.paper_plan(certified, **(promise | changed))
 
 
 @cache
@@ -88,7 +92,7 @@ def coupled() -> Any:
 
 
 PLANS = [
-    Refusal("a plan of no certificate", lambda: sv.plan(3, epsilon=1, delta=0.1, hide=sv.Everything(rounds=3)), INPUT, ("certificate", "3")),  # type: ignore[arg-type]
+    Refusal("a plan of no certificate", lambda: sv.plan(3, epsilon=1, delta=0.1, hide=sv.Everything(rounds=3)), INPUT, ("problem", "3")),  # type: ignore[arg-type]
     Refusal("epsilon 0", lambda: planned(epsilon=0), INPUT, ("epsilon", "positive", "0")),
     Refusal("epsilon that is negative", lambda: planned(epsilon=-1.5), INPUT, ("epsilon", "positive", "-1.5")),
     Refusal("epsilon that is NaN", lambda: planned(epsilon=math.nan), INPUT, ("epsilon", "nan")),
@@ -107,7 +111,6 @@ PLANS = [
     Refusal("a radius that is text", lambda: planned(hide=sv.Trajectory(radius="far")), INPUT, ("radius", "far|number")),
     Refusal("no rounds", lambda: sv.Everything(rounds=0), INPUT, ("rounds", "0")),
     Refusal("half a round", lambda: sv.Offset(radius=1.0, rounds=2.5), INPUT, ("rounds", "whole", "2.5")),  # type: ignore[arg-type]
-    Refusal("another method", lambda: planned(method="laplace"), INPUT, ("method", "joint", "paper", "laplace")),
     Refusal("too few weights", lambda: planned(weights=[1.0, 1.0]), INPUT, ("weights", "1", "(2,)")),
     Refusal("weight 0", lambda: planned(weights=[0.0]), INPUT, ("weights", "positive", "0")),
     Refusal("weights that are text", lambda: planned(weights="equal"), INPUT, ("weights", "number|positive")),
@@ -118,17 +121,12 @@ PLANS = [
     Refusal("a hard row without a margin", lambda: promise_of(p.bakeries(hard=True)), PRIVACY, ("connection", "hard", "feasible")),
     Refusal("no room for a margin", lambda: planned(hide=sv.Everything(rounds=50), feasible=0.95), PRIVACY, ("feasible", "room", "epsilon")),
     Refusal("no room at any noise", lambda: planned(certificate=d.certify(two(lambda x: x[0] + x[1] <= -1.999999)), feasible=0.95), PRIVACY, ("feasible", "room", "relax|epsilon|radius")),
-    Refusal("constants with the joint method", lambda: planned(constants=d.papers_constants(k_g=1.0, k_prime=(1.0,))), INPUT, ("constants", "paper", "joint")),
-    Refusal("under-noised with the joint method", lambda: planned(allow_undernoised=True), INPUT, ("allow_undernoised", "paper", "joint")),
-    Refusal("weights with the paper's method", lambda: of_paper(weights=np.ones(4)), INPUT, ("weights", "joint", "paper")),
-    Refusal("feasible with the paper's method", lambda: of_paper(feasible=0.95), INPUT, ("feasible", "joint", "paper")),
-    Refusal("a split cloud with the paper's method", lambda: of_paper(trust=sv.SplitCloud()), INPUT, ("trust", "SplitCloud", "joint")),
     Refusal("too few constants", lambda: of_paper(constants=d.papers_constants(k_g=472.0, k_prime=(1.0, 2.0))), INPUT, ("constants", "7", "2")),
     Refusal("a constant 0 where states move a gradient", lambda: of_paper(constants=d.papers_constants(k_g=472.0, k_prime=(0.0,) * 7)), PRIVACY, ("positive", "0", "noise")),
-    Refusal("a constant that under-noises", lambda: of_paper(constants=d.papers_constants(k_g=5.0, k_prime=(200.0,) * 7)), PRIVACY, ("sigma", "joint", "allow_undernoised")),
-    Refusal("the paper's method where agents are coupled", lambda: planned(certificate=coupled(), method="paper"), PRIVACY, ("sigma", "joint", "allow_undernoised")),
-    Refusal("the paper's method for a fleet", lambda: planned(certificate=d.certify(p.rates()), method="paper"), PRIVACY, ("paper", "fleet", "joint")),
-    Refusal("the paper's method with an equality", lambda: planned(certificate=d.certify(p.flows()), method="paper"), PRIVACY, ("paper", "equalit", "joint")),
+    Refusal("a constant that under-noises", lambda: of_paper(constants=d.papers_constants(k_g=5.0, k_prime=(200.0,) * 7)), PRIVACY, ("sigma", "sv.plan", "allow_undernoised")),
+    Refusal("the paper's method where agents are coupled", lambda: papers(coupled()), PRIVACY, ("sigma", "sv.plan", "allow_undernoised")),
+    Refusal("the paper's method for a fleet", lambda: papers(p.rates()), PRIVACY, ("paper", "fleet", "sv.plan")),
+    Refusal("the paper's method with an equality", lambda: papers(p.flows()), PRIVACY, ("paper", "equalit", "sv.plan")),
     Refusal("noise that is far too small", lambda: planned(hide=sv.Trajectory(radius=1e-9, rounds=50)), PRIVACY, ("radius", "epsilon|2^25")),
     Refusal("units that are out of range", lambda: planned(certificate=d.certify(d.public_view(two(lambda x: 1e160 * (x[0] + x[1]) <= 1e160)))), PRIVACY, ("units", "got")),
     Refusal("a constant K_g that is negative", lambda: d.papers_constants(k_g=-1.0, k_prime=(1.0,)), INPUT, ("k_g", "-1")),

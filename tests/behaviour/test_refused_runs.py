@@ -33,15 +33,15 @@ def noise(kind: str = "plain") -> Any:
         "plain": {},
         "feasible": {"feasible": 0.9},
         "split": {"trust": sv.SplitCloud()},
-        "paper": {"method": "paper"},
+        "paper": {},
         "undernoised": {
-            "method": "paper",
             "allow_undernoised": True,
             "constants": d.papers_constants(k_g=1e-3, k_prime=(1.0,) * 3),
         },
     }
     more, hide = kinds[kind], sv.Trajectory(radius=2.0, rounds=50)
-    return d.plan(problem(), **({"epsilon": 1.0, "delta": 0.01, "hide": hide} | more))
+    plan = d.paper_plan if kind in ("paper", "undernoised") else d.plan
+    return plan(problem(), **({"epsilon": 1.0, "delta": 0.01, "hide": hide} | more))
 
 
 def run(**changed: Any) -> Any:
@@ -118,8 +118,8 @@ SIMULATIONS = [
     Refusal("the paper's algorithm with an equality", lambda: d.simulate(p.flows(), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("equalit", "default")),
     Refusal("the paper's algorithm with a local row", lambda: d.simulate(p.small_fleet(5), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("local", "default")),
     Refusal("the paper's algorithm with code", lambda: d.simulate(p.coded(), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("code", "default")),
-    Refusal("the paper's algorithm with sums that mix agents", lambda: d.simulate(without_equality(), mixed_without_equality(), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("sums", "method", "paper")),
-    Refusal("the default algorithm with the paper's plan", lambda: run(plan=noise("paper")), INPUT, ("sums", "joint", "Tikhonov|paper")),
+    Refusal("the paper's algorithm with sums that mix agents", lambda: d.simulate(without_equality(), mixed_without_equality(), rounds=2, algorithm=d.papers_algorithm()), INPUT, ("sums", "sv.paper.plan", "default")),
+    Refusal("the default algorithm with the paper's plan", lambda: run(plan=noise("paper")), INPUT, ("sums", "sv.plan", "Tikhonov|paper")),
     Refusal("feasible with the paper's algorithm", lambda: run(plan=noise("feasible"), rounds=50, algorithm=d.papers_algorithm()), INPUT, ("feasible", "default")),
     Refusal("steps in the wrong order", lambda: d.papers_algorithm(c1=0.2, c2=0.3), INPUT, ("c1", "c2", "0.2", "0.3")),
     Refusal("steps that are too large together", lambda: d.papers_algorithm(c1=0.7, c2=0.4), INPUT, ("c1", "c2", "0.7", "0.4")),

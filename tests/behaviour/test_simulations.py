@@ -149,7 +149,7 @@ def test_a_hidden_step_by_a_user_is_an_algorithm_of_the_default_kind() -> None:
 def test_the_papers_algorithm_runs_the_papers_release() -> None:
     stated = sv.gallery.paper()
     hide = sv.Trajectory(radius=1.0)
-    plan = d.plan(stated, epsilon=math.log(3), delta=0.05, hide=hide, method="paper")
+    plan = d.paper_plan(stated, epsilon=math.log(3), delta=0.05, hide=hide)
     result = d.simulate(
         stated, plan, rounds=200, runs=2, algorithm=d.papers_algorithm(), mu0=[1.0, 0, 0, 0],
         transcript=True,

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
+from sottovoce.paper.gradients import gradient_entries
+from sottovoce.problem.constraints import Constraint
 
 
 def certified(problem: sv.Problem) -> Sensitivity:
@@ -101,8 +102,10 @@ def test_outputs_that_are_not_sums_keep_their_cross_terms() -> None:
     cloud = sv.Problem(
         states=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
     ).cloud
-    released = [e for e in gradient_entries(cloud) if e.kind == "released"]
-    found = sensitivity(cloud.constraints, cloud.groups, released, convex={}, tolerance=0.01)
+    slopes = tuple(e.formula for e in gradient_entries(cloud) if e.kind == "released")
+    released = Constraint(name="slopes", sums=(), rest=slopes, offset=np.zeros(len(slopes)))
+    outputs = [*cloud.constraints, released]
+    found = sensitivity(outputs, cloud.groups, convex={}, tolerance=0.01)
     expected = [[22, 220], [2, 20], [20, 200]]
     np.testing.assert_allclose(found.dense(), expected, rtol=1e-9)
 

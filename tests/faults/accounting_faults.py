@@ -16,7 +16,7 @@ CAPS = "faults/test_rounding.py::test_allocated_noise_keeps_every_cap_in_exact_a
 GROWS = "faults/test_rounding.py::test_noise_grows_with_rounds_radii_and_promises_of_agents"
 FEASIBLE = "privacy/test_feasibility.py::"
 WORSE = "faults/test_rounding.py::test_accounting_rounds_towards_the_worse"
-PAPER = "privacy/test_paper_method.py::"
+PAPER = "privacy/test_paper_plan.py::"
 PLAN = "privacy/test_plan.py::"
 
 
@@ -45,16 +45,16 @@ def without_root(only: Any) -> Any:
 
 
 def least_demanding(noise: Any) -> Any:
-    def broken(certificate: Any, epsilon: Any, delta: Any, *others: Any) -> Any:
-        worst = (np.full(epsilon.shape, epsilon.max()), np.full(delta.shape, delta.max()))
-        return noise(certificate, *worst, *others)
+    def broken(cloud: Any, asked: Any, *others: Any) -> Any:
+        most = {k: np.full(cloud.agents, getattr(asked, k).max()) for k in ("epsilon", "delta")}
+        return noise(cloud, replace(asked, **most), *others)
 
     return broken
 
 
 def smallest_radius(noise: Any) -> Any:
-    return lambda certificate, epsilon, delta, reach, *others: noise(
-        certificate, epsilon, delta, np.full(reach.shape, reach.min()), *others
+    return lambda cloud, asked, reach, *others: noise(
+        cloud, asked, np.full(reach.shape, reach.min()), *others
     )
 
 
@@ -116,10 +116,10 @@ ACCOUNTING = (
           killed_by="privacy/test_statement.py::"
           "test_epsilon_delta_and_mu_are_printed_rounded_up_and_sigma_rounded_down"),
     Fault(name="final check of delta left out", seam="final check of a plan",
-          breaks=lambda _: lambda sizes, made: made,
+          breaks=lambda _: lambda noise: None,
           killed_by="faults/test_rounding.py::test_a_plan_whose_noise_falls_short_is_refused"),
-    Fault(name="a plan beyond what the sampler releases", seam="final check of a plan",
-          breaks=lambda _: lambda sizes, made: made,
+    Fault(name="a plan beyond what the sampler releases", seam="check of a plan's size",
+          breaks=lambda _: lambda noise, sizes: None,
           killed_by=PLAN + "test_an_output_beyond_the_samplers_reach_is_refused"),
     Fault(name="margins halved", seam="margins",
           breaks=changed(lambda found: replace(found, margin=found.margin / 2)),

@@ -11,7 +11,6 @@ import scipy.sparse as sparse
 from kernel_builds import BUILDS, use_build
 from scipy.optimize import brentq
 
-from sottovoce.algorithm.tikhonov import agent_step
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression, symbol
@@ -25,6 +24,7 @@ from sottovoce.kernels.fleet_problem import (
     SmoothForm,
     Terms,
 )
+from sottovoce.paper.tikhonov import agent_step
 
 X = tuple(symbol(f"x{c}") for c in range(3))
 A, B = symbol("a"), symbol("b")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from kernel_builds import BUILDS, use_build
 
-from sottovoce.algorithm.tikhonov import Tikhonov, agent_step, cloud_step
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import symbol
@@ -26,6 +25,7 @@ from sottovoce.kernels.rounds import (
     stream_seed,
     trace_size,
 )
+from sottovoce.paper.tikhonov import Tikhonov, agent_step, cloud_step
 
 X, A = symbol("x"), symbol("a")
 SUMS = 2
@@ -131,7 +131,7 @@ def test_gradient_rounds_are_algorithm_1(build: str) -> None:
     rounds = 20
     release = Release(offset=np.array([-3.0, -9.0]), sigma=SIGMA, grid=None, seed=11)
     run = Run(fleets((1, 18), gradient_steps=True), release, None)
-    steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1), rounds)
+    steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1))
     run.advance(0, rounds, steps)
     alone, mu = fleets((1, 18), gradient_steps=True), np.zeros(2)
     z = normals(11, rounds, SUMS)
@@ -197,7 +197,7 @@ def test_ensembles_have_the_bits_of_algorithm_1(build: str, runs: int) -> None:
     seeds = [stream_seed(3, r) for r in range(runs)]
     ensemble = Ensemble(problem, np.zeros(3), np.zeros(2), seeds)
     assert ensemble.width == (1 if runs == 1 else 16)
-    steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1), rounds)
+    steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1))
     transcript = np.zeros((ensemble.blocks, rounds, 5, ensemble.width))
     trace = np.zeros((ensemble.blocks, 2, 5, ensemble.width))
     ensemble.advance(0, rounds, steps, marks=np.array([0, rounds]), trace=trace,

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from formula_values import evaluate
-from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
@@ -26,8 +25,10 @@ from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION
+from sottovoce.paper.gradients import gradient_entries
+from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
-from sottovoce.privacy.noise_plan import Kind, Method, NoisePlan, Output
+from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem.problem import Problem
@@ -52,13 +53,13 @@ def plan_for(
     sigma: float = 4.0,
     gradient_sigma: float = 2.0,
     hide: Adjacency | None = None,
-    method: Method = "joint",
+    method: str = "joint",
     trust: Trust = ONE_CLOUD,
 ) -> NoisePlan:
     """A plan with sigmas of our choosing: what is tested here does not depend on how they came."""
     cloud = problem.cloud
     per_agent = np.ones(cloud.agents)
-    kind: Kind = "sum" if method == "joint" else "value"
+    kind: OutputKind = "sum" if method == "joint" else "value"
     names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
     outputs = [
         Output(name=name, kind=kind, sigma=sigma, grid=grid_of(sigma), row=row)
@@ -79,7 +80,7 @@ def plan_for(
         ]
     return NoisePlan(
         cloud=cloud,
-        method=method,
+        release=RELEASE if method == "paper" else None,
         hide=Trajectory(radius=1.0) if hide is None else hide,
         epsilon=per_agent * np.log(3),
         delta=per_agent * 0.05,

@@ -12,7 +12,6 @@ import pytest
 from network_harness import member, peer, plan_for, play, run, serving
 from scipy import stats
 
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.cli.exits import exit_code
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
@@ -31,6 +30,7 @@ from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Totals
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.sampler import Released

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from network_harness import Peer, member, page, peer, plan_for, run, serving, words_of
 
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import RefusedError
@@ -31,6 +30,7 @@ from sottovoce.network.transport import channel as channel_module
 from sottovoce.network.transport import listener as listener_module
 from sottovoce.network.transport import server as server_module
 from sottovoce.network.transport.channel import UNREAD
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.problem import Problem
 
 ALL = list(range(1, 8))

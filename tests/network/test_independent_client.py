@@ -12,8 +12,8 @@ import pytest
 from network_harness import halves, member, plan_for, run, serving, split_plan
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.network.cloud import Cloud
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
 

@@ -14,14 +14,14 @@ from welcomes import welcome_to
 import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.kernels.cloud import Cloud
 from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.paper.gradients import gradient_entries
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.files.load import read_agent, read_public

@@ -15,7 +15,6 @@ from network_harness import free_port, run
 from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.cli.console import errors
 from sottovoce.cli.demo import demo_command
@@ -28,6 +27,7 @@ from sottovoce.network.agent import Agent
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.observe import logs
 from sottovoce.network.store import CloudStore
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem

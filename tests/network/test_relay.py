@@ -18,7 +18,6 @@ import pytest
 from network_harness import contributed, free_port, member, plan_for, run, serving
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.errors import InputError
 from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
@@ -44,6 +43,7 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.protocol.relay import RelayMachine, Up
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import make_config, setup_of
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import certify
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
@@ -26,8 +25,10 @@ from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes, states_of
+from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes
 from sottovoce.network.setup import make_config, setup_of
+from sottovoce.paper.cloud_round import states_of
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan as make_plan

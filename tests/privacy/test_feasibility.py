@@ -382,13 +382,6 @@ def test_margins_for_each_row_are_smaller_and_a_split_cloud_has_larger_ones() ->
     np.testing.assert_allclose(split.margin / joint.margin, np.sqrt(2), rtol=1e-3)
 
 
-def test_the_papers_release_cannot_keep_it_and_says_why() -> None:
-    with pytest.raises(
-        sv.errors.InputError, match="feasible needs method='joint', got method='paper'"
-    ):
-        plan_of(two_rows(), feasible=0.95, method="paper")
-
-
 def test_a_hard_constraint_is_not_planned_without() -> None:
     x = sv.states(2, lower=0, upper=5)
     problem = sv.Problem(

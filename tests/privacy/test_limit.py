@@ -15,9 +15,9 @@ import sottovoce as sv
 from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import canonical, substitute
+from sottovoce.paper.paper_limit import _pseudo_inverse
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.paper_limit import _pseudo_inverse
 from sottovoce.problem.agents import Array
 from sottovoce.problem.numeric import Numeric, Rows
 from sympy_oracle import sympy_of, sympy_symbol
@@ -56,9 +56,9 @@ def planned(problem: sv.Problem, radius: float = 1.0) -> NoisePlan:
 
 def published(problem: sv.Problem) -> NoisePlan:
     """The noise the paper prints: variances 12.3406, 30900.758 and 688971.6017."""
-    constants = sv.Constants(k_g=472.567, k_prime=(0, 0, 2, 0, 2, 100.08, 100.08))
-    made = sv.plan(sv.certify(problem), epsilon=math.log(3), delta=0.05, method="paper",
-                   hide=sv.Trajectory(radius=1), constants=constants)  # fmt: skip
+    constants = sv.paper.Constants(k_g=472.567, k_prime=(0, 0, 2, 0, 2, 100.08, 100.08))
+    made = sv.paper.plan(problem, epsilon=math.log(3), delta=0.05,
+                         hide=sv.Trajectory(radius=1), constants=constants)  # fmt: skip
     variance = {2: 12.3406, 4: 12.3406, 5: 30900.758, 6: 30900.758}
     return replace(
         made,

@@ -485,12 +485,9 @@ def test_the_secure_sampler_releases_every_sum_of_the_domain(problem: Problem, s
         ({"hide": Trajectory(radius=0.0)}, "radius must be positive and finite, got radius=0"),
         ({"hide": Offset(radius=[1.0, 1.0], rounds=3)}, r"one number or one per agent \(3\)"),
         ({"hide": "trajectory"}, r"hide must be sv\.Trajectory\(\.\.\.\)"),
-        ({"method": "guess"}, "method must be 'joint' or 'paper'"),
         ({"weights": [1.0]}, r"weights must have one entry per output \(3\)"),
         ({"weights": [1.0, 0.0, 1.0]}, "weights must be positive and finite"),
         ({"weights": [1.0, math.nan, 1.0]}, "weights must be positive and finite"),
-        ({"weights": np.ones(3), "method": "paper"}, "weights belong to method='joint'"),
-        ({"allow_undernoised": True}, "belong to method='paper'"),
     ],
 )
 def test_bad_input_has_its_own_message(

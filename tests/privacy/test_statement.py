@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -65,7 +66,8 @@ def test_what_is_not_covered_names_every_limit(paper: Certificate) -> None:
 def test_what_is_not_covered_depends_on_what_is_released_and_hidden(paper: Certificate) -> None:
     whole = " ".join(not_covered(made(paper, hide=Everything(rounds=10))))
     assert "further than the radius" not in whole
-    raw = " ".join(not_covered(made(paper, method="paper")))
+    hide = Trajectory(radius=1.0)
+    raw = " ".join(not_covered(paper_plan(paper, epsilon=math.log(3), delta=0.05, hide=hide)))
     assert "the cloud itself, which sees every state" in raw
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.steering import steering
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.formula.canonical import add, multiply, substitute
 from sottovoce.formula.derive import derivative
@@ -21,6 +20,8 @@ from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.kernels.cloud import Cloud
 from sottovoce.kernels.fleet import Fleet
 from sottovoce.kernels.rounds import normals, stream_seed
+from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.margins import AveragedNoise, feasibility
@@ -48,7 +49,7 @@ def noise(
     ]
     return NoisePlan(
         cloud=problem.cloud,
-        method="paper" if paper else "joint",
+        release=RELEASE if paper else None,
         hide=Trajectory(radius=1.0, rounds=10**9),
         epsilon=per_agent,
         delta=per_agent,

@@ -192,7 +192,7 @@ def test_what_needs_a_formula_says_so(tmp_path: Any) -> None:
     with pytest.raises(ProblemError, match="must be a formula to be written to a file"):
         stated.save(tmp_path / "p")
     with pytest.raises(InputError, match="needs an algorithm with prices"):
-        sv.simulate(stated, rounds=5, algorithm=sv.Tikhonov())
+        sv.simulate(stated, rounds=5, algorithm=sv.paper.Tikhonov())
     with pytest.raises(ProblemError, match="gradient of an Objective must be a function"):
         sv.Objective(gradient=3)  # type: ignore[arg-type]
     ev = sv.fleet(3, lower=0, upper=1, name="ev")

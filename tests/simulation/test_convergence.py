@@ -11,8 +11,8 @@ import sympy as sp
 from engine_reference import everywhere, published, written_out
 from scipy import optimize
 
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.optimum import reference_optimum
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
 from sottovoce.problem.gallery.chargers import chargers

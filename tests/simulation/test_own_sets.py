@@ -138,4 +138,4 @@ def test_a_set_that_misses_the_domain_is_an_error_that_names_the_agent() -> None
 def test_the_papers_algorithm_refuses_rows_it_cannot_keep() -> None:
     problem = stated(sum(a**2 for a in x), sum(x) == 1)
     with pytest.raises(InputError, match="boxes"):
-        sv.simulate(problem, rounds=2, algorithm=sv.Tikhonov())
+        sv.simulate(problem, rounds=2, algorithm=sv.paper.Tikhonov())

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError, SottovoceError
+from sottovoce.paper.reproduction import published_noise
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -30,7 +31,6 @@ from sottovoce.simulation.parts import parts
 from sottovoce.simulation.result import Result, Trace
 from sottovoce.simulation.scatter import scatter
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study.paper import published_noise
 
 ROUNDS, RUNS = 40, 20
 

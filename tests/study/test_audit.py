@@ -33,6 +33,7 @@ from sottovoce.formula.functions import exp
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Rounds, deployed_sampler
+from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy import sampler as samplers
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import mu_of
@@ -53,7 +54,8 @@ Case = tuple[Problem, Certificate]
 
 def made(certificate: Certificate, hide: Adjacency | None = None, **change: Any) -> NoisePlan:
     asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
-    return plan(certificate, hide=hide or Trajectory(radius=0.05), **(asked | change))
+    how = paper_plan if change.pop("method", "joint") == "paper" else plan
+    return how(certificate, hide=hide or Trajectory(radius=0.05), **(asked | change))
 
 
 def short(problem: Problem, plan: NoisePlan, agent: int = 0, **change: Any) -> Audit:

@@ -17,11 +17,11 @@ from rich.console import Console
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import certify
 from sottovoce.cli import console
 from sottovoce.cli.console import show_result
 from sottovoce.errors import InputError
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -211,7 +211,7 @@ def stiff() -> Problem:
 @pytest.mark.parametrize(
     ("problem", "why"),
     [
-        pytest.param(crowd(), "method='paper' knows no fleets", id="fleet"),
+        pytest.param(crowd(), "the paper's plan knows no fleets", id="fleet"),
         pytest.param(stiff(), "forgets that other agents move it", id="coupled"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sparse
 
 from sottovoce.certificate.certificate import certify
+from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -22,7 +23,8 @@ from sottovoce.study.stated import ReleasedOutputs, moved_by, own_states, stated
 
 def planned(problem: Problem, method: str = "joint") -> NoisePlan:
     hide = Trajectory(radius=1.0)
-    return plan(certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide, method=method)
+    how = paper_plan if method == "paper" else plan
+    return how(certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide)
 
 
 def routed(sparsely: bool) -> Problem:

@@ -11,7 +11,6 @@ import pytest
 from broken_samplers import Fault, Faulty, correlated_at_lag_997, honest, same_again_much_later
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.cli.app import application
 from sottovoce.errors import InputError
@@ -22,6 +21,8 @@ from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.rounds import Rounds
 from sottovoce.network.setup import make_config
 from sottovoce.network.store import CloudStore
+from sottovoce.paper.paper_plan import paper_plan
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -39,7 +40,8 @@ def certificate() -> Certificate:
 
 def planned(certificate: Certificate, radius: float = 1.0, method: str = "joint") -> NoisePlan:
     hide = Trajectory(radius=radius)
-    return plan(certificate, epsilon=math.log(3), delta=0.05, hide=hide, method=method)
+    how = paper_plan if method == "paper" else plan
+    return how(certificate, epsilon=math.log(3), delta=0.05, hide=hide)
 
 
 def said(parties: list[Party], generator: np.random.Generator) -> tuple[Part, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -76,7 +77,7 @@ def test_the_pair_of_a_sum_is_the_agents_own_and_of_a_gradient_everybodys() -> N
     asked: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05, "hide": Trajectory(radius=0.05)}
     certificate = certify(problem.cloud)
     assert found(plan(certificate, **asked), 2, 0.05).begin.shape == (1,)
-    papers = plan(certificate, **asked, method="paper", allow_undernoised=True)
+    papers = paper_plan(certificate, **asked, allow_undernoised=True)
     pair = found(papers, 2, 0.05)
     assert abs(pair.begin[0]) == 1.0  # the other agent is where x2 moves g most
     assert np.sign(pair.begin[0]) == np.sign(pair.begin[1])

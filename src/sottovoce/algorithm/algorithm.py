@@ -1,17 +1,17 @@
 """What the engine and the network ask of an algorithm, and the algorithms there are.
 
-Two kinds differ in what the cloud hears and says. With *prices* agents minimise at home and
-contribute to sums; the cloud turns noisy sums into prices. With *gradient steps*, the paper's way,
-agents send states, and the cloud answers with noisy values and gradients of the constraints.
+Two kinds differ in what the cloud hears and says. With *prices* agents minimise locally and
+contribute to sums; the cloud turns noisy sums into prices. With *gradient steps* agents send
+states, and the cloud answers with noisy values and gradients of the constraints: another release.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.errors import InputError
 from sottovoce.kernels.cloud import PublicSum
 from sottovoce.problem.agents import Array
@@ -61,19 +61,31 @@ class CloudStep(PriceRounds, Protocol):
         ...
 
 
-GradientSteps: TypeAlias = Tikhonov
-"""The paper's kind: agents and cloud step at the same time, along gradients."""
+class GradientSteps(ABC):
+    """An algorithm whose agents and cloud step at the same time, along gradients.
+
+    Attributes:
+        release: the name of the release that it works with on the network.
+    """
+
+    __slots__ = ()
+    release: ClassVar[str]
+
+    @abstractmethod
+    def schedule(self, k: Any) -> Array:
+        """The step and the regularisation of rounds k, one row per round."""
+
 
 Algorithm: TypeAlias = PriceRounds | GradientSteps
 
 
 def require_algorithm(given: Any) -> Algorithm:
     """Return an algorithm, or refuse what is none."""
-    if isinstance(given, DualAveraging | Tikhonov):
+    if isinstance(given, DualAveraging | GradientSteps):
         return given
     if isinstance(given, type) or not isinstance(given, CloudStep):
         raise InputError(
             f"algorithm must be an Algorithm, got algorithm={given!r:.60}: use sv.DualAveraging() "
-            "or sv.Tikhonov()"
+            "or sv.paper.Tikhonov()"
         )
     return given

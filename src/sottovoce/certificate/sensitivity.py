@@ -1,6 +1,6 @@
 """How far one agent can move one output: ``S[o, l] = sup over X of |d output_o / d x_l|``.
 
-Outputs are rows of sums; for the paper's release the rows of g, then the entries of its gradient.
+Outputs are rows of sums, or of whatever else is released.
 What is linear, and slopes that convexity makes monotone, are bounded for all agents at once; other
 terms of named agents get a certified supremum each, by branch and bound, and those of fleets one
 vectorised enclosure over all their agents.
@@ -18,7 +18,6 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.certificate.affine import Affine, affine_parts
-from sottovoce.certificate.gradients import GradientEntry
 from sottovoce.certificate.influence import Influence, influences
 from sottovoce.certificate.slopes import UP, slope_bounds
 from sottovoce.formula.expression import Expression
@@ -222,7 +221,6 @@ class Sensitivity:
 def sensitivity(
     families: Sequence[Constraint],
     domain: Sequence[Group],
-    released: Sequence[GradientEntry] = (),
     *,
     convex: Mapping[int, bool],
     tolerance: float,
@@ -232,26 +230,18 @@ def sensitivity(
     Args:
         families: the rows that are released.
         domain: the agents with the boxes over which states will be kept.
-        released: gradient entries that are sent as well, each an output after the rows.
         convex: for each row, whether it is proven convex; then its slope by x_l never
             decreases in x_l, which saves most of the subdivision.
         tolerance: relative gap at which subdivision stops.
     """
-    rows = sum(family.rows for family in families)
-    entries = Constraint(
-        name="gradients",
-        sums=(),
-        rest=tuple(e.formula for e in released),
-        offset=np.zeros(len(released)),
-    )
-    named = named_rows_of(domain, [*families, entries])
+    named = named_rows_of(domain, families)
     blocks = [*named_blocks(named, domain, convex, tolerance)]
     blocks += _fleet_blocks(families, domain, convex)
     return Sensitivity(
-        outputs=rows + len(released),
+        outputs=sum(family.rows for family in families),
         agents=sum(group.count for group in domain),
         blocks=tuple(blocks),
-        affine=() if released else tuple(affine_parts(families, domain, named)),
+        affine=tuple(affine_parts(families, domain, named)),
     )
 
 

@@ -107,10 +107,10 @@ class PrivacyOptions:
             self._aimed(certificate),
             rounds=rounds,
             method=method,
-            allow_undernoised=allow_undernoised,
-            trust=SplitCloud() if split else None,
-            **self._feasible(problem, method),
             progress=progress,
+            **self._feasible(problem, method),
+            **({"trust": SplitCloud()} if split else {}),
+            **({"allow_undernoised": True} if allow_undernoised else {}),
         )
 
     def _aimed(self, certificate: Certificate) -> Certificate:
@@ -225,8 +225,8 @@ def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:
     gamma_bar, alpha_bar, c1 and c2 of the table are the paper's algorithm's.
     """
     from sottovoce.algorithm.dual_averaging import DualAveraging
-    from sottovoce.algorithm.tikhonov import Tikhonov
     from sottovoce.formula.parse import parse_number
+    from sottovoce.paper.tikhonov import Tikhonov
 
     name = asked or str(problem.schedule.get("algorithm", "dual-averaging"))
     if name == "dual-averaging":
@@ -245,7 +245,7 @@ def method_for(algorithm: Algorithm) -> str:
     """Return the release that an algorithm works with on the network: sums, or the paper's."""
     from sottovoce.algorithm.algorithm import GradientSteps
 
-    return "paper" if isinstance(algorithm, GradientSteps) else "joint"
+    return algorithm.release if isinstance(algorithm, GradientSteps) else "joint"
 
 
 def make_folder(out: Path | None) -> None:

@@ -12,7 +12,7 @@ from sottovoce.cli.options import make_folder
 from sottovoce.progress import shown
 
 if TYPE_CHECKING:
-    from sottovoce.study.paper import Reproduction
+    from sottovoce.paper.reproduction import Reproduction
 
 
 def paper_command(
@@ -29,8 +29,8 @@ def paper_command(
     """
     make_folder(out)
     with shown("the paper's problem") as tell:
-        from sottovoce.report.paper import paper_figure, paper_tables
-        from sottovoce.study.paper import PUBLISHED, QUANTILES, STEPS, reproduce
+        from sottovoce.paper.paper_tables import paper_figure, paper_tables
+        from sottovoce.paper.reproduction import PUBLISHED, QUANTILES, STEPS, reproduce
 
         found = reproduce(runs=runs, seed=seed, progress=tell)
     if json:
@@ -53,8 +53,8 @@ def paper_command(
 
 
 def _data(found: Reproduction, runs: int, seed: int) -> dict[str, object]:
-    from sottovoce.report.paper import ensemble_data
-    from sottovoce.study.paper import PUBLISHED, QUANTILES, STEPS
+    from sottovoce.paper.paper_tables import ensemble_data
+    from sottovoce.paper.reproduction import PUBLISHED, QUANTILES, STEPS
 
     return {
         "published": PUBLISHED,

@@ -98,8 +98,8 @@ class Cloud:
         keys: folder from ``identity.create``.
         store: file of the run; an interrupted run goes on from it.
         listen: address and port; port 0 takes a free one.
-        algorithm: ``DualAveraging()`` by default; ``Tikhonov()`` is the paper's, for a plan with
-            method="paper".
+        algorithm: ``DualAveraging()`` by default; for a plan with another release than sums, the
+            algorithm that works with it.
         straggler: "wait" for every agent, or "hold": where agents miss the deadline, what they
             said last counts again. A plan that hides a trajectory does not cover that, so it is
             refused there.

@@ -7,19 +7,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.errors import InputError
+from sottovoce.privacy.releases import REGISTERED, release_of
 
 Noise = Literal["secure", "simulated"]
-
-ALGORITHMS: Final[Mapping[str, Any]] = {cls.__name__: cls for cls in (DualAveraging, Tikhonov)}
-"""Algorithms that a configuration can name: frozen dataclasses of plain numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +79,10 @@ def read_config(text: str) -> RunConfig:
 
 def describe(algorithm: Algorithm) -> dict[str, Any]:
     """Return an algorithm as plain values."""
-    name = type(algorithm).__name__
-    if name not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
-        raise InputError(f"algorithm must be one that agents know ({known}), got {name}")
-    values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(ALGORITHMS[name])}
+    name, known = type(algorithm).__name__, _algorithms()
+    if name not in known:
+        raise InputError(f"algorithm must be one that agents know ({', '.join(known)}), got {name}")
+    values = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(known[name])}
     return {"name": name} | {key: np.asarray(value).tolist() for key, value in values.items()}
 
 
@@ -98,11 +94,19 @@ def algorithm_of(description: Mapping[str, Any]) -> Algorithm:
     """
     values = dict(description)
     name = values.pop("name", None)
-    if name not in ALGORITHMS:
-        raise InputError(f"the run's algorithm must be one of {', '.join(ALGORITHMS)}: "
-                         "upgrade sottovoce")  # fmt: skip
+    known = {name: DualAveraging} if name == DualAveraging.__name__ else _algorithms()
+    if name not in known:
+        raise InputError(
+            f"the run's algorithm must be one of {', '.join(known)}: upgrade sottovoce"
+        )
     try:
-        algorithm: Algorithm = ALGORITHMS[name](**values)
+        algorithm: Algorithm = known[name](**values)
     except TypeError:
         raise InputError(f"{name} does not have these settings: upgrade sottovoce") from None
     return algorithm
+
+
+def _algorithms() -> dict[str, Any]:
+    """Algorithms that a configuration can name: frozen dataclasses of plain numbers."""
+    others = (release_of(name).algorithm for name in REGISTERED)
+    return {cls.__name__: cls for cls in (DualAveraging, *others)}

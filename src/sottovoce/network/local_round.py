@@ -10,19 +10,18 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm
-from sottovoce.algorithm.tikhonov import Tikhonov
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.formula.expression import ZERO
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.apart import apart, nearest_points
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.fleet_step import FleetStep
-from sottovoce.network.gradient_step import GradientStep, own_terms
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.network.schedule import Shares
 from sottovoce.network.substitute import Substitute
+from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
 from sottovoce.simulation.alike import in_form
 from sottovoce.simulation.formulas import part_of
@@ -66,7 +65,7 @@ class LocalRound:
         self._algorithm: Algorithm = algorithm_of(config.algorithm)
         self._rounds = config.rounds
         self._shares: Shares | None = None
-        if not isinstance(self._algorithm, Tikhonov):
+        if not isinstance(self._algorithm, GradientSteps):
             self._shares = Shares(self._algorithm, self._rounds)
         self._welcome, self._cloud = welcome, group.cloud
         self._sums = np.array(welcome.sums, dtype=np.int64)
@@ -136,7 +135,7 @@ class LocalRound:
             x: x(k), what was last contributed.
             answer: the answer so far.
             price: what the round says.
-            y: likewise, of the paper's release.
+            y: likewise, the gradient entries of a release that has them.
             since: the first round in which x may have counted; k unless rounds were missed.
         """
         after, total = np.empty(x.size), np.zeros(self._welcome.prices)
@@ -203,7 +202,7 @@ class LocalRound:
             kept = np.flatnonzero(~missing)
             those = own if not missing.any() else replace(own, fleet=part_of(fleet, kept))
             self._append(those, columns[kept], ends[0][kept], ends[1][kept])
-        boxes = isinstance(self._algorithm, Tikhonov)
+        boxes = isinstance(self._algorithm, GradientSteps)
         for place in np.flatnonzero(missing):
             one, here = part_of(fleet, np.array([place])), slice(place, place + 1)
             public, nearest[here] = nearest_points(one, ends[0][here], ends[1][here], boxes=boxes)
@@ -223,17 +222,11 @@ class LocalRound:
 
     def _part(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
         algorithm = self._algorithm
-        if isinstance(algorithm, Tikhonov):
-            listed = zip(self._welcome.rows, self._welcome.columns, strict=True)
-            sent = {
-                (row, column - begin): place
-                for place, (row, column) in enumerate(listed)
-                if begin <= column < begin + own.size
-            }
-            terms = own_terms(self._cloud, own.fleet, sent)
-            return GradientStep(
-                own, algorithm, lower=lower, upper=upper, rounds=self._rounds, terms=terms
-            )
+        if isinstance(algorithm, GradientSteps):
+            return release_of(algorithm.release).contribution(
+                self._cloud, own, algorithm,
+                welcome=self._welcome, begin=begin, bounds=(lower, upper),
+            )  # fmt: skip
         grid = np.ones(self._welcome.prices)
         grid[self._sums] = unpack(self._welcome.grid)
         named = self._cloud.groups[own.fleet.places[0]].count == 1

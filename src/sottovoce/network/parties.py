@@ -16,6 +16,7 @@ from sottovoce.network.protocol.box import Box
 from sottovoce.network.protocol.codec import Integers, MalformedError, unpack
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.noise_plan import Output
+from sottovoce.privacy.releases import Release
 from sottovoce.privacy.sampler import REACH, STEPS
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.problem import CloudView
@@ -31,8 +32,8 @@ class Terms(Protocol):
         """The public problem."""
 
     @property
-    def method(self) -> str:
-        """Whether agents send contributions, "joint", or states, "paper"."""
+    def release(self) -> Release | None:
+        """What is released in place of sums, so that agents send states; None for sums."""
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -51,13 +52,12 @@ class Told:
         cloud: the public problem.
         outputs: one per sum; grid 0 for those that these agents have no part in.
         domain: their bounds; those of others as the problem states them.
-        method: "joint".
     """
 
     cloud: CloudView
     outputs: tuple[Output, ...]
     domain: tuple[Group, ...]
-    method: str = "joint"
+    release: None = None
 
     @staticmethod
     def by(welcome: Welcome, cloud: CloudView, agents: Sequence[int]) -> Told:
@@ -95,7 +95,7 @@ class Parties:
         entries = [o for o in plan.outputs if o.kind == "gradient"]
         self._rows = np.array([o.row for o in entries], dtype=np.int64)
         self._columns = np.array([o.column for o in entries], dtype=np.int64)
-        self._states = plan.method == "paper"
+        self._states = plan.release is not None
         self._ranges = None if self._states else Ranges(plan)
         if self._ranges is not None and not isinstance(plan, Told):
             self._ranges.require_reach(plan)

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.errors import InputError
 from sottovoce.network.errors import DivergedError
-from sottovoce.network.paper_outputs import PaperOutputs
 from sottovoce.network.parties import Ranges
 from sottovoce.network.protocol.actions import Part, Party, Record
 from sottovoce.network.protocol.codec import Integers, MalformedError, pack, unpack
@@ -41,7 +40,7 @@ _UNMASKED = (
 )
 
 
-class _Release(Protocol):
+class CloudRelease(Protocol):
     """What agents said, turned into what is released, and that into what the cloud steps with."""
 
     def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
@@ -55,8 +54,8 @@ class _Release(Protocol):
 class Rounds:
     """Turns what was said in a round into the record that is committed and sent.
 
-    ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; with the paper's release
-    ``y = (g(x(k)), dg/dx (x(k))) + w(k)``.
+    ``y = s(x(k)) + w(k)`` and ``lambda(k+1) = cloud_round(y)``; or what ``plan.release`` makes of
+    states.
 
     Args:
         plan: the noise.
@@ -69,9 +68,7 @@ class Rounds:
         self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler, rounds: int
     ) -> None:
         self._turns = turns_of(plan, algorithm, rounds)
-        self._release: _Release = _States(plan) if plan.method == "paper" else _Sums(plan)
-        if isinstance(plan.trust, SplitCloud):
-            self._release = _MaskedSums(plan)
+        self._release = _release_of(plan)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
         self._verdict = None if plan.feasible is None else Verdict(plan, rounds)
@@ -233,27 +230,6 @@ class _MaskedSums:
 
 
 @final
-class _States:
-    """The paper's release: states, from which the cloud works out values and gradients."""
-
-    def __init__(self, plan: NoisePlan) -> None:
-        self._outputs = PaperOutputs(plan)
-        self._size = plan.cloud.size
-        values = [o for o in plan.outputs if o.kind == "value"]
-        self._noisy = np.array([o.row for o in values if o.sigma > 0], dtype=np.int64)
-        self._public, _ = self._outputs(lower_bounds(plan.domain))
-
-    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        g, entries = self._outputs(states_of(parts, self._size))
-        return sampler.release(np.concatenate([g[self._noisy], entries]))
-
-    def outputs(self, values: Array) -> tuple[Array, Array]:
-        y = self._public.copy()
-        y[self._noisy] = values[: self._noisy.size]
-        return y, values[self._noisy.size :]
-
-
-@final
 class Totals:
     """Adds up the contributions of all parties: ``parts -> one whole number per sum``.
 
@@ -284,12 +260,11 @@ class Totals:
         return total
 
 
-def states_of(parts: Sequence[Part], size: int) -> Array:
-    """Return the states of all agents, from parts of the paper's release."""
-    x = np.empty(size)
-    for part in parts:
-        x[part.party.columns] = unpack(part.data)
-    return x
+def _release_of(plan: NoisePlan) -> CloudRelease:
+    if plan.release is not None:
+        release: CloudRelease = plan.release.outputs(plan)
+        return release
+    return _MaskedSums(plan) if isinstance(plan.trust, SplitCloud) else _Sums(plan)
 
 
 def release_bytes(released: Released) -> bytes:

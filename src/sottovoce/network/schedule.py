@@ -1,4 +1,4 @@
-"""An algorithm's numbers, round by round, worked out ahead: many cost hardly more than one."""
+"""The answer's weights, round by round, worked out ahead: many cost hardly more than one."""
 
 from __future__ import annotations
 
@@ -7,27 +7,8 @@ from typing import Final, final
 import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds
-from sottovoce.algorithm.tikhonov import Tikhonov
 
 _AHEAD: Final = 256
-
-
-@final
-class Schedule:
-    """``k -> algorithm.schedule(k, rounds)`` of Algorithm 1."""
-
-    def __init__(self, algorithm: Tikhonov, rounds: int) -> None:
-        self._algorithm, self._rounds = algorithm, rounds
-        self._first = 0
-        self._rows: list[list[float]] = []
-
-    def __getitem__(self, k: int) -> list[float]:
-        """gamma(k) and alpha(k)."""
-        if not self._first <= k < self._first + len(self._rows):
-            rows = self._algorithm.schedule(np.arange(k, k + _AHEAD), self._rounds)
-            # As Python's numbers, which NumPy multiplies by faster than by its own.
-            self._first, self._rows = k, rows.tolist()
-        return self._rows[k - self._first]
 
 
 @final

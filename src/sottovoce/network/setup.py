@@ -62,7 +62,7 @@ def _margins(plan: NoisePlan) -> tuple[Any, ...]:
 
 def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:
     """Return what the state machine needs to know of a run."""
-    states = plan.method == "paper"
+    states = plan.release is not None
     return Setup(
         config=config.text,
         config_hash=config.hash,
@@ -122,14 +122,12 @@ def check_halves(plan: NoisePlan, *, helper: bool, simulated: bool) -> None:
             "would see every contribution; name the helper, or plan without trust=sv.SplitCloud()"
         )
     if helper and not split:
-        words = (
-            "the paper's cloud works with every state"
-            if plan.method == "paper"
-            else ("its noise is for one cloud")
-        )
+        words = "its noise is for one cloud"
+        if plan.release is not None:
+            words = f"its cloud works with every {plan.release.sent}"
         raise InputError(
             f"plan must be for a split cloud with a helper, got one that is not: {words}; "
-            "plan with method='joint' and trust=sv.SplitCloud()"
+            "use sv.plan with trust=sv.SplitCloud()"
         )
     if helper and simulated:
         raise InputError("seed must be left out with a helper, got one: its noise has no seed")

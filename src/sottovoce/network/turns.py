@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol, final
 
-import numpy as np
-
-from sottovoce.algorithm.algorithm import Algorithm, CloudStep, PriceRounds
+from sottovoce.algorithm.algorithm import Algorithm, CloudStep, GradientSteps, PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.steering import steering
-from sottovoce.algorithm.tikhonov import Tikhonov, cloud_step
 from sottovoce.errors import InputError
 from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.errors import DivergedError
-from sottovoce.network.schedule import Schedule, Shares
+from sottovoce.network.schedule import Shares
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.simulation.layout import gains, public_sums
@@ -50,17 +47,18 @@ def turns_of(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> Turns:
     Raises:
         InputError: the plan releases other numbers than the algorithm works with.
     """
-    if isinstance(algorithm, Tikhonov):
-        if plan.method != "paper":
+    if isinstance(algorithm, GradientSteps):
+        if plan.release is None or plan.release.name != algorithm.release:
             raise InputError(
-                "gradient steps need the paper's values and gradients on the network, got a plan "
-                "that releases sums: plan with method='paper', or use the default algorithm"
+                "gradient steps need values and gradients of constraints on the network, got a "
+                "plan that releases sums: use sv.paper.plan, or the default algorithm"
             )
-        return GradientTurns(plan, algorithm, rounds)
-    if plan.method != "joint":
+        turns: Turns = plan.release.prices(plan, algorithm)
+        return turns
+    if plan.release is not None:
         raise InputError(
-            "the default algorithm works with sums, got a plan of the paper's values and "
-            "gradients: plan with method='joint', or use sv.Tikhonov()"
+            "the default algorithm works with sums, got a plan that releases values and gradients "
+            "of constraints: use sv.plan, or sv.paper.Tikhonov()"
         )
     return PriceTurns(plan, algorithm, rounds)
 
@@ -104,27 +102,3 @@ def _cloud(algorithm: PriceRounds, public: PublicSum) -> Cloud | OwnCloud:
         return Cloud(public, gains(algorithm), planned=True)
     assert isinstance(algorithm, CloudStep)  # noqa: S101  there is no other kind
     return OwnCloud(algorithm, public, planned=True)
-
-
-@final
-class GradientTurns:
-    """The paper's multipliers; agents step with mu(k) while the cloud works out mu(k+1)."""
-
-    def __init__(self, plan: NoisePlan, algorithm: Tikhonov, rounds: int) -> None:
-        self._rows = plan.cloud.rows
-        self._schedule = Schedule(algorithm, rounds)
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget all rounds."""
-        self.price = self.answer = self.averaged = np.zeros(self._rows)
-
-    def take(self, k: int, y: Array) -> Array:
-        """Turn the noisy values of round k into mu(k+1), and return mu(k)."""
-        told = self.price
-        with np.errstate(all="ignore"):  # what overflows is found below
-            price = np.asarray(cloud_step(told, y, *self._schedule[k]), dtype=np.float64)
-        if not np.isfinite(price).all():
-            raise DivergedError(k)
-        self.price = self.answer = price
-        return told

@@ -15,7 +15,6 @@ from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.paper_limit import paper_limit
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.local_numeric import numeric_of, tangents
 from sottovoce.problem.numeric import Jacobian, Numeric
@@ -75,8 +74,8 @@ def accuracy_limit(
     if plan.fingerprint != problem.cloud.fingerprint:
         raise InputError("the plan must be made for this problem, got one for another: plan again")
     at = saddle if saddle is not None else reference_optimum(problem)
-    if plan.method == "paper":
-        return _limit(rounds, *paper_limit(problem, plan, rounds, at))
+    if plan.release is not None:
+        return _limit(rounds, *plan.release.limit(problem, plan, rounds, at))
     system = linearised(problem, at)
     sigma = plan.released_sigma / np.sqrt(rounds)
     moved = np.zeros(problem.size)

@@ -12,14 +12,14 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, radii
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of
+from sottovoce.privacy.releases import Release
 from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement, up
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, Trust, ViewName
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.problem import CloudView
 from sottovoce.tables import cut, facts_html
 
-Method = Literal["joint", "paper"]
-Kind = Literal["sum", "value", "gradient"]
+OutputKind = Literal["sum", "value", "gradient"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,8 @@ class Output:
 
     Attributes:
         name: what people call it.
-        kind: "sum" by default; the paper's release has each "value" of a constraint and each entry
-            of its "gradient".
+        kind: "sum" by default; other releases have the "value" of each constraint and entries of
+            its "gradient".
         sigma: the standard deviation of the noise that the cloud adds, and of that which the helper
             of a split cloud adds; 0 where no agent can move it.
         grid: the public grid it is released on, ``sigma / 2^26``.
@@ -38,7 +38,7 @@ class Output:
     """
 
     name: str
-    kind: Kind
+    kind: OutputKind
     sigma: float
     grid: float
     row: int
@@ -99,7 +99,6 @@ class NoisePlan:
 
     Attributes:
         cloud: the public problem it was made for.
-        method: "joint" or "paper".
         hide: which behaviours look alike, and for how many rounds.
         epsilon: asked for, per agent.
         delta: asked for, per agent.
@@ -112,10 +111,10 @@ class NoisePlan:
             explicitly allowed.
         trust: who adds the noise: one cloud, or each half of a split one.
         feasible: the margins that keep answers within the constraints, if that was asked for.
+        release: what is released in place of noisy sums; None for sums.
     """
 
     cloud: CloudView
-    method: Method
     hide: Adjacency
     epsilon: Array
     delta: Array
@@ -126,6 +125,12 @@ class NoisePlan:
     certified: bool
     trust: Trust = ONE_CLOUD
     feasible: Feasibility | None = None
+    release: Release | None = None
+
+    @property
+    def method(self) -> str:
+        """How noise was chosen: "joint" for all sums together, or the name of another release."""
+        return "joint" if self.release is None else self.release.name
 
     @property
     def fingerprint(self) -> str:

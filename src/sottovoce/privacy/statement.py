@@ -51,7 +51,7 @@ def _written(value: float, digits: int, rounding: str) -> str:
 
 def not_covered(plan: NoisePlan) -> tuple[str, ...]:
     """Return what the plan's promise does not speak of."""
-    seen = "state" if plan.method == "paper" else "contribution"
+    seen = "contribution" if plan.release is None else plan.release.sent
     limits = [
         *_not_covered_of(plan, seen),
         "side channels: timing, power, memory, traffic patterns",
@@ -102,7 +102,7 @@ def hidden(hide: Adjacency) -> str:
 
 
 def _kept(plan: NoisePlan) -> list[str]:
-    return [] if plan.method == "paper" else [*feasibility_lines(plan), ""]
+    return [*feasibility_lines(plan), ""] if plan.release is None else []
 
 
 def plan_facts(plan: NoisePlan) -> dict[str, str]:

@@ -33,8 +33,8 @@ class Assessment:
         rows: ``g_j`` of the answer, shape (runs, m).
         objective: ``sum_i f_i`` of the answer, shape (runs,).
         best: the objective at the saddle point; not a number if that is not known.
-        price_labels: what people call what has a price: the sums, or the constraints with the
-            paper's algorithm.
+        price_labels: what people call what has a price: the sums, or with gradient steps the
+            constraints.
         output_labels: what people call the released numbers.
         sigma: the standard deviation of their noise, empty without noise.
         deviation: the standard deviation of every component of x, from sigma and T at the saddle
@@ -93,7 +93,7 @@ class Origin:
     Attributes:
         problem: what was solved.
         plan: its noise.
-        gradient: whether by the paper's algorithm, whose prices are the constraints' multipliers.
+        gradient: whether by gradient steps, whose prices are the constraints' multipliers.
     """
 
     problem: Problem

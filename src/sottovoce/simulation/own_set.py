@@ -43,7 +43,7 @@ def require_no_rows(local: Sequence[LocalSet]) -> None:
     for own in local:
         if own.rows:
             raise InputError(
-                "the paper's algorithm keeps agents in boxes, got the local row "
+                "gradient steps keep agents in boxes, got the local row "
                 f"{own.labels[0]:.80}: use the default algorithm"
             )
 

@@ -194,20 +194,18 @@ def setting(
 def _check_release(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> None:
     """Refuse a plan that releases other numbers than the algorithm works with."""
     if gradient and any(family.equality for family in problem.constraints):
-        raise InputError(
-            "the paper's algorithm knows no equalities, got one: use the default algorithm"
-        )
+        raise InputError("gradient steps know no equalities, got one: use the default algorithm")
     if plan is None:
         return
-    if gradient and plan.method == "joint" and not problem.cloud.sums.free:
+    if gradient and plan.release is None and not problem.cloud.sums.free:
         raise InputError(
             "gradient steps need values and gradients of constraints that mix agents, got a plan "
-            "that releases sums: plan with method='paper', or use the default algorithm"
+            "that releases sums: use sv.paper.plan, or the default algorithm"
         )
-    if not gradient and plan.method == "paper":
+    if not gradient and plan.release is not None:
         raise InputError(
-            "the default algorithm works with sums, got a plan of the paper's values and "
-            "gradients: plan with method='joint', or use sv.Tikhonov()"
+            "the default algorithm works with sums, got a plan that releases values and gradients "
+            "of constraints: use sv.plan, or sv.paper.Tikhonov()"
         )
 
 
@@ -304,7 +302,7 @@ def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
 def _multipliers(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
     if mu0 is not None and not gradient:
         raise InputError(
-            "mu0 must be left out unless the algorithm is sv.Tikhonov(): prices start at 0"
+            "mu0 must be left out unless the algorithm is sv.paper.Tikhonov(): prices start at 0"
         )
     if not gradient:
         return np.zeros(problem.cloud.sums.count)

@@ -18,6 +18,7 @@ from sottovoce.algorithm.steering import steering
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
+from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import Problem
@@ -26,8 +27,6 @@ from sottovoce.simulation.agents import agents
 from sottovoce.simulation.assessment import SADDLE_STATES, Origin
 from sottovoce.simulation.checkpoint import Checkpoint, checkpoint_path
 from sottovoce.simulation.drive import Drive, Engine, Final, drive
-from sottovoce.simulation.ensemble import EnsembleRuns
-from sottovoce.simulation.formulas import named_agents
 from sottovoce.simulation.own_set import require_no_rows
 from sottovoce.simulation.parts import joined, parts
 from sottovoce.simulation.result import Result, Trace, Transcript
@@ -60,7 +59,7 @@ def simulate(
     """Run rounds k = 1, 2, ... from x(1) = x0 and prices 0.
 
     ``lambda(k+1) = cloud_round(s(x(k)) + w(k))``, then ``x_i(k+1) = argmin over X_i of
-    f_i + lambda(k+1)'h_i``, damped; with the paper's algorithm gradient steps of both. Noise is
+    f_i + lambda(k+1)'h_i``, damped; or gradient steps of both. Noise is
     pseudo-random and repeatable, so a simulation keeps nothing private.
 
     Args:
@@ -69,10 +68,10 @@ def simulate(
         rounds: how many rounds.
         runs: how many independent runs; run r depends on (seed, r) alone.
         seed: any integer that is not negative.
-        algorithm: ``DualAveraging()`` by default; ``Tikhonov()`` is the paper's.
+        algorithm: ``DualAveraging()`` by default; ``paper.Tikhonov()`` takes gradient steps.
         x0: all states in one vector, projected onto the plan's domain; the problem's start by
             default.
-        mu0: for the paper's algorithm, multipliers at the start, 0 by default. Plain numbers: they
+        mu0: for gradient steps, multipliers at the start, 0 by default. Plain numbers: they
             must not be worked out from anybody's state, since nothing hides them.
         record: after how many rounds to measure; by default about 1,000, log-spaced.
         transcript: whether to keep every released number (small solves only).
@@ -187,19 +186,19 @@ def _engine(problem: Problem, steps: Algorithm, request: Setting, threads: int) 
     gradient = isinstance(steps, GradientSteps)
     if gradient and any(code is not None for code in problem.code):
         raise InputError(
-            "an objective that is code needs an algorithm with prices, got the paper's: use the "
+            "an objective that is code needs an algorithm with prices, got gradient steps: use the "
             "default algorithm"
         )
-    if gradient and all(group.count == 1 for group in problem.groups):
-        offset = np.concatenate([family.offset for family in problem.constraints])
-        return EnsembleRuns(named_agents(problem, problem.constraints), offset, request)
+    if isinstance(steps, GradientSteps) and all(group.count == 1 for group in problem.groups):
+        engine: Engine = release_of(steps.release).engine(problem, request)
+        return engine
     return Runs(agents(problem, request.domain, gradient=gradient), steps, request, threads)
 
 
 def _schedule(algorithm: Algorithm, s: Setting, *, steered: bool) -> Callable[[Any], Array]:
     """The numbers of each round: an algorithm's steps, or the answer's weights and the steering."""
     if isinstance(algorithm, GradientSteps):
-        return lambda k: algorithm.schedule(k, s.rounds)
+        return algorithm.schedule
 
     def numbers(k: Any) -> Array:
         share = algorithm.share(k, s.rounds, noisy=s.gridded)

@@ -22,7 +22,6 @@ from scipy.stats import beta
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.arguments import agent_index
 from sottovoce.errors import InputError
 from sottovoce.network.answers import Blinding
@@ -202,7 +201,7 @@ def audit(
         runs: games per world.
         rounds: rounds per game.
         algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
-            release ``Tikhonov()``.
+            release its own.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
         progress: whether to show progress once it has taken two seconds, by default on a terminal;
             or a callback.
@@ -224,7 +223,7 @@ def audit(
         plan=plan,
         agent=agent_index(agent, problem.agents, problem.cloud.agent_labels),
         rounds=rounds,
-        algorithm=algorithm or (DualAveraging() if plan.method == "joint" else Tikhonov()),
+        algorithm=algorithm or _algorithm(plan),
         view=view,
         share=_share(plan, view),
     )
@@ -462,3 +461,8 @@ def _clopper_pearson(count: int, games: int, error: float, *, upper: bool) -> fl
     if upper:
         return 1.0 if count == games else float(beta.ppf(1.0 - error, count + 1, games - count))
     return 0.0 if count == 0 else float(beta.ppf(error, count, games - count + 1))
+
+
+def _algorithm(plan: NoisePlan) -> Algorithm:
+    """The algorithm that works with what a plan releases."""
+    return DualAveraging() if plan.release is None else plan.release.algorithm()

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.tikhonov import Tikhonov
 from sottovoce.arguments import entries, instance, whole
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.errors import InputError, SottovoceError
+from sottovoce.paper.reproduction import published_noise
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -29,7 +30,6 @@ from sottovoce.progress import Progress, watched
 from sottovoce.simulation.own_set import require_no_rows
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study.paper import published_noise
 from sottovoce.study.promise import PerAgent, Promise
 from sottovoce.tables import PlainTable
 
@@ -264,7 +264,7 @@ def compare(
         rounds: the numbers of rounds T.
         runs: independent runs per row.
         seed: any integer that is not negative.
-        algorithms: what to compare, by name; ``DualAveraging()`` and ``Tikhonov()`` by default.
+        algorithms: what to compare, by name; ``DualAveraging()`` and the paper's by default.
         progress: whether to show progress once it has taken two seconds, by default on a terminal;
             or a callback.
         executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not

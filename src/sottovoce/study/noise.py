@@ -352,7 +352,7 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
     if config.noise != "secure":
         raise InputError(f"{path} must hold secure noise, got a simulated run: nothing is private")
     _require_plan(plan, config, path)
-    noise = _of_sums if plan.method == "joint" else _of_values
+    noise = _of_sums if plan.release is None else _of_values
     checks = check_noise(noise(plan, run.said, run.multiples))
     return StoreAudit(committed=len(run.said), rounds=config.rounds, noise=checks)
 

@@ -199,7 +199,7 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
     sigma, row = plan.released_sigma * weights_norm(rounds), 0
     for family, origin in zip(cloud.constraints, cloud.sums.origins, strict=True):
         if origin.as_stated:
-            first = origin.first if plan.method == "joint" else row
+            first = origin.first if plan.release is None else row
             noise[row : row + family.rows] = sigma[first : first + family.rows]
         row += family.rows
     labels = tuple(cloud.row_labels())
@@ -208,7 +208,7 @@ def predict_publicly(plan: NoisePlan, rounds: int) -> Prediction:
 
 def expect(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
     """Return what to expect; of problems too large for a saddle point what is public tells."""
-    saddle = None if plan.method == "paper" else known_saddle(problem, most=SADDLE_LIMIT)
+    saddle = known_saddle(problem, most=SADDLE_LIMIT) if plan.release is None else None
     if saddle is None:
         return predict_publicly(plan, rounds)
     return predict(response(problem, saddle), plan, rounds, feasible=FEASIBLE)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import InputError
 from sottovoce.formula.parse import parse_number
+from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Everything, adjacency_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -16,6 +17,12 @@ from sottovoce.problem.problem import Problem
 
 PerAgent: TypeAlias = float | Sequence[float] | None
 """One number for all agents, or one per agent; None where the problem's table decides."""
+
+_OF_ONE_METHOD: Final = {
+    "joint": ("trust", "feasible", "each_row", "weights"),
+    "paper": ("constants", "allow_undernoised"),
+}
+"""Settings that one way to choose the noise has and the other has not."""
 
 
 def promised(problem: Problem, name: str, value: PerAgent = None) -> PerAgent:
@@ -49,9 +56,19 @@ class Promise:
         certificate: Certificate,
         *,
         rounds: int | None = None,
+        method: str = "joint",
         **settings: Any,
     ) -> NoisePlan:
-        """Return the plan of this promise; ``settings`` are those of ``sv.plan``."""
+        """Return the plan of this promise.
+
+        Args:
+            problem: what it is for.
+            certificate: its certificate.
+            rounds: the rounds that it covers; the problem's table decides by default.
+            method: "joint" for ``sv.plan``, "paper" for ``sv.paper.plan``.
+            settings: those of either.
+        """
+        _require_method(method, settings)
         kind = self.hide or str(problem.privacy.get("hide", "trajectory"))
         epsilon = promised(problem, "epsilon", self.epsilon)
         delta = promised(problem, "delta", self.delta)
@@ -66,4 +83,17 @@ class Promise:
             radius = None  # the file's is for what the file hides
         covered = rounds if rounds is not None else problem.privacy.get("rounds")
         hide = adjacency_of(kind, radius=radius, rounds=covered)
-        return plan(certificate, epsilon=epsilon, delta=delta, hide=hide, **settings)
+        chosen: Any = paper_plan if method == "paper" else plan
+        noise: NoisePlan = chosen(certificate, epsilon=epsilon, delta=delta, hide=hide, **settings)
+        return noise
+
+
+def _require_method(method: str, settings: dict[str, Any]) -> None:
+    if method not in _OF_ONE_METHOD:
+        raise InputError(f"method must be 'joint' or 'paper', got {method!r:.60}")
+    for other in set(_OF_ONE_METHOD) - {method}:
+        for name in _OF_ONE_METHOD[other]:
+            if name in settings:
+                raise InputError(
+                    f"{name} needs method={other!r}, got method={method!r}: leave it out"
+                )

@@ -84,7 +84,7 @@ class ReleasedOutputs(ABC):
 
 def stated_outputs(plan: NoisePlan) -> ReleasedOutputs:
     """Return what the plan's rounds release, as a function of all states."""
-    return StatedSums(plan) if plan.method == "joint" else StatedValues(plan)
+    return StatedSums(plan) if plan.release is None else StatedValues(plan)
 
 
 def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
@@ -93,7 +93,7 @@ def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
     A sum moves by an agent's own contribution, whatever the others do: it is a function of the
     agent's own states alone. What an agent moves values and gradients by depends on the others.
     """
-    if plan.method == "joint":
+    if plan.release is None:
         own = StatedSums(plan, agent)
         return own, slice(0, own.lower.size)
     return StatedValues(plan), own_states(plan.cloud, agent)

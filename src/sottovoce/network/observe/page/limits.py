@@ -43,14 +43,15 @@ class Limits:
     """The constraints of a plan as functions of what it releases.
 
     A sum with an interval is shown as it is, against its bounds. Sums that a region holds together
-    are shown as ``phi(u) <= 0``. With the paper's release it is ``g_j <= 0``.
+    are shown as ``phi(u) <= 0``. Where values of constraints are
+    released it is ``g_j <= 0``.
 
     Args:
         plan: knows the outputs and the public set.
     """
 
     def __init__(self, plan: NoisePlan) -> None:
-        stated = _values(plan) if plan.method == "paper" else _sums(plan)
+        stated = _sums(plan) if plan.release is None else _values(plan)
         self.prices = stated.prices
         self.all = stated.rows
         self.shown = stated.rows[:SHOWN]

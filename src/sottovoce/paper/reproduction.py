@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.algorithm.tikhonov import Tikhonov
-from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
-from sottovoce.certificate.paper_constants import PaperConstants, paper_constants
+from sottovoce.paper.paper_constants import CertifiedConstants, Constants, certified_constants
+from sottovoce.paper.paper_plan import paper_plan
+from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.gaussian import exact_sigma, kappa
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.paper_method import Constants
-from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery import paper as paper_problem
@@ -95,7 +94,7 @@ def reproduce(
         for step in STEPS
     }
     ensemble = {step: _errors(result, saddle) for step, result in results.items()}
-    constants = paper_constants(problem.cloud, tolerance=TOLERANCE)
+    constants = certified_constants(problem.cloud)
     assert constants is not None  # noqa: S101 - the paper's agents are stated one by one
     return Reproduction(
         recomputed=_recomputed(constants, saddle, ensemble),
@@ -111,12 +110,11 @@ def reproduce(
 def published_noise(certificate: Certificate) -> NoisePlan:
     """Return Algorithm 1's noise with the published variances, as Table II and w_g print them."""
     constants = Constants(k_g=PUBLISHED["k_g"], k_prime=PUBLISHED["k_prime"])
-    made = plan(
+    made = paper_plan(
         certificate,
         epsilon=EPSILON,
         delta=DELTA,
         hide=Trajectory(radius=RADIUS),
-        method="paper",
         constants=constants,
     )
     gradients = np.sqrt(np.asarray(PUBLISHED["sigma_sq"]))
@@ -142,7 +140,9 @@ def _errors(result: Result, saddle: ReferenceOptimum) -> dict[str, Array]:
 
 
 def _recomputed(
-    constants: PaperConstants, saddle: ReferenceOptimum, ensemble: Mapping[int, Mapping[str, Array]]
+    constants: CertifiedConstants,
+    saddle: ReferenceOptimum,
+    ensemble: Mapping[int, Mapping[str, Array]],
 ) -> dict[str, Any]:
     factor = kappa(EPSILON, DELTA)
     k_prime = [bound.upper for bound in constants.k_prime]

@@ -1,4 +1,4 @@
-"""One agent's gradient step at home, the paper's way: the cloud speaks of the constraints."""
+"""An agent's half of Algorithm 1 on the network: x(k), mu(k) and dg/dx_i in, x(k+1) out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import final
 
 import numpy as np
 
-from sottovoce.algorithm.tikhonov import Tikhonov, agent_step
-from sottovoce.certificate.gradients import gradient_entries
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.agent_group import LocalGroup
 from sottovoce.network.scalars import Scalars
-from sottovoce.network.schedule import Schedule
+from sottovoce.paper.gradients import gradient_entries
+from sottovoce.paper.tikhonov import Schedule, Tikhonov, agent_step
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import CloudView
 from sottovoce.simulation.formulas import Fleet
@@ -57,7 +56,7 @@ def own_terms(
     first = sum(g.count * g.dim for g in cloud.groups[:index])
     entries = [e for e in gradient_entries(cloud) if first <= e.column < first + group.dim]
     known = {(e.row, e.column - first): e for e in entries}
-    found = []
+    terms = []
     for row, component in sorted({*known, *sent}):
         place, entry = sent.get((row, component)), known.get((row, component))
         if place is None and entry is not None and entry.kind == "released":
@@ -66,8 +65,8 @@ def own_terms(
                 "not send its gradient: the run was planned for another problem"
             )
         formula = ZERO if entry is None else entry.formula
-        found.append(Term(row=row, component=component, place=place, formula=formula))
-    return tuple(found)
+        terms.append(Term(row=row, component=component, place=place, formula=formula))
+    return tuple(terms)
 
 
 @final
@@ -77,9 +76,7 @@ class GradientStep:
     Args:
         own: the agent, a group of one.
         algorithm: whose step it takes.
-        lower: its bounds, shape (1, d).
-        upper: likewise.
-        rounds: T.
+        bounds: lower and upper, shape (1, d) each.
         terms: what the constraints add to its slope.
     """
 
@@ -88,21 +85,19 @@ class GradientStep:
         own: LocalGroup,
         algorithm: Tikhonov,
         *,
-        lower: Array,
-        upper: Array,
-        rounds: int,
+        bounds: tuple[Array, Array],
         terms: Sequence[Term],
     ) -> None:
         if own.fleet.local is not None:
             require_no_rows([own.fleet.local])
-        self._schedule = Schedule(algorithm, rounds)
+        self._schedule = Schedule(algorithm)
         self._gradient, self._terms = own.gradient, terms
         group, slopes = own.fleet.group, gradient(own.fleet.objective, own.fleet.group.symbols)
         formulas = [slopes.get(s, ZERO) for s in group.symbols]
         formulas += [ZERO if term.place is not None else term.formula for term in terms]
         self._derivatives = Scalars(formulas, [*group.symbols, *group.parameters])
         self._parameters = [float(values[0]) for values in group.parameters.values()]
-        self._bounds = (lower, upper)
+        self._bounds = bounds
 
     def begin(self, x: Array) -> Array:
         """The point of the agent's own bounds nearest to x, shape (1, d)."""

@@ -13,8 +13,9 @@ from sottovoce.formula.expression import ZERO, number
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.rounds import Ensemble, GradientProblem, stream_seed
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+from sottovoce.problem.problem import Problem
 from sottovoce.simulation.drive import Final, Task
-from sottovoce.simulation.formulas import Named
+from sottovoce.simulation.formulas import named_agents
 from sottovoce.simulation.setting import QUANTITIES, Setting
 
 
@@ -23,13 +24,14 @@ class EnsembleRuns:
     """Blocks of runs; which block a run is in changes nothing.
 
     Args:
-        named: the agents and what they add to the rows.
-        offset: the constants of the rows.
+        problem: of named agents alone.
         setting: the request.
     """
 
-    def __init__(self, named: Named, offset: Array, setting: Setting) -> None:
+    def __init__(self, problem: Problem, setting: Setting) -> None:
         s = self._setting = setting
+        named = named_agents(problem, problem.constraints)
+        offset = np.concatenate([family.offset for family in problem.constraints])
         rows = zip(named.rows, offset.tolist(), strict=True)
         self._problem = GradientProblem(
             states=named.symbols,

@@ -1,4 +1,4 @@
-"""The statistical limit of the paper's own release: noisy values and gradients of constraints."""
+"""The accuracy limit of the paper's release: noisy values and gradients of constraints."""
 
 from __future__ import annotations
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
+from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.arguments import real
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
+
+_AHEAD = 256  # rounds of a schedule that are worked out at once
 
 
 def agent_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:
@@ -42,7 +45,7 @@ def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tikhonov:
+class Tikhonov(GradientSteps):
     """The paper's Algorithm 1, ``gamma(k) = gamma_bar k^-c1`` and ``alpha(k) = alpha_bar k^-c2``.
 
     Departs from the paper in that k starts at 1: gamma(0) is not defined.
@@ -58,6 +61,7 @@ class Tikhonov:
     alpha_bar: float = 0.2
     c1: float = 1 / 3
     c2: float = 1 / 4
+    release: ClassVar[str] = "paper"
 
     def __post_init__(self) -> None:
         for name in ("gamma_bar", "alpha_bar"):
@@ -69,10 +73,27 @@ class Tikhonov:
         if not self.c1 + self.c2 < 1:
             raise InputError(f"c1 + c2 < 1 must hold, got c1={self.c1}, c2={self.c2}")
 
-    def schedule(self, k: Any, rounds: int) -> Array:
+    def schedule(self, k: Any) -> Array:
         """Return gamma(k) and alpha(k) for the rounds ``k >= 1``, one row per round."""
         at = np.atleast_1d(np.asarray(k, dtype=np.float64))
         steps = np.empty((at.size, 2))
         np.multiply(self.gamma_bar, at**-self.c1, out=steps[:, 0])
         np.multiply(self.alpha_bar, at**-self.c2, out=steps[:, 1])
         return steps
+
+
+@final
+class Schedule:
+    """``k -> (gamma(k), alpha(k))``, worked out ahead: many rounds cost hardly more than one."""
+
+    def __init__(self, algorithm: Tikhonov) -> None:
+        self._algorithm, self._first = algorithm, 0
+        self._rows: list[list[float]] = []
+
+    def __getitem__(self, k: int) -> list[float]:
+        """gamma(k) and alpha(k)."""
+        if not self._first <= k < self._first + len(self._rows):
+            rows = self._algorithm.schedule(np.arange(k, k + _AHEAD))
+            # As Python's numbers, which NumPy multiplies by faster than by its own.
+            self._first, self._rows = k, rows.tolist()
+        return self._rows[k - self._first]

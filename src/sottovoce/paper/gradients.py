@@ -1,4 +1,4 @@
-"""Who can tell an agent its gradient of g: nobody need, the agent itself, or only the cloud."""
+"""Entries of dg/dx, by who knows them: everybody, the agent itself, or only the cloud."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Group
 from sottovoce.problem.problem import CloudView
 
-Kind = Literal["public", "own", "released"]
+EntryKind = Literal["public", "own", "released"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class GradientEntry:
             component of its first agent: one entry stands for all agents of the fleet.
         agent: the agent it belongs to, from 0; the first agent of a fleet.
         kind: "public", a constant that everybody knows; "own", a public formula in the agent's own
-            state, evaluated at home; "released", moved by other agents, so that the cloud must
+            state, evaluated locally; "released", moved by other agents, so that the cloud must
             send it with noise.
         formula: the derivative.
     """
@@ -32,7 +32,7 @@ class GradientEntry:
     row: int
     column: int
     agent: int
-    kind: Kind
+    kind: EntryKind
     formula: Expression
 
 
@@ -67,7 +67,7 @@ def _of_term(
     place = {s: c for c, s in enumerate(group.symbols)}
     for symbol, formula in gradient(term, group.symbols).items():
         states = formula.symbols - set(group.parameters)
-        kind: Kind = "public"
+        kind: EntryKind = "public"
         if states:
             kind = "own" if states <= set(group.symbols) else "released"
         yield GradientEntry(

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
-from sottovoce.certificate.paper_constants import paper_constants
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.paper.paper_constants import Constants, certified_constants
+from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.paper_method import Constants
-from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, fleet, states
 from sottovoce.problem.constraints import total
@@ -40,9 +39,9 @@ def coupled() -> Certificate:
 
 
 def made(certificate: Certificate, **change: Any) -> NoisePlan:
-    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "method": "paper"}
+    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
     hide = Trajectory(radius=change.pop("radius", 1.0))
-    return plan(certificate, **(asked | {"hide": hide} | change))
+    return paper_plan(certificate, **(asked | {"hide": hide} | change))
 
 
 def values(plan_: NoisePlan) -> Array:
@@ -57,7 +56,7 @@ def gradients(plan_: NoisePlan) -> list[tuple[int, int, float]]:
 
 def test_sigma_never_falls_below_the_theorems(paper: Certificate) -> None:
     found = made(paper, radius=0.3)
-    known = paper_constants(paper.cloud, tolerance=TOLERANCE)
+    known = certified_constants(paper.cloud, tolerance=TOLERANCE)
     assert known is not None
     factor = Fraction(kappa(EPSILON, DELTA)) * Fraction(0.3)
     for sigma in values(found):
@@ -113,7 +112,7 @@ def test_coupled_constraints_break_the_formula_and_are_refused(coupled: Certific
     message = str(caught.value)
     assert "the paper's sigma for dg/dx1 must be at least 25.1" in message
     assert "to hide x2, got 3.51268" in message
-    assert "use method='joint'" in message
+    assert "use sv.plan" in message
 
 
 def test_an_undernoised_plan_is_made_only_on_request_and_says_so(coupled: Certificate) -> None:
@@ -176,14 +175,14 @@ def test_fleets_are_not_for_the_paper() -> None:
     ev = fleet(2, lower=0, upper=1, name="ev")
     problem = Problem(states=ev, objectives=ev.state**2, constraints=[total(ev, ev.state) <= 1.0])
     for constants in (None, Constants(k_g=1.0, k_prime=(0.0, 0.0))):
-        with pytest.raises(PrivacyError, match="method='paper' knows no fleets"):
+        with pytest.raises(PrivacyError, match="the paper's plan knows no fleets"):
             made(certify(problem.cloud), constants=constants)
 
 
 def test_equalities_are_not_for_the_paper() -> None:
     x = states(2, lower=0, upper=1)
     problem = Problem(states=x, objectives=list(x), constraints=[x[0] + x[1] == 1])
-    with pytest.raises(PrivacyError, match="method='paper' knows no equalities"):
+    with pytest.raises(PrivacyError, match="the paper's plan knows no equalities"):
         made(certify(problem.cloud))
 
 

@@ -1,9 +1,12 @@
-"""The constants of the paper's Theorems 2 and 3, certified over the original X."""
+"""The constants of Theorems 2 and 3: as somebody states them, or certified over the original X."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from sottovoce.arguments import entries, real
+from sottovoce.certificate.certificate import TOLERANCE
 from sottovoce.certificate.forms import exact
 from sottovoce.certificate.supremum import Supremum
 from sottovoce.certificate.symmetry import matrix_supremum
@@ -13,8 +16,21 @@ from sottovoce.formula.expression import exactly
 from sottovoce.problem.problem import CloudView
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """``K_g`` and ``K_g'^i`` to use in place of the certified ones, e.g. the published ones."""
+
+    k_g: float
+    k_prime: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        real("k_g", self.k_g, "positive and finite", lambda k: 0 < k < math.inf)
+        for k in entries("k_prime", self.k_prime, "a list of numbers, one per agent"):
+            real("k_prime", k, "finite and not negative", lambda k: 0 <= k < math.inf)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PaperConstants:
+class CertifiedConstants:
     """What Theorems 2 and 3 multiply by ``kappa(delta, epsilon) B`` to get a sigma.
 
     Attributes:
@@ -34,9 +50,15 @@ class PaperConstants:
         """The largest column, ``max_i sup |dg/dx_i|_2``."""
         return max(bound.upper for bound in self.column)
 
+    def upper(self) -> Constants:
+        """The upper bounds, as a plan takes them."""
+        return Constants(k_g=self.k_g.upper, k_prime=tuple(bound.upper for bound in self.k_prime))
+
 
 @exactly()
-def paper_constants(cloud: CloudView, *, tolerance: float) -> PaperConstants | None:
+def certified_constants(
+    cloud: CloudView, *, tolerance: float = TOLERANCE
+) -> CertifiedConstants | None:
     """Certify ``K_g``, ``K_g'^i`` and the column sensitivities over the original X.
 
     None if there is a fleet, which the paper does not know, or if they have no finite bound.
@@ -63,6 +85,6 @@ def paper_constants(cloud: CloudView, *, tolerance: float) -> PaperConstants | N
         ]
     except CertificateError:
         return None
-    return PaperConstants(
+    return CertifiedConstants(
         k_g=k_g, k_prime=tuple(rest[: cloud.agents]), column=tuple(rest[cloud.agents :])
     )

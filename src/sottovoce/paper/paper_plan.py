@@ -1,0 +1,259 @@
+"""The paper's own noise, Theorems 2 and 3, held to what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sottovoce.arguments import instance
+from sottovoce.certificate.certificate import TOLERANCE, Certificate
+from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
+from sottovoce.errors import InputError, PrivacyError
+from sottovoce.formula.derive import derivative
+from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
+from sottovoce.formula.intervals import Interval
+from sottovoce.paper.gradients import GradientEntry
+from sottovoce.paper.paper_constants import Constants, certified_constants
+from sottovoce.paper.paper_release import RELEASE
+from sottovoce.privacy.adjacency import Adjacency, Everything
+from sottovoce.privacy.allocation import rounding_spent, spent
+from sottovoce.privacy.gaussian import kappa
+from sottovoce.privacy.noise_plan import NoisePlan, Output
+from sottovoce.privacy.plan import (
+    AskedPrivacy,
+    pair_reach,
+    require_certificate,
+    require_moderate,
+    require_moderate_influence,
+    require_reach,
+)
+from sottovoce.privacy.sampler import grid_of
+from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.problem import CloudView, Problem
+from sottovoce.progress import Progress, watched
+
+
+def paper_plan(
+    problem: Problem | Certificate,
+    *,
+    epsilon: Any,
+    delta: Any,
+    hide: Adjacency,
+    constants: Constants | None = None,
+    allow_undernoised: bool = False,
+    progress: bool | Progress | None = None,
+) -> NoisePlan:
+    """Give values and gradients of the constraints the noise of Theorems 2 and 3 over X.
+
+    ``sigma_g = kappa K_g B`` on every row of g and ``sigma_i = kappa K_g'^i B`` on all m entries of
+    dg/dx_i, zero entries included, with ``B = max_l b_l`` and the largest kappa of all agents. Each
+    of the n + 1 mechanisms is then held to its true sensitivity, cross terms and rounding included.
+
+    Args:
+        problem: is certified first; or its certificate, from ``certify``.
+        epsilon: one number or one per agent.
+        delta: likewise, in (0, 1).
+        hide: ``Trajectory``, ``Offset`` or ``Everything``: which behaviours are adjacent.
+        constants: K_g and K_g'^i instead of the certified ones.
+        allow_undernoised: return a plan even where the formula breaks its promise, for a study.
+        progress: as for ``sv.plan``.
+
+    Raises:
+        PrivacyError: where the formula gives less than (epsilon, delta), or the problem has fleets,
+            equalities or hard constraints, which the paper does not know.
+    """
+    certificate = require_certificate(problem, hide, progress)
+    cloud = certificate.cloud
+    if constants is not None:
+        instance("constants", constants, Constants, "sv.paper.Constants(...)")
+    _require_known_rows(cloud)
+    asked = AskedPrivacy.per_agent(cloud, epsilon, delta, hide)
+    reach = _reach(hide, cloud.groups)
+    with watched(progress) as tell:
+        tell(f"planning: noise for {cloud.agents:,} agents")
+        S, entries, sigma = paper_noise(cloud, asked, reach, constants)
+        errors, sizes = _evaluation_errors(cloud, entries)
+        require_moderate_influence(S)
+        require_moderate("the paper's sigma", sigma)
+
+    def spends(part: Array) -> Array:
+        return spent(S, part, reach, errors, hide.rounds)
+
+    certified = each_mechanism_keeps(
+        cloud, entries, sigma, spends, asked.mu, allow_undernoised=allow_undernoised
+    )
+    noise = NoisePlan(
+        cloud=cloud,
+        hide=hide,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
+        outputs=tuple(_outputs(cloud, entries, sigma)),
+        domain=cloud.groups,
+        gdp_mu=read_only(spends(sigma)),
+        gdp_rounding=rounding_spent(sigma, errors, hide.rounds),
+        certified=certified,
+        release=RELEASE,
+    )
+    require_reach(noise, sizes)
+    return noise
+
+
+def _require_known_rows(cloud: CloudView) -> None:
+    for family in cloud.constraints:
+        what = {
+            "fleets": bool(family.sums),
+            "equalities": family.equality,
+            "hard constraints, which need feasible=": family.hard,
+        }
+        for name, present in what.items():
+            if present:
+                raise PrivacyError(f"the paper's plan knows no {name}, got one: use sv.plan")
+
+
+def _reach(hide: Adjacency, groups: Sequence[Group]) -> Array:
+    """R_l for outputs that are not sums: any two states lie within a box's diameter."""
+    if not isinstance(hide, Everything):
+        return pair_reach(hide, sum(group.count for group in groups))
+    # hypot neither overflows nor underflows on the way, and errs by less than an ulp per step.
+    widths = [
+        np.hypot.reduce(group.upper - group.lower, axis=1) * (1.0 + group.dim * 2.0**-50)
+        for group in groups
+    ]
+    return np.asarray(np.concatenate(widths) * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))
+
+
+def paper_noise(
+    cloud: CloudView, asked: AskedPrivacy, reach: Array, constants: Constants | None
+) -> tuple[Sensitivity, tuple[GradientEntry, ...], Array]:
+    """Return S over the original X, the entries released and one sigma per output."""
+    held = constants or _certified(cloud)
+    if len(held.k_prime) != cloud.agents:
+        raise InputError(
+            f"constants must have one K_g'^i per agent ({cloud.agents}), got {len(held.k_prime)}"
+        )
+    pairs = {*zip(asked.epsilon.tolist(), asked.delta.tolist(), strict=True)}
+    factor = max(kappa(e, d) for e, d in pairs) * float(reach.max())
+    entries = tuple(_entries(cloud, held.k_prime))
+    sigma = np.concatenate(
+        [
+            np.full(cloud.rows, factor * held.k_g),
+            [factor * held.k_prime[entry.agent] for entry in entries],
+        ]
+    ) * (1.0 + 2.0**-50)
+    formulas = tuple(entry.formula for entry in entries)
+    gradients = Constraint(name="gradients", sums=(), rest=formulas, offset=np.zeros(len(formulas)))
+    rows = [*cloud.constraints, *([gradients] if entries else [])]
+    S = sensitivity(rows, cloud.groups, convex={}, tolerance=TOLERANCE)
+    return (replace(S, affine=()) if entries else S), entries, sigma
+
+
+def _certified(cloud: CloudView) -> Constants:
+    certified = certified_constants(cloud)
+    if certified is None:
+        raise PrivacyError(
+            "the paper's plan needs K_g and K_g'^i over the original X, got no finite ones: "
+            "tighten the boxes or use sv.plan"
+        )
+    return certified.upper()
+
+
+def _entries(cloud: CloudView, k_prime: Sequence[float]) -> Iterator[GradientEntry]:
+    g = [row for family in cloud.constraints for row in family.named]
+    column = 0
+    for agent, group in enumerate(cloud.groups):
+        for symbol in group.symbols:
+            slopes = [derivative(row, symbol) for row in g]
+            if k_prime[agent] > 0:
+                for row, formula in enumerate(slopes):
+                    yield GradientEntry(
+                        row=row, column=column, agent=agent, kind="released", formula=formula
+                    )
+            elif any(slope.symbols for slope in slopes):
+                raise PrivacyError(
+                    f"K_g'^{agent + 1} must be positive, because states move dg/d{symbol}, got 0: "
+                    "it would be released without noise"
+                )
+            column += 1
+
+
+def _evaluation_errors(cloud: CloudView, entries: Sequence[GradientEntry]) -> tuple[Array, Array]:
+    """How far float64 may be off in every output over X, and the largest value it may compute."""
+    box = {
+        s: Interval(lower=group.lower[:, c], upper=group.upper[:, c])
+        for group in cloud.groups
+        for c, s in enumerate(group.symbols)
+    }
+    errors: list[float] = []
+    sizes: list[float] = []
+    for family in cloud.constraints:
+        for g, offset in zip(family.named, np.abs(family.offset).tolist(), strict=True):
+            added = offset * UNIT * 2 + UNDERFLOW + float(evaluation_error(g, box).max())
+            errors.append(added * UP)
+            sizes.append(offset + float(evaluate(g, box)[g].magnitude.max()))
+    for formula in (entry.formula for entry in entries):
+        errors.append(float(evaluation_error(formula, box).max()))
+        sizes.append(float(evaluate(formula, box)[formula].magnitude.max()))
+    bound = np.array(errors)
+    return bound, np.asarray((np.array(sizes) + bound) * (1.0 + 2.0**-20))
+
+
+def _outputs(cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array) -> Iterator[Output]:
+    names = cloud.row_labels()
+    columns = [s.name for group in cloud.groups for s in group.symbols]
+    for row, (name, s) in enumerate(zip(names, sigma.tolist(), strict=False)):
+        yield Output(name=name, kind="value", sigma=s, grid=grid_of(s) if s > 0 else 0.0, row=row)
+    for entry, s in zip(entries, sigma[cloud.rows :].tolist(), strict=True):
+        if not s > 0:
+            raise PrivacyError(
+                "every released gradient entry must be moved by some agent, got one that is not: "
+                "simplify the constraints"
+            )
+        name = f"d {names[entry.row]} / d {columns[entry.column]}"
+        yield Output(
+            name=name, kind="gradient", sigma=s, grid=grid_of(s), row=entry.row, column=entry.column
+        )
+
+
+def each_mechanism_keeps(
+    cloud: CloudView,
+    entries: Sequence[GradientEntry],
+    sigma: Array,
+    spends: Callable[[Array], Array],
+    target: Array,
+    *,
+    allow_undernoised: bool,
+) -> bool:
+    """Whether each of the n + 1 mechanisms by itself keeps (epsilon, delta) for every agent.
+
+    The theorem takes ``K_g'^i = sup |d2g/dx_i2|`` for the Lipschitz constant of dg/dx_i, which
+    forgets what other agents do to it. Each mechanism is therefore held to its true sensitivity,
+    cross terms and rounding included.
+
+    Args:
+        cloud: the public problem.
+        entries: the released gradient entries.
+        sigma: one per output.
+        spends: what noise lets through, mu_l per agent; outputs with sigma 0 are left out.
+        target: the largest mu_l that keeps what was asked for.
+        allow_undernoised: answer False instead of refusing.
+    """
+    owner = np.array([-1] * cloud.rows + [entry.agent for entry in entries])
+    for mechanism in np.unique(owner):
+        own = np.where(owner == mechanism, sigma, 0.0)
+        excess = spends(own) / target
+        worst = int(np.argmax(excess))
+        if excess[worst] > 1.0:
+            if allow_undernoised:
+                return False
+            name = "g" if mechanism < 0 else f"dg/d{cloud.groups[mechanism].name}"
+            raise PrivacyError(
+                f"the paper's sigma for {name} must be at least {own.max() * excess[worst]:.6g} to "
+                f"hide {cloud.groups[worst].name}, got {own.max():.6g}: its constant is too small "
+                "or forgets that other agents move it; use sv.plan, or "
+                "allow_undernoised=True for a study"
+            )
+    return True

@@ -1,0 +1,88 @@
+"""The interface of a release other than noisy sums, registered by name.
+
+A release says what agents send (contribute), which noisy numbers the cloud makes of it (release),
+and how prices and states follow from these (answer). Noisy sums are the default and need no entry
+here. Plans, rounds of a simulation and rounds on the network reach any other release through
+``NoisePlan.release`` or, from an algorithm's name, through ``release_of``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:
+    from sottovoce.certificate.optimum import ReferenceOptimum
+    from sottovoce.privacy.noise_plan import NoisePlan
+    from sottovoce.problem.agents import Array
+    from sottovoce.problem.problem import CloudView, Problem
+
+REGISTERED: Final = {"paper": "sottovoce.paper.paper_release"}
+"""Modules by the name of the release that each has as ``RELEASE``."""
+
+
+class Release(ABC):
+    """What agents, cloud and simulation do where something else than sums is released.
+
+    Agents send their states, and the cloud answers with noisy values and gradients of constraints;
+    ``NoisePlan.outputs`` lists these.
+
+    Attributes:
+        name: under which it is registered.
+        sent: what an agent sends, in one word.
+    """
+
+    name: ClassVar[str]
+    sent: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def algorithm(self) -> type:
+        """The algorithm that works with it, a frozen dataclass of plain numbers."""
+
+    @abstractmethod
+    def limit(
+        self, problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
+    ) -> tuple[Array, Array, tuple[int, ...]]:
+        """Return the least standard deviations of x and of prices, and the flat components of x."""
+
+    @abstractmethod
+    def engine(self, problem: Problem, setting: Any) -> Any:
+        """Return what runs a simulation of named agents: a ``simulation.drive.Engine``."""
+
+    @abstractmethod
+    def contribution(
+        self,
+        cloud: CloudView,
+        group: Any,
+        algorithm: Any,
+        *,
+        welcome: Any,
+        begin: int,
+        bounds: tuple[Array, Array],
+    ) -> Any:
+        """Return an agent's half of a round on the network: ``(k, x, price, y) -> x(k+1)``.
+
+        Args:
+            cloud: the public problem.
+            group: the agent, a ``network.agent_group.LocalGroup`` of one.
+            algorithm: whose step it takes.
+            welcome: the cloud's description of the run.
+            begin: where its states lie among those of its connection.
+            bounds: lower and upper, shape (1, d) each.
+        """
+
+    @abstractmethod
+    def outputs(self, plan: NoisePlan) -> Any:
+        """Return what turns messages into released numbers: a ``network.rounds.CloudRelease``."""
+
+    @abstractmethod
+    def prices(self, plan: NoisePlan, algorithm: Any) -> Any:
+        """Return what turns released numbers into prices: a ``network.turns.Turns``."""
+
+
+def release_of(name: str) -> Release:
+    """Return the release of that name."""
+    release: Release = import_module(REGISTERED[name]).RELEASE
+    return release
