@@ -180,7 +180,7 @@ def test_an_audit_finds_no_more_than_was_promised() -> None:
     assert found.passed
     assert found.game_passed
     assert found.played_mu <= found.claimed_mu
-    assert found.told == ""
+    assert found.leaks == ""
     assert found.noise.passed
 
 

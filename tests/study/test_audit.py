@@ -259,10 +259,10 @@ def test_messages_that_tell_more_than_the_releases_are_found(
 
     problem, certificate = two
     right = made(certificate)
-    assert short(problem, right).told == ""
+    assert short(problem, right).leaks == ""
     monkeypatch.setattr(Rounds, "play", play)
     found = short(problem, right)
-    assert found.told == f"{where} message"
+    assert found.leaks == f"{where} message"
     assert not found.passed
 
 

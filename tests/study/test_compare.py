@@ -13,13 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
-from sottovoce.cli import console
-from sottovoce.cli.console import show_result
 from sottovoce.errors import InputError
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
@@ -108,28 +105,18 @@ def test_errors_are_those_of_the_runs_themselves(study: MethodComparison, algori
     problem = line()
     made = planned(400)
     result = simulate(problem, made, rounds=100, runs=12, seed=3, algorithm=ALGORITHMS[algorithm])
-    squares: dict[str, list[float]] = {
-        "x": [],
-        "flat": [],
-        "price": [],
-        "last_x": [],
-        "last_price": [],
-    }
-    for r in range(12):
-        squares["x"].append(sum((result.x[r, i] - X_HAT[i]) ** 2 for i in (0, 1)))
-        squares["flat"].append((result.x[r, 2] - X_HAT[2]) ** 2)
-        squares["price"].append(sum((result.price[r, j] - MU_HAT[j]) ** 2 for j in (0, 1)))
-        squares["last_x"].append(sum((result.last_x[r, i] - X_HAT[i]) ** 2 for i in (0, 1)))
-        last = (result.last_price[r, j] - MU_HAT[j] for j in (0, 1))
-        squares["last_price"].append(sum(error**2 for error in last))
-    wanted = {name: math.sqrt(sum(values) / 12) for name, values in squares.items()}
+
+    def expected(values: Any, true: Sequence[float], keep: Sequence[int]) -> float:
+        squares = [sum((run[i] - true[i]) ** 2 for i in keep) for run in values]
+        return math.sqrt(sum(squares) / 12)
+
     row = the(study, JOINT, algorithm, 100)
     assert study.flat == (2,)
-    assert row.x == pytest.approx(wanted["x"], rel=1e-6)
-    assert row.price == pytest.approx(wanted["price"], rel=1e-6)
-    assert row.flat_x == pytest.approx(wanted["flat"], rel=1e-6, abs=1e-9)
-    assert row.last_x == pytest.approx(wanted["last_x"], rel=1e-6)
-    assert row.last_price == pytest.approx(wanted["last_price"], rel=1e-6)
+    assert row.x == pytest.approx(expected(result.x, X_HAT, (0, 1)), rel=1e-6)
+    assert row.flat_x == pytest.approx(expected(result.x, X_HAT, (2,)), rel=1e-6, abs=1e-9)
+    assert row.last_x == pytest.approx(expected(result.last_x, X_HAT, (0, 1)), rel=1e-6)
+    assert row.price == pytest.approx(expected(result.price, MU_HAT, (0, 1)), rel=1e-6)
+    assert row.last_price == pytest.approx(expected(result.last_price, MU_HAT, (0, 1)), rel=1e-6)
     assert (row.last_price == row.price) == (algorithm == "Tikhonov")
 
 
@@ -300,12 +287,17 @@ def test_failed_runs_are_counted_and_left_out(monkeypatch: pytest.MonkeyPatch) -
     assert math.isnan(root_mean_square(np.zeros((0, 3))))
 
 
-def test_an_interruption_keeps_what_was_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    solved: list[Any] = []
+@pytest.mark.parametrize("raised", [False, True], ids=["result", "exception"])
+def test_an_interruption_keeps_what_was_computed(
+    monkeypatch: pytest.MonkeyPatch, raised: bool
+) -> None:
+    results: list[Any] = []
 
     def stop(*args: Any, **settings: Any) -> Any:
-        solved.append(simulate(*args, **settings))
-        return replace(solved[-1], interrupted=len(solved) == 3)
+        results.append(simulate(*args, **settings))
+        if raised and len(results) == 3:
+            raise KeyboardInterrupt
+        return replace(results[-1], interrupted=len(results) == 3)
 
     monkeypatch.setattr(module, "simulate", stop)
     begun: dict[str, float | None] = {}
@@ -361,45 +353,11 @@ def test_the_table_shows_errors_limits_and_what_is_left_out(study: MethodCompari
     assert "flat component 3" in text
 
 
-def test_no_name_is_broken_in_eighty_columns(
-    study: MethodComparison, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With numbers as wide as they get: large errors, many rounds."""
-    wide = tuple(
-        replace(row, plan=PAPER, rounds=500_000, x=12345.6, last_price=1.2e-7, limit_x=0.01)
-        for row in study.rows
-    )
-    screen = Console(width=80)
-    monkeypatch.setattr(console, "console", screen)
-    with screen.capture() as capture:
-        show_result(None, replace(study, rows=wide).table(), json=False)
-    lines = [line for line in capture.get().splitlines() if "500,000" in line]
-    assert max(map(len, lines)) <= 80
-    assert any(line.split()[:2] == ["DualAveraging", "500,000"] for line in lines)
-
-
 def test_an_executor_gives_the_same_rows(study: MethodComparison) -> None:
     with ThreadPoolExecutor(2) as executor:
         there = compared(line(), [25, 100, 400], algorithms=TIKHONOV, executor=executor)
     here = [row for row in study.rows if row.algorithm == "Tikhonov"]
     assert list(there.rows) == here
-
-
-def test_stopped_on_an_executor_before_a_row_is_done_there_are_the_rows_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    solved: list[Any] = []
-
-    def stop(*args: Any, **settings: Any) -> Any:
-        if len(solved) == 2:
-            raise KeyboardInterrupt
-        solved.append(simulate(*args, **settings))
-        return solved[-1]
-
-    monkeypatch.setattr(module, "simulate", stop)
-    found = compared(line(), [10, 30], algorithms=TIKHONOV)
-    assert found.interrupted
-    assert len(found.rows) == 2
 
 
 def test_the_figure_is_drawn(study: MethodComparison, tmp_path: Path) -> None:

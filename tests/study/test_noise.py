@@ -31,7 +31,7 @@ def test_one_output_of_many_correlated_at_a_long_lag_is_found(rounds: int) -> No
     z[997:, 5] = 0.6 * z[:-997, 5] + 0.8 * z[997:, 5]
     found = {check.name: check for check in check_noise(z).checks}
     assert not found["correlation"].passed
-    assert found["correlation"].found.endswith("at lag 997")
+    assert found["correlation"].observed.endswith("at lag 997")
 
 
 def test_correlation_of_two_outputs_is_found_where_pairs_are_too_many_for_every_lag(
@@ -55,7 +55,7 @@ def test_draws_that_meet_by_chance_on_the_grid_are_no_alarm() -> None:
     found = check_noise(z)
     assert found.passed
     equal = next(check for check in found.checks if check.name == "repeated draws")
-    assert int(equal.found.split(",")[0]) > 100
+    assert int(equal.observed.split(",")[0]) > 100
 
 
 def test_depth_says_which_clamp_is_found() -> None:

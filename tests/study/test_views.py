@@ -87,7 +87,7 @@ def short(case: Case, view: Any, **change: Any) -> Audit:
 def test_every_party_finds_no_more_than_claimed(two: Case, view: Any) -> None:
     found = short(two, view, sampler=None, helper=None)  # the deployed noise
     assert found.passed
-    assert (found.view, found.told) == (view, "")
+    assert (found.view, found.leaks) == (view, "")
     mu = float(made(two).gdp_mu[1])
     assert found.claimed_mu == pytest.approx(mu / math.sqrt(2) if view == "outside" else mu)
     assert 0.85 < found.played_share <= 1.0  # what was played uses the claim up
@@ -121,7 +121,7 @@ def test_a_mask_that_is_used_for_two_rounds_is_found(
     monkeypatch.setattr(
         Stream, "rounds", lambda self, first, count: np.tile(rounds(self, 1, 1), (count, 1))
     )
-    assert "behind one mask" in short(two, "cloud").told
+    assert "behind one mask" in short(two, "cloud").leaks
 
 
 def test_a_mask_that_is_used_again_after_a_crash_is_found(
@@ -129,7 +129,7 @@ def test_a_mask_that_is_used_again_after_a_crash_is_found(
 ) -> None:
     # A session that outlives the process, as if it had been saved with the state.
     monkeypatch.setattr(masks, "new_session", lambda: bytes(16))
-    assert "behind one mask" in short(two, "cloud").told
+    assert "behind one mask" in short(two, "cloud").leaks
 
 
 def test_with_noise_switched_off_prices_are_those_of_the_trusted_cloud_bit_for_bit(

@@ -89,16 +89,16 @@ def table_of(title: str | None, *columns: str, **settings: Any) -> Table:
 
 
 def warn_if_useless(
-    told: Prediction, *, strict: bool, say: Callable[[str], None] | None = None
+    prediction: Prediction, *, strict: bool, say: Callable[[str], None] | None = None
 ) -> None:
     """Warn that an answer will be useless, or refuse it.
 
     Raises:
         PrivacyError: it will be, and ``strict`` asks for a refusal.
     """
-    if not told.useless:
+    if not prediction.useless:
         return
-    text = f"after {told.rounds:,} rounds {told.useless}: {_REMEDY}"
+    text = f"after {prediction.rounds:,} rounds {prediction.useless}: {_REMEDY}"
     if strict:
         raise PrivacyError(f"an answer must be worth something, got a plan for which {text}")
     if say is not None:

@@ -119,8 +119,8 @@ def _fleet(options: DemoOptions, root: Path) -> None:
     cloud = ("cloud", run / "cloud", "--keys", keys, "--store", run / "run.db", "--rounds", count,
              *promise, *_feasible(options))  # fmt: skip
     gateways = [("gateway", run / name, "--agents", name, *_files(run, name)) for name in parts]
-    says = f"one cloud and {len(parts)} gateways"
-    run_processes(cloud, gateways, keys, says, page=options.page)
+    parties = f"one cloud and {len(parts)} gateways"
+    run_processes(cloud, gateways, keys, parties, page=options.page)
 
     answer = _answer(problem, run, list(parts), "joint")
     reached, best = (Numeric(problem).objective(x) for x in (answer.x, answer.x_hat))

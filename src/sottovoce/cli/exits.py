@@ -1,4 +1,4 @@
-"""Exit codes: one table of what each error means to whoever restarts the process."""
+"""Exit codes: one table of what each error means to a supervisor that may restart the process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Exit(IntEnum):
 
     DONE = 0
     NO = 1
-    """The answer is no: an assumption fails, a claim is broken; also whatever nobody foresaw."""
+    """The answer is no: an assumption fails, a claim is broken; also any unexpected error."""
     PERSON = 2
     """A person must mend it; starting again gives the same."""
     AGAIN = 75

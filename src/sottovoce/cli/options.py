@@ -215,8 +215,8 @@ def run_rounds(problem: Problem, asked: int | None) -> int:
     """Return the rounds to run: as asked, else as the problem file says, else 2,000."""
     from sottovoce.arguments import whole
 
-    said = problem.schedule.get("rounds", problem.privacy.get("rounds", DEFAULT_ROUNDS))
-    return whole("rounds", said if asked is None else asked, least=1)
+    stated = problem.schedule.get("rounds", problem.privacy.get("rounds", DEFAULT_ROUNDS))
+    return whole("rounds", stated if asked is None else asked, least=1)
 
 
 def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:

@@ -100,8 +100,8 @@ def plan_command(
             progress=tell,
         )
         tell("predicting what the answer will be worth")
-        told = expect(stated, plan, plan.rounds)
-    warn_if_useless(told, strict=strict)
+        prediction = expect(stated, plan, plan.rounds)
+    warn_if_useless(prediction, strict=strict)
     show_result(plan_data(plan), str(plan), json=json)
 
 

@@ -252,17 +252,17 @@ def _line(row: AdviceRow, *, chosen: bool) -> tuple[str, ...]:
     head = (("* " if chosen else "  ") + row.hide, up(row.epsilon, 3), f"{row.rounds:,}")
     if row.predicted is None:
         return (*head, "refused")
-    told, seen = row.predicted, row.measured
-    name, noise = told.worst
+    predicted, measured = row.predicted, row.measured
+    name, noise = predicted.worst
     pairs = [
-        (noise, None if seen is None else float(seen.noise[told.rows.index(name)])),
-        (told.violation, None if seen is None else seen.violation),
-        (told.feasibility_cost, None),
-        (told.x, None if seen is None else seen.x),
-        (told.objective, None if seen is None else seen.objective),
+        (noise, None if measured is None else float(measured.noise[predicted.rows.index(name)])),
+        (predicted.violation, None if measured is None else measured.violation),
+        (predicted.feasibility_cost, None),
+        (predicted.x, None if measured is None else measured.x),
+        (predicted.objective, None if measured is None else measured.objective),
     ]
     cells = [pc(one) + ("" if other is None else f" ({pc(other)})") for one, other in pairs]
-    end = "useless" if told.useless else f"{row.fleet:,}"
+    end = "useless" if predicted.useless else f"{row.fleet:,}"
     return (*head, *cells, end)
 
 
@@ -284,16 +284,16 @@ def _data(row: AdviceRow) -> dict[str, object]:
     }
 
 
-def _prediction(told: Prediction | None) -> dict[str, object] | None:
-    if told is None:
+def _prediction(prediction: Prediction | None) -> dict[str, object] | None:
+    if prediction is None:
         return None
     return {
-        "noise": dict(zip(told.rows, told.noise.tolist(), strict=True)),
-        "violation": told.violation,
-        "feasibility_cost": told.feasibility_cost,
-        "x": told.x,
-        "objective": told.objective,
-        "useless": told.useless or None,
+        "noise": dict(zip(prediction.rows, prediction.noise.tolist(), strict=True)),
+        "violation": prediction.violation,
+        "feasibility_cost": prediction.feasibility_cost,
+        "x": prediction.x,
+        "objective": prediction.objective,
+        "useless": prediction.useless or None,
     }
 
 

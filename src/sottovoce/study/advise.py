@@ -69,7 +69,7 @@ def advise(
     Predictions are those of the statistical limit (``study.prediction``).
 
     Args:
-        problem: what to solve, with its objectives: whoever asks for advice may see everything.
+        problem: what to solve, with its objectives: advice is for those who may see everything.
         hide: "trajectory", "offset", "everything" or some of them; all by default.
         radius: b, how much is hidden of a trajectory or an offset; by default the problem's
             ``[privacy]``, or else 5% of the typical box.
@@ -192,40 +192,42 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
     )
     try:
         plan = study.plan(row)
-        told = study.predict(plan)
+        predicted = study.predict(plan)
         suits = rounds
         if suits is None:
-            # One number of rounds tells of all: only the averaged noise counts, and how it scales.
-            error = max(told.cost, told.x or 0.0)
-            suits = rounds_for(kind, told.worst[1], error, row.rounds, study.accuracy)
+            # One number of rounds serves for all: only averaged noise counts, and how it scales.
+            error = max(predicted.cost, predicted.x or 0.0)
+            suits = rounds_for(kind, predicted.worst[1], error, row.rounds, study.accuracy)
         if suits != row.rounds:
             row = replace(row, rounds=suits)
             plan = study.plan(row)
-            told = study.predict(plan)
+            predicted = study.predict(plan)
     except PrivacyError as refusal:
         return replace(row, refused=str(refusal))
     noisy = plan.released_sigma[plan.sigma > 0]
     row = replace(
         row,
-        predicted=told,
+        predicted=predicted,
         sigma=(float(noisy.min(initial=np.inf)), float(noisy.max(initial=0.0))),
         hidden_offset=_hidden_offset(plan),
-        fleet=study.fleet(told.cost),
+        fleet=study.fleet(predicted.cost),
     )
-    return row if told.useless else _with_margins(study, row, told)
+    return row if predicted.useless else _with_margins(study, row, predicted)
 
 
-def _with_margins(study: _Study, row: AdviceRow, told: Prediction) -> AdviceRow:
+def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> AdviceRow:
     """The promise with what its margins really cost, or why there is no room for them."""
     try:
         kept = study.plan(row, feasible=study.feasible).feasible
     except PrivacyError as refusal:
-        lost = replace(told, feasibility_cost=math.inf)
+        lost = replace(predicted, feasibility_cost=math.inf)
         return replace(row, predicted=lost, unkept=str(refusal))
     if study.known is None or kept is None or kept.cost is None:
         return row
     share = kept.cost.more / (abs(study.known.best) or 1.0)
-    return replace(row, predicted=replace(told, feasibility_cost=share), fleet=study.fleet(share))
+    return replace(
+        row, predicted=replace(predicted, feasibility_cost=share), fleet=study.fleet(share)
+    )
 
 
 def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
@@ -270,12 +272,12 @@ def _measured(
 
 def _settled(row: AdviceRow, accuracy: float) -> bool:
     """Whether measured errors are near the predicted ones, or small, or more rounds no help."""
-    told, seen = row.predicted, row.measured
-    if told is None or seen is None or told.useless or row.rounds > _LONGEST:
+    predicted, measured = row.predicted, row.measured
+    if predicted is None or measured is None or predicted.useless or row.rounds > _LONGEST:
         return True
     if row.hide == Trajectory.kind:
         return True
-    return bool(np.all(seen.noise <= np.maximum(_NEAR * told.noise, 0.5 * accuracy)))
+    return bool(np.all(measured.noise <= np.maximum(_NEAR * predicted.noise, 0.5 * accuracy)))
 
 
 def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:

@@ -2,7 +2,7 @@
 
 The game: in world A one agent behaves in one way, in world B in an adjacent one; everything else is
 the same. The rounds are played by the cloud's and the agents' own code, byte by byte, with the
-sampler that a cloud uses. The attacker hears every release, knows everything but the world, and
+sampler that a cloud uses. The attacker receives every release, knows everything but the world, and
 scores the transcript; what its hits and false alarms prove is set against the claim. A game needs
 thousands of draws to see a tenth of the noise missing, and cannot see a missing tail at all, so the
 noise itself is held against its statement too: residuals ``(released - F(x)) / sigma`` of all games
@@ -76,7 +76,7 @@ class Audit:
         false_alarms: rates of false alarms over the thresholds of the score.
         misses: rates of misses at the same thresholds.
         noise: the noise of all games against its statement.
-        told: what messages tell besides the releases; "" for nothing.
+        leaks: what messages tell besides the releases; "" for nothing.
     """
 
     agent: int
@@ -94,7 +94,7 @@ class Audit:
     false_alarms: Array
     misses: Array
     noise: NoiseChecks
-    told: str
+    leaks: str
 
     @property
     def played_share(self) -> float:
@@ -113,12 +113,12 @@ class Audit:
     @property
     def passed(self) -> bool:
         """Whether game, noise and messages are all as claimed."""
-        return self.game_passed and self.noise.passed and not self.told
+        return self.game_passed and self.noise.passed and not self.leaks
 
     def table(self) -> PlainTable:
         """Return claim and measurement side by side."""
         side = "outside" if self.view == "outside" else f"the {self.view}"
-        told = f"tell {self.told}" if self.told else "tell the releases, nothing else"
+        messages = f"tell {self.leaks}" if self.leaks else "tell the releases, nothing else"
         share = f"{down(100.0 * self.played_share, 3)}% of the claim"
         return PlainTable(
             title=f"Agent {self.name}, attacked from {side}: {self.runs:,} games of {self.rounds} "
@@ -130,7 +130,7 @@ class Audit:
                 ("measured, at least", down(self.measured_mu, 5), down(self.measured_epsilon, 5)),
                 ("Clopper-Pearson, at least", "", down(self.clopper_pearson_epsilon, 5)),
                 ("the claim", verdict(self.game_passed)),
-                ("messages", verdict(not self.told), told),
+                ("messages", verdict(not self.leaks), messages),
             ),
         )
 
@@ -197,7 +197,7 @@ def audit(
     Args:
         problem: the whole problem.
         plan: its noise and its claim.
-        agent: whose behaviour is to be told: a label, or a place counted from 0.
+        agent: whose behaviour is to be distinguished: a label, or a place counted from 0.
         runs: games per world.
         rounds: rounds per game.
         algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
@@ -207,9 +207,9 @@ def audit(
             or a callback.
         executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
             draws noise of its own from its operating system.
-        view: who attacks. "outside" hears every release. Of a split cloud the "cloud" takes the
+        view: who attacks. "outside" receives every release. Of a split cloud the "cloud" takes the
             masks off what agents sent it, and looks for a mask that was used twice; the "helper"
-            hears every release too, and takes its own noise off.
+            receives every release too, and takes its own noise off.
         helper: where the helper's noise comes from, as ``sampler``.
     """
     _check(problem, plan, runs, rounds)
@@ -253,14 +253,14 @@ def audit(
         false_alarms=read_only(bound.false_alarms),
         misses=read_only(bound.misses),
         noise=check_noise(games.residuals),
-        told=game.told(),
+        leaks=game.leaks(),
     )
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AuditTask:
-    """Who attacks whom; from this a game is made, in whatever process.
+    """Who attacks whom; a game is built from it, in any process.
 
     Attributes:
         agent: the agent's place, from 0.
@@ -367,23 +367,23 @@ class Game:
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
         played = self.loop.play(lambda k: self.worlds[world] if k in self.acted else None)
-        values = self._heard(played)
+        values = self._noisy_outputs(played)
         rounds = [k - 1 for k in self.acted]
-        in_a = played.states[rounds]  # the attacker knows everybody else, and both behaviours
+        in_a = played.states[rounds]  # the attacker knows all others, and both behaviours
         in_a[:, self.own] = self.worlds[0][self.own]
-        heard = self.stated.standardised(in_a, values[rounds]) / self.faced
-        score = float((heard @ self.shift - self.shift @ self.shift / 2.0).sum())
+        residuals = self.stated.standardised(in_a, values[rounds]) / self.faced
+        score = float((residuals @ self.shift - self.shift @ self.shift / 2.0).sum())
         return score, self.stated.standardised(played.states, values) / self.faced
 
-    def _heard(self, played: Played) -> Array:
-        """The noisy outputs that the attacker works out of what it holds."""
+    def _noisy_outputs(self, played: Played) -> Array:
+        """The noisy outputs that the attacker computes from what it has."""
         if self.view == "outside":
             return played.values
         released = np.array([r.multiples for r in played.releases])
         grid = np.array([o.grid for o in self.stated.noisy])
-        return np.asarray(played.held.heard(self.view, released) * grid)
+        return np.asarray(played.held.noisy_sums(self.view, released) * grid)
 
-    def told(self) -> str:
+    def leaks(self) -> str:
         """What the messages of a game tell besides its releases."""
         if self.view == "cloud":
             # Agents that crash and come back with an old state must not say two things either.
@@ -396,7 +396,7 @@ class Game:
         return tells_more(self.loop, self.loop.play(), self.stated.lower, self.stated.upper)
 
     def _company(self, states: Array, own: slice) -> Array:
-        """What everybody does in a round that is acted; NaN for those who do as they like."""
+        """All states of a round that is played; NaN for agents that keep their own iterates."""
         if states.size == self.stated.lower.size:
             return states
         company = np.full(self.stated.lower.size, np.nan)

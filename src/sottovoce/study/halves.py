@@ -1,8 +1,8 @@
 """The helper of a split cloud in one process, and what each party makes of the bytes it holds.
 
 The cloud holds what agents sent, masked, and the helper's answers: it takes the masks off and is
-left with sums and the helper's noise. The helper knows masks and its own noise, and hears every
-release: it is left with sums and the cloud's noise. Whoever is outside hears the releases.
+left with sums and the helper's noise. The helper knows masks and its own noise, and receives every
+release: it is left with sums and the cloud's noise. An outsider receives the releases.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Keys:
         ]
         self.helper = HelperKeys(own, signing, lambda: listed)
         self._agents, self._helper, self._parties = agents, public_key(own), parties
-        # Signatures are random: said again in another run, they are the same bytes.
+        # Signatures are random: repeated in another run, they must be the same bytes.
         self.sign = cache(self.helper.sign)
 
     def veil(self, peer: int) -> Veil:
@@ -92,7 +92,7 @@ class Held:
     sums: list[Integers] = field(default_factory=list)
     noise: list[Integers] = field(default_factory=list)
 
-    def heard(self, view: ViewName, released: Integers) -> Integers:
+    def noisy_sums(self, view: ViewName, released: Integers) -> Integers:
         """Return the noisy sums that a party faces, one row per round, in grid steps."""
         if view == "cloud":
             return np.array(self.sums)
@@ -106,7 +106,7 @@ class HelperHalf:
     Args:
         plan: the noise.
         config: the run.
-        keys: everybody's.
+        keys: of all parties.
         sampler: adds its noise.
     """
 
@@ -188,12 +188,12 @@ def masks_reused(held: Held, parties: tuple[Party, ...]) -> bool:
     contributions behind different masks is any number of 64 bits.
     """
     for peer, party in enumerate(parties):
-        said = list(dict.fromkeys(data for to, data in held.masked if to == peer))
+        sent = list(dict.fromkeys(data for to, data in held.masked if to == peer))
         width = (party.most - party.least).astype(np.float64)
         chance = float(np.prod(np.minimum(1.0, (2 * width + 1) / 2.0**64)))
-        if chance * len(said) ** 2 > FALSE_ALARM / 100:
+        if chance * len(sent) ** 2 > FALSE_ALARM / 100:
             continue  # ranges so wide that even new masks would look like old ones
-        rows = np.array([unpack_whole(data) for data in said]).reshape(-1, width.size)
+        rows = np.array([unpack_whole(data) for data in sent]).reshape(-1, width.size)
         for i in range(len(rows) - 1):
             apart = np.abs((rows[i + 1 :] - rows[i]).astype(np.float64))
             if np.any(np.all(apart <= width, axis=1)):

@@ -56,7 +56,7 @@ with theirs; None if all do."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Played:
-    """One run: the agents' states, and what everybody received.
+    """One run: the agents' states, and what each party received.
 
     Attributes:
         states: x(k) that agents contributed from, one row per round.
@@ -81,7 +81,7 @@ class Loopback:
     """Runs of one plan, one after the other, with one sampler.
 
     Args:
-        problem: everybody's problem.
+        problem: the whole problem.
         plan: its noise.
         algorithm: what agents and cloud run.
         sampler: adds the noise.
@@ -209,7 +209,7 @@ class _Run:
                     self.frames.append((to, sent))
                     self.queue.append(partial(self._agent_receive, to, sent))
             elif isinstance(action, Incident) and not (
-                self.crashed and action.code is Code.CONFLICT  # a state that was lost is said anew
+                self.crashed and action.code is Code.CONFLICT  # a state that was lost is sent anew
             ):
                 raise AssertionError(f"the cloud refused an honest message: {action.code}")
 
@@ -264,7 +264,7 @@ class _Run:
         self.cloud.connect(0, frozenset(self.agents[0].agents))
         waiting, self.queue = self.queue, deque()
         self._perform(0, self.agents[0].connected())
-        while self.queue:  # before anybody else is heard: the round is still open
+        while self.queue:  # before any other message: the round is still open
             self.queue.popleft()()
         self.queue = waiting
 
@@ -292,7 +292,7 @@ class _Run:
 
 
 def _nothing(k: int) -> None:
-    """Nobody acts: everybody goes by its own iterate."""
+    """All agents keep their own iterates."""
 
 
 def _memory(group: AgentGroup) -> Memory:

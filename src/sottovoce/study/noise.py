@@ -52,12 +52,12 @@ class Check:
 
     Attributes:
         name: what was looked at.
-        found: the oddest figure, in words.
+        observed: the oddest figure, in words.
         chance: how probable something as odd is for noise as stated, all tests considered.
     """
 
     name: str
-    found: str
+    observed: str
     chance: float
 
     @property
@@ -74,7 +74,7 @@ class NoiseChecks:
     Attributes:
         outputs: how many numbers a round releases.
         rounds: how many rounds were looked at.
-        depth: the tail, in sigmas, that was seen: noise clamped nearer than this is found.
+        depth: the tail, in sigmas, that was seen: a clamp nearer than this is detected.
         checks: one per property.
     """
 
@@ -98,9 +98,9 @@ class NoiseChecks:
         return PlainTable(
             title=f"{title}: {self.draws:,} draws in {self.rounds:,} rounds, tails seen to "
             f"{down(self.depth, 2)} sigma, false alarms below {FALSE_ALARM:g}",
-            columns=("", "found", "chance", ""),
+            columns=("", "observed", "chance", ""),
             rows=tuple(
-                (check.name, check.found, f"{check.chance:.2g}", verdict(check.passed))
+                (check.name, check.observed, f"{check.chance:.2g}", verdict(check.passed))
                 for check in self.checks
             ),
         )
@@ -132,7 +132,7 @@ def check_noise(residuals: Array) -> NoiseChecks:
     ]  # fmt: skip
     tests.append(("finite", "yes" if finite else "no", float(finite)))
     checks = tuple(
-        Check(name=name, found=text, chance=min(1.0, chance * len(tests)))
+        Check(name=name, observed=text, chance=min(1.0, chance * len(tests)))
         for name, text, chance in tests
     )
     beyond = min(0.5, -np.log(FALSE_ALARM / len(checks) / 2.0) / z.size)
@@ -324,16 +324,16 @@ class StoreAudit:
 
 
 def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
-    """Test the noise of every round in a store that kept what agents said.
+    """Test the noise of every round in a store that kept what agents sent.
 
-    Nothing that they said is in what it returns: residuals are the noise alone.
+    Nothing that they sent is in what it returns: residuals are the noise alone.
 
     Args:
         plan: the plan that the run was made with.
         path: the store.
 
     Raises:
-        InputError: the store belongs to another plan, did not keep what was said, or its noise was
+        InputError: the store belongs to another plan, did not keep what was sent, or its noise was
             simulated.
         StoreError: it is not a store, or damaged.
     """
@@ -341,12 +341,12 @@ def audit_store(plan: NoisePlan, path: str | os.PathLike[str]) -> StoreAudit:
     config = run.config
     if config is None or run.said is None:
         raise InputError(
-            f"{path} must hold what agents said in all its rounds, got a store without: only a "
+            f"{path} must hold what agents sent in all its rounds, got a store without: only a "
             "cloud started with --keep-states keeps it"
         )
     if isinstance(plan.trust, SplitCloud) or config.promise.get("trust", "one") == "split":
         raise InputError(
-            f"{path} must be a trusted cloud's store, got one of a split cloud: what agents said "
+            f"{path} must be a trusted cloud's store, got one of a split cloud: what agents sent "
             "is masked, and no half can tell noise from contributions; audit with --view instead"
         )
     if config.noise != "secure":

@@ -114,7 +114,7 @@ class StatedSums(ReleasedOutputs):
     Args:
         plan: the noise.
         agent: whose contributions alone to add up, from 1, as a function of its own states;
-            everybody's if not given.
+            of all agents by default.
     """
 
     def __init__(self, plan: NoisePlan, agent: int | None = None) -> None:
@@ -249,8 +249,8 @@ def _share(
 def _compiled(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> Any:
     """All formulas as one function of their arguments, by a recursion of this module's own."""
 
-    def values(*given: Any) -> list[Any]:
-        known = dict(zip(arguments, given, strict=True))
+    def values(*arrays: Any) -> list[Any]:
+        known = dict(zip(arguments, arrays, strict=True))
         with np.errstate(all="ignore"):
             return [_value(formula, known) for formula in formulas]
 
@@ -296,10 +296,10 @@ _OPERATIONS: dict[str, Callable[[list[Any], Any], Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WorstPair:
-    """Two adjacent states of an agent in the company where they are told apart best.
+    """Two adjacent states of an agent among states of the others where they differ most.
 
     Attributes:
-        begin: all states that F was given as a function of, the agent's own being the first of
+        begin: all states that F is a function of, the agent's own being the first of
             the two.
         end: the same with the second.
         shift: how far all outputs move, in units of the noise.
