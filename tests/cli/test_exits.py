@@ -20,7 +20,7 @@ from sottovoce.network import identity
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.errors import DivergedError, RefusedError
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.protocol.agent import Memory
+from sottovoce.network.protocol.actions import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import CloudStore
 from sottovoce.problem import gallery

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from sottovoce.network.errors import DivergedError
 from sottovoce.network.protocol.actions import Send
-from sottovoce.network.protocol.agent import Send as AgentSends
+from sottovoce.network.protocol.actions import SendUp as AgentSends
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest

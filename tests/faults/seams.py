@@ -71,7 +71,7 @@ SEAMS: Final = {
     # protocol
     "ranges of parties": "sottovoce.network.parties.Ranges.__init__",
     "range of a party": "sottovoce.network.parties.Ranges.of",
-    "clip": "sottovoce.network.protocol.box.Box.nearest",
+    "clip": "sottovoce.network.protocol.codec.Box.nearest",
     "collected part": "sottovoce.network.protocol.collected.Collected.put",
     "forgotten part": "sottovoce.network.protocol.collected.Collected._forget",
     "cloud machine": "sottovoce.network.protocol.cloud.CloudMachine.__init__",
@@ -87,7 +87,7 @@ SEAMS: Final = {
     "key of masks": "sottovoce.network.masks.Secret.stream",
     "masks": "sottovoce.network.masks.Stream.rounds",
     "session": "sottovoce.network.masks.new_session",
-    "cover": "sottovoce.network.masks.Veil.cover",
+    "masked contribution": "sottovoce.network.masks.Masker.mask",
     "who takes part": "sottovoce.network.protocol.helper.HelperMachine._taken",
     "question": "sottovoce.network.protocol.helper._question",
     "pledge": "sottovoce.network.identity.pledges.HelperKnown.pledged",

@@ -8,7 +8,7 @@ import numpy as np
 from fault import Fault, returning
 
 from sottovoce.network.masks import Stream
-from sottovoce.network.protocol.helper import Said
+from sottovoce.network.protocol.actions import Participant
 from sottovoce.privacy.sampler import FARTHEST, Released
 
 VIEWS = "study/test_views.py::test_every_party_finds_no_more_than_claimed"
@@ -46,7 +46,8 @@ def whomever(stream: Any) -> Any:
 
 def unchecked(_: Any) -> Any:
     return lambda self, listed, k: tuple(
-        Said(masker=self._met[number], session=session, round=j) for number, session, j in listed
+        Participant(owner=self._met[number], session=session, round=j)
+        for number, session, j in listed
     )
 
 
@@ -68,10 +69,11 @@ SPLIT = (
     Fault(name="mask reused after a crash with another contribution", seam="session",
           breaks=returning(bytes(16)),
           killed_by="network/test_masks.py::"
-          "test_a_veil_never_covers_two_contributions_with_one_mask"),
-    Fault(name="mask of a round given out twice in one process", seam="cover", breaks=again,
+          "test_a_masker_never_covers_two_contributions_with_one_mask"),
+    Fault(name="mask of a round given out twice in one process", seam="masked contribution",
+          breaks=again,
           killed_by="network/test_masks.py::"
-          "test_a_veil_never_covers_two_contributions_with_one_mask"),
+          "test_a_masker_never_covers_two_contributions_with_one_mask"),
     Fault(name="an agent counts twice in an answer", seam="who takes part", breaks=unchecked,
           killed_by=MACHINE + "test_no_agent_counts_twice_in_a_round"),
     Fault(name="masks do not depend on the agents that they cover", seam="key of masks",

@@ -22,8 +22,7 @@ from sottovoce.network import helper as helper_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.helper import Helper
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
-from sottovoce.network.protocol.helper_messages import Answer, encode_half
-from sottovoce.network.protocol.messages import FromAgent, FromCloud, Masked
+from sottovoce.network.protocol.messages import Answer, FromAgent, FromCloud, Masked
 from sottovoce.problem import gallery
 
 
@@ -41,12 +40,12 @@ async def helper(port: str, keys: str, folder: str) -> None:
     write = witness(Path(folder) / "answers")
 
     def witnessed(message: Any) -> bytes:
-        frame = encode_half(message)
+        frame = encode(message)
         if isinstance(message, Answer):
             write(frame)
         return frame
 
-    vars(helper_module)["encode_half"] = witnessed
+    vars(helper_module)["encode"] = witnessed
     listen = ("127.0.0.1", int(port))
     plan = split_plan(gallery.paper())
     store = Path(folder) / "helper.db"

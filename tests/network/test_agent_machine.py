@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sottovoce.network.protocol.agent import (
-    AgentMachine,
+from sottovoce.network.protocol.actions import (
     Finish,
-    Hangup,
     Join,
     Memory,
-    Phase,
+    Reconnect,
     Save,
-    Send,
+    SendUp,
     Stop,
     Think,
 )
+from sottovoce.network.protocol.agent import AgentMachine
+from sottovoce.network.protocol.client import ClientPhase
 from sottovoce.network.protocol.codec import (
     MalformedError,
     decode_from_cloud,
@@ -82,7 +82,7 @@ def agent(memory: Memory = START, wrong: str | None = None) -> AgentMachine:
 
 def joined(**changes: Any) -> AgentMachine:
     machine = agent()
-    machine.receive(welcome(**changes))
+    machine.hear(welcome(**changes))
     machine.joined(None if changes.get("states") else np.array([4]))
     return machine
 
@@ -97,60 +97,60 @@ def test_hello_shows_how_far_the_agent_got() -> None:
     memory = Memory(config=CONFIG, round=7, receipt=b"r" * 64, x=START.x, answer=START.x)
     machine = AgentMachine((3,), memory, lambda welcome: None)
     (action,) = machine.connected()
-    assert action == Send(
+    assert action == SendUp(
         message=Hello(version=VERSION, agents=[3], config=CONFIG, round=7, receipt=b"r" * 64)
     )
 
 
 def test_the_start_is_projected_and_saved_before_it_is_contributed() -> None:
     machine = agent()
-    (join,) = machine.receive(welcome())
+    (join,) = machine.hear(welcome())
     assert isinstance(join, Join)
     assert join.x.tolist() == [2.0]
     save, send = machine.joined(np.array([4]))
     x, sent = pack(np.array([2.0])), pack_whole(np.array([4]))
     assert save == Save(memory=Memory(config=CONFIG, x=x, answer=x, sent=sent))
-    assert send == Send(message=Contribution(round=1, values=sent))
+    assert send == SendUp(message=Contribution(round=1, values=sent))
 
 
 def test_a_round_makes_it_think_save_and_send_in_this_order() -> None:
     machine = joined()
-    (think,) = machine.receive(round_(1))
+    (think,) = machine.hear(round_(1))
     assert isinstance(think, Think)
     assert (think.k, think.price.tolist()) == (1, [0.5, -1.0])
     save, send = machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
     assert isinstance(save, Save)
     assert (save.memory.round, save.memory.receipt) == (1, bytes([1]) * 64)
     assert save.memory.answer == pack(np.array([1.5]))
-    assert send == Send(message=Contribution(round=2, values=pack_whole(np.array([2]))))
+    assert send == SendUp(message=Contribution(round=2, values=pack_whole(np.array([2]))))
 
 
 def test_with_the_papers_release_states_are_sent() -> None:
     machine = joined(states=True)
-    (think,) = machine.receive(round_(1, price=pack(np.array([0.5, 0.0]))))
+    (think,) = machine.hear(round_(1, price=pack(np.array([0.5, 0.0]))))
     assert isinstance(think, Think)
     save, send = machine.stepped(np.array([1.0]), np.array([1.5]), None)
     assert isinstance(save, Save)
-    assert send == Send(message=State(round=2, x=pack(np.array([1.0]))))
+    assert send == SendUp(message=State(round=2, x=pack(np.array([1.0]))))
 
 
 def test_what_was_said_of_a_round_is_said_again_byte_for_byte() -> None:
     machine = joined()
     machine.lost()
     machine.connected()
-    machine.receive(welcome())
+    machine.hear(welcome())
     _, send = machine.joined(np.array([5]))  # as after an upgrade that rounds in another way
-    assert send == Send(message=Contribution(round=1, values=pack_whole(np.array([4]))))
+    assert send == SendUp(message=Contribution(round=1, values=pack_whole(np.array([4]))))
 
 
 def test_nothing_is_sent_after_the_last_round() -> None:
     machine = joined(rounds=1)
-    machine.receive(round_(1))
+    machine.hear(round_(1))
     actions = machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
     assert [type(a) for a in actions] == [Save]
     machine.lost()
     machine.connected()
-    machine.receive(welcome(round=2, rounds=1))
+    machine.hear(welcome(round=2, rounds=1))
     assert [type(a) for a in machine.joined(np.array([2]))] == [Save]
 
 
@@ -171,34 +171,34 @@ def test_nothing_is_sent_after_the_last_round() -> None:
     ],
 )
 def test_a_welcome_whose_parts_do_not_fit_ends_the_connection(changes: dict[str, Any]) -> None:
-    assert agent().receive(welcome(**changes)) == [Hangup(code=Code.MALFORMED)]
+    assert agent().hear(welcome(**changes)) == [Reconnect(code=Code.MALFORMED)]
 
 
 def test_a_round_seen_before_is_ignored_and_another_of_its_number_stops_the_agent() -> None:
     machine = joined()
-    machine.receive(round_(1))
+    machine.hear(round_(1))
     machine.stepped(np.array([1.0]), np.array([1.5]), np.array([2]))
-    assert machine.receive(round_(1)) == []
-    assert stop(machine.receive(round_(1, receipt=b"z" * 64))) is Code.HALTED
+    assert machine.hear(round_(1)) == []
+    assert stop(machine.hear(round_(1, receipt=b"z" * 64))) is Code.HALTED
 
 
 def test_a_cloud_that_forgot_a_round_is_not_served() -> None:
     machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
-    assert stop(machine.receive(welcome(round=4))) is Code.HALTED
+    assert stop(machine.hear(welcome(round=4))) is Code.HALTED
 
 
 def test_a_run_with_another_configuration_is_refused() -> None:
     machine = agent(Memory(config=b"c" * 32, round=1, receipt=b"r" * 64, x=START.x, answer=START.x))
-    assert stop(machine.receive(welcome(round=2))) is Code.OTHER_RUN
-    assert stop(agent(wrong="not mine").receive(welcome())) is Code.OTHER_RUN
-    assert stop(agent().receive(welcome(version=9))) is Code.VERSION
+    assert stop(machine.hear(welcome(round=2))) is Code.OTHER_RUN
+    assert stop(agent(wrong="not mine").hear(welcome())) is Code.OTHER_RUN
+    assert stop(agent().hear(welcome(version=9))) is Code.VERSION
 
 
 def test_it_waits_when_the_cloud_is_ahead_and_then_catches_up() -> None:
     machine = agent(Memory(config=CONFIG, round=4, receipt=b"r" * 64, x=START.x, answer=START.x))
-    assert [type(a) for a in machine.receive(welcome(round=6))] == [Join]
+    assert [type(a) for a in machine.hear(welcome(round=6))] == [Join]
     assert [type(a) for a in machine.joined(np.array([4]))] == [Save]
-    assert isinstance(machine.receive(round_(5))[0], Think)
+    assert isinstance(machine.hear(round_(5))[0], Think)
 
 
 @pytest.mark.parametrize(
@@ -213,16 +213,16 @@ def test_it_waits_when_the_cloud_is_ahead_and_then_catches_up() -> None:
     ],
 )
 def test_nonsense_from_the_cloud_ends_the_connection(message: Round) -> None:
-    assert joined().receive(message) == [Hangup(code=Code.MALFORMED)]
+    assert joined().hear(message) == [Reconnect(code=Code.MALFORMED)]
 
 
 def test_the_papers_multipliers_are_never_negative() -> None:
-    assert joined(states=True).receive(round_(1)) == [Hangup(code=Code.MALFORMED)]
+    assert joined(states=True).hear(round_(1)) == [Reconnect(code=Code.MALFORMED)]
 
 
 @pytest.mark.parametrize("code", sorted(Code))
 def test_refusals_that_last_stop_the_agent_and_others_do_not(code: Code) -> None:
-    actions = joined().receive(Error(code=code, round=1))
+    actions = joined().hear(Error(code=code, round=1))
     assert any(isinstance(a, Stop) for a in actions) == (code in LASTING)
 
 
@@ -230,15 +230,15 @@ def test_done_ends_it_and_a_lost_connection_does_not() -> None:
     machine = joined()
     machine.lost()
     machine.connected()
-    machine.receive(welcome())
+    machine.hear(welcome())
     machine.joined(np.array([4]))
-    (finish,) = machine.receive(
+    (finish,) = machine.hear(
         Done(rounds=3, price=pack(np.array([1.0, 2.0])), confirmed=False, wait=0.0)
     )
     assert isinstance(finish, Finish)
     assert finish.confirmed is False
     machine.lost()
-    assert machine.phase is Phase.DONE
+    assert machine.phase is ClientPhase.DONE
 
 
 def test_fuzzed_clouds_never_break_the_agent() -> None:
@@ -252,7 +252,7 @@ def test_fuzzed_clouds_never_break_the_agent() -> None:
             for _ in range(rng.choice((0, 0, 1, 2))):
                 frame[rng.randrange(len(frame))] = rng.randrange(256)
             try:
-                actions = machine.receive(decode_from_cloud(bytes(frame)))
+                actions = machine.hear(decode_from_cloud(bytes(frame)))
             except MalformedError:
                 continue
             if any(isinstance(a, Join) for a in actions):
@@ -265,7 +265,7 @@ def test_fuzzed_clouds_never_break_the_agent() -> None:
 
 def test_an_agent_that_gets_conflict_waits_for_the_next_round() -> None:
     machine = joined()
-    assert machine.receive(Error(code=Code.CONFLICT, round=1)) == []
-    assert machine.phase is Phase.WAITING
-    (think,) = machine.receive(round_(1))
+    assert machine.hear(Error(code=Code.CONFLICT, round=1)) == []
+    assert machine.phase is ClientPhase.WAITING
+    (think,) = machine.hear(round_(1))
     assert isinstance(think, Think)

@@ -5,8 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sottovoce.network.protocol.box import LARGEST, Box, middle
-from sottovoce.network.protocol.codec import pack, pack_whole, unpack, unpack_whole
+from sottovoce.network.protocol.codec import (
+    LARGEST,
+    Box,
+    middle,
+    pack,
+    pack_whole,
+    unpack,
+    unpack_whole,
+)
 
 numbers = st.floats(-1e6, 1e6)
 anything = st.floats(allow_nan=True, allow_infinity=True)

@@ -20,9 +20,9 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.box import Box
-from sottovoce.network.protocol.cloud import TRANSITIONS, CloudMachine, Phase
+from sottovoce.network.protocol.cloud import TRANSITIONS, CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import (
+    Box,
     MalformedError,
     decode_from_agent,
     encode,
@@ -269,11 +269,11 @@ def test_the_run_ends_with_done_after_the_last_round_and_collects_no_more(table:
     assert message == Done(
         rounds=ROUNDS, price=pack(np.full(2, ROUNDS / 2)), confirmed=None, wait=0.0
     )
-    assert table.machine.phase is Phase.DONE
+    assert table.machine.phase is CloudPhase.DONE
     assert sorted(table.records) == list(range(1, ROUNDS + 1))
     assert [type(m) for m in messages(table.send(1, ROUNDS + 1, 1), 1)] == [Done]
     again = table.restarted()
-    assert again.machine.phase is Phase.DONE
+    assert again.machine.phase is CloudPhase.DONE
     assert [type(m) for m in messages(again.join(1, 1), 1)] == [Welcome, Round, Done]
 
 
@@ -285,7 +285,7 @@ def test_prices_that_ran_away_end_the_run_for_good(table: Table) -> None:
     for peer in (1, 2, 3):
         assert list(messages(actions, peer)) == [Error(code=Code.FAILED, round=1)]
         assert Close(peer=peer, code=Code.FAILED) in actions
-    assert table.machine.phase is Phase.HALTED
+    assert table.machine.phase is CloudPhase.HALTED
 
 
 def test_a_repeated_request_gets_the_same_bytes(table: Table) -> None:
@@ -473,7 +473,7 @@ def test_a_liar_cannot_halt_the_run_but_a_genuine_receipt_does(table: Table) -> 
     table.machine.connect(10, {1})
     truth = table.do(table.machine.receive(10, hello(1, round=2, receipt=receipt)))
     assert any(isinstance(a, Halt) for a in truth)
-    assert table.machine.phase is Phase.HALTED
+    assert table.machine.phase is CloudPhase.HALTED
     assert {a.peer for a in truth if isinstance(a, Close)} >= {2, 3, 10}
     assert codes(table.join(11, 2))[-1] is Code.HALTED
 
@@ -579,8 +579,8 @@ def test_resuming_from_a_record_continues_with_the_next_round(table: Table) -> N
 
 def test_the_table_never_leaves_a_final_phase() -> None:
     for (phase, event), after in TRANSITIONS.items():
-        if phase in (Phase.DONE, Phase.HALTED):
-            assert after is Phase.HALTED
+        if phase in (CloudPhase.DONE, CloudPhase.HALTED):
+            assert after is CloudPhase.HALTED
             assert event == "rolled_back"
 
 

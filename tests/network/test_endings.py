@@ -19,8 +19,7 @@ from sottovoce.network.errors import BusyError, DiskError
 from sottovoce.network.identity import authorization as gate_module
 from sottovoce.network.observe import quiet as quiet_module
 from sottovoce.network.observe.quiet import LINES, PERIOD_SECONDS, Quiet
-from sottovoce.network.protocol.actions import Incident
-from sottovoce.network.protocol.agent import Memory
+from sottovoce.network.protocol.actions import Incident, Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem

@@ -17,7 +17,7 @@ from test_relay import relay_keys, relaying
 import sottovoce as sv
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.cloud import Cloud, CloudResult
-from sottovoce.network.protocol.gaps import MOST, few, merged
+from sottovoce.network.protocol.collected import MOST_GAPS, few_gaps, merge_gaps
 from sottovoce.network.verdict import Verdict
 from sottovoce.privacy.feasibility import answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -232,7 +232,7 @@ def test_a_gap_counts_the_range_of_its_agents_with_the_weight_of_its_rounds() ->
 
 
 def test_gaps_overlap_and_stay_few() -> None:
-    assert merged([(1, 1, 5, 7), (1, 1, 2, 4), (2, 2, 1, 1)]) == ((1, 1, 2, 7), (2, 2, 1, 1))
-    many = [(1 + i % 3, 3, 10 * i + 1, 10 * i + 2) for i in range(MOST + 1)]
-    assert few(many[:MOST]) == tuple(sorted(many[:MOST]))
-    assert few(many) == ((1, 3, 1, 10 * MOST + 2),)
+    assert merge_gaps([(1, 1, 5, 7), (1, 1, 2, 4), (2, 2, 1, 1)]) == ((1, 1, 2, 7), (2, 2, 1, 1))
+    many = [(1 + i % 3, 3, 10 * i + 1, 10 * i + 2) for i in range(MOST_GAPS + 1)]
+    assert few_gaps(many[:MOST_GAPS]) == tuple(sorted(many[:MOST_GAPS]))
+    assert few_gaps(many) == ((1, 3, 1, 10 * MOST_GAPS + 2),)

@@ -7,33 +7,29 @@ from typing import Any
 
 import pytest
 
-from sottovoce.network.protocol.helper import (
-    TRANSITIONS,
-    Answered,
-    AnswerOnce,
-    Halted,
-    HangUp,
-    HelperMachine,
+from sottovoce.network.protocol.actions import (
+    AnswerRecord,
+    AnswerRound,
+    Close,
+    Halt,
     HelperSetup,
-    Masker,
-    Phase,
-    Recorded,
-    Reply,
+    Incident,
+    MaskOwner,
+    Send,
 )
-from sottovoce.network.protocol.helper_messages import (
+from sottovoce.network.protocol.codec import decode_from_helper, decode_to_helper, encode
+from sottovoce.network.protocol.helper import TRANSITIONS, HelperMachine, HelperPhase
+from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,
     Ask,
-    Meet,
+    Code,
+    Introduce,
     Open,
     Opened,
     Pledged,
-    Refused,
-    decode_from_helper,
-    decode_to_helper,
-    encode_half,
+    Refusal,
 )
-from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary, next_digest
 
 CONFIG, RUN = hashlib.sha256(b"run").digest(), "run"
@@ -41,7 +37,7 @@ KEYS = {1: b"a" * 32, 2: b"b" * 32, 3: b"c" * 32}
 ONE, TWO, NEW = b"1" * 16, b"2" * 16, b"3" * 16
 
 
-def certified(masker: Masker) -> bool:
+def certified(masker: MaskOwner) -> bool:
     """Key a speaks for agents 1 and 2, b for agent 2, c for agent 3."""
     allowed = {KEYS[1]: {1, 2}, KEYS[2]: {2}, KEYS[3]: {3}}.get(masker.mask, set())
     return set(masker.agents) <= allowed
@@ -50,7 +46,7 @@ def certified(masker: Masker) -> bool:
 class Half:
     """A machine, and what a driver does for it: numbers that name the question."""
 
-    def __init__(self, *, rounds: int = 3, hold: bool = False, last: Answered | None = None):
+    def __init__(self, *, rounds: int = 3, hold: bool = False, last: AnswerRecord | None = None):
         setup = HelperSetup(
             config_hash=CONFIG,
             rounds=rounds,
@@ -63,26 +59,26 @@ class Half:
             lambda config: setup if config == RUN else Code.OTHER_RUN, lambda c: self.notary, last
         )
         self.drawn = 0
-        self.committed: list[Answered] = []
+        self.committed: list[AnswerRecord] = []
 
     def say(self, message: Any) -> list[Any]:
         """What comes back, messages as they travel, and what is done besides."""
         found: list[Any] = []
-        queue: list[Any] = list(self.machine.receive(decode_to_helper(encode_half(message))))
+        queue: list[Any] = list(self.machine.receive(decode_to_helper(encode(message))))
         while queue:
             action = queue.pop(0)
-            if isinstance(action, AnswerOnce):
+            if isinstance(action, AnswerRound):
                 queue = self.machine.committed(self._answered(action)) + queue
-            elif isinstance(action, Reply):
-                found.append(decode_from_helper(encode_half(action.message)))
+            elif isinstance(action, Send):
+                found.append(decode_from_helper(encode(action.message)))
             else:
                 found.append(action)
         return found
 
-    def _answered(self, action: AnswerOnce) -> Answered:
+    def _answered(self, action: AnswerRound) -> AnswerRecord:
         self.drawn += 1  # noise that never comes twice
         values = self.drawn.to_bytes(8, "little")
-        answered = Answered(
+        answered = AnswerRecord(
             k=action.k,
             question=action.question,
             values=values,
@@ -95,9 +91,9 @@ class Half:
     def open(self) -> Half:
         self.machine.connect()
         assert isinstance(self.say(Open(version=HELPER_VERSION, config=RUN))[0], Opened)
-        self.say(Meet(number=1, agents=[1], mask=KEYS[1]))
-        self.say(Meet(number=2, agents=[2], mask=KEYS[2]))
-        self.say(Meet(number=3, agents=[3], mask=KEYS[3]))
+        self.say(Introduce(number=1, agents=[1], mask=KEYS[1]))
+        self.say(Introduce(number=2, agents=[2], mask=KEYS[2]))
+        self.say(Introduce(number=3, agents=[3], mask=KEYS[3]))
         return self
 
     def ask(self, k: int, *taken: tuple[int, bytes, int], receipt: bytes | None = None) -> Any:
@@ -110,9 +106,9 @@ class Half:
 
 
 def refused(found: Any) -> Code:
-    assert isinstance(found[-1], HangUp)
-    assert isinstance(found[-2], Refused)
-    assert isinstance(found[-3], Recorded)  # every refusal is written down
+    assert isinstance(found[-1], Close)
+    assert isinstance(found[-2], Refusal)
+    assert isinstance(found[-3], Incident)  # every refusal is written down
     assert found[-3].code is found[-2].code
     code: Code = found[-2].code
     return code
@@ -121,8 +117,8 @@ def refused(found: Any) -> Code:
 def test_the_table_is_the_one_on_the_page() -> None:
     events = {event for _, event in TRANSITIONS}
     assert events == {"opened", "asked", "committed", "finished", "rolled_back"}
-    assert {TRANSITIONS[phase, "rolled_back"] for phase in Phase} == {Phase.HALTED}
-    assert TRANSITIONS[Phase.COMMITTING, "finished"] is Phase.DONE
+    assert {TRANSITIONS[phase, "rolled_back"] for phase in HelperPhase} == {HelperPhase.HALTED}
+    assert TRANSITIONS[HelperPhase.COMMITTING, "finished"] is HelperPhase.DONE
 
 
 def test_a_round_is_answered_once_and_the_same_question_gets_the_same_bytes() -> None:
@@ -134,8 +130,8 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_bytes() ->
     assert len(half.committed) == 1
     half.machine.connect()  # the cloud comes back and gives other numbers
     half.say(Open(version=HELPER_VERSION, config=RUN))
-    half.say(Meet(number=5, agents=[2], mask=KEYS[2]))
-    half.say(Meet(number=8, agents=[1], mask=KEYS[1]))
+    half.say(Introduce(number=5, agents=[2], mask=KEYS[2]))
+    half.say(Introduce(number=8, agents=[1], mask=KEYS[1]))
     assert half.ask(1, (5, TWO, 1), (8, ONE, 1)) == first
     assert len(half.committed) == 1
 
@@ -157,7 +153,9 @@ def test_another_question_about_an_answered_round_is_refused_and_recorded(other:
 
 def test_no_agent_counts_twice_in_a_round() -> None:
     half = Half().open()
-    half.say(Meet(number=4, agents=[1, 2], mask=KEYS[1]))  # a gateway that speaks for 2 as well
+    half.say(
+        Introduce(number=4, agents=[1, 2], mask=KEYS[1])
+    )  # a gateway that speaks for 2 as well
     assert refused(half.ask(1, (2, TWO, 1), (4, ONE, 1))) is Code.MALFORMED
     half.open()
     assert refused(half.ask(1, (1, ONE, 1), (1, NEW, 1))) is Code.MALFORMED
@@ -166,19 +164,19 @@ def test_no_agent_counts_twice_in_a_round() -> None:
 
 def test_two_gateways_with_one_certificate_and_other_agents_take_part_together() -> None:
     half = Half().open()
-    half.say(Meet(number=4, agents=[2], mask=KEYS[1]))
+    half.say(Introduce(number=4, agents=[2], mask=KEYS[1]))
     assert isinstance(half.ask(1, (1, ONE, 1), (4, TWO, 1)), Answer)
 
 
 def test_only_certified_keys_take_part_and_get_a_pledge() -> None:
     half = Half().open()
-    assert half.say(Meet(number=7, agents=[1, 2], mask=KEYS[1])) == [
+    assert half.say(Introduce(number=7, agents=[1, 2], mask=KEYS[1])) == [
         Pledged(number=7, pledge=b"signed")
     ]
     for agents, mask in (([1], KEYS[2]), ([1, 2, 3], KEYS[1]), ([2, 1], KEYS[1]), ([1], b"x" * 32)):
-        recorded, answer = half.say(Meet(number=9, agents=agents, mask=mask))
+        recorded, answer = half.say(Introduce(number=9, agents=agents, mask=mask))
         assert recorded.code is Code.NOT_YOURS
-        assert answer == Refused(code=Code.NOT_YOURS, number=9)
+        assert answer == Refusal(code=Code.NOT_YOURS, number=9)
     assert refused(half.ask(1, (9, ONE, 1))) is Code.MALFORMED  # whoever was refused is unknown
 
 
@@ -187,7 +185,7 @@ def test_rounds_follow_each_other_to_the_last() -> None:
     assert refused(half.ask(2, (1, ONE, 2), receipt=b"")) is Code.FUTURE_ROUND
     half.open().ask(1, (1, ONE, 1))
     half.ask(2, (1, ONE, 2))
-    assert half.machine.phase is Phase.DONE
+    assert half.machine.phase is HelperPhase.DONE
     assert refused(half.ask(1, (1, ONE, 1), receipt=b"")) is Code.OLD_ROUND
     assert refused(half.open().ask(3, (1, ONE, 3))) is Code.UNEXPECTED
     assert [answered.k for answered in half.committed] == [1, 2]
@@ -213,9 +211,9 @@ def test_a_store_that_forgot_an_answer_is_halted_by_a_genuine_receipt_alone() ->
     assert refused(old.ask(3, (1, ONE, 3), receipt=forged)) is Code.FORGED_RECEIPT
     assert old.machine.phase.name == "ANSWERING"
     found = old.open().ask(3, (1, ONE, 3), receipt=genuine)
-    assert isinstance(found[0], Halted)
+    assert isinstance(found[0], Halt)
     assert refused(found) is Code.HALTED
-    assert old.machine.phase is Phase.HALTED
+    assert old.machine.phase is HelperPhase.HALTED
     old.machine.connect()
     assert refused(old.say(Open(version=HELPER_VERSION, config=RUN))) is Code.HALTED
 
@@ -225,7 +223,7 @@ def test_a_store_that_answered_otherwise_is_halted_too() -> None:
     first.ask(1, (1, ONE, 1))
     second.ask(1, (1, NEW, 1))
     receipt = first.notary.receipt(1, first.committed[0].digest)
-    assert isinstance(second.ask(2, (1, ONE, 2), receipt=receipt)[0], Halted)
+    assert isinstance(second.ask(2, (1, ONE, 2), receipt=receipt)[0], Halt)
 
 
 def test_whatever_is_out_of_turn_is_refused() -> None:
@@ -238,5 +236,5 @@ def test_whatever_is_out_of_turn_is_refused() -> None:
     half.open()
     assert refused(half.say(Open(version=HELPER_VERSION, config=RUN))) is Code.UNEXPECTED
     recorded, reply, _ = half.machine.malformed()
-    assert isinstance(recorded, Recorded)
-    assert reply == Reply(message=Refused(code=Code.MALFORMED, number=0))
+    assert isinstance(recorded, Incident)
+    assert reply == Send(peers=(0,), message=Refusal(code=Code.MALFORMED, number=0))

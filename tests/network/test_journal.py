@@ -19,9 +19,9 @@ from sottovoce.network.errors import BusyError, HaltedError, StoreError
 from sottovoce.network.helper import HelperStore
 from sottovoce.network.journal_file import SCHEMA
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.protocol.agent import AgentMachine, Join, Memory, Send
+from sottovoce.network.protocol.actions import AnswerRecord, Join, Memory, SendUp
+from sottovoce.network.protocol.agent import AgentMachine
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.protocol.helper import Answered
 from sottovoce.network.protocol.messages import VERSION, Code, Contribution, Welcome
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.store import CloudStore
@@ -38,15 +38,15 @@ CONFIG = RunConfig(
 START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 
 
-def answered(store: HelperStore, k: int) -> Answered:
+def answered(store: HelperStore, k: int) -> AnswerRecord:
     last = store.last
     before = hashlib.sha256(CONFIG.encode()).digest() if last is None else last.digest
     question, values = hashlib.sha256(bytes([k])).digest(), bytes([k]) * 16
     digest = next_digest(before, k, question, values)
-    return Answered(k=k, question=question, values=values, digest=digest, previous=before)
+    return AnswerRecord(k=k, question=question, values=values, digest=digest, previous=before)
 
 
-def filled(path: Path, rounds: int) -> Answered:
+def filled(path: Path, rounds: int) -> AnswerRecord:
     store = HelperStore(path)
     store.bind(CONFIG)
     for k in range((store.last.k if store.last else 0) + 1, rounds + 1):
@@ -142,7 +142,7 @@ def test_what_was_said_is_kept_so_that_it_is_said_again_in_the_same_bytes(tmp_pa
     machine = AgentMachine((3,), again.memory, lambda welcome: None)
     again.close()
     machine.connected()
-    (join,) = machine.receive(
+    (join,) = machine.hear(
         Welcome(
             version=VERSION, config="", round=8, rounds=9, spoke=0, states=False, prices=4,
             lower=pack(np.array([-1.0])), upper=pack(np.array([1.0])), sums=[0, 2, 3],
@@ -152,7 +152,7 @@ def test_what_was_said_is_kept_so_that_it_is_said_again_in_the_same_bytes(tmp_pa
     )  # fmt: skip
     assert isinstance(join, Join)
     _, said = machine.joined(np.array([1, 2, 3]))  # whatever its code would say today
-    assert said == Send(message=Contribution(round=8, values=memory(7).sent))
+    assert said == SendUp(message=Contribution(round=8, values=memory(7).sent))
 
 
 @pytest.mark.parametrize("way", ["flip", "cut", "no log"])

@@ -17,20 +17,19 @@ from sottovoce.network.answers import Answers
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.keys import public_key
 from sottovoce.network.identity.pledges import Certified, HelperKeys
-from sottovoce.network.masks import Secret, Veil
+from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.parties import Parties
-from sottovoce.network.protocol.codec import Integers, unpack_whole
-from sottovoce.network.protocol.helper import AnswerOnce, HelperMachine, Reply, Said
-from sottovoce.network.protocol.helper_messages import (
+from sottovoce.network.protocol.actions import AnswerRound, Participant, Send
+from sottovoce.network.protocol.codec import Integers, decode_to_helper, encode, unpack_whole
+from sottovoce.network.protocol.helper import HelperMachine
+from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
+    SESSION,
     Answer,
     Ask,
-    Meet,
+    Introduce,
     Open,
-    decode_to_helper,
-    encode_half,
 )
-from sottovoce.network.protocol.messages import SESSION
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Everything, Trajectory
@@ -83,13 +82,13 @@ class World:
             agents, key = CONNECTIONS[connection]
             secret = Secret(keys[key], agent=self.keys[key], helper=public_key(own))
             self._contribute(
-                Veil(secret, self.keys[key], agents), agents, parties(agents).sums.size
+                Masker(secret, self.keys[key], agents), agents, parties(agents).sums.size
             )
 
-    def _contribute(self, veil: Veil, agents: tuple[int, ...], numbers: int) -> None:
+    def _contribute(self, masker: Masker, agents: tuple[int, ...], numbers: int) -> None:
         """Mask a 0 in every round, so that what is sent is the mask itself."""
         for k in range(1, ROUNDS + 1):
-            sent = veil.cover(self.config.hash, k, np.zeros(numbers, dtype=np.int64))
+            sent = masker.mask(self.config.hash, k, np.zeros(numbers, dtype=np.int64))
             for number in unpack_whole(sent[SESSION:]).tolist():
                 self.behind[number] = (agents, sent[:SESSION], k)
         self.sessions.append(sent[:SESSION])
@@ -103,17 +102,17 @@ class World:
         self.unmasked: list[list[Contribution]] = []
 
     def say(self, message: Any) -> None:
-        actions = list(self.machine.receive(decode_to_helper(encode_half(message))))
+        actions = list(self.machine.receive(decode_to_helper(encode(message))))
         while actions:
             action = actions.pop(0)
-            if isinstance(action, AnswerOnce):
+            if isinstance(action, AnswerRound):
                 answered = self.answers.answer(action)
                 self._take_apart(action, unpack_whole(answered.values))
                 actions = self.machine.committed(answered) + actions
-            elif isinstance(action, Reply) and isinstance(action.message, Answer):
+            elif isinstance(action, Send) and isinstance(action.message, Answer):
                 self.receipt = action.message.receipt
 
-    def _take_apart(self, asked: AnswerOnce, total: Integers) -> None:
+    def _take_apart(self, asked: AnswerRound, total: Integers) -> None:
         """Find the contributions whose masks are in an answer, each as often as it is there.
 
         Numbers of 64 bits tell them: of a few hundred two are alike with a chance below 1e-14.
@@ -123,8 +122,8 @@ class World:
         found = [{self.behind[n] for n in term.tolist() if n in self.behind} for term in terms]
         self.unmasked.append([contribution for term in found for contribution in term])
 
-    def _alone(self, asked: AnswerOnce, said: Said) -> Integers:
-        one = AnswerOnce(k=asked.k, question=b"", taken=(said,), previous=asked.previous)
+    def _alone(self, asked: AnswerRound, said: Participant) -> Integers:
+        one = AnswerRound(k=asked.k, question=b"", taken=(said,), previous=asked.previous)
         return unpack_whole(self.alone.answer(one).values)
 
 
@@ -157,7 +156,7 @@ def attacked(world: World, questions: list[Any]) -> None:
         done = 0 if world.machine.last is None else world.machine.last.k
         k, taken = max(1, done + later), []
         for number, (agents, key, session), ago in parts:
-            world.say(Meet(number=number, agents=list(agents), mask=world.keys[key]))
+            world.say(Introduce(number=number, agents=list(agents), mask=world.keys[key]))
             taken.append((number, world.sessions[session], max(1, k - ago)))
         world.say(Ask(round=k, taken=taken, receipt=world.receipt if shown else b""))
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from sottovoce.network import masks
 from sottovoce.network.identity.keys import public_key
-from sottovoce.network.masks import Ahead, MaskSums, Secret, Stream, Veil
+from sottovoce.network.masks import Ahead, Masker, MaskSums, Secret, Stream
 from sottovoce.network.protocol.codec import unpack_whole
 from sottovoce.network.protocol.messages import SESSION
 
@@ -27,19 +27,19 @@ def pair() -> tuple[Secret, Secret, bytes, bytes]:
     return Secret(agent, **names), Secret(helper, **names), names["agent"], names["helper"]
 
 
-def covered(veil: Veil, k: int, values: list[int]) -> tuple[bytes, np.ndarray]:
-    sent = veil.cover(CONFIG, k, np.array(values, dtype=np.int64))
+def covered(masker: Masker, k: int, values: list[int]) -> tuple[bytes, np.ndarray]:
+    sent = masker.mask(CONFIG, k, np.array(values, dtype=np.int64))
     return sent[:SESSION], unpack_whole(sent[SESSION:])
 
 
 @pytest.mark.parametrize("numbers", [1, 2, 5, 24])
 def test_the_helper_takes_off_what_the_agent_put_on(numbers: int) -> None:
     own, other, key, _ = pair()
-    veil = Veil(own, key, (4, 7))
+    masker = Masker(own, key, (4, 7))
     rng = np.random.default_rng(numbers)
     for k in (1, 2, 3, 7, 8, 1000):
         values = rng.integers(-(2**51), 2**51, numbers)
-        session, masked = covered(veil, k, values.tolist())
+        session, masked = covered(masker, k, values.tolist())
         mask = other.stream(CONFIG, session, (4, 7), numbers).rounds(k, 1)[0]
         assert (masked - mask).tolist() == values.tolist()
 
@@ -83,16 +83,16 @@ def test_masks_of_one_session_share_no_number_whomever_they_cover() -> None:
     assert np.unique(drawn).size == drawn.size  # under 5,000 of 2^64: false alarms below 1e-12
 
 
-def test_a_veil_never_covers_two_contributions_with_one_mask() -> None:
+def test_a_masker_never_covers_two_contributions_with_one_mask() -> None:
     own, _, key, _ = pair()
-    veil = Veil(own, key, (1,))
-    first = covered(veil, 1, [5, 6])
-    again = covered(veil, 1, [7, 8])  # whoever asks for an old round gets a new session
+    masker = Masker(own, key, (1,))
+    first = covered(masker, 1, [5, 6])
+    again = covered(masker, 1, [7, 8])  # whoever asks for an old round gets a new session
     assert first[0] != again[0]
-    sessions = {covered(veil, k, [1, 2])[0] for k in (2, 3, 4)}
+    sessions = {covered(masker, k, [1, 2])[0] for k in (2, 3, 4)}
     assert sessions == {again[0]}
-    assert covered(veil, 3, [1, 2])[0] not in {first[0], again[0]}
-    started = [Veil(own, key, (1,)) for _ in range(2)]
+    assert covered(masker, 3, [1, 2])[0] not in {first[0], again[0]}
+    started = [Masker(own, key, (1,)) for _ in range(2)]
     assert covered(started[0], 5, [1, 2])[0] != covered(started[1], 5, [1, 2])[0]
 
 

@@ -24,11 +24,10 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.errors import IdentityError, RefusedError
 from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.parties import Parties, Told
-from sottovoce.network.protocol.actions import Close, Incident, Send
-from sottovoce.network.protocol.agent import Finish, Phase, Stop
+from sottovoce.network.protocol.actions import Close, Finish, Incident, Send, SendUp, Stop
+from sottovoce.network.protocol.client import ClientPhase
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import pack, pack_whole, unpack_whole
-from sottovoce.network.protocol.greeting import welcome_of
 from sottovoce.network.protocol.messages import (
     RECEIPT,
     VERSION,
@@ -40,7 +39,8 @@ from sottovoce.network.protocol.messages import (
     Welcome,
 )
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.protocol.relay import RelayMachine, Up
+from sottovoce.network.protocol.relay import RelayMachine
+from sottovoce.network.protocol.sessions import welcome_of
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import make_config, setup_of
 from sottovoce.paper.tikhonov import Tikhonov
@@ -257,11 +257,11 @@ class Tree:
 
     def join(self) -> None:
         (hello,) = self.relay.connected()
-        assert isinstance(hello, Up)
+        assert isinstance(hello, SendUp)
         sent = self.cloud.receive(0, hello.message)
         for action in sent:
             assert isinstance(action, Send)
-            self.relay.above(action.message)
+            self.relay.hear(action.message)  # type: ignore[arg-type]
 
     def hello(self, peer: int, agents: list[int], k: int = 0, receipt: bytes = b"") -> list[Any]:
         self.relay.connect(peer, range(1, 8))
@@ -276,7 +276,7 @@ class Tree:
 
     def told(self, k: int, mark: int = 1) -> list[Any]:
         prices = pack(np.full(self.setup.prices, float(k)))
-        return self.relay.above(
+        return self.relay.hear(
             Round(round=k, price=prices, y=b"", receipt=bytes([k, mark]) * (RECEIPT // 2))
         )
 
@@ -297,7 +297,9 @@ def test_a_relay_describes_those_below_as_the_cloud_would_and_says_their_total(
     assert tree.say(1, 1) == tree.say(2, 1) == []
     (up,) = tree.say(3, 1)
     everybody = tree.setup.party(BELOW)
-    assert up == Up(message=Contribution(round=1, values=contributed(tree.plan, everybody, tree.x)))
+    assert up == SendUp(
+        message=Contribution(round=1, values=contributed(tree.plan, everybody, tree.x))
+    )
     sent = [a for a in tree.told(1) if isinstance(a, Send)]
     assert [a.peers for a in sent] == [(1, 2, 3)]
     assert sent[0].message == Round(
@@ -363,9 +365,9 @@ def test_what_was_said_while_nobody_was_above_is_said_when_somebody_is(paper: Pr
     tree.hello(1, list(BELOW))
     assert tree.say(1, 1) == []
     (hello,) = tree.relay.connected()
-    assert isinstance(hello, Up)
+    assert isinstance(hello, SendUp)
     welcome = tree.welcome(*BELOW)
-    (up,) = tree.relay.above(welcome)
+    (up,) = tree.relay.hear(welcome)
     assert up.message.round == 1  # type: ignore[union-attr]
 
 
@@ -381,7 +383,7 @@ def test_a_cloud_that_forgets_or_contradicts_itself_is_left(paper: Problem) -> N
     again.join()
     again.told(1)
     again.relay.connected()
-    (stop,) = again.relay.above(again.welcome(*BELOW))
+    (stop,) = again.relay.hear(again.welcome(*BELOW))
     assert isinstance(stop, Stop)
     assert stop.code is Code.HALTED
 
@@ -395,11 +397,11 @@ def test_the_end_is_passed_on_with_its_answer(paper: Problem) -> None:
     assert tree.told(3) == []
     answer = pack(np.linspace(0.0, 1.0, tree.setup.prices))
     done = Done(rounds=3, price=answer, confirmed=True, wait=2.0)
-    *sent, finish = tree.relay.above(done)
+    *sent, finish = tree.relay.hear(done)
     passed = [a.message for a in sent if isinstance(a, Send)][-1]
     assert isinstance(passed, Done)
     assert 1.0 < passed.wait <= done.wait
     assert msgspec.structs.replace(passed, wait=done.wait) == done
     assert isinstance(finish, Finish)
     assert finish.confirmed is True
-    assert tree.relay.phase is Phase.DONE
+    assert tree.relay.phase is ClientPhase.DONE

@@ -29,15 +29,16 @@ from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import (
+    MASK_HEAD,
     Integers,
     decode_from_agent,
     decode_from_cloud,
+    decode_from_helper,
     encode,
+    mask_of,
     unpack_whole,
 )
-from sottovoce.network.protocol.helper_messages import Answer, decode_from_helper
-from sottovoce.network.protocol.masked import HEAD, mask_of
-from sottovoce.network.protocol.messages import Masked, Round
+from sottovoce.network.protocol.messages import Answer, Masked, Round
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.problem import Problem
 
@@ -109,7 +110,7 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
             secret = known.secret(mask.key)
             stream = secret.stream(kept.config.hash, mask.session, agents, sums.size)
             own = stream.rounds(mask.round, 1)[0]
-            said = unpack_whole(data[HEAD:]) - own
+            said = unpack_whole(data[MASK_HEAD:]) - own
             assert np.all(np.abs(said) < 2**45)  # a contribution, once its mask is off
             total[sums] += said
             masks[sums] += own

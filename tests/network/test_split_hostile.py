@@ -33,13 +33,12 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.masks import Veil
+from sottovoce.network.masks import Masker
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol import cloud as machine_module
-from sottovoce.network.protocol.codec import Integers, pack_whole
-from sottovoce.network.protocol.greeting import welcome_of
-from sottovoce.network.protocol.helper_messages import decode_from_helper
+from sottovoce.network.protocol.codec import Integers, decode_from_helper, pack_whole
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.sessions import welcome_of
 from sottovoce.network.transport import helper_link as link_module
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
@@ -202,13 +201,13 @@ def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(
 def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
     paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cover = Veil.cover
+    cover = Masker.mask
 
-    def broken(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
+    def broken(self: Masker, config: bytes, k: int, values: Integers) -> bytes:
         sent = cover(self, config, k, values)
         return sent if k < 3 else sent[:-1] + bytes([sent[-1] ^ 0x10])
 
-    monkeypatch.setattr(Veil, "cover", broken)
+    monkeypatch.setattr(Masker, "mask", broken)
 
     async def main() -> None:
         async with halves(split_plan(paper), split_keys, tmp_path, rounds=9) as (cloud, _):
@@ -235,9 +234,9 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
     caplog.set_level(logging.DEBUG)
     raw: list[Integers] = []
     seen: list[bytes] = []
-    cover, hear, heard = Veil.cover, Server._hear, Helper._heard
+    cover, hear, heard = Masker.mask, Server._hear, Helper._heard
 
-    def noted(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
+    def noted(self: Masker, config: bytes, k: int, values: Integers) -> bytes:
         raw.append(values.copy())
         return cover(self, config, k, values)
 
@@ -253,7 +252,7 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
         seen.append(bytes(frame))
         return decode_from_helper(frame)
 
-    monkeypatch.setattr(Veil, "cover", noted)
+    monkeypatch.setattr(Masker, "mask", noted)
     monkeypatch.setattr(Server, "_hear", at_cloud)
     monkeypatch.setattr(Helper, "_heard", at_helper)
     monkeypatch.setattr(link_module, "decode_from_helper", back)
@@ -292,16 +291,16 @@ def test_no_contribution_is_in_the_memory_of_either_half(
 ) -> None:
     raw: list[bytes] = []
     masked: list[bytes] = []
-    cover = Veil.cover
+    cover = Masker.mask
 
-    def noted(self: Veil, config: bytes, k: int, values: Integers) -> bytes:
+    def noted(self: Masker, config: bytes, k: int, values: Integers) -> bytes:
         sent = cover(self, config, k, values)
         if values.size > 1:
             raw.append(pack_whole(values))
             masked.append(sent[16:])
         return sent
 
-    monkeypatch.setattr(Veil, "cover", noted)
+    monkeypatch.setattr(Masker, "mask", noted)
     port, second = free_port(), free_port()
     crew = [
         start("cloud", port, split_keys, tmp_path, 100_000, second),

@@ -14,8 +14,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.answers import Answers
 from sottovoce.network.protocol.actions import Close, Commit, Meet, Part, Send
 from sottovoce.network.protocol.cloud import CloudMachine
-from sottovoce.network.protocol.codec import pack_whole
-from sottovoce.network.protocol.masked import HEAD, mask_of
+from sottovoce.network.protocol.codec import MASK_HEAD, mask_of, pack_whole
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.setup import make_config
@@ -91,7 +90,7 @@ def test_masked_words_keep_what_names_their_mask_and_bare_ones_are_refused() -> 
     (full,) = [action for action in found if isinstance(action, Commit)]
     assert [mask_of(part.data).key for part in full.parts] == [key(1), key(2), key(3)]
     assert {mask_of(part.data).round for part in full.parts} == {1}
-    assert full.parts[0].data[HEAD:] == pack_whole(np.array([2**62]))
+    assert full.parts[0].data[MASK_HEAD:] == pack_whole(np.array([2**62]))
     bare = Contribution(round=2, values=pack_whole(np.array([1])))
     assert codes(made.do(made.machine.receive(1, bare))) == ["unexpected"]
     assert codes(made.do(made.machine.receive(2, masked(2, 1)))) == ["malformed"]

@@ -20,10 +20,10 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
 from sottovoce.network.answers import Answers
 from sottovoce.network.masks import Secret, Stream
+from sottovoce.network.protocol.actions import AnswerRound, Send
 from sottovoce.network.protocol.codec import Integers, unpack_whole
-from sottovoce.network.protocol.helper import AnswerOnce, HelperMachine, Reply
-from sottovoce.network.protocol.helper_messages import HELPER_VERSION, Ask, Meet, Open
-from sottovoce.network.protocol.messages import SESSION
+from sottovoce.network.protocol.helper import HelperMachine
+from sottovoce.network.protocol.messages import HELPER_VERSION, SESSION, Ask, Introduce, Open
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
@@ -125,10 +125,10 @@ class Game:
         self.machine = HelperMachine(lambda text: setup, lambda name: Notary(bytes(32), name))
         self.machine.connect()
         self.say(Open(version=HELPER_VERSION, config=config.text))
-        veils = [gateway.keys.veil(0) for _ in range(sessions)]
-        self.key = veils[0].key
+        maskers = [gateway.keys.masker(0) for _ in range(sessions)]
+        self.key = maskers[0].key
         self.sent = [
-            [veil.cover(config.hash, k, gateway.contribution(k, world)) for veil in veils]
+            [masker.mask(config.hash, k, gateway.contribution(k, world)) for masker in maskers]
             for k in range(1, gateway.rounds + 1)
         ]
 
@@ -165,16 +165,16 @@ class Game:
     def answer(self, k: int, question: Question) -> Integers:
         taken = []
         for number, (agents, session) in enumerate(question.taken + question.beside, start=1):
-            self.say(Meet(number=number, agents=list(agents), mask=self.key))
+            self.say(Introduce(number=number, agents=list(agents), mask=self.key))
             taken.append((number, self.sent[question.said - 1][session][:SESSION], k))
         return unpack_whole(self.say(Ask(round=k, taken=taken, receipt=b"")).values)
 
     def say(self, message: Any) -> Any:
         actions = self.machine.receive(message)
-        while isinstance(actions[0], AnswerOnce):
+        while isinstance(actions[0], AnswerRound):
             actions = self.machine.committed(self.gateway.answers.answer(actions[0]))
         (reply,) = actions
-        assert isinstance(reply, Reply)
+        assert isinstance(reply, Send)
         return reply.message
 
 

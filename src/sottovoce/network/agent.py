@@ -26,19 +26,19 @@ from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Stepped, Which
 from sottovoce.network.objection import objection
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.agent import (
+from sottovoce.network.protocol.actions import (
     Action,
-    AgentMachine,
     Finish,
-    Hangup,
     Join,
     Memory,
-    Phase,
+    Reconnect,
     Save,
-    Send,
+    SendUp,
     Stop,
     Think,
 )
+from sottovoce.network.protocol.agent import AgentMachine
+from sottovoce.network.protocol.client import ClientPhase
 from sottovoce.network.protocol.codec import (
     Integers,
     decode_from_cloud,
@@ -221,13 +221,13 @@ class Agent:
         note("trust", words=WORDS["one" if self._helper is None else "split"])
         start = pack(self._group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
-        veil = None if self._helper is None else self._helper.veil
-        machine = AgentMachine(self._group.agents, saved.memory, self._objection, veil)
+        masker = None if self._helper is None else self._helper.masker
+        machine = AgentMachine(self._group.agents, saved.memory, self._objection, masker)
 
         async def hear(message: FromCloud | None) -> bool:
             if message is None:
                 self._require_cloud(client)
-            actions = machine.connected() if message is None else machine.receive(message)
+            actions = machine.connected() if message is None else machine.hear(message)
             return await self._perform(actions, client, machine, saved)
 
         try:
@@ -235,7 +235,7 @@ class Agent:
                 hear,
                 lost=machine.lost,
                 progress=lambda: machine.memory.round,
-                done=lambda: machine.phase is Phase.DONE,
+                done=lambda: machine.phase is ClientPhase.DONE,
             )
         finally:
             saved.close()
@@ -292,7 +292,7 @@ class Agent:
                     queue.extend(machine.stepped(stepped.x, stepped.answer, stepped.values))
                 case Save():
                     saved.save(action.memory)
-                case Send():
+                case SendUp():
                     await client.send(encode(action.message))
                 case Finish():
                     self._price, self._confirmed = action.price, action.confirmed
@@ -303,7 +303,7 @@ class Agent:
                     return False
                 case Stop():
                     raise RefusedError(action.code, _refusal(action, saved))
-                case Hangup():
+                case Reconnect():
                     note("hung up", level=logging.WARNING, code=str(action.code))
                     return False
         return True

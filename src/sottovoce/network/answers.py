@@ -12,8 +12,8 @@ from sottovoce.network.config import RunConfig
 from sottovoce.network.identity.pledges import HelperKeys, terms_of
 from sottovoce.network.masks import MaskSums, Stream
 from sottovoce.network.parties import Parties
+from sottovoce.network.protocol.actions import AnswerRecord, AnswerRound, HelperSetup, MaskOwner
 from sottovoce.network.protocol.codec import Integers, pack_whole
-from sottovoce.network.protocol.helper import Answered, AnswerOnce, HelperSetup, Masker
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -72,21 +72,21 @@ class Answers:
             config_hash=self._hash,
             rounds=self._rounds,
             hold=self._hold,
-            certified=lambda masker: self._keys.certified(masker.agents, masker.mask),
+            certified=lambda owner: self._keys.certified(owner.agents, owner.mask),
             pledge=self._pledge,
         )
 
-    def answer(self, asked: AnswerOnce) -> Answered:
+    def answer(self, asked: AnswerRound) -> AnswerRecord:
         """Return the answer to a question, to be committed before it is sent."""
         if all(said.round == asked.k for said in asked.taken):
-            names = tuple((said.masker, said.session) for said in asked.taken)
+            names = tuple((said.owner, said.session) for said in asked.taken)
             total = self._total(asked.k, names, lambda: self._streams(asked))
         else:
             total = np.zeros(self.numbers, dtype=np.int64)
             for (stream, places), said in zip(self._streams(asked), asked.taken, strict=True):
                 total[places] += stream.rounds(said.round, 1)[0]
         values = pack_whole(self._sampler.blind(total))
-        return Answered(
+        return AnswerRecord(
             k=asked.k,
             question=asked.question,
             values=values,
@@ -94,19 +94,19 @@ class Answers:
             previous=asked.previous,
         )
 
-    def _streams(self, asked: AnswerOnce) -> list[tuple[Stream, Integers]]:
+    def _streams(self, asked: AnswerRound) -> list[tuple[Stream, Integers]]:
         return [
-            (self._stream(said.masker, said.session), self._places(said.masker))
+            (self._stream(said.owner, said.session), self._places(said.owner))
             for said in asked.taken
         ]
 
-    def _pledge(self, masker: Masker) -> bytes:
-        terms = terms_of(self._hash, masker.mask, self._parties(masker.agents))
+    def _pledge(self, owner: MaskOwner) -> bytes:
+        terms = terms_of(self._hash, owner.mask, self._parties(owner.agents))
         return self._sign(terms)
 
-    def _places(self, masker: Masker) -> Integers:
-        return np.searchsorted(self._noisy, self._parties(masker.agents).sums)
+    def _places(self, owner: MaskOwner) -> Integers:
+        return np.searchsorted(self._noisy, self._parties(owner.agents).sums)
 
-    def _new_stream(self, masker: Masker, session: bytes) -> Stream:
-        numbers = self._parties(masker.agents).sums.size
-        return self._secret(masker.mask).stream(self._hash, session, masker.agents, numbers)
+    def _new_stream(self, owner: MaskOwner, session: bytes) -> Stream:
+        numbers = self._parties(owner.agents).sums.size
+        return self._secret(owner.mask).stream(self._hash, session, owner.agents, numbers)

@@ -30,7 +30,7 @@ from sottovoce.network.observe.page.show import Show
 from sottovoce.network.outcome import Outcome
 from sottovoce.network.parties import Parties
 from sottovoce.network.performer import Performer
-from sottovoce.network.protocol.cloud import CloudMachine, Phase
+from sottovoce.network.protocol.cloud import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.release import Release
 from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
@@ -231,7 +231,7 @@ class Cloud:
         self._supervisor.start("live", self._live.run())
         note("trust", words=WORDS[self.plan.trust.kind])
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
-        if self._machine.phase is Phase.DONE:
+        if self._machine.phase is CloudPhase.DONE:
             note("the run in the store is over", level=logging.WARNING, words=_OVER)
 
     async def finished(self, *, linger: float = LINGER_SECONDS) -> CloudResult:
@@ -335,7 +335,7 @@ class Cloud:
         performer = self._performer
         link.answered, link.pledged = performer.answered, performer.pledged
         self._link = performer.link = link
-        if machine.phase is Phase.COLLECTING:
+        if machine.phase is CloudPhase.COLLECTING:
             performer.perform(machine.remembered(asked.parts(machine.round, machine.setup.party)))
 
     def _digest(self, k: int) -> bytes | None:
@@ -364,7 +364,7 @@ class Cloud:
     def _facts(self) -> Facts:
         machine = self._machine
         self._look()
-        over = machine.phase is Phase.DONE
+        over = machine.phase is CloudPhase.DONE
         waited = 0.0 if over else self._metrics.waited
         return Facts(
             run=self._store.run_id,

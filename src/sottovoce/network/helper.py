@@ -29,20 +29,18 @@ from sottovoce.network.journal import Journal, Row
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.quiet import Quiet
-from sottovoce.network.protocol.codec import MalformedError
-from sottovoce.network.protocol.helper import (
+from sottovoce.network.protocol.actions import (
     Action,
-    Answered,
-    AnswerOnce,
-    Halted,
-    HangUp,
-    HelperMachine,
+    AnswerRecord,
+    AnswerRound,
+    Close,
+    Halt,
     HelperSetup,
-    Phase,
-    Recorded,
-    Reply,
+    Incident,
+    Send,
 )
-from sottovoce.network.protocol.helper_messages import decode_to_helper, encode_half
+from sottovoce.network.protocol.codec import MalformedError, decode_to_helper, encode
+from sottovoce.network.protocol.helper import HelperMachine, HelperPhase
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import noisy_sigma
@@ -89,13 +87,13 @@ class HelperStore(Journal):
             raise
 
     @property
-    def last(self) -> Answered | None:
+    def last(self) -> AnswerRecord | None:
         """The last answer."""
         row = self._last
         if row is None:
             return None
         previous = self.digest(row.k - 1) or self._run.first_digest
-        return Answered(
+        return AnswerRecord(
             k=row.k,
             question=row.context,
             values=row.release,
@@ -103,7 +101,7 @@ class HelperStore(Journal):
             previous=previous,
         )
 
-    def commit(self, answered: Answered) -> None:
+    def commit(self, answered: AnswerRecord) -> None:
         """Write an answer durably; returns only when it is on disk."""
         row = Row(
             k=answered.k,
@@ -307,7 +305,7 @@ class Helper:
             return self._machine.malformed()
         except SottovoceError as error:
             self._fail(error)  # the ledger has no room, or the store cannot be bound
-            return [HangUp()]
+            return [Close(peer=0, code=Code.UNEXPECTED)]
 
     def _perform(self, channel: Channel, actions: list[Action]) -> None:
         """Do what the machine asks for; never waits, so that answers cannot interleave."""
@@ -322,28 +320,28 @@ class Helper:
 
     def _do(self, channel: Channel, action: Action) -> list[Action]:
         match action:
-            case Reply():
-                channel.post(encode_half(action.message))
-            case AnswerOnce():
+            case Send():
+                channel.post(encode(action.message))
+            case AnswerRound():
                 return self._answer(action)
-            case Recorded():
+            case Incident():
                 self._metrics.refused[action.code] += 1
                 self._store.incident(action.code, action.agents, action.k)
                 unsaid = self._quiet.unsaid((action.code, 0))
                 if unsaid is not None:
                     note("refused", code=action.code.value, round=action.k, unsaid=unsaid)
-            case Halted():
+            case Halt():
                 self._store.end(
                     "halted",
                     f"the cloud holds a receipt of round {action.k} that the store does not know, "
                     "so the store was rolled back",
                 )
                 self._fail(HaltedError(f"the run is halted for good: {self._path} was rolled back"))
-            case HangUp():
+            case Close():
                 channel.close()
         return []
 
-    def _answer(self, action: AnswerOnce) -> list[Action]:
+    def _answer(self, action: AnswerRound) -> list[Action]:
         assert self._answers is not None  # noqa: S101  nothing is asked before a run is opened
         answered = self._answers.answer(action)
         self._store.commit(answered)
@@ -376,7 +374,7 @@ class Helper:
         gone = 0.0
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            over = self._machine.phase is Phase.DONE and self._channel is None
+            over = self._machine.phase is HelperPhase.DONE and self._channel is None
             gone = gone + TICK_SECONDS if over else 0.0
             if gone > LINGER_SECONDS:
                 self._ended.set()

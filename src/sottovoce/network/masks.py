@@ -167,8 +167,8 @@ class MaskSums:
 
 
 @final
-class Veil:
-    """An agent's side: covers what it contributes, under a session of its own.
+class Masker:
+    """An agent's side: masks what it contributes, under a session of its own.
 
     Args:
         secret: shared with the helper.
@@ -185,7 +185,7 @@ class Veil:
         self._last = 0
         self._masks: Ahead
 
-    def cover(self, config: bytes, k: int, values: Integers) -> bytes:
+    def mask(self, config: bytes, k: int, values: Integers) -> bytes:
         """Return the session and ``values + m(k) mod 2^64``, as they travel.
 
         Rounds must increase: the mask of a round is given out once, whatever asks for it.

@@ -12,8 +12,7 @@ import scipy.sparse as sparse
 from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import PrivacyError
 from sottovoce.network.protocol.actions import Party
-from sottovoce.network.protocol.box import Box
-from sottovoce.network.protocol.codec import Integers, MalformedError, unpack
+from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpack
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.noise_plan import Output
 from sottovoce.privacy.releases import Release

@@ -24,7 +24,7 @@ from sottovoce.network.protocol.actions import (
     Record,
     Send,
 )
-from sottovoce.network.protocol.cloud import CloudMachine, Phase
+from sottovoce.network.protocol.cloud import CloudMachine, CloudPhase
 from sottovoce.network.protocol.messages import Done
 from sottovoce.network.release import Release
 from sottovoce.network.store import CloudStore
@@ -74,7 +74,7 @@ class Performer:
 
     def start(self) -> None:
         """The cloud listens: agents that were there before it was restarted may be held, too."""
-        if self._machine.phase is Phase.DONE:
+        if self._machine.phase is CloudPhase.DONE:
             self._finish()
         elif self._machine.last is not None:
             self._set_deadline()
@@ -154,7 +154,7 @@ class Performer:
             self._attendance.completed(last)
             self._metrics.round(held=len(record.held))
             note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
-            if self._machine.phase is Phase.DONE:
+            if self._machine.phase is CloudPhase.DONE:
                 self._finish()
             else:
                 self._set_deadline()
@@ -203,5 +203,5 @@ class Performer:
 
     def _time_is_up(self, k: int) -> None:
         self.perform(self._machine.deadline(k))
-        if self._machine.round == k and self._machine.phase is Phase.COLLECTING:
+        if self._machine.round == k and self._machine.phase is CloudPhase.COLLECTING:
             self._set_deadline()  # nobody has spoken yet

@@ -25,11 +25,20 @@ from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.outcome import Outcome
 from sottovoce.network.parties import Parties, Told
-from sottovoce.network.protocol.actions import Close, Incident, Send, Setup
-from sottovoce.network.protocol.agent import Finish, Hangup, Phase, Stop
+from sottovoce.network.protocol.actions import (
+    Close,
+    Finish,
+    Incident,
+    Reconnect,
+    Send,
+    SendUp,
+    Setup,
+    Stop,
+)
+from sottovoce.network.protocol.client import ClientPhase
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
 from sottovoce.network.protocol.messages import Done, FromCloud, Round, Welcome
-from sottovoce.network.protocol.relay import RelayMachine, Up
+from sottovoce.network.protocol.relay import RelayMachine
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.network.transport.server import Server
@@ -133,20 +142,20 @@ class Relay:
         await self._client.serve(
             self._hear_above,
             lost=self._machine.lost,
-            progress=lambda: self._machine.heard,
-            done=lambda: self._machine.phase is Phase.DONE,
+            progress=lambda: self._machine.seen[1],
+            done=lambda: self._machine.phase is ClientPhase.DONE,
         )
         await asyncio.Event().wait()  # until everybody below has heard of the end
 
     async def _hear_above(self, message: FromCloud | None) -> bool:
         machine = self._machine
-        actions = machine.connected() if message is None else machine.above(message)
+        actions = machine.connected() if message is None else machine.hear(message)
         if machine.joined and self._server is None:
             await self._open()
         self.perform(actions)
         if isinstance(message, Round):
             self._metrics.round(held=0)
-        return machine.phase in (Phase.GREETING, Phase.WAITING)
+        return machine.phase in (ClientPhase.GREETING, ClientPhase.WAITING)
 
     async def _open(self) -> None:
         machine = self._machine
@@ -178,7 +187,7 @@ class Relay:
 
     def _do(self, action: Any) -> None:
         match action:
-            case Up():
+            case SendUp():
                 self._client.post(encode(action.message))
             case Send():
                 self._send(action)
@@ -193,7 +202,7 @@ class Relay:
                 note("done", rounds=self._machine.below.setup.rounds)
             case Stop():
                 raise RefusedError(action.code, f"{action.detail} ({action.code})")
-            case Hangup():
+            case Reconnect():
                 note("hung up", level=logging.WARNING, code=str(action.code))
                 self._machine.lost()
 

@@ -13,8 +13,7 @@ from sottovoce.errors import InputError
 from sottovoce.network.errors import DivergedError
 from sottovoce.network.parties import Ranges
 from sottovoce.network.protocol.actions import Part, Party, Record
-from sottovoce.network.protocol.codec import Integers, MalformedError, pack, unpack
-from sottovoce.network.protocol.masked import HEAD
+from sottovoce.network.protocol.codec import MASK_HEAD, Integers, MalformedError, pack, unpack
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.turns import turns_of
@@ -203,7 +202,7 @@ class _MaskedSums:
     """
 
     def __init__(self, plan: NoisePlan) -> None:
-        self._totals = Totals(plan, skip=HEAD)
+        self._totals = Totals(plan, skip=MASK_HEAD)
         self._sums = _Sums(plan)
         self._noisy = np.flatnonzero(plan.sigma > 0)
         everybody = np.arange(plan.cloud.agents)

@@ -18,7 +18,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.network.protocol.box import middle
+from sottovoce.network.protocol.codec import middle
 from sottovoce.privacy.adjacency import Everything, Offset
 from sottovoce.problem.agents import Array
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from sottovoce.network.parties import Ranges
 from sottovoce.network.protocol.actions import Part
-from sottovoce.network.protocol.gaps import merged
+from sottovoce.network.protocol.collected import merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -70,7 +70,7 @@ class Verdict:
         """How far the answer can be off where averages have gaps."""
         off = np.zeros(self._sums)
         weights = answer_weights(self._rounds) if self._gaps else off
-        for first, last, begin, end in merged(self._gaps):
+        for first, last, begin, end in merge_gaps(self._gaps):
             share = float(weights[begin - 1 : end].sum())
             off += share * self._reach(frozenset(range(first, last + 1)))
         return off

@@ -20,24 +20,28 @@ from sottovoce.network.config import RunConfig
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.keys import public_key
 from sottovoce.network.identity.pledges import Certified, HelperKeys
-from sottovoce.network.masks import Secret, Veil
-from sottovoce.network.protocol.actions import Commit, Party
-from sottovoce.network.protocol.codec import Integers, unpack_whole
-from sottovoce.network.protocol.helper import AnswerOnce, HelperMachine, Reply
-from sottovoce.network.protocol.helper_messages import (
+from sottovoce.network.masks import Masker, Secret
+from sottovoce.network.protocol.actions import AnswerRound, Commit, Party, Send
+from sottovoce.network.protocol.codec import (
+    MASK_HEAD,
+    Integers,
+    decode_from_helper,
+    decode_to_helper,
+    encode,
+    mask_of,
+    unpack_whole,
+)
+from sottovoce.network.protocol.helper import HelperMachine
+from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,
     Ask,
     FromHelper,
-    Meet,
+    Introduce,
     Open,
     Pledged,
     ToHelper,
-    decode_from_helper,
-    decode_to_helper,
-    encode_half,
 )
-from sottovoce.network.protocol.masked import HEAD, mask_of
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import ViewName
@@ -69,11 +73,11 @@ class Keys:
         # Signatures are random: repeated in another run, they must be the same bytes.
         self.sign = cache(self.helper.sign)
 
-    def veil(self, peer: int) -> Veil:
+    def masker(self, peer: int) -> Masker:
         """What the agents of a connection mask with after they have started."""
         mine = public_key(self._agents[peer])
         secret = Secret(self._agents[peer], agent=mine, helper=self._helper)
-        return Veil(secret, mine, self._parties[peer])
+        return Masker(secret, mine, self._parties[peer])
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -131,7 +135,7 @@ class HelperHalf:
     def meet(self, agents: tuple[int, ...], mask: bytes) -> bytes:
         """Return the helper's signature under what is asked of agents."""
         number = self._numbers.setdefault((agents, mask), len(self._numbers) + 1)
-        pledged = self._say(Meet(number=number, agents=list(agents), mask=mask))
+        pledged = self._say(Introduce(number=number, agents=list(agents), mask=mask))
         if not isinstance(pledged, Pledged):
             raise AssertionError("the helper refused honest agents")
         return pledged.pledge
@@ -149,7 +153,7 @@ class HelperHalf:
         self._receipt = answer.receipt
         total = np.zeros(self._sums, dtype=np.int64)
         for part in full.parts:
-            total[part.party.sums] += unpack_whole(part.data[HEAD:])
+            total[part.party.sums] += unpack_whole(part.data[MASK_HEAD:])
         numbers = unpack_whole(answer.values)
         held.sums.append(total[self._noisy] - numbers)
         held.noise.append(numbers - self._noted.masks)
@@ -157,14 +161,14 @@ class HelperHalf:
 
     def _say(self, message: ToHelper) -> FromHelper:
         """Say something, and return the last word in answer to it."""
-        actions = deque(self._machine.receive(decode_to_helper(encode_half(message))))
+        actions = deque(self._machine.receive(decode_to_helper(encode(message))))
         frame = b""
         while actions:
             action = actions.popleft()
-            if isinstance(action, AnswerOnce):
+            if isinstance(action, AnswerRound):
                 actions.extend(self._machine.committed(self._answers.answer(action)))
-            elif isinstance(action, Reply):
-                frame = encode_half(action.message)
+            elif isinstance(action, Send):
+                frame = encode(action.message)
         return decode_from_helper(frame)
 
 

@@ -26,9 +26,19 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.answers import Blinding
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.parties import Parties
-from sottovoce.network.protocol import agent as agent_actions
-from sottovoce.network.protocol.actions import Action, Commit, Incident, Meet, Send
-from sottovoce.network.protocol.agent import AgentMachine, Join, Memory, Think
+from sottovoce.network.protocol.actions import (
+    Action,
+    Commit,
+    Incident,
+    Join,
+    Meet,
+    Memory,
+    Save,
+    Send,
+    SendUp,
+    Think,
+)
+from sottovoce.network.protocol.agent import AgentMachine
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import (
     Integers,
@@ -183,9 +193,9 @@ class _Run:
 
     def _machine(self, peer: int, memory: Memory) -> AgentMachine:
         """The machine of agents that start from a saved memory."""
-        veil = None if self.helper is None else self.loop.keys.veil(peer)
+        masker = None if self.helper is None else self.loop.keys.masker(peer)
         agents = self.loop.groups[peer].agents
-        return AgentMachine(agents, memory, lambda welcome: None, veil)
+        return AgentMachine(agents, memory, lambda welcome: None, masker)
 
     def _digest(self, k: int) -> bytes | None:
         return self.digests.get(k)
@@ -225,9 +235,9 @@ class _Run:
         return cloud.committed(record)
 
     def _agent_receive(self, peer: int, frame: bytes) -> None:
-        self._perform(peer, self.agents[peer].receive(decode_from_cloud(frame)))
+        self._perform(peer, self.agents[peer].hear(decode_from_cloud(frame)))
 
-    def _perform(self, peer: int, actions: list[agent_actions.Action]) -> None:
+    def _perform(self, peer: int, actions: list[Action]) -> None:
         machine = self.agents[peer]
         for action in actions:
             if isinstance(action, Join):
@@ -244,9 +254,9 @@ class _Run:
                 )
                 values = self._values(peer, action.k + 1, done.x, done.values)
                 self._perform(peer, machine.stepped(done.x, done.answer, values))
-            elif isinstance(action, agent_actions.Save) and peer == 0:
+            elif isinstance(action, Save) and peer == 0:
                 self.saved = [*self.saved[-2:], action.memory]
-            elif isinstance(action, agent_actions.Send):
+            elif isinstance(action, SendUp):
                 frame = encode(self._acted(peer, action.message))
                 self.queue.append(partial(self._cloud_receive, peer, frame))
                 if isinstance(action.message, Masked) and peer == 0:

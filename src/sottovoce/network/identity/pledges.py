@@ -25,7 +25,7 @@ from sottovoce.network.errors import IdentityError
 from sottovoce.network.identity.authority import Key
 from sottovoce.network.identity.keys import mask_key, public_key, tls_key
 from sottovoce.network.identity.roles import AGENT_URI, HELPER, MASK
-from sottovoce.network.masks import Secret, Veil
+from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Welcome
@@ -193,7 +193,7 @@ class HelperKnown:
         self._signing = helper.signing
         self._mask = mine.mask
         secret = Secret(own, agent=mine.mask, helper=helper.mask)
-        self.veil = Veil(secret, mine.mask, agents)
+        self.masker = Masker(secret, mine.mask, agents)
 
     def pledged(self, config: bytes, welcome: Welcome) -> bool:
         """Whether the helper has signed what the cloud says."""

@@ -1,4 +1,8 @@
-"""What the cloud's state machine works with and asks for: plain values."""
+"""What the four state machines work with, and the actions that they ask for: plain values.
+
+A machine is ``event -> actions``: no sockets, no disk, no noise. ``network.runner``
+carries its actions out in order, and makes a round durable before anything of it is sent.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,15 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from sottovoce.network.protocol.box import Box
-from sottovoce.network.protocol.codec import Floats, Integers
-from sottovoce.network.protocol.messages import Code, FromCloud, Gap
+from sottovoce.network.protocol.codec import Box, Floats, Integers
+from sottovoce.network.protocol.messages import (
+    Code,
+    FromAgent,
+    FromCloud,
+    FromHelper,
+    Gap,
+    Welcome,
+)
 
 
 class Party(Struct, frozen=True, kw_only=True, eq=False):
@@ -121,18 +131,115 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
     split: bool = False
 
 
+class Memory(Struct, frozen=True, kw_only=True):
+    """All that an agent must keep to go on after a restart.
+
+    Attributes:
+        config: SHA-256 of the configuration of the run it takes part in, empty before it joined.
+        round: the last round it has seen, k.
+        receipt: that round's receipt.
+        x: x(k+1), as little-endian float64 bytes.
+        answer: the answer so far, likewise: averaged states, or the last.
+        sent: what goes to the cloud for round k+1, contributions or states as they travel, masked
+            ones after their session; empty before the first welcome. Said twice, it is the same
+            bytes.
+        missed: gaps: rounds up to k that the answer lacks, because the state was lost or is an
+            older copy.
+    """
+
+    config: bytes = b""
+    round: int = 0
+    receipt: bytes = b""
+    x: bytes
+    answer: bytes
+    sent: bytes = b""
+    missed: tuple[Gap, ...] = ()
+
+
+class MaskOwner(Struct, frozen=True, kw_only=True):
+    """Agents on a connection of the cloud's, by the key that their masks follow from."""
+
+    agents: tuple[int, ...]
+    mask: bytes
+
+
+class Participant(Struct, frozen=True, kw_only=True):
+    """What takes part in a round of a helper's: whose mask, in which session, of which round."""
+
+    owner: MaskOwner
+    session: bytes
+    round: int
+
+
+class AnswerRecord(Struct, frozen=True, kw_only=True):
+    """A round as a helper committed it.
+
+    Attributes:
+        k: the round.
+        question: names who took part.
+        values: the sum of the masks with noise, as it travels.
+        digest: names the history up to here.
+        previous: names it up to the round before.
+    """
+
+    k: int
+    question: bytes
+    values: bytes
+    digest: bytes
+    previous: bytes
+
+
+class HelperSetup(Struct, frozen=True, kw_only=True, eq=False):
+    """What the helper of a run goes by.
+
+    Attributes:
+        config_hash: SHA-256 of the configuration.
+        rounds: T.
+        hold: whether what is said may count again in a later round; never for a trajectory.
+        certified: whether a key for masks is certified for agents.
+        pledge: signs what the run asks of them.
+    """
+
+    config_hash: bytes
+    rounds: int
+    hold: bool
+    certified: Callable[[MaskOwner], bool]
+    pledge: Callable[[MaskOwner], bytes]
+
+
+# Actions of several machines.
+
+
 class Send(Struct, frozen=True, kw_only=True):
-    """Send one message to each of the peers."""
+    """Send one message to each of the peers; the peer of a helper is its cloud, 0."""
 
     peers: tuple[int, ...]
-    message: FromCloud
+    message: FromCloud | FromHelper
 
 
 class Close(Struct, frozen=True, kw_only=True):
-    """Close a connection, for a reason."""
+    """Close the connection of a peer, for a reason."""
 
     peer: int
     code: Code
+
+
+class Incident(Struct, frozen=True, kw_only=True):
+    """Something was refused; agents from 1, never a value."""
+
+    code: Code
+    agents: tuple[int, ...]
+    k: int
+
+
+class Halt(Struct, frozen=True, kw_only=True):
+    """Stop for good: the journal has been rolled back behind round k."""
+
+    k: int
+    agents: tuple[int, ...] = ()
+
+
+# Actions of a cloud.
 
 
 class Meet(Struct, frozen=True, kw_only=True):
@@ -151,19 +258,106 @@ class Commit(Struct, frozen=True, kw_only=True, eq=False):
     held: frozenset[int]
 
 
-class Incident(Struct, frozen=True, kw_only=True):
-    """Something was refused; agents from 1, never a value."""
+# Actions of a helper.
+
+
+class AnswerRound(Struct, frozen=True, kw_only=True):
+    """Add up masks, add noise, commit, and answer with ``committed``."""
+
+    k: int
+    question: bytes
+    taken: tuple[Participant, ...]
+    previous: bytes
+
+
+# Actions of those who connect to a cloud: agents, gateways and relays.
+
+
+class SendUp(Struct, frozen=True, kw_only=True):
+    """Send a message to whoever is above."""
+
+    message: FromAgent
+
+
+class Join(Struct, frozen=True, kw_only=True, eq=False):
+    """The cloud described the run: get ready for its steps, and answer with ``joined``.
+
+    Attributes:
+        welcome: its description.
+        x: x(k+1), within the run's bounds.
+    """
+
+    welcome: Welcome
+    x: Floats
+
+
+class Think(Struct, frozen=True, kw_only=True, eq=False):
+    """Take the agents' step of round k and answer with ``stepped``.
+
+    Attributes:
+        k: the round.
+        since: the first round in which x may have counted: k unless rounds were missed.
+        x: x(k), or what it was last.
+        answer: the answer so far.
+        price: what the round says.
+        y: likewise, of the paper's release.
+    """
+
+    k: int
+    since: int
+    x: Floats
+    answer: Floats
+    price: Floats
+    y: Floats
+
+
+class Save(Struct, frozen=True, kw_only=True):
+    """Keep this before anything else is sent."""
+
+    memory: Memory
+
+
+class Finish(Struct, frozen=True, kw_only=True, eq=False):
+    """The run is over.
+
+    Attributes:
+        price: the answer's.
+        confirmed: whether the answer may be applied: it passed the test at the end, and the agent's
+            own part of it has no gap. None where the run has no test.
+        wait: seconds until everybody applies it.
+    """
+
+    price: Floats
+    confirmed: bool | None
+    wait: float
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """Give up: trying again cannot help."""
 
     code: Code
-    agents: tuple[int, ...]
-    k: int
+    detail: str
 
 
-class Halt(Struct, frozen=True, kw_only=True):
-    """Stop for good: the store has been rolled back."""
+class Reconnect(Struct, frozen=True, kw_only=True):
+    """End this connection and try again later."""
 
-    k: int
-    agents: tuple[int, ...]
+    code: str
 
 
-Action: TypeAlias = Send | Close | Meet | Commit | Incident | Halt
+Action: TypeAlias = (
+    Send
+    | Close
+    | Incident
+    | Halt
+    | Meet
+    | Commit
+    | AnswerRound
+    | SendUp
+    | Join
+    | Think
+    | Save
+    | Finish
+    | Stop
+    | Reconnect
+)

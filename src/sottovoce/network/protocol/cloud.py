@@ -38,10 +38,8 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.codec import Floats, pack
+from sottovoce.network.protocol.codec import Floats, MaskName, join_mask, mask_of, pack
 from sottovoce.network.protocol.collected import Collected
-from sottovoce.network.protocol.greeting import objection, welcome_of
-from sottovoce.network.protocol.masked import Mask, join, mask_of
 from sottovoce.network.protocol.messages import (
     Code,
     Contribution,
@@ -55,10 +53,10 @@ from sottovoce.network.protocol.messages import (
     State,
 )
 from sottovoce.network.protocol.receipt import Receipts
-from sottovoce.network.protocol.sessions import Session, Sessions, Talk
+from sottovoce.network.protocol.sessions import Session, Sessions, Talk, hello_objection, welcome_of
 
 
-class Phase(IntEnum):
+class CloudPhase(IntEnum):
     """Where the run is."""
 
     COLLECTING = auto()
@@ -68,13 +66,13 @@ class Phase(IntEnum):
 
 
 TRANSITIONS: Final = {
-    (Phase.COLLECTING, "full"): Phase.COMMITTING,
-    (Phase.COMMITTING, "committed"): Phase.COLLECTING,
-    (Phase.COMMITTING, "finished"): Phase.DONE,
-    (Phase.COMMITTING, "failed"): Phase.HALTED,
-    (Phase.COLLECTING, "committed"): Phase.COLLECTING,
-    (Phase.COLLECTING, "finished"): Phase.DONE,
-} | {(phase, "rolled_back"): Phase.HALTED for phase in Phase}
+    (CloudPhase.COLLECTING, "full"): CloudPhase.COMMITTING,
+    (CloudPhase.COMMITTING, "committed"): CloudPhase.COLLECTING,
+    (CloudPhase.COMMITTING, "finished"): CloudPhase.DONE,
+    (CloudPhase.COMMITTING, "failed"): CloudPhase.HALTED,
+    (CloudPhase.COLLECTING, "committed"): CloudPhase.COLLECTING,
+    (CloudPhase.COLLECTING, "finished"): CloudPhase.DONE,
+} | {(phase, "rolled_back"): CloudPhase.HALTED for phase in CloudPhase}
 
 
 @final
@@ -106,7 +104,7 @@ class CloudMachine:
     ) -> None:
         self.setup = setup
         self.last: Record | None = None
-        self.phase = Phase.COLLECTING
+        self.phase = CloudPhase.COLLECTING
         self.round = 1
         """The round that is being collected."""
         self.heard = 0
@@ -122,7 +120,7 @@ class CloudMachine:
         self._clock, self._applied_at = clock, -math.inf
         if last is not None:
             self._keep(last)
-            self.phase = Phase.DONE if last.k >= setup.rounds else Phase.COLLECTING
+            self.phase = CloudPhase.DONE if last.k >= setup.rounds else CloudPhase.COLLECTING
 
     @property
     def answer(self) -> Floats:
@@ -199,7 +197,7 @@ class CloudMachine:
             self._collected.put(part)
             if mask_of(part.data).round < self.round:
                 held.update(part.party.agents)
-        if self._collected.complete and self.phase is Phase.COLLECTING:
+        if self._collected.complete and self.phase is CloudPhase.COLLECTING:
             return self._full(self._collected.parts, frozenset(held))
         return []
 
@@ -232,7 +230,7 @@ class CloudMachine:
         before: a gateway's sum is nobody's in particular.
         """
         missing = self._collected.missing
-        collecting = self.phase is Phase.COLLECTING and k == self.round
+        collecting = self.phase is CloudPhase.COLLECTING and k == self.round
         spoken = len(missing) < self.setup.agents
         if not (self._hold and collecting and self.last is not None and spoken):
             return []
@@ -251,8 +249,10 @@ class CloudMachine:
         self.phase = TRANSITIONS[self.phase, event]
 
     def _hello(self, peer: int, session: Session, hello: Hello) -> list[Action]:
-        halted = self.phase is Phase.HALTED
-        code = objection(hello, self.setup, session.allowed, halted=halted, notary=self._notary)
+        halted = self.phase is CloudPhase.HALTED
+        code = hello_objection(
+            hello, self.setup, session.allowed, halted=halted, notary=self._notary
+        )
         if code is not None:
             return self._drop(peer, session, code, agents=())
         agents = tuple(hello.agents)
@@ -275,7 +275,7 @@ class CloudMachine:
         actions.append(Send(peers=(peer,), message=welcome))
         if self.last is not None and hello.round < self.last.k:
             actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
-        if self.phase is Phase.DONE:
+        if self.phase is CloudPhase.DONE:
             actions.append(Send(peers=(peer,), message=self._done()))
         return actions
 
@@ -304,8 +304,8 @@ class CloudMachine:
         missed = self._gaps(party, message.missed)
         if missed is None or len(message.values) != 8 * party.sums.size:
             return self._drop(peer, session, Code.MALFORMED)
-        mask = Mask(key=hello.mask, session=message.session, round=message.round)
-        data = join(mask, message.values)
+        mask = MaskName(key=hello.mask, session=message.session, round=message.round)
+        data = join_mask(mask, message.values)
         part = Part(party=party, data=data, missed=missed)
         return self._heard(peer, session, message.round, part, data)
 
@@ -328,7 +328,7 @@ class CloudMachine:
         return tuple(gaps) if fine else None
 
     def _heard(self, peer: int, session: Session, k: int, part: Part, sent: bytes) -> list[Action]:
-        if self.phase is Phase.DONE and k >= self.round:
+        if self.phase is CloudPhase.DONE and k >= self.round:
             return [Send(peers=(peer,), message=self._done())]
         if k == self.round:
             return self._accept(peer, session, part, sent)
@@ -344,7 +344,7 @@ class CloudMachine:
         if part.data is not sent:
             moved = _moved(part.party, sent, part.data)
             found.append(Incident(code=Code.CLIPPED, agents=moved, k=self.round))
-        if self._collected.complete and self.phase is Phase.COLLECTING:
+        if self._collected.complete and self.phase is CloudPhase.COLLECTING:
             found += self._full(self._collected.parts, frozenset())
         return found
 

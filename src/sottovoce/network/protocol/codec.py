@@ -1,18 +1,31 @@
-"""Bytes to messages and back: decoding gives a message or ``MalformedError``, nothing else."""
+"""Bytes to messages, vectors and masks, and back, and which vectors are admissible.
+
+Decoding gives a message or ``MalformedError``, nothing else.
+"""
 
 from __future__ import annotations
 
+import struct
+import sys
 from typing import Final, TypeVar, final
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from sottovoce.network.protocol.messages import FromAgent, FromCloud
+from sottovoce.network.protocol.messages import (
+    KEY,
+    SESSION,
+    FromAgent,
+    FromCloud,
+    FromHelper,
+    ToHelper,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-Message = TypeVar("Message")
+Decoded = TypeVar("Decoded")
 
 _HEAD: Final = 1024
 _INTEGER: Final = 9
@@ -20,9 +33,20 @@ _DOUBLE: Final = 8
 _LITTLE: Final = np.dtype("<f8")
 _WHOLE: Final = np.dtype("<i8")
 
+_MASK_HEAD: Final = struct.Struct(f"<{KEY}s{SESSION}sQ")
+MASK_HEAD: Final = _MASK_HEAD.size
+
+LARGEST: Final = sys.float_info.max
+SMALLEST: Final = sys.float_info.min
+
+_FEW: Final = 16
+"""Up to here numbers one by one cost less than one call of NumPy."""
+
 _encoder = msgspec.msgpack.Encoder()
 _from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
 _from_cloud: msgspec.msgpack.Decoder[FromCloud] = msgspec.msgpack.Decoder(FromCloud)
+_to_helper: msgspec.msgpack.Decoder[ToHelper] = msgspec.msgpack.Decoder(ToHelper)
+_from_helper: msgspec.msgpack.Decoder[FromHelper] = msgspec.msgpack.Decoder(FromHelper)
 
 
 @final
@@ -30,7 +54,7 @@ class MalformedError(ValueError):
     """Bytes that are no message; it never quotes them."""
 
 
-def encode(message: FromAgent | FromCloud) -> bytes:
+def encode(message: FromAgent | FromCloud | ToHelper | FromHelper) -> bytes:
     """Return the frame of a message."""
     return _encoder.encode(message)
 
@@ -43,6 +67,16 @@ def decode_from_agent(frame: bytes) -> FromAgent:
 def decode_from_cloud(frame: bytes) -> FromCloud:
     """Return what the cloud said, or raise ``MalformedError``."""
     return _decode(_from_cloud, frame)
+
+
+def decode_to_helper(frame: bytes) -> ToHelper:
+    """Return what a cloud said to its helper, or raise ``MalformedError``."""
+    return _decode(_to_helper, frame)
+
+
+def decode_from_helper(frame: bytes) -> FromHelper:
+    """Return what a helper said to its cloud, or raise ``MalformedError``."""
+    return _decode(_from_helper, frame)
 
 
 def frame_limit(*, agents: int, size: int) -> int:
@@ -79,9 +113,97 @@ def unpack_whole(data: bytes) -> Integers:
     return np.frombuffer(data, dtype=_WHOLE)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Message], frame: bytes) -> Message:
+def _decode(decoder: msgspec.msgpack.Decoder[Decoded], frame: bytes) -> Decoded:
     try:
         return decoder.decode(frame)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         # From None: the cause would quote what was sent.
         raise MalformedError("not a message of this protocol") from None
+
+
+class MaskName(Struct, frozen=True, kw_only=True):
+    """Which mask a contribution is behind: whose key, which session, and of which round."""
+
+    key: bytes
+    session: bytes
+    round: int
+
+
+def join_mask(mask: MaskName, values: bytes) -> bytes:
+    """Return a masked contribution with what names its mask before it."""
+    return _MASK_HEAD.pack(mask.key, mask.session, mask.round) + values
+
+
+def mask_of(data: bytes) -> MaskName:
+    """Return what names the mask of a contribution that was joined with it."""
+    key, session, k = _MASK_HEAD.unpack_from(data)
+    return MaskName(key=key, session=session, round=k)
+
+
+@final
+class Box:
+    """``lower <= v <= upper`` for vectors as they travel: little-endian float64, or int64.
+
+    Args:
+        lower: finite lower bounds; floats, or whole numbers (int64) for a box of such.
+        upper: finite upper bounds, of the same kind.
+    """
+
+    def __init__(self, lower: Floats | Integers, upper: Floats | Integers) -> None:
+        self._lower, self._upper = lower, upper
+        self._kind = np.dtype("<i8" if lower.dtype == np.int64 else "<f8")
+        self._numbers = struct.Struct(f"<{lower.size}{'q' if lower.dtype == np.int64 else 'd'}")
+        self._pairs = tuple(zip(lower.tolist(), upper.tolist(), strict=True))
+
+    def holds(self, data: bytes) -> bool:
+        """Whether the bytes are a vector of this length within the bounds."""
+        if len(data) != self._numbers.size:
+            return False
+        # A comparison with NaN is false, so both ways refuse it together with infinities.
+        if len(self._pairs) > _FEW:
+            v = np.frombuffer(data, dtype=self._kind)
+            return bool(((self._lower <= v) & (v <= self._upper)).all())
+        for (low, high), value in zip(self._pairs, self._numbers.unpack(data), strict=True):
+            if not low <= value <= high:
+                return False
+        return True
+
+    def nearest(self, data: bytes) -> bytes | None:
+        """The vector within the bounds that is nearest to the one in the bytes.
+
+        The same bytes if they are within bounds, signed zeros too. What is not a number becomes the
+        middle of its bounds: a function of public figures, like the bounds.
+
+        Returns:
+            None if the bytes are not a vector of this length.
+        """
+        if self.holds(data):
+            return data
+        if len(data) != self._numbers.size:
+            return None
+        v = np.frombuffer(data, dtype=self._kind)
+        kept = np.where(v < self._lower, self._lower, np.where(v > self._upper, self._upper, v))
+        lost = np.isnan(v)
+        if lost.any():
+            kept[lost] = middle(self._lower[lost], self._upper[lost])
+        return kept.astype(self._kind, copy=False).tobytes()
+
+
+def middle(lower: Floats, upper: Floats) -> Floats:
+    """Return the middle of a box, never outside it."""
+    return np.clip(lower / 2 + upper / 2, lower, upper)
+
+
+def finite(size: int) -> Box:
+    """Return the box of all finite vectors of a size."""
+    return Box(np.full(size, -LARGEST), np.full(size, LARGEST))
+
+
+def nonnegative(size: int) -> Box:
+    """Return the box of all finite vectors of a size without a negative number."""
+    return Box(np.zeros(size), np.full(size, LARGEST))
+
+
+def positive(size: int) -> Box:
+    """Return the box of all finite vectors of a size whose numbers are positive and normal."""
+    return Box(np.full(size, SMALLEST), np.full(size, LARGEST))

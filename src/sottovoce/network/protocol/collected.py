@@ -1,13 +1,20 @@
-"""What has been said of the round that is being collected, by whom, and who is missing."""
+"""What has been said of the round that is being collected, who is missing, and what averages lack.
+
+A gap is rounds that an agent's average lacks, because something else of its own was released.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any, final
+from collections.abc import Container, Iterable
+from typing import Any, Final, final
 
 import numpy as np
 
 from sottovoce.network.protocol.actions import Part, Party
+from sottovoce.network.protocol.messages import Gap
+
+MOST_GAPS: Final = 16
+"""Gaps in a message at most: a frame stays short, and more become one that covers all of them."""
 
 
 @final
@@ -83,3 +90,23 @@ class Collected:
         else:
             self._known[party.places] = bool(flag)
         self._missing += -count if flag else count
+
+
+def merge_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    """Return the gaps of the same agents without overlaps."""
+    found: list[Gap] = []
+    for first, last, begin, end in sorted(set(gaps)):
+        if found and found[-1][:2] == (first, last) and begin <= found[-1][3] + 1:
+            found[-1] = (first, last, found[-1][2], max(end, found[-1][3]))
+        else:
+            found.append((first, last, begin, end))
+    return tuple(found)
+
+
+def few_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
+    """Return at most 16 gaps that cover all of these."""
+    found = merge_gaps(gaps)
+    if len(found) <= MOST_GAPS:
+        return found
+    first, last, begin, end = zip(*found, strict=True)
+    return ((min(first), max(last), min(begin), max(end)),)

@@ -20,26 +20,37 @@ from itertools import pairwise
 from typing import Any, Final, TypeAlias, final
 
 import msgspec
-from msgspec import Struct
 
-from sottovoce.network.protocol.helper_messages import (
+from sottovoce.network.protocol.actions import (
+    Action,
+    AnswerRecord,
+    AnswerRound,
+    Close,
+    Halt,
+    HelperSetup,
+    Incident,
+    MaskOwner,
+    Participant,
+    Send,
+)
+from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,
     Ask,
+    Code,
     FromHelper,
-    Meet,
+    Introduce,
     Open,
     Opened,
     Pledged,
-    Refused,
+    Refusal,
     Taken,
     ToHelper,
 )
-from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
 
 
-class Phase(IntEnum):
+class HelperPhase(IntEnum):
     """Where the helper is."""
 
     IDLE = auto()
@@ -50,98 +61,11 @@ class Phase(IntEnum):
 
 
 TRANSITIONS: Final = {
-    (Phase.IDLE, "opened"): Phase.ANSWERING,
-    (Phase.ANSWERING, "asked"): Phase.COMMITTING,
-    (Phase.COMMITTING, "committed"): Phase.ANSWERING,
-    (Phase.COMMITTING, "finished"): Phase.DONE,
-} | {(phase, "rolled_back"): Phase.HALTED for phase in Phase}
-
-
-class Masker(Struct, frozen=True, kw_only=True):
-    """Agents on a connection of the cloud's, by the key that their masks follow from."""
-
-    agents: tuple[int, ...]
-    mask: bytes
-
-
-class Said(Struct, frozen=True, kw_only=True):
-    """What takes part in a round: whose, in which session, and of which round."""
-
-    masker: Masker
-    session: bytes
-    round: int
-
-
-class Answered(Struct, frozen=True, kw_only=True):
-    """A round as it was committed.
-
-    Attributes:
-        k: the round.
-        question: names who took part.
-        values: the sum of the masks with noise, as it travels.
-        digest: names the history up to here.
-        previous: names it up to the round before.
-    """
-
-    k: int
-    question: bytes
-    values: bytes
-    digest: bytes
-    previous: bytes
-
-
-class HelperSetup(Struct, frozen=True, kw_only=True, eq=False):
-    """What the helper of a run goes by.
-
-    Attributes:
-        config_hash: SHA-256 of the configuration.
-        rounds: T.
-        hold: whether what is said may count again in a later round; never for a trajectory.
-        certified: whether a key for masks is certified for agents.
-        pledge: signs what the run asks of them.
-    """
-
-    config_hash: bytes
-    rounds: int
-    hold: bool
-    certified: Callable[[Masker], bool]
-    pledge: Callable[[Masker], bytes]
-
-
-class Reply(Struct, frozen=True, kw_only=True):
-    """Send a message to the cloud."""
-
-    message: FromHelper
-
-
-class HangUp(Struct, frozen=True, kw_only=True):
-    """Close the connection."""
-
-
-class AnswerOnce(Struct, frozen=True, kw_only=True):
-    """Add up masks, add noise, commit, and tell ``committed``."""
-
-    k: int
-    question: bytes
-    taken: tuple[Said, ...]
-    previous: bytes
-
-
-class Recorded(Struct, frozen=True, kw_only=True):
-    """Something was refused; agents from 1, never a value."""
-
-    code: Code
-    agents: tuple[int, ...]
-    k: int
-
-
-class Halted(Struct, frozen=True, kw_only=True):
-    """Stop for good: the store has been rolled back."""
-
-    k: int
-
-
-Action: TypeAlias = Reply | HangUp | AnswerOnce | Recorded | Halted
+    (HelperPhase.IDLE, "opened"): HelperPhase.ANSWERING,
+    (HelperPhase.ANSWERING, "asked"): HelperPhase.COMMITTING,
+    (HelperPhase.COMMITTING, "committed"): HelperPhase.ANSWERING,
+    (HelperPhase.COMMITTING, "finished"): HelperPhase.DONE,
+} | {(phase, "rolled_back"): HelperPhase.HALTED for phase in HelperPhase}
 
 
 Runs: TypeAlias = Callable[[str], HelperSetup | Code]
@@ -162,14 +86,14 @@ class HelperMachine:
         self,
         runs: Runs,
         notary: Callable[[bytes], Notary],
-        last: Answered | None = None,
+        last: AnswerRecord | None = None,
     ) -> None:
-        self.phase = Phase.IDLE
+        self.phase = HelperPhase.IDLE
         self.last = last
         self._runs = runs
         self._notaries = notary
         self._open = False
-        self._met: dict[int, Masker] = {}
+        self._met: dict[int, MaskOwner] = {}
         self._setup: HelperSetup
         self._notary: Notary
 
@@ -181,12 +105,14 @@ class HelperMachine:
     def receive(self, message: ToHelper) -> list[Action]:
         """A message arrived on the newest connection."""
         handler = _HANDLERS.get((self._open, type(message)))
-        if handler is None or self.phase is Phase.HALTED:
-            return self._refuse(Code.HALTED if self.phase is Phase.HALTED else Code.UNEXPECTED)
+        if self.phase is HelperPhase.HALTED:
+            return self._refuse(Code.HALTED)
+        if handler is None:
+            return self._refuse(Code.UNEXPECTED)
         actions: list[Action] = handler(self, message)
         return actions
 
-    def committed(self, answered: Answered) -> list[Action]:
+    def committed(self, answered: AnswerRecord) -> list[Action]:
         """The answer is durable: send it."""
         self._move("finished" if answered.k >= self._setup.rounds else "committed")
         self.last = answered
@@ -202,25 +128,25 @@ class HelperMachine:
         found = self._runs(message.config)
         if isinstance(found, Code):
             return self._refuse(found)
-        if self.phase is Phase.IDLE:
+        if self.phase is HelperPhase.IDLE:
             self._move("opened")
             self._setup, self._notary = found, self._notaries(found.config_hash)
         self._open = True
         done = 0 if self.last is None else self.last.k
         if done >= self._setup.rounds:
-            self.phase = Phase.DONE
-        return [Reply(message=Opened(version=HELPER_VERSION, round=done))]
+            self.phase = HelperPhase.DONE
+        return [_reply(Opened(version=HELPER_VERSION, round=done))]
 
-    def _meet(self, message: Meet) -> list[Action]:
+    def _meet(self, message: Introduce) -> list[Action]:
         agents = tuple(message.agents)
-        masker = Masker(agents=agents, mask=message.mask)
+        owner = MaskOwner(agents=agents, mask=message.mask)
         increasing = all(a < b for a, b in pairwise(agents))
-        if not increasing or not self._setup.certified(masker):
-            refused = Refused(code=Code.NOT_YOURS, number=message.number)
-            return [Recorded(code=Code.NOT_YOURS, agents=agents, k=0), Reply(message=refused)]
-        self._met[message.number] = masker
-        pledge = self._setup.pledge(masker)
-        return [Reply(message=Pledged(number=message.number, pledge=pledge))]
+        if not increasing or not self._setup.certified(owner):
+            refused = Refusal(code=Code.NOT_YOURS, number=message.number)
+            return [Incident(code=Code.NOT_YOURS, agents=agents, k=0), _reply(refused)]
+        self._met[message.number] = owner
+        pledge = self._setup.pledge(owner)
+        return [_reply(Pledged(number=message.number, pledge=pledge))]
 
     def _ask(self, message: Ask) -> list[Action]:
         k, done = message.round, 0 if self.last is None else self.last.k
@@ -238,7 +164,7 @@ class HelperMachine:
         if k > self._setup.rounds:
             return self._refuse(Code.UNEXPECTED, k)
         self._move("asked")
-        return [AnswerOnce(k=k, question=question, taken=taken, previous=self._digest(k - 1))]
+        return [AnswerRound(k=k, question=question, taken=taken, previous=self._digest(k - 1))]
 
     def _history(self, k: int, done: int, receipt: bytes) -> list[Action] | None:
         """What is wrong with a question about round k, by what was answered before.
@@ -252,7 +178,7 @@ class HelperMachine:
                 return self._refuse(Code.FORGED_RECEIPT, k)
             if k - 1 > done or (k >= done and shown != self._digest(k - 1)):
                 self._move("rolled_back")
-                return [Halted(k=k - 1), *self._refuse(Code.HALTED, k)]
+                return [Halt(k=k - 1), *self._refuse(Code.HALTED, k)]
         if k < done:
             return self._refuse(Code.OLD_ROUND, k)
         return self._refuse(Code.FUTURE_ROUND, k) if k > done + 1 else None
@@ -263,7 +189,7 @@ class HelperMachine:
             return self._setup.config_hash
         return self.last.digest if k == self.last.k else self.last.previous
 
-    def _taken(self, listed: list[Taken], k: int) -> tuple[Said, ...] | None:
+    def _taken(self, listed: list[Taken], k: int) -> tuple[Participant, ...] | None:
         """Who takes part; None unless each is known, and no agent takes part twice.
 
         An agent that counted twice would move the sums twice as far as its promise allows. A mask
@@ -272,41 +198,45 @@ class HelperMachine:
         found, everybody, before = [], 0, 0
         agents: set[int] = set()
         for number, session, j in listed:
-            masker = self._met.get(number)
+            owner = self._met.get(number)
             again = self._setup.hold and j < k
-            if masker is None or number <= before or not (j == k or again):
+            if owner is None or number <= before or not (j == k or again):
                 return None
-            found.append(Said(masker=masker, session=session, round=j))
-            agents.update(masker.agents)
-            everybody += len(masker.agents)
+            found.append(Participant(owner=owner, session=session, round=j))
+            agents.update(owner.agents)
+            everybody += len(owner.agents)
             before = number
         return tuple(found) if len(agents) == everybody else None
 
-    def _answer(self, answered: Answered) -> Action:
+    def _answer(self, answered: AnswerRecord) -> Action:
         receipt = self._notary.receipt(answered.k, answered.digest)
         message = Answer(round=answered.k, values=answered.values, receipt=receipt)
-        return Reply(message=message)
+        return _reply(message)
 
     def _refuse(self, code: Code, k: int = 0) -> list[Action]:
         return [
-            Recorded(code=code, agents=(), k=k),
-            Reply(message=Refused(code=code, number=0)),
-            HangUp(),
+            Incident(code=code, agents=(), k=k),
+            _reply(Refusal(code=code, number=0)),
+            Close(peer=0, code=code),
         ]
 
     def _move(self, event: str) -> None:
         self.phase = TRANSITIONS[self.phase, event]
 
 
-def _question(taken: tuple[Said, ...]) -> bytes:
+def _reply(message: FromHelper) -> Send:
+    return Send(peers=(0,), message=message)
+
+
+def _question(taken: tuple[Participant, ...]) -> bytes:
     """Name who took part, whatever numbers the cloud gave them."""
-    listed = sorted((s.masker.agents, s.masker.mask, s.session, s.round) for s in taken)
+    listed = sorted((s.owner.agents, s.owner.mask, s.session, s.round) for s in taken)
     return hashlib.sha256(msgspec.msgpack.encode(listed)).digest()
 
 
 _HANDLERS: Final[dict[tuple[bool, type], Any]] = {
     (False, Open): HelperMachine._opened,
-    (True, Meet): HelperMachine._meet,
+    (True, Introduce): HelperMachine._meet,
     (True, Ask): HelperMachine._ask,
 }
 """By whether the connection has said which run it is about."""

@@ -1,4 +1,4 @@
-"""What cloud and agents say to each other, one MessagePack map per WebSocket frame.
+"""What cloud, agents and helper say to each other, one MessagePack map per WebSocket frame.
 
 Vectors travel as little-endian bytes: float64 for states, prices and bounds, int64 for what agents
 contribute. Agents and rounds are numbered from 1. Integers in a map stay below 2^53, so that every
@@ -230,3 +230,91 @@ class Error(Message, tag="error", frozen=True, kw_only=True):
 
 FromAgent: TypeAlias = Hello | Contribution | Masked | State
 FromCloud: TypeAlias = Welcome | Round | Done | Error
+
+# Between the halves of a split cloud.
+
+HELPER_VERSION: Final = 2
+"""The version of this part of the protocol; both sides refuse another."""
+
+SessionName: TypeAlias = Annotated[bytes, Meta(min_length=SESSION, max_length=SESSION)]
+Taken: TypeAlias = tuple[Number, SessionName, Number]
+"""Who took part: the number that ``meet`` gave, the session, and the round it was said in."""
+
+
+class Open(Message, tag="open", frozen=True, kw_only=True):
+    """The cloud says which run it is about, first on every connection.
+
+    Attributes:
+        version: of this part of the protocol.
+        config: the run's configuration as canonical JSON.
+    """
+
+    version: Count
+    config: str
+
+
+class Introduce(Message, tag="meet", frozen=True, kw_only=True):
+    """Agents have come, on a connection of their own.
+
+    Attributes:
+        number: what the cloud calls them on this connection, from 1.
+        agents: their numbers, increasing.
+        mask: their key for masks.
+    """
+
+    number: Number
+    agents: Annotated[list[Number], Meta(min_length=1)]
+    mask: Annotated[bytes, Meta(min_length=KEY, max_length=KEY)]
+
+
+class Ask(Message, tag="ask", frozen=True, kw_only=True):
+    """The cloud asks for the masks of a round.
+
+    Attributes:
+        round: k.
+        taken: who took part, in increasing order of their numbers.
+        receipt: of the helper's answer for round k-1; empty for k = 1, or if it was lost.
+    """
+
+    round: Number
+    taken: Annotated[list[Taken], Meta(min_length=1)]
+    receipt: Receipt
+
+
+class Opened(Message, tag="opened", frozen=True, kw_only=True):
+    """The helper takes part in this run; ``round`` is the last that it has answered for, or 0."""
+
+    version: Count
+    round: Count
+
+
+class Pledged(Message, tag="pledged", frozen=True, kw_only=True):
+    """The helper's signature under what the run asks of these agents."""
+
+    number: Number
+    pledge: Annotated[bytes, Meta(max_length=128)]
+
+
+class Answer(Message, tag="answer", frozen=True, kw_only=True):
+    """The sum of the masks of those who took part, with the helper's noise, modulo 2^64.
+
+    Attributes:
+        round: k.
+        values: one number per sum, int64.
+        receipt: to be shown with the next question.
+    """
+
+    round: Number
+    values: bytes
+    receipt: Receipt
+
+
+class Refusal(Message, tag="refused", frozen=True, kw_only=True):
+    """A refusal; ``number`` is that of the agents it is about, 0 if it is about the run."""
+
+    code: Code
+    number: Count
+
+
+ToHelper: TypeAlias = Open | Introduce | Ask
+FromHelper: TypeAlias = Opened | Pledged | Answer | Refusal

@@ -1,53 +1,43 @@
 """A relay as a state machine: an agent to whoever is above it, a cloud to those below.
 
-Above it says hello for all its agents, contributes their total, and hears rounds, in the phases of
-``protocol.agent``. Below it collects, clips and answers as ``protocol.cloud`` does, and what it
+Above it says hello for all its agents, contributes their total, and hears rounds: the client half,
+``protocol.client``. Below it collects, clips and answers as ``protocol.cloud`` does, and what it
 answers with has come from above: the configuration, prices and receipts, to the byte. A relay has
 no noise, no key that signs receipts, and no memory that outlives it: those below keep the receipts.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 import numpy as np
-from msgspec import Struct
 
-from sottovoce.network.protocol import actions as below_actions
-from sottovoce.network.protocol.actions import Commit, Part, Record, Setup
-from sottovoce.network.protocol.agent import PASSING, Finish, Handlers, Hangup, Phase, Stop, handled
-from sottovoce.network.protocol.box import finite
+from sottovoce.network.protocol.actions import (
+    Action,
+    Commit,
+    Finish,
+    Part,
+    Record,
+    SendUp,
+    Setup,
+)
+from sottovoce.network.protocol.client import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud import CloudMachine
-from sottovoce.network.protocol.codec import Floats, MalformedError, pack_whole, unpack
-from sottovoce.network.protocol.gaps import few
+from sottovoce.network.protocol.codec import Floats, MalformedError, finite, pack_whole, unpack
+from sottovoce.network.protocol.collected import few_gaps
 from sottovoce.network.protocol.messages import (
     DIGEST,
-    LASTING,
-    RECEIPT,
-    VERSION,
     Code,
     Contribution,
     Done,
-    Error,
     FromAgent,
-    FromCloud,
     Hello,
     Round,
     Welcome,
 )
 
 _ELSEWHERE: Final = b"a round that the relay no longer knows"
-
-
-class Up(Struct, frozen=True, kw_only=True):
-    """Say this to whoever is above."""
-
-    message: FromAgent
-
-
-Action: TypeAlias = below_actions.Action | Up | Finish | Hangup | Stop
 
 
 @final
@@ -84,7 +74,7 @@ class PassedReceipts:
 
 
 @final
-class RelayMachine:
+class RelayMachine(ClientMachine):
     """What a relay does with what is said above and below.
 
     Args:
@@ -99,9 +89,7 @@ class RelayMachine:
         check: Callable[[Welcome], str | None],
         describe: Callable[[Welcome], Setup],
     ) -> None:
-        self.agents = agents
-        self.phase = Phase.OFFLINE
-        self._check = check
+        super().__init__(agents, check)
         self._describe = describe
         self._below: CloudMachine | None = None
         self._receipts = PassedReceipts()
@@ -122,31 +110,10 @@ class RelayMachine:
         return self._below is not None
 
     @property
-    def heard(self) -> int:
-        """The last round that has come from above."""
-        return self._receipts.round
-
-    def connected(self) -> list[Action]:
-        """A connection upwards is open."""
-        self.phase = Phase.GREETING
-        config = self._below.setup.config_hash if self._below is not None else b""
-        hello = Hello(
-            version=VERSION,
-            agents=list(self.agents),
-            config=config,
-            round=self._receipts.round,
-            receipt=self._receipts.last,
-        )
-        return [Up(message=hello)]
-
-    def lost(self) -> None:
-        """The connection upwards is gone; those below wait."""
-        if self.phase not in (Phase.DONE, Phase.STOPPED):
-            self.phase = Phase.OFFLINE
-
-    def above(self, message: FromCloud) -> list[Action]:
-        """A message came from above."""
-        return handled(_HANDLERS, self, message)
+    def seen(self) -> tuple[bytes, int, bytes]:
+        """The run that it takes part in, the last round that was passed on, its receipt."""
+        config = b"" if self._below is None else self._below.setup.config_hash
+        return config, self._receipts.round, self._receipts.last
 
     def connect(self, peer: int, allowed: Container[int]) -> None:
         """Somebody below has connected, whose certificate speaks for ``allowed``."""
@@ -174,7 +141,7 @@ class RelayMachine:
         """A connection below must end."""
         return self._answered(self.below.refuse(peer, code))
 
-    def _answered(self, actions: Sequence[below_actions.Action]) -> list[Action]:
+    def _answered(self, actions: Sequence[Action]) -> list[Action]:
         """What the collecting side asks for; a full round goes up in place of being committed."""
         found: list[Action] = []
         for action in actions:
@@ -188,48 +155,35 @@ class RelayMachine:
     def _contributed(self) -> list[Action]:
         """The total of the round that everybody below has spoken in, if it can be said now."""
         full = self._full
-        if full is None or self.phase is not Phase.WAITING:
+        if full is None or self.phase is not ClientPhase.WAITING:
             return []
         values = added(full.parts, self.below.setup.prices)[self._sums]
-        missed = list(few(gap for part in full.parts for gap in part.missed))
-        return [Up(message=Contribution(round=full.k, values=pack_whole(values), missed=missed))]
+        missed = list(few_gaps(gap for part in full.parts for gap in part.missed))
+        return [
+            SendUp(message=Contribution(round=full.k, values=pack_whole(values), missed=missed))
+        ]
 
-    def _welcomed(self, welcome: Welcome) -> list[Action]:
-        config = hashlib.sha256(welcome.config.encode()).digest()
-        if welcome.version != VERSION:
-            return self._stop(Code.VERSION, "the cloud speaks another version of the protocol")
-        if self._below is not None and self._below.setup.config_hash != config:
-            return self._stop(Code.OTHER_RUN, "the cloud has begun another run")
-        wrong = self._check(welcome)
-        if wrong is not None:
-            return self._stop(Code.OTHER_RUN, wrong)
-        if min(welcome.round, welcome.rounds + 1) <= self._receipts.round:
-            return self._stop(Code.HALTED, "the cloud has forgotten a round that it released")
+    def _welcomed(self, welcome: Welcome, config: bytes) -> list[Action]:
         if self._below is None:
-            setup = self._describe(welcome)
             receipts = self._receipts
             self._below = CloudMachine(
-                setup, receipts, receipts.history, awaited=frozenset(self.agents)
+                self._describe(welcome),
+                receipts,
+                receipts.history,
+                awaited=frozenset(self.agents),
             )
-            self._sums = welcome.sums
+            self._sums, self._prices = welcome.sums, finite(welcome.prices)
         self._collecting, self.below.heard = welcome.round, welcome.spoke
-        self.phase = Phase.WAITING
+        self.phase = ClientPhase.WAITING
         return self._contributed()
 
     def _round(self, message: Round) -> list[Action]:
-        same = message.round == self._receipts.round
-        if same and message.receipt != self._receipts.last:
-            return self._stop(Code.HALTED, "the cloud released two different rounds of one number")
         if message.round < self.below.round:
             return []
-        setup = self.below.setup
-        whole = len(message.receipt) == RECEIPT and not message.y
-        if not whole or not finite(setup.prices).holds(message.price):
-            raise MalformedError("a round must hold finite prices, as many as were announced")
-        if message.round >= setup.rounds:
+        if message.round >= self.below.setup.rounds:
             self._last = message  # its answer comes with the goodbye
             return []
-        return self._passed_on(message, np.zeros(setup.prices), None, 0.0)
+        return self._passed_on(message, np.zeros(self.below.setup.prices), None, 0.0)
 
     def _done(self, done: Done) -> list[Action]:
         actions: list[Action] = []
@@ -237,7 +191,7 @@ class RelayMachine:
             actions = self._passed_on(self._last, unpack(done.price), done.confirmed, done.wait)
         elif self.below.round <= self.below.setup.rounds:
             raise MalformedError("a run ends with its last round")
-        self.phase = Phase.DONE
+        self.phase = ClientPhase.DONE
         price = unpack(done.price)
         return [*actions, Finish(price=price, confirmed=done.confirmed, wait=done.wait)]
 
@@ -264,15 +218,6 @@ class RelayMachine:
         )
         return self._answered(self.below.committed(record, wait))
 
-    def _error(self, error: Error) -> list[Action]:
-        if error.code in LASTING:
-            return self._stop(Code(error.code), "the cloud refused")
-        return [] if error.code in PASSING else [Hangup(code=error.code)]
-
-    def _stop(self, code: Code, detail: str) -> list[Action]:
-        self.phase = Phase.STOPPED
-        return [Stop(code=code, detail=detail)]
-
 
 @final
 class _Both:
@@ -291,12 +236,3 @@ def added(parts: Sequence[Part], sums: int) -> Any:
     for part in parts:
         total[part.party.sums] += np.frombuffer(part.data, dtype="<i8")
     return total
-
-
-_HANDLERS: Final[Handlers] = {
-    (Phase.GREETING, Welcome): RelayMachine._welcomed,
-    (Phase.GREETING, Error): RelayMachine._error,
-    (Phase.WAITING, Round): RelayMachine._round,
-    (Phase.WAITING, Done): RelayMachine._done,
-    (Phase.WAITING, Error): RelayMachine._error,
-}

@@ -11,22 +11,20 @@ from sottovoce.network.errors import HaltedError, RefusedError
 from sottovoce.network.identity.roles import is_helper
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet
-from sottovoce.network.protocol.helper_messages import (
+from sottovoce.network.protocol.codec import decode_from_helper, encode, mask_of
+from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,
     Ask,
+    Code,
     FromHelper,
     Open,
     Opened,
     Pledged,
-    Refused,
+    Refusal,
     ToHelper,
-    decode_from_helper,
-    encode_half,
 )
-from sottovoce.network.protocol.helper_messages import Meet as Introduction
-from sottovoce.network.protocol.masked import mask_of
-from sottovoce.network.protocol.messages import Code
+from sottovoce.network.protocol.messages import Introduce as Introduction
 from sottovoce.network.store import PendingQuestion
 from sottovoce.network.transport.client import Client
 
@@ -114,7 +112,7 @@ class HelperLink:
                 self._tell(message.number, message.pledge)
             case Answer():
                 self._hear_answer(message)
-            case Refused():
+            case Refusal():
                 self._refused(message)
 
     def _opened(self, message: Opened) -> None:
@@ -136,7 +134,7 @@ class HelperLink:
         self._asked.receipt = message.receipt
         self.answered(full, message.values)
 
-    def _refused(self, message: Refused) -> None:
+    def _refused(self, message: Refusal) -> None:
         if message.number:
             self._tell(message.number, None)
             return
@@ -169,4 +167,4 @@ class HelperLink:
         self._say(Ask(round=full.k, taken=sorted(listed), receipt=self._asked.receipt))
 
     def _say(self, message: ToHelper) -> None:
-        self._client.post(encode_half(message))
+        self._client.post(encode(message))

@@ -1,0 +1,169 @@
+"""The client half of agents and relays as a state machine: what both do with what is above them.
+
+phase      event     next phase
+OFFLINE    connected GREETING    hello is sent
+GREETING   Welcome   JOINING     the run is the right one; a relay is WAITING at once
+JOINING    joined    WAITING     save, then send what is contributed if it is wanted
+WAITING    Round     THINKING    the agent takes its step; a relay passes the round on, WAITING
+THINKING   stepped   WAITING     save, then send what comes of it
+WAITING    Done      DONE
+any        lost      OFFLINE     connect again, unless DONE or STOPPED
+any        lasting refusal, or a cloud that contradicts itself    STOPPED
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import IntEnum, auto
+from typing import Final
+
+from sottovoce.network.protocol.actions import Action, Reconnect, SendUp, Stop
+from sottovoce.network.protocol.codec import MalformedError, finite
+from sottovoce.network.protocol.messages import (
+    LASTING,
+    RECEIPT,
+    VERSION,
+    Code,
+    Done,
+    Error,
+    FromCloud,
+    Hello,
+    Round,
+    Welcome,
+)
+
+
+class ClientPhase(IntEnum):
+    """Where an agent or a relay is."""
+
+    OFFLINE = auto()
+    GREETING = auto()
+    JOINING = auto()
+    WAITING = auto()
+    THINKING = auto()
+    DONE = auto()
+    STOPPED = auto()
+
+
+EXPECTED: Final = {
+    (ClientPhase.GREETING, Welcome),
+    (ClientPhase.GREETING, Error),
+    (ClientPhase.WAITING, Round),
+    (ClientPhase.WAITING, Done),
+    (ClientPhase.WAITING, Error),
+}
+"""What may be said in which phase; anything else ends the connection."""
+
+PASSING: Final = frozenset({Code.CONFLICT, Code.LATE, Code.OLD_ROUND})
+"""Refusals after which a newer round is on its way."""
+
+
+class ClientMachine(ABC):
+    """Says hello, checks what a cloud describes and releases, and stops if it contradicts itself.
+
+    Args:
+        agents: the agents' numbers, from 1, increasing.
+        check: looks at a welcome and returns what is wrong with the run, if anything.
+        mask: the key for masks, where the run has a helper.
+    """
+
+    def __init__(
+        self, agents: tuple[int, ...], check: Callable[[Welcome], str | None], mask: bytes = b""
+    ) -> None:
+        self.agents = agents
+        self.phase = ClientPhase.OFFLINE
+        self._check = check
+        self._mask = mask
+        self._prices = self._entries = finite(0)
+
+    @property
+    @abstractmethod
+    def seen(self) -> tuple[bytes, int, bytes]:
+        """The run that it takes part in (its hash, empty for none), the last round, its receipt."""
+
+    @abstractmethod
+    def _welcomed(self, welcome: Welcome, config: bytes) -> list[Action]:
+        """Take part in the run that was described, whose configuration has this hash."""
+
+    @abstractmethod
+    def _round(self, message: Round) -> list[Action]:
+        """Go on with a round that is new, and whole."""
+
+    @abstractmethod
+    def _done(self, done: Done) -> list[Action]:
+        """The run is over."""
+
+    def connected(self) -> list[Action]:
+        """A connection is open."""
+        self.phase = ClientPhase.GREETING
+        config, k, receipt = self.seen
+        hello = Hello(
+            version=VERSION,
+            agents=list(self.agents),
+            config=config,
+            round=k,
+            receipt=receipt,
+            mask=self._mask,
+        )
+        return [SendUp(message=hello)]
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        if self.phase not in (ClientPhase.DONE, ClientPhase.STOPPED):
+            self.phase = ClientPhase.OFFLINE
+
+    def hear(self, message: FromCloud) -> list[Action]:
+        """A message came from above."""
+        if (self.phase, type(message)) not in EXPECTED:
+            return [Reconnect(code=Code.UNEXPECTED)]
+        try:
+            match message:
+                case Welcome():
+                    return self._greeted(message)
+                case Round():
+                    return self._check_round(message)
+                case Done():
+                    return self._done(message)
+                case Error():
+                    return self._refused(message)
+        except MalformedError:
+            return [Reconnect(code=Code.MALFORMED)]
+
+    def _greeted(self, welcome: Welcome) -> list[Action]:
+        known, k, _ = self.seen
+        config = hashlib.sha256(welcome.config.encode()).digest()
+        if welcome.version != VERSION:
+            return self._stop(Code.VERSION, "the cloud speaks another version of the protocol")
+        if known not in (b"", config):
+            return self._stop(Code.OTHER_RUN, "the cloud is about another run than before")
+        wrong = self._objection(welcome)
+        if wrong is not None:
+            return self._stop(Code.OTHER_RUN, wrong)
+        if min(welcome.round, welcome.rounds + 1) <= k:
+            return self._stop(Code.HALTED, "the cloud has forgotten a round that it released")
+        return self._welcomed(welcome, config)
+
+    def _objection(self, welcome: Welcome) -> str | None:
+        return self._check(welcome)
+
+    def _check_round(self, message: Round) -> list[Action]:
+        _, k, receipt = self.seen
+        if message.round == k and message.receipt != receipt:
+            return self._stop(Code.HALTED, "the cloud released two different rounds of one number")
+        if message.round <= k:
+            return []
+        whole = len(message.receipt) == RECEIPT
+        if not (whole and self._prices.holds(message.price) and self._entries.holds(message.y)):
+            raise MalformedError("a round must hold finite numbers, as many as were announced")
+        return self._round(message)
+
+    def _refused(self, error: Error) -> list[Action]:
+        if error.code in LASTING:
+            return self._stop(Code(error.code), "the cloud refused")
+        return [] if error.code in PASSING else [Reconnect(code=error.code)]
+
+    def _stop(self, code: Code, detail: str) -> list[Action]:
+        self.phase = ClientPhase.STOPPED
+        return [Stop(code=code, detail=detail)]
