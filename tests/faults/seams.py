@@ -107,7 +107,7 @@ SEAMS: Final = {
     "Slater point": "sottovoce.certificate.slater.slater_point",
     "sum of intervals": "sottovoce.formula.intervals.Interval.__add__",
     "evaluation error": "sottovoce.formula.rounding.evaluation_error",
-    "spectral bounds": "sottovoce.certificate.spectral.singular_bounds",
+    "spectral bounds": "sottovoce.certificate.norms.singular_bounds",
     # statement
     "distinct labels": "sottovoce.problem.agents.require_distinct_labels",
 }

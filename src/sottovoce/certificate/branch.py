@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Protocol, final
 
 import numpy as np
 import numpy.typing as npt
 
+from sottovoce.certificate.norms import norm_of
+from sottovoce.formula.enclosure import enclose, enclose_with_gradient
+from sottovoce.formula.expression import Expression, Op
 from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval
 
 _BATCH = 512
@@ -186,3 +191,133 @@ def _children(boxes: _Boxes, convex: BoolArray) -> _Boxes:
         _Boxes(right, split.upper, split.bound, split.axis),
     )
     return _join([again, *halves])
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Component:
+    """An expression as a function of n variables, written in several equivalent ways.
+
+    Args:
+        variables: The n symbols, in the order of the rows of boxes and points.
+        forms: Equivalent expressions; every enclosure is the intersection of theirs.
+        rising: Which variables the expression is proven not to decrease along.
+        affine: Which variables it is affine in, the others held fixed.
+    """
+
+    variables: tuple[Expression, ...]
+    forms: tuple[Expression, ...]
+    rising: BoolArray
+    affine: BoolArray
+
+    @staticmethod
+    def of(
+        forms: Sequence[Expression],
+        variables: Sequence[Expression],
+        nondecreasing: frozenset[Expression] = frozenset(),
+    ) -> Component:
+        """Build a component; only those facts count that speak of its variables."""
+        return Component(
+            variables=tuple(variables),
+            forms=tuple(forms),
+            rising=np.array([symbol in nondecreasing for symbol in variables], dtype=np.bool_),
+            affine=np.array([_affine(forms[0], symbol) for symbol in variables], dtype=np.bool_),
+        )
+
+    def over(self, box: Interval) -> tuple[Interval, Interval]:
+        """Enclose the expression (count,) and its gradient (n, count) on boxes (n, count).
+
+        The natural enclosure is cut down by the mean-value form, c the middle of the box:
+        f(x) in f(c) + sum_i f_i(box) (x_i - c_i).
+        """
+        sides = self._sides(box)
+        values, slopes = zip(
+            *(enclose_with_gradient(form, sides, self.variables) for form in self.forms),
+            strict=True,
+        )
+        slope = reduce(_meet, slopes)
+        known = np.where(self.rising[:, None], np.maximum(slope.lower, 0.0), slope.lower)
+        slope = interval(known, np.maximum(slope.upper, known))
+        centre = middle(box.lower, box.upper)
+        change = slope * (box - interval(centre, centre))
+        mean = reduce(add, self._sides(change).values(), self.at(centre))
+        return reduce(_meet, [*values, mean]), slope
+
+    def at(self, points: FloatArray) -> Interval:
+        """Enclose the expression at points (n, count)."""
+        return enclose(self.forms[0], self._sides(interval(points, points)))
+
+    def _sides(self, box: Interval) -> dict[Expression, Interval]:
+        rows = zip(box.lower, box.upper, strict=True)
+        return {s: interval(*row) for s, row in zip(self.variables, rows, strict=True)}
+
+
+def _affine(expr: Expression, symbol: Expression) -> bool:
+    """Tell from the structure of a formula whether it is affine in a symbol."""
+    moving = [a for a in expr.args if symbol in a.symbols]
+    if expr.op == Op.ADD:
+        return all(_affine(a, symbol) for a in moving)
+    if expr.op == Op.MUL and len(moving) == 1:
+        return _affine(moving[0], symbol)
+    return not moving
+
+
+def _meet(a: Interval, b: Interval) -> Interval:
+    """Intersect two enclosures of the same quantity, which therefore overlap."""
+    return interval(np.maximum(a.lower, b.lower), np.minimum(a.upper, b.upper))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """The objective sign * component, for a sign of 1 or -1."""
+
+    component: Component
+    sign: int
+
+    @property
+    def convex(self) -> BoolArray:
+        """Where the component is affine, it is convex with either sign."""
+        return self.component.affine
+
+    def bound(self, box: Interval) -> tuple[FloatArray, Interval]:
+        """Return upper bounds and slopes, as `Objective` asks."""
+        value, slope = self.component.over(box)
+        return (value.upper, slope) if self.sign > 0 else (-value.lower, -slope)
+
+    def value(self, points: FloatArray) -> FloatArray:
+        """Return lower bounds of values, as `Objective` asks."""
+        value = self.component.at(points)
+        return value.lower if self.sign > 0 else -value.upper
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """The objective |J|_2 of a matrix J of components, row by row; of a vector its length."""
+
+    components: tuple[Component, ...]
+    columns: int = 1
+
+    @property
+    def convex(self) -> BoolArray:
+        """A norm of affine functions is convex."""
+        affine: BoolArray = np.all([component.affine for component in self.components], axis=0)
+        return affine
+
+    def bound(self, box: Interval) -> tuple[FloatArray, Interval]:
+        """Return upper bounds and slopes.
+
+        Those of a vector are the slopes of half its squared length, sum_i c_i dc_i; those of a
+        matrix tell only how strongly each variable moves it.
+        """
+        pairs = [component.over(box) for component in self.components]
+        upper = norm_of([value for value, _ in pairs], self.columns)[1]
+        if self.columns == 1:
+            return upper, reduce(add, (value * slope for value, slope in pairs))
+        steepness = np.sum([slope.magnitude for _, slope in pairs], axis=0)
+        return upper, interval(-steepness, steepness)
+
+    def value(self, points: FloatArray) -> FloatArray:
+        """Return lower bounds of values, as `Objective` asks."""
+        return norm_of([component.at(points) for component in self.components], self.columns)[0]

@@ -8,10 +8,12 @@ Formulas must be exact, and rewriting must happen inside ``exactly()``.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import gcd, lcm
+
+import numpy as np
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import (
@@ -28,6 +30,7 @@ from sottovoce.formula.canonical import (
     power,
     rebuilt,
 )
+from sottovoce.formula.enclosure import enclose, enclose_with_gradient
 from sottovoce.formula.expression import (
     Expression,
     Op,
@@ -35,7 +38,11 @@ from sottovoce.formula.expression import (
     exactly,
     nodes,
     number,
+    symbol,
 )
+from sottovoce.formula.intervals import interval
+
+Box = Mapping[Expression, tuple[float, float]]
 
 _LARGE = 500  # operations beyond which rewriting costs more than subdivision
 _EXPONENTIALS = frozenset((Op.EXP,))
@@ -185,3 +192,114 @@ def gathered(expr: Expression) -> Expression:
 def _divides_exponentials(factor: Expression) -> bool:
     above = factor.op == Op.POW and factor.value < 0 and factor.args[0].op == Op.ADD
     return above and factor.has(_EXPONENTIALS)
+
+
+def name_parts(
+    components: Sequence[Expression], box: Box
+) -> tuple[tuple[Expression, ...], dict[Expression, tuple[float, float]]]:
+    """Name every part whose variables occur nowhere else and whose range is known exactly.
+
+    A part such as the other agents' sum in softmax moves freely through its range. As a variable of
+    its own it turns a problem of seven variables into one of two, and the supremum stays what it
+    was.
+
+    Returns:
+        The components in the remaining variables, and the bounds of every symbol, names of parts
+        included.
+    """
+    exprs, bounds = tuple(components), dict(box)
+    while (part := next(_nameable(exprs, bounds), None)) is not None:
+        expr, ends = part
+        name = symbol(f"({expr})")  # what an error message will call it
+        bounds[name] = ends
+        exprs = tuple(replaced(c, expr, name) for c in exprs)
+    return exprs, bounds
+
+
+def _nameable(
+    components: Sequence[Expression], box: Box
+) -> Iterator[tuple[Expression, tuple[float, float]]]:
+    for expr in candidates(components):
+        ends = _range(expr, box)
+        if ends is not None:
+            yield expr, ends
+
+
+def _range(expr: Expression, box: Box) -> tuple[float, float] | None:
+    """Return the range of an expression if interval arithmetic gets it exactly, up to rounding.
+
+    It does if each variable occurs once or the expression is monotone along it: then the variable
+    stays at one end of its side for the minimum and at the other for the maximum.
+    """
+    sides = {s: interval(*box[s]) for s in expr.symbols}
+    value, slope = enclose_with_gradient(expr, sides, tuple(sides))
+    if not np.isfinite(value.magnitude):
+        return None
+    occurrences, bottom, top = uses(expr), dict(sides), dict(sides)
+    for s, low, high in zip(sides, slope.lower, slope.upper, strict=True):
+        start, stop = (interval(end, end) for end in box[s])
+        if low >= 0:
+            bottom[s], top[s] = start, stop
+        elif high <= 0:
+            bottom[s], top[s] = stop, start
+        elif occurrences[s] > 1:
+            return None
+    return float(enclose(expr, bottom).lower), float(enclose(expr, top).upper)
+
+
+def uses(expr: Expression) -> Counter[Expression]:
+    """Count how often each symbol occurs in an expression written out in full."""
+    if expr.is_symbol:
+        return Counter([expr])
+    return sum(map(uses, expr.args), Counter[Expression]())
+
+
+def candidates(components: Sequence[Expression]) -> list[Expression]:
+    """Return the parts of several variables that occur nowhere else, those of most variables first.
+
+    Such a part is a node of the trees, or those terms of a sum (factors of a product) that always
+    stand in it together.
+    """
+    parents: defaultdict[Expression, Counter[Expression | None]] = defaultdict(Counter)
+    for component in components:
+        _note_parents(component, None, parents)
+    total = sum(map(uses, components), Counter[Expression]())
+    found: list[Expression] = []
+    together: defaultdict[frozenset[Expression | None], list[Expression]] = defaultdict(list)
+    for node, above in parents.items():
+        inside, times = uses(node), above.total()
+        if not inside or any(total[symbol] != times * inside[symbol] for symbol in inside):
+            continue
+        found.append(node)
+        if {None if parent is None else parent.op for parent in above} in ({Op.ADD}, {Op.MUL}):
+            together[frozenset(above)].append(node)
+    found += [
+        rebuilt(parent, nodes)
+        for above, nodes in together.items()
+        for parent in list(above)[:1]
+        if parent is not None
+    ]
+    several = [part for part in dict.fromkeys(found) if len(part.symbols) > 1]
+    return sorted(several, key=lambda part: -len(part.symbols))
+
+
+def _note_parents(
+    node: Expression,
+    parent: Expression | None,
+    parents: defaultdict[Expression, Counter[Expression | None]],
+) -> None:
+    parents[node][parent] += 1
+    for child in node.args:
+        _note_parents(child, node, parents)
+
+
+def replaced(expr: Expression, part: Expression, name: Expression) -> Expression:
+    """Replace a part, as `candidates` returns them, by its name."""
+    if expr is part:
+        return name
+    if not expr.args:
+        return expr
+    args, inside = list(expr.args), {*part.args}
+    if part.op in (Op.ADD, Op.MUL) and expr.op == part.op and inside <= {*args}:
+        args = [name, *(a for a in args if a not in inside)]
+    return rebuilt(expr, [replaced(a, part, name) for a in args])

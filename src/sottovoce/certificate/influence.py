@@ -10,8 +10,7 @@ import numpy as np
 
 from sottovoce.certificate.forms import exact
 from sottovoce.certificate.slopes import slope_bounds
-from sottovoce.certificate.supremum import Supremum
-from sottovoce.certificate.symmetry import norm_supremum
+from sottovoce.certificate.supremum import Supremum, norm_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import in_order
 from sottovoce.formula.derive import gradient

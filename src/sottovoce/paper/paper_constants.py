@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from sottovoce.arguments import entries, real
 from sottovoce.certificate.certificate import TOLERANCE
 from sottovoce.certificate.forms import exact
-from sottovoce.certificate.supremum import Supremum
-from sottovoce.certificate.symmetry import matrix_supremum
+from sottovoce.certificate.supremum import Supremum, matrix_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import exactly
