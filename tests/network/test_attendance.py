@@ -56,7 +56,7 @@ def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_held_up_
             RECENT, status["round"]
         )
         assert f'sottovoce_absent_seconds{{agent="{MISSING}"}}' in metrics
-        assert "sottovoce_agents_absent 1\n" in metrics
+        assert "sottovoce_agents_absent 1.0\n" in metrics
         assert "sottovoce_last_to_answer{agents=" in metrics
 
     run(main())

@@ -17,8 +17,8 @@ from network_harness import free_port, member, plan_for, run, serving
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.errors import BusyError, DiskError
 from sottovoce.network.identity import authorization as gate_module
-from sottovoce.network.observe import quiet as quiet_module
-from sottovoce.network.observe.quiet import LINES, PERIOD_SECONDS, Quiet
+from sottovoce.network.observe import logs as logs_module
+from sottovoce.network.observe.logs import LINES, PERIOD_SECONDS, LogRateLimiter
 from sottovoce.network.protocol.actions import Incident, Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.problem.files.save import save_problem
@@ -143,14 +143,14 @@ def test_one_state_file_serves_one_agent_at_a_time(tmp_path: Path) -> None:
 
 def test_a_flood_of_refusals_writes_a_few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(quiet_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    quiet = Quiet()
-    said = [quiet.unsaid((Code.FLOOD, 1)) for _ in range(1_000)]
+    monkeypatch.setattr(logs_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    limiter = LogRateLimiter()
+    said = [limiter.unsaid((Code.FLOOD, 1)) for _ in range(1_000)]
     assert [s for s in said if s is not None] == [0] * LINES
-    assert quiet.unsaid((Code.CONFLICT, 1)) == 0
-    assert quiet.unsaid((Code.FLOOD, 2)) == 0
+    assert limiter.unsaid((Code.CONFLICT, 1)) == 0
+    assert limiter.unsaid((Code.FLOOD, 2)) == 0
     now[0] = PERIOD_SECONDS
-    assert quiet.unsaid((Code.FLOOD, 1)) == 1_000 - LINES
+    assert limiter.unsaid((Code.FLOOD, 1)) == 1_000 - LINES
 
 
 def test_a_flood_leaves_a_few_lines_in_the_log_of_a_cloud(

@@ -353,9 +353,10 @@ def test_operator_pages_need_the_operator(paper: Problem, keys: Path, tmp_path: 
             await honest_finish(paper, cloud, keys, tmp_path)
             status, text = await page(cloud, keys, "operator", "/metrics")
             assert status == 200
-            assert "sottovoce_round 5\n" in text
+            assert "sottovoce_round 5.0\n" in text
             assert 'sottovoce_certificate_days{of="server"} 39' in text
-            assert 'sottovoce_round_seconds_bucket{le="+Inf"} 5\n' in text
+            assert 'sottovoce_certificate_days{of="authority"} 36' in text
+            assert 'sottovoce_round_seconds_bucket{le="+Inf"} 5.0\n' in text
             assert (await page(cloud, keys, "operator", "/status"))[0] == 200
 
     run(main())

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from sottovoce.network.errors import DiskError, IdentityError
 from sottovoce.network.identity import revocation
 from sottovoce.network.identity.roles import identity_of, parse_range
 from sottovoce.network.identity.tls import client_context, server_context
-from sottovoce.network.observe.certificate_days import certificate_days, certificate_ends
 
 
 def test_private_keys_are_readable_by_their_owner_only(keys: Path) -> None:
@@ -121,12 +119,3 @@ def test_issue_renews_the_operator_and_must_be_told_for_whom(tmp_path: Path) -> 
     assert (keys / "operator" / "cert.pem").read_bytes() != before
     with pytest.raises(IdentityError, match="for whom"):
         identity.issue(keys)
-
-
-def test_days_to_expiry_are_a_metric(tmp_path: Path) -> None:
-    identity.create(tmp_path / "k", agents=1, days=30)
-    text = certificate_days(certificate_ends(tmp_path / "k"))
-    (server,) = re.findall(r'certificate_days\{of="server"\} (\S+)', text)
-    (authority,) = re.findall(r'certificate_days\{of="authority"\} (\S+)', text)
-    assert 29.9 < float(server) <= 30
-    assert 3649 < float(authority) <= 3650

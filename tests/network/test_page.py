@@ -23,7 +23,7 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DiskError
 from sottovoce.network.identity.revocation import revoke
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.observe.metrics import AWAY
+from sottovoce.network.observe.metrics import TURNED_AWAY
 from sottovoce.network.observe.page import files, live, viewers
 from sottovoce.network.observe.page.budget import Budget
 from sottovoce.network.observe.page.limits import Limits
@@ -147,7 +147,7 @@ def test_everything_that_may_be_refused_has_a_meaning_on_the_page() -> None:
     script = (FOLDER / "page.js").read_text("utf-8")
     table = script.partition("const MEANING = {")[2].partition("};")[0]
     explained = set(re.findall(r"^  \"?([\w-]+)\"?: \"", table, re.MULTILINE))
-    assert explained == {code.value for code in Code} | set(AWAY)
+    assert explained == {code.value for code in Code} | set(TURNED_AWAY)
 
 
 def luminance(colour: str) -> float:

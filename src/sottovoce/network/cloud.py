@@ -20,10 +20,9 @@ from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
-from sottovoce.network.observe.health import troubles
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.observe.operator_pages import Facts, Pages
+from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
 from sottovoce.network.observe.page.live import Live
 from sottovoce.network.observe.page.samples import sample_of
 from sottovoce.network.observe.page.show import Show

@@ -26,9 +26,8 @@ from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
 from sottovoce.network.journal import Journal, Row
-from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.protocol.actions import (
     Action,
     AnswerRecord,
@@ -149,7 +148,7 @@ class Helper:
         self._ledger = ledger
         self._fence: Fence | None = None
         self._metrics = Metrics()
-        self._quiet = Quiet()
+        self._log = LogRateLimiter()
         self._supervisor = Supervisor(self._fail)
         self._ended = asyncio.Event()
         self._failure: SottovoceError | None = None
@@ -327,9 +326,7 @@ class Helper:
             case Incident():
                 self._metrics.refused[action.code] += 1
                 self._store.incident(action.code, action.agents, action.k)
-                unsaid = self._quiet.unsaid((action.code, 0))
-                if unsaid is not None:
-                    note("refused", code=action.code.value, round=action.k, unsaid=unsaid)
+                self._log.incident(action.code.value, action.agents, action.k)
             case Halt():
                 self._store.end(
                     "halted",

@@ -10,9 +10,8 @@ from typing import final
 from sottovoce.errors import SottovoceError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
-from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.outcome import Outcome
 from sottovoce.network.protocol.actions import (
     Action,
@@ -70,7 +69,7 @@ class Performer:
         self._deadline = deadline
         self._apply_after = apply_after
         self._timer: asyncio.TimerHandle | None = None
-        self._quiet = Quiet()
+        self._log = LogRateLimiter()
 
     def start(self) -> None:
         """The cloud listens: agents that were there before it was restarted may be held, too."""
@@ -119,7 +118,7 @@ class Performer:
             case Incident():
                 self._metrics.refused[action.code] += 1
                 self._store.incident(action.code, action.agents, action.k)
-                self._note_incident(action)
+                self._log.incident(action.code.value, action.agents, action.k)
             case Halt():
                 self._halt(action)
         return []
@@ -172,13 +171,6 @@ class Performer:
         if isinstance(action.message, Done):
             for peer in action.peers:
                 self._outcome.tell(self._machine.agents_of(peer))
-
-    def _note_incident(self, action: Incident) -> None:
-        named = list(action.agents[:16])
-        unsaid = self._quiet.unsaid((action.code, named[0] if named else 0))
-        if unsaid is not None:
-            code = action.code.value
-            note("incident", code=code, agents=named, round=action.k, unsaid=unsaid)
 
     def _halt(self, action: Halt) -> None:
         self._store.end(

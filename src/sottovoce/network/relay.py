@@ -20,9 +20,8 @@ from sottovoce.network.identity.authorization import Gate
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
 from sottovoce.network.objection import objection
-from sottovoce.network.observe.logs import note
+from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.observe.quiet import Quiet
 from sottovoce.network.outcome import Outcome
 from sottovoce.network.parties import Parties, Told
 from sottovoce.network.protocol.actions import (
@@ -94,7 +93,7 @@ class Relay:
         self._machine = RelayMachine(numbers, self._objection, self._describe)
         self._attendance = Attendance(numbers)
         self._metrics = Metrics()
-        self._quiet = Quiet()
+        self._log = LogRateLimiter()
         self._outcome = Outcome(numbers)
         self._supervisor = Supervisor(self._outcome.fail)
         self._opened = asyncio.Event()
@@ -196,7 +195,7 @@ class Relay:
                 self._server.disconnect(action.peer)
             case Incident():
                 self._metrics.refused[action.code] += 1
-                self._note(action)
+                self._log.incident(action.code.value, action.agents, action.k)
             case Finish():
                 self._outcome.end()
                 note("done", rounds=self._machine.below.setup.rounds)
@@ -212,12 +211,6 @@ class Relay:
         if isinstance(action.message, Done):
             for peer in action.peers:
                 self._outcome.tell(self._machine.agents_of(peer))
-
-    def _note(self, action: Incident) -> None:
-        named = list(action.agents[:16])
-        unsaid = self._quiet.unsaid((action.code, named[0] if named else 0))
-        if unsaid is not None:
-            note("incident", code=action.code.value, agents=named, round=action.k, unsaid=unsaid)
 
     async def _tick(self) -> None:
         """Every second: drop whoever is revoked or has expired, and log who has come and gone."""

@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import final
+from typing import Final, final
 
 from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from sottovoce.network.attendance import Absence, Laggard
 from sottovoce.network.identity.authorization import Gate
-from sottovoce.network.observe.certificate_days import certificate_days, certificate_ends
-from sottovoce.network.observe.health import Trouble
-from sottovoce.network.observe.metrics import Metrics, who_is_missing
+from sottovoce.network.identity.roles import expiry
+from sottovoce.network.observe.metrics import TURNED_AWAY, Metrics
+from sottovoce.network.protocol.messages import Code
+
+STALE_SECONDS: Final = 10.0
+"""A revocation list that could not be read for this long is stale; it is tried every second."""
+
+_SECONDS_PER_DAY: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """One reason why a cloud is not healthy.
+
+    Attributes:
+        code: for machines.
+        reason: for people; it names no value of a run.
+    """
+
+    code: str
+    reason: str
+
+
+def troubles(
+    *, failed: bool, unread_seconds: float, waited: float, stall: float, missing: int
+) -> tuple[Trouble, ...]:
+    """Return what is wrong; nothing if the cloud is healthy.
+
+    Args:
+        failed: whether the run has ended with an error.
+        unread_seconds: how long ago the revocation list was known to be current.
+        waited: seconds since the last round, or since the start; 0 once the run is over.
+        stall: seconds without a round after which the run is stalled.
+        missing: agents that are absent.
+    """
+    listed = []
+    if failed:
+        listed.append(Trouble(code="failed", reason="the run has ended with an error: see the log"))
+    if unread_seconds > STALE_SECONDS:
+        reason = (
+            f"revoked.txt must be readable, but could not be read for {unread_seconds:.0f} s: "
+            "the last good list counts meanwhile"
+        )
+        listed.append(Trouble(code="stale-revocations", reason=reason))
+    if waited > stall:
+        reason = (
+            f"a round must come within {stall:g} s, but none came for {waited:.0f} s; "
+            f"{missing} agents are absent: see /status"
+        )
+        listed.append(Trouble(code="stalled", reason=reason))
+    return tuple(listed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +105,8 @@ class Facts:
 
 
 @final
-class Pages:
-    """Answers to GET.
+class Pages(Collector):
+    """Answers to GET; also a collector of Prometheus.
 
     Args:
         gate: says who asks.
@@ -66,7 +118,14 @@ class Pages:
         self._gate = gate
         self._metrics = metrics
         self._facts = facts
-        self._ends = certificate_ends(gate.keys)
+        # Read once, as TLS reads them.
+        self._ends = {
+            "server": expiry(gate.keys / "server.pem"),
+            "authority": expiry(gate.keys / "ca.pem"),
+        }
+        self._registry = CollectorRegistry()
+        self._registry.register(metrics.round_seconds)
+        self._registry.register(self)
 
     def add_to(self, app: web.Application) -> None:
         """Add the pages to a server."""
@@ -74,28 +133,63 @@ class Pages:
         app.router.add_get("/metrics", self._metrics_page)
         app.router.add_get("/status", self._status)
 
+    def describe(self) -> Iterable[Metric]:
+        """Name nothing in advance: a run has facts once it has begun."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the run's figures."""
+        facts, metrics = self._facts(), self._metrics
+        for name, text, value in (
+            ("round", "Rounds released so far in this run.", facts.round),
+            ("rounds", "Rounds of the whole run.", facts.rounds),
+            ("agents_connected", "Agents connected now.", facts.connected),
+            ("agents", "Agents of the problem.", facts.agents),
+            ("agents_absent", "Agents that are not connected.", facts.missing),
+            ("budget_gdp_mu", "Gaussian-DP parameter spent by this run.", facts.gdp_mu),
+            (
+                "seconds_since_round",
+                "Since the last round or the start.",
+                facts.seconds_since_round,
+            ),
+        ):
+            yield GaugeMetricFamily(f"sottovoce_{name}", text, value=value)
+        for name, text, value in (
+            ("held", "Agent-rounds held at the last state.", metrics.held),
+            (
+                "revocations_unreadable",
+                "Attempts to read the revocation list that failed; the last good list counts.",
+                facts.unreadable,
+            ),
+        ):
+            yield CounterMetricFamily(f"sottovoce_{name}", text, value=value)
+        days = {of: (end - time.time()) / _SECONDS_PER_DAY for of, end in self._ends.items()}
+        refused = {str(code): metrics.refused[code] for code in Code}
+        away = {reason: metrics.turned_away[reason] for reason in TURNED_AWAY}
+        absent = {str(one.agent): one.seconds for one in facts.absent}
+        last = {one.agents: one.rounds for one in facts.last_to_answer}
+        for kind, name, label, text, values in (
+            (CounterMetricFamily, "refused", "code", "What was refused, or clipped.", refused),
+            (CounterMetricFamily, "turned_away", "reason", "Connections turned away.", away),
+            (GaugeMetricFamily, "certificate_days", "of", "Until a certificate ends.", days),
+            (GaugeMetricFamily, "absent_seconds", "agent", "How long it is absent.", absent),
+            (GaugeMetricFamily, "last_to_answer", "agents", "Of the last 100 rounds.", last),
+        ):
+            family = kind(f"sottovoce_{name}", text, labels=[label])
+            for key, value in values.items():
+                family.add_metric([key], value)
+            yield family
+
     async def _healthz(self, request: web.Request) -> web.Response:
         self._gate.identify(request)
-        found = self._facts().troubles
-        page = {"healthy": not found, "troubles": [asdict(trouble) for trouble in found]}
-        return web.json_response(page, status=503 if found else 200)
+        listed = self._facts().troubles
+        page = {"healthy": not listed, "troubles": [asdict(trouble) for trouble in listed]}
+        return web.json_response(page, status=503 if listed else 200)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         self._gate.require_operator(request)
-        facts = self._facts()
-        text = self._metrics.text(
-            round_=facts.round,
-            rounds=facts.rounds,
-            connected=facts.connected,
-            agents=facts.agents,
-            mu=facts.gdp_mu,
-            unreadable=facts.unreadable,
-        )
-        text += certificate_days(self._ends)
-        text += who_is_missing(
-            facts.missing, facts.absent, facts.last_to_answer, facts.seconds_since_round
-        )
-        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+        body = generate_latest(self._registry)
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")
 
     async def _status(self, request: web.Request) -> web.Response:
         self._gate.require_operator(request)

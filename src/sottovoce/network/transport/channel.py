@@ -12,10 +12,8 @@ import aiohttp
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.transport.limits import HEARTBEAT_SECONDS
 from sottovoce.network.transport.listener import CLOSE_SECONDS, Connection, connection_of
-
-HEARTBEAT_SECONDS: Final = 20.0
-"""A peer that was silent this long is sent a ping, and dropped if it stays silent half as long."""
 
 SEND_SECONDS: Final = 10.0
 """How long a peer may leave what was sent unread."""

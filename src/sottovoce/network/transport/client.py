@@ -19,7 +19,7 @@ from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.transport.channel import HEARTBEAT_SECONDS
+from sottovoce.network.transport.limits import HEARTBEAT_SECONDS
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0

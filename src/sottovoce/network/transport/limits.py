@@ -32,6 +32,9 @@ CONNECTIONS: Final = 8
 """What a certificate may do beyond its part in the rounds; it may hold these connections and one
 for each of its agents."""
 
+HEARTBEAT_SECONDS: Final = 20.0
+"""A peer that was silent this long is sent a ping, and dropped if it stays silent half as long."""
+
 RESERVED_FILES: Final = 64
 """File descriptors kept back from connections: for the store, its log and the revocation list."""
 

@@ -30,6 +30,7 @@ const MEANING = {
   clipped: "a contribution outside its range: the nearest end was used",
   accept: "the system refused to accept a connection",
   certificate: "too many connections of one certificate",
+  address: "too many handshakes of an address while rounds go on",
   crowd: "too many connections without a certificate",
   descriptors: "no file descriptor to spare",
   handshake: "no TLS, or not within ten seconds",
