@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,23 +19,16 @@ SEEN = "faults/test_rounding.py::test_sensitivities_are_never_below_what_is_seen
 
 
 def upper_end(slopes: Any) -> Any:
-    return lambda h, group, *, convex: slopes(h, replace(group, lower=group.upper), convex=convex)
+    return lambda h, group, **known: slopes(h, replace(group, lower=group.upper), **known)
 
 
-def first_component(of_linear: Any) -> Any:
-    def broken(terms: Any, owners: Any) -> Any:
-        rows, agents, first, _, _ = of_linear(terms, owners)
-        size = np.abs(terms.numbers[:, 0])
-        return rows, agents, first, size, size
-
-    return broken
+def first_component(length: Any) -> Any:
+    return lambda slopes, *box: length(dict([*slopes.items()][:1]), *box)
 
 
-def of_first_agents(found: Any) -> Any:
+def of_first_agents(bounds: Any) -> Any:
     """Every output is moved by the first of its agents alone."""
-    first = np.array([agent == found.agent[found.row == row].min()
-                      for row, agent in zip(found.row, found.agent, strict=True)])  # fmt: skip
-    return replace(found, upper=found.upper * first, found=found.found * first)
+    return lambda *mixture, **known: islice(bounds(*mixture, **known), 1)
 
 
 def positive(weighted: Any) -> Any:
@@ -51,8 +45,7 @@ def affine_alone(together: Any) -> Any:
     def broken(S: Any, precision: Any) -> Any:
         total = together(S, precision)
         for affine in S.affine:
-            own = slice(affine.first, affine.first + affine.count)
-            total[own] = affine.loads(precision)
+            total[affine.agents] = affine.loads(precision)
         return total
 
     return broken
@@ -104,7 +97,7 @@ CERTIFIED = (
     Fault(name="numerical convexity used as proof", seam="proven convexity",
           breaks=changed(lambda facts: dict.fromkeys(facts, True)),
           killed_by=SENSITIVITY + "test_convexity_that_is_not_proven_shortens_no_search"),
-    Fault(name="only the first component of a vector state counts", seam="linear influence",
+    Fault(name="only the first component of a vector state counts", seam="length of a slope",
           breaks=first_component,
           killed_by=SENSITIVITY
           + "test_a_fleet_of_one_is_tied_together_by_totals_and_formulas_alike"),
@@ -112,10 +105,10 @@ CERTIFIED = (
           breaks=changed(lambda found: replace(found, upper=found.found)),
           killed_by="certify/test_supremum.py::test_a_bound_holds_where_no_search_has_looked"),
     Fault(name="components that an output mixes count apart", seam="parts of a state",
-          breaks=lambda _: lambda families, group: {s: c for c, s in enumerate(group.symbols)},
+          breaks=lambda _: lambda fleet, _: {s: c for c, s in enumerate(fleet.group.symbols)},
           killed_by=SENSITIVITY + "test_hours_that_nobody_mixes_cost_no_more_than_one"),
     Fault(name="cross terms of the paper's gradients dropped", seam="influences",
-          breaks=changed(of_first_agents),
+          breaks=of_first_agents,
           killed_by=SENSITIVITY + "test_outputs_that_are_not_sums_keep_their_cross_terms"),
     Fault(name="the norm of affine contributions without the curved ones",
           seam="joint sensitivity", breaks=affine_alone,

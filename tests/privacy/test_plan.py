@@ -426,7 +426,7 @@ def test_rounds_whose_rounding_alone_reveals_too_much_are_refused() -> None:
 
 def test_a_radius_below_the_rounding_error_of_the_outputs_is_refused() -> None:
     with pytest.raises(PrivacyError, match="rounding of numbers alone"):
-        plan(linear([[1, 1]]), epsilon=1, delta=1e-5, hide=Trajectory(radius=1e-16))
+        plan(linear([[1.1, 1.3]]), epsilon=1, delta=1e-5, hide=Trajectory(radius=1e-16))
 
 
 def test_the_claim_pays_for_rounding() -> None:

@@ -27,9 +27,9 @@ from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.margins import AveragedNoise, feasibility
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.problem.agents import Group
+from sottovoce.problem.fleets import agent_fleet, in_template
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.formulas import part_of
-from sottovoce.simulation.layout import agents_of, fleet_kernel, gains, public_sums
+from sottovoce.simulation.layout import fleet_kernel, gains, public_sums
 from sympy_oracle import function_of
 
 
@@ -221,10 +221,10 @@ class PriceRounds:
 def alone(problem: Problem, index: int, group: Group, start: Any) -> list[Fleet]:
     """Every agent of a group as a fleet of one."""
     families, objective = problem.cloud.sums.families, problem.objectives[index]
-    fleet = agents_of(problem.groups, families, index, objective, problem.local[index])
+    fleet = agent_fleet(problem.groups, families, index, objective, problem.local[index])
     found = []
     for i in range(group.count):
-        own = fleet if group.count == 1 else part_of(fleet, np.array([i]))
+        own = in_template(fleet) if group.count == 1 else fleet.some(np.array([i]))
         kernel = fleet_kernel(own, group.lower[i : i + 1], group.upper[i : i + 1])
         found.append(Fleet(kernel, start[i : i + 1]))
     return found

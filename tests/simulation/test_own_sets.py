@@ -16,21 +16,22 @@ from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
 from sottovoce.problem import gallery
 from sottovoce.problem.epigraph import HomeForm
+from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.formulas import Fleet, fleets_of
 from sottovoce.simulation.home_shape import Separable, separable, shape_of
-from sottovoce.simulation.layout import agents_of
 
 cp: Any = cvxpy  # it has no types
 
 
 def fleet_of(problem: Problem) -> Fleet:
-    return fleets_of(problem, problem.cloud.sums.families)[0]
+    families = problem.cloud.sums.families
+    return fleets_of(problem.groups, families, problem.objectives, problem.local)[0]
 
 
 def first_agent(problem: Problem) -> Fleet:
     families, local = problem.cloud.sums.families, problem.local[0]
-    return agents_of(problem.groups, families, 0, problem.objectives[0], local)
+    return in_template(agent_fleet(problem.groups, families, 0, problem.objectives[0], local))
 
 
 def stated(objective: Any, *local: object) -> Problem:

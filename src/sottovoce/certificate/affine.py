@@ -21,8 +21,8 @@ from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.constraints import Constraint, Weights
-from sottovoce.problem.terms import NamedRows
+from sottovoce.problem.constraints import Weights
+from sottovoce.problem.fleet import Fleet, Index
 
 _PIECE = 1 << 14  # agents whose small matrices are held at once
 _EPS = 2.0**-52
@@ -48,16 +48,16 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Affine:
-    """The affine contributions of the agents of one group, whose states have several components.
+    """The affine contributions of the agents of one fleet, whose states have several components.
 
     Attributes:
-        first: the first agent, from 0.
+        agents: their numbers, from 0.
         count: how many agents.
         outputs: the sums they are contributions to, from 0.
         parts: their slopes.
     """
 
-    first: int
+    agents: Index
     count: int
     outputs: NDArray[np.int64]
     parts: tuple[_Rows, ...]
@@ -83,53 +83,26 @@ class Affine:
         return found
 
 
-def affine_parts(
-    families: Sequence[Constraint], domain: Sequence[Group], named: NamedRows
-) -> Iterator[Affine]:
-    """Yield what is affine of the groups whose components some affine contribution mixes.
-
-    Args:
-        families: the rows.
-        domain: the agents.
-        named: what named agents add to the rows.
-    """
-    first = column = 0
-    for group in domain:
-        own = slice(column, column + group.dim)
-        found = []
-        if group.dim > 1:
-            found = list(_parts(families, group) if group.count > 1 else _linear(named, own))
+def affine_parts(fleets: Sequence[Fleet]) -> Iterator[Affine]:
+    """Yield what is affine of the fleets whose components some affine contribution mixes."""
+    for fleet in fleets:
+        found = list(_parts(fleet)) if fleet.places and fleet.group.dim > 1 else []
         if any(np.any(np.count_nonzero(part.middle, axis=2) > 1) for part in found):
             yield Affine(
-                first=first,
-                count=group.count,
+                agents=fleet.agents,
+                count=fleet.group.count,
                 outputs=np.unique(np.concatenate([part.rows.ravel() for part in found])),
                 parts=tuple(found),
             )
-        first += group.count
-        column += group.count * group.dim
 
 
-def _linear(named: NamedRows, own: slice) -> Iterator[_Rows]:
-    """The rows that are linear in one named agent's state."""
-    mine = named.linear[:, own]
-    rows = np.flatnonzero(np.diff(mine.indptr))
-    if rows.size:
-        slopes = mine[rows].toarray()[:, np.newaxis, :]
-        exactly = np.zeros((rows.size, 1))
-        yield _Rows(rows=rows[np.newaxis], weights=None, middle=slopes, radius=exactly)
-
-
-def _parts(families: Sequence[Constraint], group: Group) -> Iterator[_Rows]:
-    row = 0
-    for family in families:
-        for part in (p for p in family.sums if p.group.name == group.name):
-            slopes_of = [_slopes(h, group) for h in part.terms]
-            kept = [t for t, slopes in enumerate(slopes_of) if slopes is not None]
-            if kept:
-                rows = (row + np.arange(part.rows)).reshape(-1, len(part.terms))[:, kept]
-                yield _rows(rows, part.weights, [s for s in slopes_of if s is not None])
-        row += family.rows
+def _parts(fleet: Fleet) -> Iterator[_Rows]:
+    slopes_of = [_slopes(h, fleet.group) for h in fleet.terms]
+    for part in fleet.parts():
+        own = [slopes_of[t] for t in part.terms]
+        kept = [column for column, slopes in enumerate(own) if slopes is not None]
+        if kept:
+            yield _rows(part.rows[:, kept], part.weights, [s for s in own if s is not None])
 
 
 @exactly()

@@ -18,10 +18,10 @@ from sottovoce.errors import ProblemError, SottovoceError
 from sottovoce.formula.canonical import negate
 from sottovoce.formula.curvature import curvature
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
+from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import CloudView, Problem
-from sottovoce.problem.terms import Terms, filled, grouped, named_rows_of
 
 Status = Literal["proven", "numerical", "fails", "unchecked", "note"]
 
@@ -100,23 +100,23 @@ def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
     ]
     if not large:
         return set()
-    rows = named_rows_of(cloud.groups, cloud.constraints)
-    ends = (lower_bounds(domain), upper_bounds(domain))
     open_rows: set[int] = set()
-    for terms in rows.terms:
-        alone = len(rows.units[terms.units[0]].agents) == 1
-        if not (alone and _together(terms, ends, order=2)):
-            open_rows |= set(terms.rows.tolist())
+    for fleet in fleets_of(domain, cloud.constraints):
+        for part in fleet.parts():
+            for column, t in enumerate(part.terms):
+                one = fleet.terms[t]
+                if one.is_symbol or (fleet.places and _together(one, fleet.group, order=2)):
+                    continue
+                open_rows |= set(part.rows[:, column].tolist())
     return set(large) - open_rows
 
 
-def _together(terms: Terms, ends: tuple[Array, Array], *, order: int) -> Convexity | None:
-    """What holds for all terms of one form, if it is proven that they are convex and smooth."""
-    group = terms.group(*ends)
-    found: Convexity = _judged(convexity, terms.formula, [group])
+def _together(formula: Expression, group: Group, *, order: int) -> Convexity | None:
+    """What holds for all agents of a fleet, if it is proven that they are convex and smooth."""
+    found: Convexity = _judged(convexity, formula, [group])
     if found.status != "proven":
         return None
-    smooth = _judged(partial(smoothness, order=order), terms.formula, [group])
+    smooth = _judged(partial(smoothness, order=order), formula, [group])
     return found if smooth.status == "proven" else None
 
 
@@ -239,16 +239,13 @@ def _local_slater(problem: Problem) -> Assumption:
 
 def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Convexity]:
     """Objectives of named agents that are proven convex and smooth form by form, by their names."""
-    pairs = zip(problem.groups, problem.objectives, strict=True)
-    named = [(g, f) for g, f in pairs if g.count == 1]
-    units = named_rows_of(problem.groups, []).units
-    formulas = [(i, i, filled(f, g)) for i, (g, f) in enumerate(named) if f.symbols]
-    ends = (lower_bounds(domain), upper_bounds(domain)) if named else (np.zeros(0),) * 2
     known: dict[str, Convexity] = {}
-    for terms in (t for t in grouped(formulas, units) if t.rows.size > 1):
-        found = _together(terms, ends, order=1)
-        if found is not None:
-            known |= {named[i][0].name: found for i in terms.rows}
+    code = [i for i, objective in enumerate(problem.code) if objective is not None]
+    for fleet in fleets_of(problem.groups, [], problem.objectives, alone=code):
+        if len(fleet.places) > 1 and fleet.objective.symbols:
+            found = _together(fleet.objective, fleet.within(domain), order=1)
+            if found is not None:
+                known |= {problem.groups[i].name: found for i in fleet.places}
     return known
 
 

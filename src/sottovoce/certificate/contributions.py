@@ -20,10 +20,10 @@ from sottovoce.errors import CertificateError
 from sottovoce.formula.enclosure import IntervalBox, evaluate, evaluation_error
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.intervals import Interval
-from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
-from sottovoce.problem.constraints import FleetSum
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.fleet import WeightedTerms
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.sums import Sums
-from sottovoce.problem.terms import NamedRows, linear_terms, named_rows_of
 
 _UP = 1.0 + 2.0**-40  # more than the roundings of the few operations it is applied to
 _UNIT = 2.0**-53
@@ -105,7 +105,7 @@ def sum_ranges(sums: Sums, domain: Sequence[Group]) -> list[tuple[float, float]]
         low[rows] += np.asarray(lower.sum(axis=1)).ravel()
         high[rows] += np.asarray(upper.sum(axis=1)).ravel()
         size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()
-        terms[rows] += np.diff(lower.indptr) if sparse.issparse(lower) else lower.shape[1]
+        terms[rows] += np.asarray(((lower != 0) + (upper != 0)).sum(axis=1)).ravel()
     # n terms summed in any order err by less than n roundings of the sum of their sizes.
     slack = np.where(terms > 1, size * (terms + 4.0) * _UNIT, 0.0)
     return list(zip((low - slack).tolist(), (high + slack).tolist(), strict=True))
@@ -116,74 +116,54 @@ BlockRange = tuple[NDArray[np.int64], int, Any, Any, Any]
 
 def block_ranges(sums: Sums, domain: Sequence[Group]) -> Iterator[BlockRange]:
     """Per block its sums, its first agent, lower and upper ends and errors (sums x agents)."""
-    first: dict[str, int] = {}
-    agents = 0
-    for group in domain:
-        first[group.name], agents = agents, agents + group.count
-    named = named_rows_of(domain, sums.families)
-    if named.units:
-        yield from _of_named(named, domain, agents)
-    boxes = {group.name: group for group in domain}
-    row = 0
-    for family in sums.families:
-        for part in (p for p in family.sums if p.group.count > 1):
-            group = boxes[part.group.name]
-            rows = np.arange(row, row + part.rows)
-            yield (rows, first[group.name], *_of_fleet(part, group))
-        row += family.rows
-
-
-def _of_named(named: NamedRows, domain: Sequence[Group], agents: int) -> Iterator[BlockRange]:
-    """All named agents in one block, sparse."""
-    ends, owners = (lower_bounds(domain), upper_bounds(domain)), named.owners()
-    entries = []
-    for terms in (*linear_terms(named), *named.terms):
-        value, error = own_range(terms.formula, terms.group(*ends))
-        count = terms.rows.size
-        bounds = [np.broadcast_to(v, (count,)) for v in (value.lower, value.upper, error)]
-        entries.append((terms.rows, owners[terms.columns[:, 0]], *bounds))
+    agents = sum(group.count for group in domain)
+    entries: list[Any] = []
+    for fleet in fleets_of(domain, sums.families):
+        ranges = [own_range(h, fleet.group) for h in fleet.terms]
+        for part in fleet.parts():
+            if isinstance(fleet.agents, slice):
+                own = [_scaled(part, *ranges[t], fleet.group.count) for t in part.terms]
+                ends = (_stacked(part, values) for values in zip(*own, strict=True))
+                yield (part.rows.ravel(), fleet.agents.start, *ends)
+                continue
+            for t, row, place, weight in part.entries(fleet.group.count):
+                values = _product(weight, *ranges[t], place, fleet.group.count)
+                entries.append((row, fleet.agents[place], *values))
     if entries:
-        row, agent, *values = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+        row, agent, *all_ends = (np.concatenate(columns) for columns in zip(*entries, strict=True))
         rows, at = np.unique(row, return_inverse=True)
         shape = (rows.size, agents)
-        yield (rows, 0, *(sparse.csr_array((v, (at, agent)), shape=shape) for v in values))
+        yield (rows, 0, *(sparse.csr_array((v, (at, agent)), shape=shape) for v in all_ends))
 
 
-def _of_fleet(part: FleetSum, group: Group) -> tuple[Any, Any, Any]:
-    terms = [own_range(h, group) for h in part.terms]
-    shape = (group.count,)
-    low, high, off = (
-        np.stack([np.broadcast_to(v, shape) for v in values])
-        for values in (
-            [v.lower for v, _ in terms],
-            [v.upper for v, _ in terms],
-            [e + 2.0 * _UNIT * v.magnitude for v, e in terms],
-        )
-    )
+def _product(
+    weight: Array, value: Interval, error: Array, place: Any, count: int
+) -> tuple[Array, Array, Array]:
+    """Lower ends, upper ends and errors of weights times a term of the agents ``place``."""
+    low, high, off = (np.broadcast_to(v, (count,))[place] for v in
+                      (value.lower, value.upper, error))  # fmt: skip
+    scaled = Interval(lower=low, upper=high) * Interval(lower=weight, upper=weight)
+    rounding = np.where(np.abs(weight) == 1.0, 0.0, 2.0 * _UNIT * scaled.magnitude)
+    return scaled.lower, scaled.upper, np.abs(weight) * off * (1.0 + 4.0 * _UNIT) + rounding
+
+
+def _scaled(part: WeightedTerms, value: Interval, error: Array, count: int) -> tuple[Any, ...]:
+    """The same for all agents of a fleet, in the shape of its weights."""
     if part.weights is None:
-        return low, high, off
-    if sparse.issparse(part.weights):
-        positive, negative = part.weights.maximum(0), part.weights.minimum(0)
-        down = _stacked(positive, low, part) + _stacked(negative, high, part)
-        up = _stacked(positive, high, part) + _stacked(negative, low, part)
-        slack = (abs(down) + abs(up)) * (4.0 * _UNIT)
-        return down - slack, up + slack, _stacked(abs(part.weights), off, part) + slack
-    w = np.asarray(part.weights)[:, np.newaxis, :]
-    ends = np.stack([w * low, w * high])
-    slack = 4.0 * _UNIT * np.abs(ends).max(axis=0)
-    flat = (part.rows, group.count)
-    return (
-        (ends.min(axis=0) - slack).reshape(flat),
-        (ends.max(axis=0) + slack).reshape(flat),
-        (np.abs(w) * off + slack).reshape(flat),
-    )
+        return tuple(np.broadcast_to(v, (1, count)) for v in (value.lower, value.upper, error))
+    if not sparse.issparse(part.weights):
+        return _product(part.weights, value, error, np.s_[np.newaxis, :], count)
+    w = part.weights
+    ends = _product(w.data, value, error, w.indices, count)
+    return tuple(sparse.csr_array((v, w.indices, w.indptr), shape=w.shape) for v in ends)
 
 
-def _stacked(weights: Any, values: Array, part: FleetSum) -> Any:
-    """``W[r, i] values[t, i]`` with rows ``r * terms + t``, sparse."""
-    parts = [weights.multiply(v[np.newaxis, :]).tocsr() for v in values]
-    order = np.arange(part.rows).reshape(len(values), -1).T.ravel()
-    return sparse.csr_array(sparse.vstack(parts, format="csr")[order])
+def _stacked(part: WeightedTerms, values: Sequence[Any]) -> Any:
+    """Values of several terms as rows ``r * terms + t``."""
+    if not sparse.issparse(part.weights):
+        return np.stack(values, axis=1).reshape(part.rows.size, -1)
+    order = np.arange(part.rows.size).reshape(len(values), -1).T.ravel()
+    return sparse.csr_array(sparse.vstack(values, format="csr")[order])
 
 
 def _data(values: Any) -> Any:

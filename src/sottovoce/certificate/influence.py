@@ -1,170 +1,144 @@
-"""How far each named agent can move each output: ``sup |d output_o / d x_l|`` over its box."""
+"""How far agents can move what they add to outputs: ``sup |dh/dx_i|`` over their boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from sottovoce.certificate.forms import exact
-from sottovoce.certificate.slopes import slope_bounds
-from sottovoce.certificate.supremum import Supremum, norm_supremum
+from sottovoce.certificate.supremum import norm_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import in_order
 from sottovoce.formula.derive import gradient
+from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
-from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
-from sottovoce.problem.connected import Indices, connected
-from sottovoce.problem.terms import NamedRows, Terms, Unit, linear_terms
+from sottovoce.formula.intervals import Interval
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.connected import Indices
+from sottovoce.problem.fleet import Fleet
 
-Found = tuple[Indices, Indices, Indices, Array, Array]
+UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
+_FEW = 1000  # different agents up to which each is bounded by branch and bound
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Influence:
-    """What named agents move, one entry for each output and agent.
-
-    Attributes:
-        row: the output, from 0.
-        agent: the agent, from 0.
-        part: which part of its state moves the output; components that some output mixes share one.
-        upper: certified upper bounds.
-        found: the largest values actually found.
-    """
-
-    row: Indices
-    agent: Indices
-    part: Indices
-    upper: Array
-    found: Array
+Slopes = Mapping[Expression, Expression]
 
 
 @exactly()
-def influences(
-    named: NamedRows, domain: Sequence[Group], convex: Mapping[int, bool], tolerance: float
-) -> Influence:
-    """Certify the influence of every named agent.
+def slope_bounds(
+    h: Expression, group: Group, *, convex: bool, tolerance: float
+) -> tuple[Array, Array]:
+    """Bound ``|dh/dx_i|`` over X_i for every agent i of a fleet; upper bounds and values met.
 
     Args:
-        named: the outputs.
-        domain: the agents with the boxes over which states will be kept.
-        convex: for each row, whether it is proven convex; then its slope by x_l never decreases
-            in x_l, which saves most of the subdivision.
+        h: the formula of the agents' contribution.
+        group: the agents with their boxes.
+        convex: whether it is proven convex; then its slope by a component never decreases in it.
         tolerance: relative gap at which subdivision stops.
     """
-    lower, upper = lower_bounds(domain), upper_bounds(domain)
-    straight = linear_terms(named)
-    label = _labels([*straight, *named.terms], named)
-    found = [_of_linear(terms, named.owners()) for terms in straight]
-    for terms in named.terms:
-        found += _of_terms(terms, named.units, (lower, upper), convex, tolerance)
-    empty: Found = (*(np.zeros(0, dtype=np.int64),) * 3, *(np.zeros(0),) * 2)
-    row, agent, column, above, met = (
-        np.concatenate(columns) for columns in zip(empty, *found, strict=True)
-    )
-    return Influence(row=row, agent=agent, part=label[column], upper=above, found=met)
+    slopes = gradient(exact(h), group.symbols)
+    states = {s for d in slopes.values() for s in d.symbols} & set(group.symbols)
+    met = _norm(slopes, group, group.lower, group.lower)
+    if not states:
+        return met, met
+    if convex and len(slopes) == len(states) == 1:
+        # A convex function of one variable has its steepest slopes at the ends of its interval.
+        met = np.maximum(met, _norm(slopes, group, group.upper, group.upper))
+        return met, met
+    different = _different(h, group)
+    if different is None:
+        met = np.maximum(met, _norm(slopes, group, group.upper, group.upper))
+        return _norm(slopes, group, group.lower, group.upper), met
+    first, same = different
+    bounds = [_of_agent(h, group, int(i), convex=convex, tolerance=tolerance) for i in first]
+    upper, found = np.array(bounds).T
+    return upper[same], found[same]
 
 
-def _of_linear(terms: Terms, owners: Indices) -> Found:
-    size = np.abs(terms.numbers[:, 0])
-    if terms.numbers.shape[1] > 1:
-        count = terms.numbers.shape[1]
-        size = np.sqrt(np.square(terms.numbers).sum(axis=1)) * (1.0 + (count + 8) * 2.0**-52)
-    first = terms.columns[:, 0]
-    return terms.rows, owners[first], first, size, size
+def mixture_bounds(
+    fleet: Fleet, owners: Sequence[int], *, convex: bool, tolerance: float
+) -> Iterator[tuple[int, float, float]]:
+    """Bound the slope of a formula that mixes agents by each of them: agent, bound, value met.
+
+    Args:
+        fleet: the formula, as one agent with the states of all of them.
+        owners: the agent that each of these belongs to.
+        convex: whether the formula is proven convex.
+        tolerance: relative gap at which subdivision stops.
+    """
+    group, formula = fleet.group, fleet.terms[0]
+    box = _box(group, 0)
+    for agent in dict.fromkeys(owners):
+        own = [s for s, owner in zip(group.symbols, owners, strict=True) if owner == agent]
+        upper, met = _supremum(formula, own, box, convex=convex, tolerance=tolerance)
+        if upper > 0.0:
+            yield agent, upper, met
 
 
-def _of_terms(
-    terms: Terms,
-    units: Sequence[Unit],
-    ends: tuple[Array, Array],
-    convex: Mapping[int, bool],
-    tolerance: float,
-) -> Iterator[Found]:
-    """Terms of single agents: together where slopes are monotone, one by one elsewhere."""
-    used = [c for c, s in enumerate(terms.form.symbols) if s in terms.formula.symbols]
-    known = all(convex.get(int(row), False) for row in terms.rows)
-    if len(used) > 1 or not known or len(units[terms.units[0]].agents) > 1:
-        yield from _one_by_one(terms, units, ends, convex, tolerance)
-        return
-    agents = np.array([units[u].agents[0] for u in terms.units], dtype=np.int64)
-    upper, found = slope_bounds(terms.formula, terms.group(*ends), convex=True)
-    yield terms.rows, agents, terms.columns[:, used[0]], upper, found
+def _different(h: Expression, group: Group) -> tuple[Indices, Indices] | None:
+    """Agents with different boxes and numbers, and which of them each agent is; None if many."""
+    used = [values for s, values in group.parameters.items() if s in h.symbols]
+    one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
+    if one_box and not used:
+        return np.zeros(1, dtype=np.int64), np.zeros(group.count, dtype=np.int64)
+    if group.count > _FEW:
+        return None
+    facts = np.hstack([group.lower, group.upper, *(a[:, np.newaxis] for a in used)])
+    _, first, same = np.unique(facts, axis=0, return_index=True, return_inverse=True)
+    return first, same.ravel()
 
 
-def _one_by_one(
-    terms: Terms,
-    units: Sequence[Unit],
-    ends: tuple[Array, Array],
-    convex: Mapping[int, bool],
-    tolerance: float,
-) -> Iterator[Found]:
-    """Every agent of every term by branch and bound."""
-    for row, u, expr in zip(terms.rows.tolist(), terms.units, terms.exprs, strict=True):
-        unit, formula = units[u], exact(expr)
-        box = {
-            s: (float(ends[0][c]), float(ends[1][c]))
-            for s, c in zip(unit.symbols, unit.columns, strict=True)
-        }
-        for agent in unit.agents:
-            own = [c for c, owner in enumerate(unit.owners) if owner == agent]
-            moving = [c for c in own if unit.symbols[c] in formula.symbols]
-            symbols = [unit.symbols[c] for c in own]
-            slopes = gradient(formula, symbols)
-            if not slopes:
-                continue
-            components = [slopes.get(s, ZERO) for s in symbols]
-            facts = [frozenset({s}) for s in symbols] if convex.get(row, False) else None
-            bound = _supremum(components, box, facts, tolerance, (symbols[0], row))
-            at = int(unit.columns[moving[0]])
-            yield (
-                np.array([row]), np.array([agent]), np.array([at]),
-                np.array([bound.upper]), np.array([bound.found]),
-            )  # fmt: skip
+def _box(group: Group, place: int) -> dict[Expression, tuple[float, float]]:
+    ends = zip(group.lower[place].tolist(), group.upper[place].tolist(), strict=True)
+    return dict(zip(group.symbols, ends, strict=True))
 
 
+def _of_agent(
+    h: Expression, group: Group, place: int, *, convex: bool, tolerance: float
+) -> tuple[float, float]:
+    own, box = group.fill(h, place), _box(group, place)
+    return _supremum(own, group.symbols, box, convex=convex, tolerance=tolerance)
+
+
+@exactly()
 def _supremum(
-    components: list[Expression],
+    formula: Expression,
+    symbols: Sequence[Expression],
     box: Mapping[Expression, tuple[float, float]],
-    facts: list[frozenset[Expression]] | None,
+    *,
+    convex: bool,
     tolerance: float,
-    where: tuple[Expression, int],
-) -> Supremum:
-    used = {s for c in components for s in c.symbols}
-    try:
-        return norm_supremum(
-            components,
-            {s: box[s] for s in in_order(used)},
-            nondecreasing=facts,
-            tolerance=tolerance,
-        )
-    except CertificateError as error:
-        name, output = where[0].name.partition("[")[0], where[1] + 1
+) -> tuple[float, float]:
+    """Branch and bound for ``|dh/dx|`` by some components; 0 if it depends on none."""
+    slopes = gradient(exact(formula), symbols)
+    components = [slopes.get(s, ZERO) for s in symbols]
+    used = {s for d in components for s in d.symbols}
+    if not slopes:
+        return 0.0, 0.0
+    bound = norm_supremum(
+        components,
+        {s: box[s] for s in in_order(used)},
+        nondecreasing=[frozenset({s}) for s in symbols] if convex else None,
+        tolerance=tolerance,
+    )
+    return bound.upper, bound.found
+
+
+def _norm(slopes: Slopes, group: Group, lower: Array, upper: Array) -> Array:
+    """Bound the length of the gradient of every agent over boxes, shape (count,)."""
+    box = {s: Interval(lower=a, upper=a) for s, a in group.parameters.items()}
+    box |= {s: Interval(lower=lower[:, c], upper=upper[:, c]) for c, s in enumerate(group.symbols)}
+    sizes = []
+    for slope in slopes.values():
+        bound = enclose(slope, {s: box[s] for s in slope.symbols})
+        sizes.append(np.maximum(np.abs(bound.lower), np.abs(bound.upper)))
+    norm = sizes[0] if sizes else np.zeros(1)
+    if len(sizes) > 1:
+        squares = sum(np.square(size) * UP for size in sizes)
+        norm = np.sqrt(squares) * (1.0 + (len(sizes) + 8) * 2.0**-52)
+    if not np.all(np.isfinite(norm)):
         raise CertificateError(
-            f"the influence of {name} on output {output} has no finite bound: {error}"
-        ) from error
-
-
-def _labels(every: Sequence[Terms], named: NamedRows) -> Indices:
-    """Number the parts of every agent's state: components that some output mixes share a part."""
-    size = named.linear.shape[1]
-    left: list[Indices] = [np.zeros(0, dtype=np.int64)]
-    right: list[Indices] = [np.zeros(0, dtype=np.int64)]
-    owners = named.owners()
-    for terms in every:
-        free = terms.formula.symbols
-        used = [c for c, s in enumerate(terms.form.symbols) if s in free]
-        for a, b in pairwise(used):
-            left.append(terms.columns[:, a])
-            right.append(terms.columns[:, b])
-    ends = (np.concatenate(left), np.concatenate(right))
-    same = owners[ends[0]] == owners[ends[1]]
-    whole = connected(size, ends[0][same], ends[1][same])
-    label = np.zeros(size, dtype=np.int64)
-    for unit in (unit for unit in named.units if unit.columns.size > 1):
-        for agent in unit.agents:
-            own = unit.columns[unit.owners == agent]
-            label[own] = np.unique(whole[own], return_inverse=True)[1]
-    return label
+            f"the slope of {next(iter(slopes.values()))} has no finite bound on the agents' boxes: "
+            "tighten the bounds so that every formula stays defined and finite"
+        )
+    return np.asarray(np.broadcast_to(norm, (group.count,)))

@@ -22,7 +22,8 @@ import scipy.sparse as sparse
 
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array
-from sottovoce.problem.numeric import Jacobian, Numeric
+from sottovoce.problem.jacobian import Jacobian
+from sottovoce.problem.numeric import Numeric
 
 MAX_ITERATIONS = 300
 MIN_TAU = 1e-16
@@ -117,28 +118,19 @@ class Program:
 
 def sparse_jacobian(jacobian: Jacobian) -> Any:
     """Return J as a sparse array, its local rows below the others."""
-    m, n = jacobian.shape
+    local = jacobian.local
+    if local is None:
+        return jacobian.matrix
     rows, columns, values = [], [], []
-    for part, slope in jacobian.parts:
-        block = part.formulas.block
-        w = sparse.coo_array(np.ones((1, block.count)) if part.weights is None else part.weights)
-        of_agent = np.broadcast_to(slope, (block.count, *slope.shape[1:]))
-        which, t, c = np.nonzero(of_agent[w.col])
-        agent = w.col[which]
-        rows.append(part.rows[w.row[which], t])
-        columns.append(np.arange(n)[block.index][agent * block.dim + c])
-        values.append(w.data[which] * of_agent[agent, t, c])
-    if jacobian.local is not None:
-        local = jacobian.local
-        for block, slope, own in zip(local.blocks, local.slopes, local.rows, strict=True):
-            agent, r, c = np.nonzero(slope)
-            rows.append(m + own[agent, r])
-            columns.append(np.arange(n)[block.index][agent * block.dim + c])
-            values.append(slope[agent, r, c])
-        m += local.count
-    named = jacobian.named.tocoo()
-    places = (np.concatenate([named.row, *rows]), np.concatenate([named.col, *columns]))
-    return sparse.csr_array((np.concatenate([named.data, *values]), places), shape=(m, n))
+    for block, slope, own in zip(local.blocks, local.slopes, local.rows, strict=True):
+        agent, r, c = np.nonzero(slope)
+        rows.append(own[agent, r])
+        columns.append(block.of(np.arange(jacobian.shape[1]))[agent, c])
+        values.append(slope[agent, r, c])
+    places = (np.concatenate(rows), np.concatenate(columns))
+    shape = (local.count, jacobian.shape[1])
+    below = sparse.csr_array((np.concatenate(values), places), shape=shape)
+    return sparse.vstack([jacobian.matrix, below], format="csr")
 
 
 @final

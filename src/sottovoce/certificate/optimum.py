@@ -20,8 +20,8 @@ from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.local_numeric import numeric_of, tangents
-from sottovoce.problem.numeric import Jacobian, Numeric, Rows
+from sottovoce.problem.jacobian import Jacobian, tangents
+from sottovoce.problem.numeric import Numeric, Rows, numeric_of
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region
 

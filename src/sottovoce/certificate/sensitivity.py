@@ -9,7 +9,8 @@ vectorised enclosure over all their agents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,13 +19,14 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.certificate.affine import Affine, affine_parts
-from sottovoce.certificate.influence import Influence, influences
-from sottovoce.certificate.slopes import UP, slope_bounds
+from sottovoce.certificate.influence import UP, mixture_bounds, slope_bounds
+from sottovoce.errors import CertificateError
 from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.connected import connected
-from sottovoce.problem.constraints import Constraint, FleetSum
-from sottovoce.problem.terms import NamedRows, named_rows_of
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.fleet import Fleet, WeightedTerms
+from sottovoce.problem.fleets import fleets_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,17 +54,6 @@ class Block:
     def agents(self) -> int:
         """How many agents it speaks of."""
         return int(self.upper.shape[1])
-
-    def meets(self, agents: slice) -> bool:
-        """Whether it speaks of some of the agents ``agents``."""
-        return bool(self.first < agents.stop and agents.start < self.first + self.agents)
-
-    def over(self, agents: slice) -> Block:
-        """Its part of the agents ``agents``, which then count from 0."""
-        begin, end = max(agents.start - self.first, 0), agents.stop - self.first
-        upper, found = self.upper[:, begin:end], self.found[:, begin:end]
-        first = max(self.first - agents.start, 0)
-        return replace(self, first=first, upper=upper, found=found)
 
     def load(self, part: int, precision: Array) -> Array | float:
         """``sum_o S[o, l]^2 precision_o`` for every agent l, over the outputs that a part moves."""
@@ -120,13 +111,11 @@ class Sensitivity:
         """
         total = self.loads(precision)
         for affine in self.affine:
-            own = slice(affine.first, affine.first + affine.count)
             curved = precision.copy()
             curved[affine.outputs] = 0.0
-            mine = tuple(b.over(own) for b in self.blocks if b.meets(own))
-            rest = replace(self, blocks=mine, agents=affine.count, affine=()).loads(curved)
+            rest = self.loads(curved)[affine.agents]
             both = (affine.loads(precision) + rest) * (1.0 + 4.0 * 2.0**-52)
-            total[own] = np.minimum(total[own], both)
+            total[affine.agents] = np.minimum(total[affine.agents], both)
         return total
 
     def signature(self, precision: Array) -> Array:
@@ -148,7 +137,7 @@ class Sensitivity:
             column = block.upper[:, [agent - block.first]]
             column = column.toarray() if sparse.issparse(column) else column
             row = np.searchsorted(parts, np.broadcast_to(block.parts, block.rows.shape))
-            values[row, block.rows] = column[:, 0]
+            values[row, block.rows] += column[:, 0]
         return values
 
     def largest(self) -> Array:
@@ -234,96 +223,146 @@ def sensitivity(
             decreases in x_l, which saves most of the subdivision.
         tolerance: relative gap at which subdivision stops.
     """
-    named = named_rows_of(domain, families)
-    blocks = [*named_blocks(named, domain, convex, tolerance)]
-    blocks += _fleet_blocks(families, domain, convex)
+    fleets = fleets_of(domain, families)
+    agents = sum(group.count for group in domain)
     return Sensitivity(
         outputs=sum(family.rows for family in families),
-        agents=sum(group.count for group in domain),
-        blocks=tuple(blocks),
-        affine=tuple(affine_parts(families, domain, named)),
+        agents=agents,
+        blocks=tuple(_blocks(fleets, agents, convex, tolerance)),
+        affine=tuple(affine_parts(fleets)),
     )
 
 
-def named_blocks(
-    named: NamedRows, domain: Sequence[Group], convex: Mapping[int, bool], tolerance: float
+def _blocks(
+    fleets: Sequence[Fleet], agents: int, convex: Mapping[int, bool], tolerance: float
 ) -> Iterator[Block]:
-    """What named agents move, in one sparse block for each number of a part of a state."""
-    if not named.units:
-        return
-    found: Influence = influences(named, domain, convex, tolerance)
-    agents = sum(group.count for group in domain)
-    for part in np.unique(found.part):
-        mine = found.part == part
-        rows, at = np.unique(found.row[mine], return_inverse=True)
-        shape, place = (rows.size, agents), (at, found.agent[mine])
-        yield Block(
-            rows=rows,
-            first=0,
-            upper=sparse.csr_array((found.upper[mine], place), shape=shape),
-            found=sparse.csr_array((found.found[mine], place), shape=shape),
-            parts=int(part),
-        )
+    """A dense block per sum of a stated fleet, a sparse one of all named agents per part."""
+    mixtures = [(fleet, _owners(fleet, fleets)) for fleet in fleets if not fleet.places]
+    entries: list[Any] = [(*(np.zeros(0, dtype=np.int64),) * 3, *(np.zeros(0),) * 2)]
+    for fleet in (fleet for fleet in fleets if fleet.places):
+        label = _components(fleet, mixtures)
+        bounds, movers = _bounds(fleet, convex, tolerance), [_mover(fleet, h) for h in fleet.terms]
+        for part in fleet.parts():
+            if isinstance(fleet.agents, slice):
+                yield Block(
+                    rows=part.rows.ravel(),
+                    first=fleet.agents.start,
+                    upper=_weighted(part, [bounds[t][0] for t in part.terms]),
+                    found=_weighted(part, [bounds[t][1] for t in part.terms], up=1.0),
+                    parts=np.tile([label[movers[t]] for t in part.terms], len(part.rows)),
+                )
+                continue
+            for t, row, place, weight in part.entries(fleet.group.count):
+                ends = [np.abs(weight) * _raised(slope, up)[place]
+                        for slope, up in zip(bounds[t], (UP, 1.0), strict=True)]  # fmt: skip
+                moved = np.full(row.size, label[movers[t]])
+                entries.append((row, fleet.agents[place], moved, *ends))
+    for fleet, owners in mixtures:
+        output = fleet.sums[0].row
+        with _naming(owners[0][0], output):
+            numbers = [agent for _, agent, _ in owners]
+            known = convex.get(output, False)
+            found = list(mixture_bounds(fleet, numbers, convex=known, tolerance=tolerance))
+        for agent, upper, met in found:
+            # The first component of the agent's that the formula names says which part moves it.
+            home, _, component = next(one for one in owners if one[1] == agent)
+            own = _components(home, mixtures)[home.group.symbols[component]]
+            entries.append([np.array([v]) for v in (output, agent, own, upper, met)])
+    yield from _of_entries(entries, agents)
 
 
-def _fleet_blocks(
-    families: Sequence[Constraint],
-    domain: Sequence[Group],
-    convex: Mapping[int, bool],
-) -> Iterator[Block]:
-    boxes = {group.name: group for group in domain}
-    offsets, agents = {}, 0
-    for group in domain:
-        offsets[group.name], agents = agents, agents + group.count
-    first = 0
-    for family in families:
-        for part in (p for p in family.sums if p.group.count > 1):
-            group = boxes[part.group.name]
-            per_term = [slope_bounds(h, group, convex=convex.get(first + t, False))
-                        for t, h in enumerate(part.terms)]  # fmt: skip
-            repeats = part.rows // len(part.terms)
-            yield Block(
-                rows=np.arange(first, first + part.rows),
-                first=offsets[group.name],
-                upper=_weighted(part, [upper for upper, _ in per_term]),
-                found=_weighted(part, [found for _, found in per_term], up=1.0),
-                parts=np.tile(_part_of(part.terms, group, _parts(families, group)), repeats),
-            )
-        first += family.rows
+def _of_entries(entries: Sequence[Any], agents: int) -> Iterator[Block]:
+    row, agent, moved, upper, met = (np.concatenate(c) for c in zip(*entries, strict=True))
+    for part in np.unique(moved):
+        mine = moved == part
+        rows, at = np.unique(row[mine], return_inverse=True)
+        shape, place = (rows.size, agents), (at, agent[mine])
+        ends = [sparse.csr_array((v[mine], place), shape=shape) for v in (upper, met)]
+        yield Block(rows=rows, first=0, upper=ends[0], found=ends[1], parts=int(part))
 
 
-def _parts(families: Sequence[Constraint], group: Group) -> dict[Expression, int]:
+def _bounds(
+    fleet: Fleet, convex: Mapping[int, bool], tolerance: float
+) -> dict[int, tuple[Array, Array]]:
+    """Bounds of the slopes of every term."""
+    found = {}
+    for part in fleet.parts():
+        for t, row in zip(part.terms, part.rows[0].tolist(), strict=True):
+            known = convex.get(row, False)
+            with _naming(fleet, row):
+                found[t] = slope_bounds(
+                    fleet.terms[t], fleet.group, convex=known, tolerance=tolerance
+                )
+    return found
+
+
+def _mover(fleet: Fleet, h: Expression) -> Expression:
+    """The first component that a term names."""
+    return next(s for s in fleet.group.symbols if s in h.symbols)
+
+
+@contextmanager
+def _naming(fleet: Fleet, row: int) -> Iterator[None]:
+    """Say whose influence on what it is that has no bound."""
+    try:
+        yield
+    except CertificateError as error:
+        raise CertificateError(
+            f"the influence of {fleet.group.name} on output {row + 1} has no finite bound: {error}"
+        ) from error
+
+
+Owner = tuple[Fleet, int, int]
+"""A component of a state: the fleet, the agent's number and the component."""
+
+
+def _owners(mixture: Fleet, fleets: Sequence[Fleet]) -> list[Owner]:
+    """Whose each component of a mixture is."""
+    found = []
+    for column in mixture.columns:
+        for fleet in fleets:
+            if fleet.places and not isinstance(fleet.columns, slice):
+                (at,) = np.nonzero(fleet.columns == column)
+                if at.size:
+                    place, component = divmod(int(at[0]), fleet.group.dim)
+                    found.append((fleet, int(fleet.agents[place]), component))
+    return found
+
+
+def _components(
+    fleet: Fleet, mixtures: Sequence[tuple[Fleet, Sequence[Owner]]]
+) -> dict[Expression, int]:
     """Number the parts of a fleet's states: components that some output mixes share a part."""
-    own = [p for family in families for p in family.sums if p.group.name == group.name]
-    links = np.zeros((group.dim, group.dim))
-    for formula in (h for part in own for h in part.terms):
-        mixed = [c for c, s in enumerate(group.symbols) if s in formula.symbols]
-        links[np.ix_(mixed, mixed)] = 1.0
-    label = connected(group.dim, *np.nonzero(links))
-    return {s: int(label[c]) for c, s in enumerate(group.symbols)}
+    place = {s: c for c, s in enumerate(fleet.group.symbols)}
+    links = [[place[s] for s in h.symbols if s in place] for h in fleet.terms]
+    for _, owners in mixtures:
+        own = [(agent, component) for home, agent, component in owners if home is fleet]
+        links += [[c for a, c in own if a == agent] for agent, _ in own]
+    pairs = [(mixed[0], c) for mixed in links for c in mixed]
+    label = connected(fleet.group.dim, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
+    return {s: int(label[c]) for s, c in place.items()}
 
 
-def _part_of(
-    formulas: Sequence[Expression], group: Group, parts: Mapping[Expression, int]
-) -> NDArray[np.int64]:
-    """The part of the group's state that moves each formula."""
-    movers = [next(s for s in group.symbols if s in f.symbols) for f in formulas]
-    return np.array([parts[s] for s in movers], dtype=np.int64)
-
-
-def _weighted(part: FleetSum, slopes: Sequence[Array], up: float = UP) -> Any:
+def _weighted(part: WeightedTerms, slopes: Sequence[Array], up: float = UP) -> Any:
     """Multiply the slopes of the terms by the weights, row ``r * terms + t``."""
+    count = slopes[0].size
     if part.weights is None:
         if all(s.strides == (0,) for s in slopes):
             column = np.array([[s[0]] for s in slopes])
-            return np.broadcast_to(column, (len(slopes), part.group.count))
+            return np.broadcast_to(column, (len(slopes), count))
         return np.stack(slopes)
+    raised = [_raised(s, up) for s in slopes]
     if sparse.issparse(part.weights):
-        parts = [abs(part.weights).multiply(s[np.newaxis, :] * up).tocsr() for s in slopes]
-        order = np.arange(part.rows).reshape(len(slopes), -1).T.ravel()
+        parts = [abs(part.weights).multiply(s[np.newaxis, :]).tocsr() for s in raised]
+        order = np.arange(part.rows.size).reshape(len(slopes), -1).T.ravel()
         return sparse.csr_array(sparse.vstack(parts, format="csr")[order])
-    product = np.abs(part.weights)[:, np.newaxis, :] * np.stack(slopes)[np.newaxis] * up
-    return product.reshape(part.rows, part.group.count)
+    product = np.abs(part.weights)[:, np.newaxis, :] * np.stack(raised)[np.newaxis]
+    return product.reshape(part.rows.size, count)
+
+
+def _raised(slope: Array, up: float) -> Array:
+    """A slope enlarged so that its product with a weight, rounded, is a bound; 1 needs no room."""
+    return slope if np.all(slope == 1.0) else slope * up
 
 
 def _median(parts: Sequence[tuple[Array, int]]) -> float:

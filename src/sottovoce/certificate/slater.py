@@ -12,16 +12,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sottovoce.certificate.interior_point import InteriorPoint, Program
+from sottovoce.certificate.interior_point import InteriorPoint, Program, sparse_jacobian
 from sottovoce.certificate.smooth_form import smooth_form
 from sottovoce.errors import CertificateError, SottovoceError
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.fleet import WeightedTerms
+from sottovoce.problem.jacobian import Jacobian
 from sottovoce.problem.local import box_of
-from sottovoce.problem.local_numeric import numeric_of
-from sottovoce.problem.numeric import Jacobian, Part, Rows
+from sottovoce.problem.numeric import Rows, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
@@ -130,7 +131,7 @@ class _Constraints:
 
     def scales(self, x: Array) -> Array:
         """``1 + |dg_j/dx| |x|`` for every row: the size of the numbers that it adds up."""
-        return 1.0 + _sizes(self.slopes(x)).times(np.abs(x))
+        return 1.0 + np.asarray(abs(self.slopes(x).matrix) @ np.abs(x))
 
     def pullback(self, x: Array, weights: Array) -> Array:
         """``sum_j weights_j dg_j/dx (x)``, shape (N,)."""
@@ -142,33 +143,21 @@ class _Constraints:
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
-        named = self._rows.named
         total, size = self._rows.offset.copy(), np.abs(self._rows.offset)
-        count = np.diff(named.linear.indptr) + 2.0
-        total += named.linear @ x
-        size += abs(named.linear) @ np.abs(x)
-        for terms in named.terms:
-            known = dict(zip(terms.form.symbols, x[terms.columns].T, strict=True))
-            _, upper = _ends(terms.formula, known | terms.parameters, len(terms.rows))
-            np.add.at(total, terms.rows, upper)
-            np.add.at(size, terms.rows, np.abs(upper))
-            np.add.at(count, terms.rows, 1.0)
-        for part in self._rows.parts:
-            upper, magnitude = _upper(part, x)
-            total[part.rows] += upper
-            size[part.rows] += magnitude
+        count = np.full(size.shape, 4.0)
+        for fleet in (member.fleet for member in self._rows.members):
+            known = dict(zip(fleet.group.symbols, fleet.of(x).T, strict=True))
+            known |= fleet.group.parameters
+            ends = [_ends(h, known, fleet.group.count) for h in fleet.terms]
+            for part in fleet.parts():
+                for column, t in enumerate(part.terms):
+                    upper, magnitude = _weighted_upper(part, *ends[t])
+                    total[part.rows[:, column]] += upper
+                    size[part.rows[:, column]] += magnitude
+                    count[part.rows[:, column]] += 1.0
         # n terms summed in any order err by less than n roundings of the sum of their sizes.
-        bound = total + (count + len(self._rows.parts) + 4) * _EPS * size
+        bound = total + count * _EPS * size
         return np.where(np.isnan(bound), np.inf, bound)
-
-
-def _upper(part: Part, x: Array) -> tuple[Array, Array]:
-    """Bound ``sum_i W[r, i] h_t(x_i)`` from above, and its size; two arrays (r, terms)."""
-    block = part.formulas.block
-    known = {**dict(zip(block.symbols, block.of(x).T, strict=True)), **block.parameters}
-    bounds = [_weighted_upper(part, *_ends(h, known, block.count)) for h in part.formulas.exprs]
-    upper, size = (np.stack(columns, axis=1) for columns in zip(*bounds, strict=True))
-    return upper, size
 
 
 def _ends(h: Expression, known: Mapping[Expression, Array], count: int) -> tuple[Array, Array]:
@@ -184,7 +173,7 @@ def _ends(h: Expression, known: Mapping[Expression, Array], count: int) -> tuple
     return np.broadcast_to(found.lower, shape), np.broadcast_to(found.upper, shape)
 
 
-def _weighted_upper(part: Part, lower: Array, upper: Array) -> tuple[Array, Array]:
+def _weighted_upper(part: WeightedTerms, lower: Array, upper: Array) -> tuple[Array, Array]:
     # n terms summed in any order err by less than n roundings of the sum of their sizes.
     slack = (lower.size + 4) * _EPS
     if part.weights is None:
@@ -255,18 +244,6 @@ def _diagonal(mask: Any) -> Array:
     return np.asarray(mask[:, :, np.newaxis] * np.eye(mask.shape[1]))
 
 
-def _sizes(jacobian: Jacobian) -> Jacobian:
-    """``|J|``, entry by entry."""
-    parts = (
-        (replace(p, weights=None if p.weights is None else abs(p.weights)), np.abs(s))
-        for p, s in jacobian.parts
-    )
-    local = jacobian.local
-    if local is not None:
-        local = replace(local, slopes=tuple(np.abs(s) for s in local.slopes))
-    return replace(jacobian, parts=tuple(parts), named=abs(jacobian.named), local=local)
-
-
 def _better(constraints: _Constraints, now: Array, new: Array | None) -> Array:
     """The point that meets the equalities; of two that do, the one with the larger slack."""
     points = [now] if new is None else [now, new]
@@ -308,7 +285,7 @@ def largest_slack(problem: Problem) -> Array:
     relaxed = np.zeros(numeric.equality.size)
     relaxed[: form.rows] = ~numeric.equality[: form.rows]
     g, jacobian = numeric.constraints(start), numeric.jacobian(start)
-    reach = np.max(np.abs(g) + _sizes(jacobian).times(numeric.upper - numeric.lower))
+    reach = np.max(np.abs(g) + abs(sparse_jacobian(jacobian)) @ (numeric.upper - numeric.lower))
     relaxed *= float(reach) if np.isfinite(reach) else 1e6
     *_, found = InteriorPoint(Program(numeric, relaxed)).approach((_GAP,))
     return found.x[:-1][form.columns]

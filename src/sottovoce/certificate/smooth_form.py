@@ -17,7 +17,6 @@ from sottovoce.formula.canonical import rebuilt
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.blocks import Block
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.epigraph import Smooth
 from sottovoce.problem.local import LocalSet, box_of
@@ -156,11 +155,8 @@ def _widened(
         lower=read_only(np.hstack([own.lower, low])),
         upper=read_only(np.hstack([own.upper, high])),
     )
-    block = Block(
-        index=slice(0), count=group.count, symbols=group.symbols, parameters=group.parameters
-    )
     inside = np.clip(start, own.lower, own.upper)
-    at = Formulas(list(writer.extra.values()), block).values(inside).T
+    at = Formulas(writer.extra.values(), group).values(inside).T
     above = np.clip(at + 0.1 * (high - low), low, high)
     return wider, kept, read_only(np.hstack([start, above]))
 

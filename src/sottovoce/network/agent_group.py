@@ -19,10 +19,11 @@ from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.files.load import read_agent, read_part
+from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.fleets import agent_fleet
 from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set
 from sottovoce.problem.own_point import read_fallback
 from sottovoce.problem.problem import CloudView, Problem
-from sottovoce.simulation.formulas import Fleet, local_fleet, part_of
 
 Gradient: TypeAlias = Callable[[Array], Any]
 """``x_i -> df_i/dx_i`` of one agent, both of shape (d,)."""
@@ -83,9 +84,9 @@ class AgentGroup:
             code = problem.code[index]
             formula = problem.objectives[index] if code is None else ZERO
             own = (formula, problem.local[index])
-            everyone = local_fleet(problem.groups, families, index, *own)
+            everyone = agent_fleet(problem.groups, families, index, *own)
             gradient = None if code is None else _watched(problem.groups[index], code.gradient)
-            groups.append(LocalGroup(fleet=part_of(everyone, places), gradient=gradient))
+            groups.append(LocalGroup(fleet=everyone.some(places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
             safe = problem.fallback[index]
             unsaid = np.full(starts[-1].shape, np.nan)
@@ -170,8 +171,8 @@ def _alone(
         raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
     if not np.isfinite(first).all():
         raise InputError("start must be finite")
-    everyone = local_fleet(cloud.groups, cloud.sums.families, index, objective)
-    fleet = replace(part_of(everyone, np.array([place])), local=local)
+    everyone = agent_fleet(cloud.groups, cloud.sums.families, index, objective)
+    fleet = replace(everyone.some(np.array([place])), local=local)
     own = box_of(fleet.group) if local is None else local
     safe = read_fallback(fallback, fleet.group, own)
     return AgentGroup(

@@ -16,7 +16,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO
 from sottovoce.kernels import fleet as kernels
 from sottovoce.problem.agents import Array
-from sottovoce.simulation.formulas import Fleet, part_of
+from sottovoce.problem.fleet import Fleet
 from sottovoce.simulation.layout import fleet_kernel
 from sottovoce.simulation.own_set import own_bounds
 
@@ -28,7 +28,7 @@ def apart(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
     count = fleet.group.count
     if not _misses(fleet, lower, upper):
         return np.zeros(count, dtype=np.bool_)
-    alone = (part_of(fleet, np.array([place])) for place in range(count))
+    alone = (fleet.some(np.array([place])) for place in range(count))
     ends = zip(alone, lower[:, np.newaxis], upper[:, np.newaxis], strict=True)
     return np.array([_misses(*one) for one in ends])
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import GradientSteps
-from sottovoce.formula.expression import Expression
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.protocol.codec import unpack
@@ -17,10 +16,9 @@ from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array
-from sottovoce.problem.blocks import Block
+from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.sums import agents_of
-from sottovoce.simulation.formulas import Fleet
 
 _FLAT = 1e-12  # curvature, as a share of the largest, that keeps a system solvable
 _AT_BOUND = 1e-9  # of a box's width: an answer so near a bound is held by it
@@ -99,59 +97,28 @@ def _inverse(hessian: Array, free: NDArray[np.bool_]) -> Array:
 
 def _hessian(own: LocalGroup, x: Array, price: Array) -> Array:
     """Second derivatives of ``f_i + lambda'h_i``, shape (count, d, d)."""
-    fleet, block = own.fleet, _block(own.fleet)
-    out = np.zeros((block.count, block.dim, block.dim))
+    fleet, group = own.fleet, own.fleet.group
+    out = np.zeros((group.count, group.dim, group.dim))
     if own.gradient is None:
-        Formulas([fleet.objective], block).add_hessian(x, np.ones((1, 1)), out)
+        Formulas([fleet.objective], group).add_hessian(x, np.ones((1, 1)), out)
     else:
-        out += np.eye(block.dim)
-    for terms, weights in _weighted(fleet):
-        nu = np.zeros((block.count, len(terms)))
-        for row, t, w in weights:
-            nu[:, t] += price[row] * w
-        Formulas(terms, block).add_hessian(x, nu, out)
+        out += np.eye(group.dim)
+    nu = np.zeros((group.count, len(fleet.terms)))
+    for part in fleet.parts():
+        nu[:, part.terms] += part.spread(price)
+    Formulas(fleet.terms, group).add_hessian(x, nu, out)
     return out
 
 
 def _slopes(fleet: Fleet, x: Array) -> Iterator[tuple[int, Array]]:
     """The slopes of every agent's contribution to every sum, shape (count, d) each."""
-    block = _block(fleet)
+    slopes = Formulas(fleet.terms, fleet.group).gradients(x)
     found: dict[int, Array] = {}
-    for terms, weights in _weighted(fleet):
-        slopes = Formulas(terms, block).gradients(x)
-        for row, t, w in weights:
-            mine = np.reshape(w, (-1, 1)) * slopes[:, t]
-            found[row] = found.get(row, np.zeros((block.count, block.dim))) + mine
+    for part in fleet.parts():
+        for r, rows in enumerate(part.rows.tolist()):
+            weights = np.ones(1) if part.weights is None else part.weights[[r]]
+            dense = weights.toarray() if hasattr(weights, "toarray") else weights
+            for row, t in zip(rows, part.terms, strict=True):
+                mine = np.reshape(dense, (-1, 1)) * slopes[:, t]
+                found[row] = found.get(row, np.zeros(x.shape)) + mine
     yield from found.items()
-
-
-def _weighted(
-    fleet: Fleet,
-) -> Iterator[tuple[tuple[Expression, ...], list[tuple[int, int, Array]]]]:
-    """For each part of the sums its terms, and every row's term with the agents' weights."""
-    for part in fleet.sums:
-        count, terms = fleet.group.count, len(part.terms)
-        if part.weights is None:
-            listed = [(part.row + t, t, np.ones(count)) for t in range(terms)]
-        else:
-            dense = part.weights
-            dense = np.asarray(dense.toarray() if hasattr(dense, "toarray") else dense)
-            listed = [
-                (part.row + r, t, dense[r, t::terms])
-                if part.table
-                else (part.row + r * terms + t, t, dense[r])
-                for r in range(dense.shape[0])
-                for t in range(terms)
-            ]
-        yield part.terms, [(row, t, w) for row, t, w in listed if np.any(w)]
-
-
-def _block(fleet: Fleet) -> Block:
-    group = fleet.group
-    size = group.count * group.dim
-    return Block(
-        index=slice(0, size),
-        count=group.count,
-        symbols=group.symbols,
-        parameters=group.parameters,
-    )

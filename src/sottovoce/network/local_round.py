@@ -23,8 +23,7 @@ from sottovoce.network.schedule import Shares
 from sottovoce.network.substitute import Substitute
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
-from sottovoce.simulation.alike import in_form
-from sottovoce.simulation.formulas import part_of
+from sottovoce.problem.fleets import in_template
 from sottovoce.simulation.layout import fleet_kernel
 from sottovoce.simulation.own_set import own_bounds
 
@@ -200,11 +199,11 @@ class LocalRound:
         missing, nearest = apart(fleet, *ends), np.zeros(shape)
         if not missing.all():
             kept = np.flatnonzero(~missing)
-            those = own if not missing.any() else replace(own, fleet=part_of(fleet, kept))
+            those = own if not missing.any() else replace(own, fleet=fleet.some(kept))
             self._append(those, columns[kept], ends[0][kept], ends[1][kept])
         boxes = isinstance(self._algorithm, GradientSteps)
         for place in np.flatnonzero(missing):
-            one, here = part_of(fleet, np.array([place])), slice(place, place + 1)
+            one, here = fleet.some(np.array([place])), slice(place, place + 1)
             public, nearest[here] = nearest_points(one, ends[0][here], ends[1][here], boxes=boxes)
             still = LocalGroup(fleet=replace(one, objective=ZERO, local=None))
             self._append(still, columns[here], public, public)
@@ -230,6 +229,6 @@ class LocalRound:
         grid = np.ones(self._welcome.prices)
         grid[self._sums] = unpack(self._welcome.grid)
         named = self._cloud.groups[own.fleet.places[0]].count == 1
-        fleet = in_form(own.fleet) if named else own.fleet
+        fleet = in_template(own.fleet) if named else own.fleet
         kernel = fleet_kernel(fleet, lower, upper, gradient=own.gradient)
         return FleetStep(kernel, theta=algorithm.theta, grid=grid)

@@ -16,8 +16,8 @@ from sottovoce.network.scalars import Scalars
 from sottovoce.paper.gradients import gradient_entries
 from sottovoce.paper.tikhonov import Schedule, Tikhonov, agent_step
 from sottovoce.problem.agents import Array
+from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.problem import CloudView
-from sottovoce.simulation.formulas import Fleet
 from sottovoce.simulation.own_set import require_no_rows
 
 

@@ -16,8 +16,8 @@ from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.local_numeric import numeric_of, tangents
-from sottovoce.problem.numeric import Jacobian, Numeric
+from sottovoce.problem.jacobian import Jacobian, tangents
+from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
@@ -168,7 +168,7 @@ def _moves(
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
     if numeric.local is None:
         return tangents(jacobian, free, np.zeros(jacobian.shape[0], dtype=np.bool_))
-    local = numeric.local.jacobian(at.x)
+    local = numeric.local.local_jacobian(at.x)
     # Across an agent's box, as the Hessians below: a projector depends on the units of its rows.
     slopes = tuple(
         slope * block.of(width)[:, np.newaxis, :]
@@ -178,7 +178,7 @@ def _moves(
     for slope, rows in zip(local.slopes, local.rows, strict=True):
         holds[rows] = np.abs(at.local[rows]) * np.max(np.abs(slope), axis=2, initial=0.0) > least
     active = np.concatenate([np.zeros(jacobian.shape[0], dtype=np.bool_), holds])
-    active[jacobian.shape[0] :] |= numeric.local.equality
+    active[jacobian.shape[0] :] |= numeric.local.local_equality()
     return tangents(replace(jacobian, local=replace(local, slopes=slopes)), free, active)
 
 
@@ -269,11 +269,5 @@ def _loose(
 
 def _sizes(jacobian: Jacobian) -> Array:
     """One over the steepest slope of each sum: what a force on a state is as a price."""
-    steepest = abs(jacobian.named).max(axis=1).toarray().ravel()
-    for part, slope in jacobian.parts:
-        peak = np.abs(slope).max(axis=(0, 2))
-        weights = 1.0 if part.weights is None else abs(part.weights).max(axis=1)
-        dense = weights.toarray().ravel() if hasattr(weights, "toarray") else np.asarray(weights)
-        found = np.multiply.outer(np.ravel(dense), peak)
-        steepest[part.rows] = np.maximum(steepest[part.rows], found.reshape(part.rows.shape))
+    steepest = abs(jacobian.matrix).max(axis=1).toarray().ravel()
     return np.asarray(1.0 / np.where(steepest > 0, steepest, np.inf))

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
-from sottovoce.formula.expression import Expression, symbol
+from sottovoce.formula.canonical import substitute
+from sottovoce.formula.expression import Expression, number, symbol
 from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
 
@@ -96,6 +97,11 @@ class Group:
                 "give its values in parameters={...}"
             )
         return bundled(found)
+
+    def fill(self, formula: Expression, place: int = 0) -> Expression:
+        """A formula with the parameters of agent ``place`` (from 0) filled in."""
+        values = {s: number(float(a[place])) for s, a in self.parameters.items()}
+        return substitute(formula, values) if values else formula
 
     def __rmatmul__(self, weights: Any) -> Any:
         """``W @ fleet``: the sums ``sum_i W[r, i] x_i``, component by component."""

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.code import Objective
-from sottovoce.problem.local_numeric import numeric_of
-from sottovoce.problem.numeric import Rows
+from sottovoce.problem.numeric import Numeric
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
@@ -75,58 +70,13 @@ def violation(rows: Array, equality: NDArray[np.bool_]) -> Array:
     return np.where(equality, np.abs(rows), np.maximum(rows, 0.0))
 
 
-@final
-class Evaluator:
-    """A problem's objective and stated constraints as functions of all states.
-
-    Args:
-        problem: what to evaluate, objectives that are code included.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-        self._rows = Rows(problem, problem.constraints)
-        if any(code is not None for code in problem.code):
-            ends = np.cumsum([0, *(g.count * g.dim for g in problem.groups)]).tolist()
-            self._valued = [
-                (slice(*here), value_of(problem, index, code))
-                for index, (here, code) in enumerate(zip(pairwise(ends), problem.code, strict=True))
-            ]
-        else:
-            self._valued = [(slice(None), numeric_of(problem).objective)]
-
-    def objective(self, x: Array) -> float:
-        """``sum_i f_i(x_i)``."""
-        with np.errstate(all="ignore"):
-            return float(sum(value(x[here]) for here, value in self._valued))
-
-    def rows(self, x: Array) -> Array:
-        """``g(x)``, one number per stated constraint."""
-        with np.errstate(all="ignore"):
-            return self._rows.values(x)
-
-    def at(self, x: Array) -> Evaluation:
-        """Both, at one point."""
+def evaluation(problem: Problem, x: Array) -> Evaluation:
+    """Return a problem's objective and stated constraints at x, all states in one vector."""
+    numeric = Numeric(problem)
+    with np.errstate(all="ignore"):
         return Evaluation(
-            objective=self.objective(x),
-            rows=read_only(self.rows(x)),
-            labels=tuple(self._problem.cloud.row_labels()),
-            equality=self._rows.equality,
+            objective=numeric.objective(x),
+            rows=read_only(numeric.constraints(x)),
+            labels=tuple(problem.cloud.row_labels()),
+            equality=numeric.equality,
         )
-
-
-def value_of(problem: Problem, index: int, code: Objective | None) -> Callable[[Array], float]:
-    """Return the objective of all agents of a group, a function of their states."""
-    group, formula = problem.groups[index], problem.objectives[index]
-    if code is not None:
-        told = code.value
-        return lambda x: np.nan if told is None else float(told(x))
-    objective = tape([formula], (*group.symbols, *group.parameters))
-    known = list(group.parameters.values())
-
-    def value(x: Array) -> float:
-        columns = x.reshape(group.count, group.dim).T
-        (found,) = objective.arrays([*columns, *known], (group.count,))
-        return float(np.sum(found))
-
-    return value

@@ -10,6 +10,7 @@ rows the first one is exact, for convex rows each adds a tangent where the last 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -18,8 +19,6 @@ from numpy.typing import NDArray
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.blocks import Block
-from sottovoce.problem.linear import coefficients
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.numeric import Formulas
 
@@ -139,31 +138,6 @@ def _corners(dim: int) -> Array:
 
 
 @final
-class _Linear:
-    """Linear rows of one agent: what ``Formulas`` answers, without compiling anything."""
-
-    def __init__(self, slopes: Array, constants: Array) -> None:
-        self._slopes, self._constants = slopes, constants
-
-    def values(self, x: Array) -> Array:
-        """The rows at x, shape (R, 1)."""
-        return np.asarray(self._slopes @ x.T + self._constants[:, np.newaxis])
-
-    def gradients(self, _: Array) -> Array:
-        """The slopes, shape (1, R, d)."""
-        return self._slopes[np.newaxis]
-
-
-def _formulas(exprs: Sequence[Expression], block: Block) -> Formulas | _Linear:
-    read = [coefficients(e) for e in exprs] if not block.parameters else [None]
-    if any(found is None for found in read):
-        return Formulas(exprs, block)
-    kept = [found for found in read if found is not None]
-    slopes = [[weights.get(s, 0.0) for s in block.symbols] for weights, _ in kept]
-    return _Linear(np.array(slopes), np.array([constant for _, constant in kept]))
-
-
-@final
 class _Rows:
     """The rows of some agents as numbers."""
 
@@ -180,13 +154,14 @@ class _Rows:
         self._group, self._local, self._places = group, local, places
         self.equal = np.array([equal[j] for j in chosen])
         self.lower, self.upper = local.lower[places], local.upper[places]
-        block = Block(
-            index=slice(0, len(places) * group.dim),
+        those = replace(
+            group,
             count=len(places),
-            symbols=group.symbols,
+            lower=self.lower,
+            upper=self.upper,
             parameters={s: a[places] for s, a in group.parameters.items()},
         )
-        self._formulas = _formulas([exprs[j] for j in chosen], block)
+        self._formulas = Formulas([exprs[j] for j in chosen], those)
 
     def only(self, chosen: Sequence[int]) -> _Rows:
         """Some of the rows of the same agents."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sottovoce.errors import ConvexityError, ProblemError
-from sottovoce.formula.canonical import expand, substitute
-from sottovoce.formula.expression import Expression, number
+from sottovoce.formula.canonical import expand
+from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint, Total
 from sottovoce.problem.own_rows import bounded, rules_of
@@ -60,14 +60,13 @@ class LocalSet:
         """The set of agent ``place`` (from 0) of the group, parameters filled in."""
         if group.count == 1 and not group.parameters:
             return self
-        values = {s: number(a[place]) for s, a in group.parameters.items()}
         return replace(
             self,
-            inequalities=tuple(substitute(c, values) for c in self.inequalities),
-            equalities=tuple(substitute(e, values) for e in self.equalities),
+            inequalities=tuple(group.fill(c, place) for c in self.inequalities),
+            equalities=tuple(group.fill(e, place) for e in self.equalities),
             lower=self.lower[place : place + 1],
             upper=self.upper[place : place + 1],
-            stated=tuple(replace(r, g=substitute(r.g, values)) for r in self.stated),
+            stated=tuple(replace(r, g=group.fill(r.g, place)) for r in self.stated),
         )
 
 

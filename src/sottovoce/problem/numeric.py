@@ -1,15 +1,16 @@
-"""Numbers from formulas: f, g and their exact derivatives in float64, whole fleets at a time.
+"""Numbers from formulas: f, g and their exact derivatives in float64, fleet by fleet.
 
-States meet in blocks, because that is how second derivatives do: every fleet is a block of
-``count`` agents that only a sum ties together, and so are all named agents of one dimension, save
-those that a row mixes. Where a formula is not defined (a logarithm outside its domain, say) the
-answer is NaN or infinite, without a warning.
+Second derivatives come in blocks: every stated fleet is a block of ``count`` agents that only sums
+tie together, and so are all named agents of one dimension, save those that a row mixes. Where a
+formula is not defined (a logarithm outside its domain, say) the answer is NaN or infinite, without
+a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -20,14 +21,15 @@ from numpy.typing import NDArray
 from sottovoce.formula.derive import Derivatives
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Tape
-from sottovoce.problem.agents import Array
-from sottovoce.problem.blocks import Block, layout_of
-from sottovoce.problem.constraints import Constraint, FleetSum, Weights, equalities
-from sottovoce.problem.named import NamedFormulas
-from sottovoce.problem.terms import filled, grouped, named_rows_of
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.connected import Indices, connected
+from sottovoce.problem.constraints import Constraint, equalities
+from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.fleets import fleets_of, row_constants
+from sottovoce.problem.jacobian import Jacobian, LocalJacobian, StateBlock
+from sottovoce.problem.local import LocalSet
 
 if TYPE_CHECKING:
-    from sottovoce.problem.local_numeric import LocalJacobian, LocalRows
     from sottovoce.problem.problem import CloudView, Problem
 
 PIECE = 4096
@@ -36,16 +38,26 @@ PIECE = 4096
 
 @final
 class Formulas:
-    """Formulas ``h_1, ..., h_T`` of one agent's state, for all agents of a block at once."""
+    """Formulas ``h_1, ..., h_T`` of one agent's state, for all agents of a group at once."""
 
-    def __init__(self, exprs: Iterable[Expression], block: Block) -> None:
-        self.exprs = tuple(exprs)
-        self.block = block
-        self._derivatives = Derivatives(self.exprs, block.symbols, block.parameters)
+    def __init__(self, exprs: Iterable[Expression], group: Group) -> None:
+        self.exprs, self.group = tuple(exprs), group
+        self._derivatives = Derivatives(self.exprs, group.symbols, group.parameters)
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The terms and components (t, c) whose ``dh_t/dx_c`` is not 0."""
+        return self._derivatives.first[0]
+
+    @cached_property
+    def constant(self) -> bool:
+        """Whether no derivative depends on the state."""
+        states = set(self.group.symbols)
+        return not any(e.symbols & states for e in self._derivatives.first[1].formulas)
 
     def values(self, x: Array) -> Array:
         """``h_t(x_i)``, shape (T, count)."""
-        out = np.empty((len(self.exprs), self.block.count))
+        out = np.empty((len(self.exprs), self.group.count))
         for piece, values in self._pieces(self._derivatives.values, x):
             for t, value in enumerate(values):
                 out[t, piece] = value
@@ -54,21 +66,26 @@ class Formulas:
     def pullback(self, x: Array, nu: Array) -> Array:
         """``sum_t nu_it dh_t/dx (x_i)``, shape (count, dim), for nu that fits (count, T)."""
         places, slopes = self._derivatives.first
-        out = np.zeros((self.block.count, self.block.dim))
-        nu = np.broadcast_to(nu, (self.block.count, len(self.exprs)))
+        out = np.zeros((self.group.count, self.group.dim))
+        nu = np.broadcast_to(nu, (self.group.count, len(self.exprs)))
         for piece, values in self._pieces(slopes, x):
             for (t, c), value in zip(places, values, strict=True):
                 out[piece, c] += nu[piece, t] * value
         return out
 
+    def slopes(self, x: Array) -> list[Array]:
+        """``dh_t/dx_c (x_i)`` for every one of ``places``, shape (count,) each."""
+        out = [np.empty(self.group.count) for _ in self.places]
+        for piece, values in self._pieces(self._derivatives.first[1], x):
+            for slope, value in zip(out, values, strict=True):
+                slope[piece] = value
+        return out
+
     def gradients(self, x: Array) -> Array:
-        """``dh_t/dx (x_i)``, shape (count, T, dim), or (1, T, dim) if all agents agree."""
-        places, slopes = self._derivatives.first
-        public = all(e.is_number for e in slopes.formulas)
-        out = np.zeros((1 if public else self.block.count, len(self.exprs), self.block.dim))
-        for piece, values in self._pieces(slopes, x[:1] if public else x):
-            for (t, c), value in zip(places, values, strict=True):
-                out[piece, t, c] = value
+        """``dh_t/dx (x_i)``, shape (count, T, dim)."""
+        out = np.zeros((self.group.count, len(self.exprs), self.group.dim))
+        for (t, c), slope in zip(self.places, self.slopes(x), strict=True):
+            out[:, t, c] = slope
         return out
 
     def add_hessian(self, x: Array, nu: Array, out: Array) -> None:
@@ -76,7 +93,7 @@ class Formulas:
         places, entries = self._derivatives.second
         if not places:
             return
-        nu = np.broadcast_to(nu, (self.block.count, len(self.exprs)))
+        nu = np.broadcast_to(nu, (self.group.count, len(self.exprs)))
         for piece, values in self._pieces(entries, x):
             for (t, a, b), value in zip(places, values, strict=True):
                 out[piece, a, b] += nu[piece, t] * value
@@ -88,106 +105,65 @@ class Formulas:
         for begin in range(0, len(x), PIECE):
             piece = slice(begin, begin + PIECE)
             columns = x[piece].T.copy()
-            parameters = (values[piece] for values in self.block.parameters.values())
-            yield piece, formulas(*columns, *parameters)
+            parameters = (values[piece] for values in self.group.parameters.values())
+            with np.errstate(all="ignore"):
+                yield piece, formulas(*columns, *parameters)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
-    """What one block adds to some rows of g: ``g[rows[r, t]] += sum_i W[r, i] h_t(x_i)``."""
+@final
+class _Member:
+    """A fleet's formulas, and where second derivatives and local rows of its agents belong.
 
-    rows: Any
-    weights: Weights
-    formulas: Formulas
-
-    def spread(self, mu: Array) -> Array:
-        """``nu_it = sum_r W[r, i] mu[rows[r, t]]``, shape (count, T), or (1, T) without weights."""
-        local = mu[self.rows]
-        return local if self.weights is None else np.asarray(self.weights.T @ local)
-
-    def gather(self, values: Array) -> Array:
-        """``sum_i W[r, i] values[t, i]`` for every row, shape (r, T)."""
-        if self.weights is None:
-            return np.asarray(values.sum(axis=1))[np.newaxis]
-        return np.asarray(self.weights @ values.T)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Jacobian:
-    """``J = dg/dx`` at one point, kept as weights and gradients per agent.
-
-    Attributes:
-        shape: (m, N).
-        blocks: the blocks of states.
-        parts: with each part of g, ``dh_t/dx (x_i)`` as ``Formulas.gradients`` gives it.
-        local: the derivatives of local rows, which vectors over rows have behind those of g.
-        named: the columns of named agents' states, a sparse array (m, N).
+    Args:
+        fleet: the agents.
+        local: their local rows, if these count, shape (count, R).
     """
 
-    shape: tuple[int, int]
-    blocks: tuple[Block, ...]
-    parts: tuple[tuple[Part, Array], ...]
-    named: Any
-    local: LocalJacobian | None = None
+    def __init__(self, fleet: Fleet, local: Indices) -> None:
+        self.fleet, self.local = fleet, local
+        self.objective = Formulas([fleet.objective], fleet.group)
+        self.terms = Formulas(fleet.terms, fleet.group)
+        self.parts = tuple(fleet.parts()) if fleet.sums else ()
+        kept = fleet.local if local.size else None
+        rows = () if kept is None else (*kept.inequalities, *kept.equalities)
+        self.rows = Formulas(rows, fleet.group)
+        # Per block: which agents, their places there, and their components there.
+        self.targets: list[tuple[int, Any, Any, Any]] = []
 
-    def times(self, v: Array) -> Array:
-        """``J v``, one number per row."""
-        out = np.asarray(self.named @ v)
-        for part, slope in self.parts:
-            moved = np.einsum("itd,id->ti", slope, part.formulas.block.of(v))
-            out[part.rows] += part.gather(moved)
-        return out if self.local is None else np.concatenate([out, self.local.times(v)])
+    def spread(self, mu: Array) -> Array:
+        """The multiplier of every term, shape (count or 1, T)."""
+        plain = all(part.weights is None for part in self.parts)
+        nu = np.zeros((1 if plain else self.fleet.group.count, len(self.terms.exprs)))
+        for part in self.parts:
+            nu[:, part.terms] += part.spread(mu)
+        return nu
 
-    def pullback(self, mu: Array) -> Array:
-        """``J' mu``, shape (N,)."""
-        out = np.asarray(self.named.T @ mu[: self.shape[0]])
-        if self.local is not None:
-            out += self.local.pullback(mu[self.shape[0] :], self.shape[1])
-        for part, slope in self.parts:
-            block = part.formulas.block
-            pulled = np.einsum("it,itd->id", part.spread(mu), slope)
-            out[block.index] += np.broadcast_to(pulled, (block.count, block.dim)).ravel()
-        return out
+    def add_hessian(self, formulas: Formulas, x: Array, nu: Array, out: Sequence[Array]) -> None:
+        """Add the second derivatives of ``nu'h`` to the blocks' arrays (count, dim, dim)."""
+        if len(self.targets) == 1 and self.targets[0][1] is None:
+            formulas.add_hessian(self.fleet.of(x), nu, out[self.targets[0][0]])
+            return
+        own = np.zeros((self.fleet.group.count, self.fleet.group.dim, self.fleet.group.dim))
+        formulas.add_hessian(self.fleet.of(x), nu, own)
+        for block, mine, place, c in self.targets:
+            at = (place[:, np.newaxis, np.newaxis], c[:, :, np.newaxis], c[:, np.newaxis, :])
+            out[block][at] += own[mine]
 
-    def gram(self, inner: Sequence[Array | None]) -> Array:
-        """``J B J'`` of the rows of g, shape (m, m), for B with blocks ``inner``, None for 0."""
-        out = np.zeros((self.shape[0], self.shape[0]))
-        for block, b in zip(self.blocks, inner, strict=True):
-            if b is None:
-                continue
-            if block.named:
-                own = self.named[:, block.index]
-                out += _dense(own @ _block_diagonal(b) @ own.T)
-                continue
-            mine = [(p, slope) for p, slope in self.parts if p.formulas.block is block]
-            if all(p.weights is None and len(slope) == 1 for p, slope in mine):
-                b = b.sum(axis=0, keepdims=True)
-            for left, left_slope in mine:
-                half = left_slope @ b
-                for right, right_slope in mine:
-                    products = half @ right_slope.transpose(0, 2, 1)
-                    at = np.ix_(left.rows.ravel(), right.rows.ravel())
-                    out[at] += _weighted(left.weights, products, right.weights)
-        return out
-
-    def columns(self, block: Block) -> Array:
-        """The columns of one block as a dense array (m, count * dim)."""
-        if block.named:
-            return _dense(self.named[:, block.index])
-        out = np.zeros((self.shape[0], block.count * block.dim))
-        for part, slope in self.parts:
-            if part.formulas.block is block:
-                w = np.ones((1, block.count)) if part.weights is None else _dense(part.weights)
-                products = np.einsum("ri,itd->rtid", w, slope)
-                out[part.rows.ravel()] += products.reshape(part.rows.size, -1)
-        return out
-
-    def dense(self) -> Array:
-        """J itself, shape (m, N); for small problems."""
-        out = np.zeros(self.shape)
-        for block in self.blocks:
-            out[:, block.index] = self.columns(block)
-        return out
+    def jacobian(self, x: Array, size: tuple[int, int]) -> Any:
+        """What the fleet adds to J."""
+        columns = self.fleet.of(np.arange(size[1]))
+        slopes = list(zip(self.terms.places, self.terms.slopes(self.fleet.of(x)), strict=True))
+        data, rows, at = [], [], []
+        for part in self.parts:
+            for t, row, agent, weight in part.entries(self.fleet.group.count):
+                for c, slope in ((c, slope) for (of, c), slope in slopes if of == t):
+                    rows.append(row)
+                    at.append(columns[agent, c])
+                    data.append(weight * slope[agent])
+        if not data:
+            return sparse.csr_array(size)
+        place = (np.concatenate(rows), np.concatenate(at))
+        return sparse.csr_array((np.concatenate(data), place), shape=size)
 
 
 @final
@@ -195,60 +171,192 @@ class Rows:
     """Families of rows in float64, such as the sums of a problem: values and derivatives.
 
     Args:
-        problem: whose agents.
+        view: whose agents.
         families: the rows.
-        local: how many local rows each group keeps, if these count.
+        objectives: the agents' objectives, if they count.
+        local: the agents' local sets, if their rows count.
+        alone: groups whose objectives are code.
     """
 
     def __init__(
         self,
-        problem: Problem | CloudView,
+        view: Problem | CloudView,
         families: Sequence[Constraint],
-        local: Mapping[str, int] | None = None,
+        objectives: Sequence[Expression] | None = None,
+        local: Sequence[LocalSet] | None = None,
+        *,
+        alone: Collection[int] = (),
     ) -> None:
-        self.named = named_rows_of(problem.groups, families)
-        self.formulas = NamedFormulas(self.named.terms)
-        self.layout = layout_of(problem.groups, self.named.units, local or {})
+        groups = view.groups
         self.equality = equalities(families)
-        self.blocks = self.layout.blocks
-        self.parts = tuple(_fleet_parts(families, self.layout.fleets))
-        self.offset = self.named.constants
+        self.offset = row_constants(families)
+        self.size = sum(group.count * group.dim for group in groups)
+        self._kept = [0] * len(groups) if local is None else [own.rows for own in local]
+        sizes = [group.count * rows for group, rows in zip(groups, self._kept, strict=True)]
+        self._begin = np.cumsum([0, *sizes])
+        self.members = [
+            _Member(fleet, self._local_rows(fleet))
+            for fleet in fleets_of(groups, families, objectives, local, alone=alone)
+        ]
+        self.blocks, self._block_rows = self._laid_out()
+        self._constant: Any = None
+
+    def _local_rows(self, fleet: Fleet) -> Indices:
+        """The local rows of every agent of a fleet, shape (count, R)."""
+        if not fleet.places:
+            return np.zeros((1, 0), dtype=np.int64)
+        rows = self._kept[fleet.places[0]]
+        begins = self._begin[list(fleet.places)][:, np.newaxis]
+        if len(fleet.places) < fleet.group.count:
+            begins = begins + rows * np.arange(fleet.group.count)[:, np.newaxis]
+        return begins + np.arange(rows)
+
+    def _laid_out(self) -> tuple[tuple[StateBlock, ...], tuple[Indices, ...]]:
+        """The blocks of states with their local rows; named agents that a row mixes share one."""
+        owner = np.full(self.size, -1, dtype=np.int64)
+        named: list[tuple[Indices, Indices]] = []  # columns and local rows of every named agent
+        blocks: list[StateBlock] = []
+        rows: list[Indices] = []
+        for member in self.members:
+            fleet = member.fleet
+            if isinstance(fleet.columns, slice):
+                member.targets.append((len(blocks), None, None, None))
+                count, dim = fleet.group.count, fleet.group.dim
+                blocks.append(StateBlock(index=fleet.columns, count=count, dim=dim))
+                rows.append(member.local)
+            elif fleet.places:
+                for columns, own in zip(fleet.of(np.arange(self.size)), member.local, strict=True):
+                    owner[columns] = len(named)
+                    named.append((columns, own))
+        mixing = [m.fleet.columns for m in self.members if not m.fleet.places]
+        ends = [np.zeros((0, 2), dtype=np.int64)]
+        ends += [np.stack([np.full(c.size, owner[c[0]]), owner[c]], axis=1) for c in mixing]
+        label = connected(len(named), *np.concatenate(ends).T)
+        units: defaultdict[int, list[int]] = defaultdict(list)
+        for agent in sorted(range(len(named)), key=lambda a: int(named[a][0][0])):
+            units[int(label[agent])].append(agent)
+        kinds: defaultdict[Any, list[tuple[Indices, Indices]]] = defaultdict(list)
+        for unit, agents in units.items():
+            columns, own = (np.concatenate(part) for part in zip(*(named[a] for a in agents),
+                                                                 strict=True))  # fmt: skip
+            alone = len(agents) == 1
+            kinds[columns.size, -1 if alone else unit, own.size].append((columns, own))
+        block_of, place_of, component = (np.zeros(self.size, dtype=np.int64) for _ in range(3))
+        for those in kinds.values():
+            columns, own = (np.stack(part) for part in zip(*those, strict=True))
+            block_of[columns] = len(blocks)
+            place_of[columns] = np.arange(len(those))[:, np.newaxis]
+            component[columns] = np.arange(columns.shape[1])
+            count, dim = columns.shape
+            blocks.append(StateBlock(index=columns.ravel(), count=count, dim=dim, named=True))
+            rows.append(own)
+        for member in self.members:
+            if not member.targets:
+                at = member.fleet.of(np.arange(self.size))
+                for b in np.unique(block_of[at[:, 0]]):
+                    mine = np.flatnonzero(block_of[at[:, 0]] == b)
+                    place, parts = place_of[at[mine, 0]], component[at[mine]]
+                    member.targets.append((int(b), mine, place, parts))
+        return tuple(blocks), tuple(rows)
 
     def values(self, x: Array) -> Array:
         """The rows at x, shape (r,)."""
-        out = self.offset + self.named.linear @ x
-        for terms, values in zip(self.named.terms, self.formulas.values(x), strict=True):
-            np.add.at(out, terms.rows, values)
-        for part in self.parts:
-            out[part.rows] += part.gather(part.formulas.values(part.formulas.block.of(x)))
-        return np.asarray(out)
+        out = self.offset.copy()
+        for member in self.members:
+            if member.parts:
+                values = member.terms.values(member.fleet.of(x))
+                for part in member.parts:
+                    out[part.rows] += part.gather(values[part.terms.start : part.terms.stop])
+        return out
 
     def pullback(self, x: Array, weights: Array) -> Array:
         """The gradient of the weighted sum of the rows, shape (N,)."""
-        out = np.asarray(self.named.linear.T @ weights)
-        own = [weights[terms.rows] for terms in self.named.terms]
-        self.formulas.add_pullback(x, own, out)
-        for part in self.parts:
-            block = part.formulas.block
-            out[block.index] += part.formulas.pullback(block.of(x), part.spread(weights)).ravel()
+        out = np.zeros(self.size)
+        for member in self.members:
+            if member.parts:
+                fleet = member.fleet
+                found = member.terms.pullback(fleet.of(x), member.spread(weights))
+                out[fleet.columns] += found.ravel()
         return out
 
     def hessian(self, x: Array, weights: Array) -> tuple[Array, ...]:
         """Second derivatives of the weighted sum, per block an array (count, dim, dim)."""
-        out = self.layout.zeros()
-        own = [weights[terms.rows] for terms in self.named.terms]
-        self.formulas.add_hessian(x, own, self.layout.targets(self.named.terms, out))
-        for total, block in zip(out, self.blocks, strict=True):
-            for part in (p for p in self.parts if p.formulas.block is block):
-                part.formulas.add_hessian(block.of(x), part.spread(weights), total)
+        out = self.zeros()
+        for member in self.members:
+            if member.parts:
+                member.add_hessian(member.terms, x, member.spread(weights), out)
         return out
+
+    def zeros(self) -> tuple[Array, ...]:
+        """An array (count, dim, dim) of zeros for every block."""
+        return tuple(np.zeros((b.count, b.dim, b.dim)) for b in self.blocks)
 
     def jacobian(self, x: Array) -> Jacobian:
         """The derivatives of the rows at x."""
-        slopes = ((p, p.formulas.gradients(p.formulas.block.of(x))) for p in self.parts)
-        shape = (self.offset.size, x.size)
-        named = self.named.linear + self.formulas.jacobian(x, shape[0])
-        return Jacobian(shape=shape, blocks=self.blocks, parts=tuple(slopes), named=named.tocsr())
+        size = (self.offset.size, self.size)
+        if self._constant is None:
+            found = (m.jacobian(x, size) for m in self.members if m.terms.constant)
+            self._constant = sum(found, sparse.csr_array(size))
+        varying = (m.jacobian(x, size) for m in self.members if not m.terms.constant)
+        return Jacobian(matrix=sum(varying, self._constant), blocks=self.blocks)
+
+    @property
+    def local_count(self) -> int:
+        """How many local rows there are."""
+        return int(self._begin[-1])
+
+    def local_equality(self) -> NDArray[np.bool_]:
+        """Which local rows must be 0, and not just at most 0."""
+        out = np.zeros(self.local_count, dtype=np.bool_)
+        for member in self.members:
+            if member.local.size and member.fleet.local is not None:
+                out[member.local[:, len(member.fleet.local.inequalities) :]] = True
+        return out
+
+    def local_values(self, x: Array) -> Array:
+        """``c(x)`` and ``e(x)``, one number per local row."""
+        out = np.zeros(self.local_count)
+        for member in self._with_rows():
+            out[member.local] = member.rows.values(member.fleet.of(x)).T
+        return out
+
+    def local_pullback(self, x: Array, nu: Array) -> Array:
+        """``(dc/dx)' nu``, shape (N,)."""
+        out = np.zeros(self.size)
+        for member in self._with_rows():
+            found = member.rows.pullback(member.fleet.of(x), nu[member.local])
+            out[member.fleet.columns] = found.ravel()
+        return out
+
+    def add_local_hessian(self, x: Array, nu: Array, out: Sequence[Array]) -> None:
+        """Add the second derivatives of ``nu'c`` to an array (count, dim, dim) per block."""
+        for member in self._with_rows():
+            member.add_hessian(member.rows, x, nu[member.local], out)
+
+    def local_jacobian(self, x: Array) -> LocalJacobian:
+        """The derivatives of all local rows at x."""
+        place = np.zeros(self.local_count, dtype=np.int64)
+        slopes = []
+        for block, rows in zip(self.blocks, self._block_rows, strict=True):
+            place[rows] = np.arange(rows.shape[1])
+            slopes.append(np.zeros((block.count, rows.shape[1], block.dim)))
+        for member in self._with_rows():
+            found = member.rows.gradients(member.fleet.of(x))
+            for b, mine, at, c in member.targets:
+                if mine is None:
+                    slopes[b] += found
+                else:
+                    rows = place[member.local[mine]][:, :, np.newaxis]
+                    slopes[b][at[:, None, None], rows, c[:, None, :]] = found[mine]
+        return LocalJacobian(
+            blocks=self.blocks,
+            slopes=tuple(slopes),
+            rows=self._block_rows,
+            count=self.local_count,
+        )
+
+    def _with_rows(self) -> Iterator[_Member]:
+        return (member for member in self.members if member.local.size)
 
 
 @final
@@ -261,27 +369,37 @@ class Numeric:
 
     Args:
         problem: what to evaluate.
-        rows: its rows; the constraints as stated by default.
-        local: its local rows, if they count.
+        families: its rows; the constraints as stated by default.
+        local: whether local sets count.
     """
 
     def __init__(
-        self, problem: Problem, rows: Rows | None = None, local: LocalRows | None = None
+        self,
+        problem: Problem,
+        families: Sequence[Constraint] | None = None,
+        *,
+        local: bool = False,
     ) -> None:
-        self.problem, self.local = problem, local
-        self._rows = Rows(problem, problem.constraints) if rows is None else rows
-        self._layout, self.blocks = self._rows.layout, self._rows.blocks
-        equality = [self._rows.equality] + ([] if local is None else [local.equality])
-        self.equality: NDArray[np.bool_] = np.concatenate(equality)
-        stated = zip(problem.groups, problem.objectives, problem.code, strict=True)
-        pairs = [(g, f) for g, f, code in stated if code is None]
-        self._code = len(pairs) < len(problem.groups)
-        unit = self._rows.named.unit_of()
-        named = [(0, unit[g.symbols[0]], filled(f, g)) for g, f in pairs if g.count == 1]
-        self._own = NamedFormulas(grouped(named, self._rows.named.units))
-        self._ones = [np.ones(len(terms.rows)) for terms in self._own.terms]
-        self._fleets = tuple(
-            Formulas([f], self._layout.fleets[g.name]) for g, f in pairs if g.count > 1
+        self.problem = problem
+        stated = problem.constraints if families is None else families
+        known = [code is None for code in problem.code]
+        alone = [i for i, formula in enumerate(known) if not formula]
+        self._rows = Rows(
+            problem, stated, problem.objectives, problem.local if local else None, alone=alone
+        )
+        self._valued = [
+            m for m in self._rows.members if m.fleet.places and known[m.fleet.places[0]]
+        ]
+        ends = np.cumsum([0, *(g.count * g.dim for g in problem.groups)])
+        self._code = [
+            (slice(ends[i], ends[i + 1]), code.value)
+            for i, code in enumerate(problem.code)
+            if code is not None
+        ]
+        self.blocks = self._rows.blocks
+        self.local = self._rows if local else None
+        self.equality: NDArray[np.bool_] = np.concatenate(
+            [self._rows.equality, self._rows.local_equality()]
         )
 
     @cached_property
@@ -301,45 +419,43 @@ class Numeric:
     def label(self, row: int) -> str:
         """What people call a row."""
         labels = self.problem.cloud.row_labels()
-        if self.local is None or row < len(labels):
+        if row < len(labels):
             return labels[row]
-        return self.local.label(row - len(labels))
+        row -= len(labels)
+        for group, own in zip(self.problem.groups, self.problem.local, strict=True):
+            if row < group.count * own.rows:
+                return f"{own.labels[row % own.rows]} of {group.name}"
+            row -= group.count * own.rows
+        raise IndexError(row)
 
     def objective(self, x: Array) -> float:
-        """``sum_i f_i(x_i)``; not a number where an objective is code."""
-        total = sum(float(v.sum()) for v in self._own.values(x)) + (np.nan if self._code else 0.0)
-        for formulas in self._fleets:
-            total += float(formulas.values(formulas.block.of(x)).sum())
-        return total
+        """``sum_i f_i(x_i)``; NaN where an objective is code without a value."""
+        found = [float(m.objective.values(m.fleet.of(x)).sum()) for m in self._valued]
+        found += [np.nan if f is None else float(f(x[at])) for at, f in self._code]
+        return sum(found)
 
     def objective_gradient(self, x: Array) -> Array:
         """The gradients of all ``f_i`` in one vector, shape (N,)."""
         out = np.zeros(x.size)
-        self._own.add_pullback(x, self._ones, out)
-        for formulas in self._fleets:
-            block = formulas.block
-            out[block.index] = formulas.pullback(block.of(x), np.ones((1, 1))).ravel()
+        for m in self._valued:
+            out[m.fleet.columns] = m.objective.pullback(m.fleet.of(x), np.ones((1, 1))).ravel()
         return out
 
     def objective_hessian(self, x: Array) -> tuple[Array, ...]:
         """Second derivatives of the objective, per block an array (count, dim, dim)."""
-        out = self._layout.zeros()
-        self._own.add_hessian(x, self._ones, self._layout.targets(self._own.terms, out))
-        for formulas in self._fleets:
-            total = out[self.blocks.index(formulas.block)]
-            formulas.add_hessian(formulas.block.of(x), np.ones((1, 1)), total)
+        out = self._rows.zeros()
+        for m in self._valued:
+            m.add_hessian(m.objective, x, np.ones((1, 1)), out)
         return out
 
     def constraints(self, x: Array) -> Array:
         """``g(x)``, one number per row."""
-        g = self._rows.values(x)
-        return g if self.local is None else np.concatenate([g, self.local.values(x)])
+        return np.concatenate([self._rows.values(x), self._rows.local_values(x)])
 
     def pullback(self, x: Array, mu: Array) -> Array:
         """``(dg/dx)' mu``, the gradient of ``mu' g``, shape (N,)."""
         m = self._rows.offset.size
-        pulled = self._rows.pullback(x, mu[:m])
-        return pulled if self.local is None else pulled + self.local.pullback(x, mu[m:])
+        return self._rows.pullback(x, mu[:m]) + self._rows.local_pullback(x, mu[m:])
 
     def lagrangian(self, x: Array, mu: Array) -> float:
         """``L = sum_i f_i + mu' g`` at (x, mu)."""
@@ -354,8 +470,7 @@ class Numeric:
         """Second derivatives of ``mu' g``, per block an array (count, dim, dim)."""
         m = self._rows.offset.size
         out = self._rows.hessian(x, mu[:m])
-        if self.local is not None:
-            self.local.add_hessian(x, mu[m:], out)
+        self._rows.add_local_hessian(x, mu[m:], out)
         return out
 
     def lagrangian_hessian(self, x: Array, mu: Array) -> tuple[Array, ...]:
@@ -366,7 +481,7 @@ class Numeric:
     def jacobian(self, x: Array) -> Jacobian:
         """``dg/dx`` at x."""
         found = self._rows.jacobian(x)
-        return found if self.local is None else replace(found, local=self.local.jacobian(x))
+        return replace(found, local=self._rows.local_jacobian(x)) if self.local else found
 
     def residual(self, x: Array, mu: Array) -> float:
         """The natural residual of the saddle-point conditions, 0 at a saddle point only.
@@ -380,42 +495,12 @@ class Numeric:
         return float(max(np.max(np.abs(x - moved)), np.max(np.abs(mu - raised))))
 
 
-def _fleet_parts(families: Sequence[Constraint], place: Mapping[str, Block]) -> Iterator[Part]:
-    begin = 0
-    for family in families:
-        for term in family.sums:
-            if term.group.count > 1:
-                yield _fleet_part(term, begin, place[term.group.name])
-        begin += family.rows
+def numeric_of(problem: Problem, families: Sequence[Constraint] | None = None) -> Numeric:
+    """Return a problem in float64, with its local rows if it has local sets.
 
-
-def _fleet_part(term: FleetSum, begin: int, block: Block) -> Part:
-    rows = begin + np.arange(term.rows).reshape(-1, len(term.terms))
-    return Part(rows=rows, weights=term.weights, formulas=Formulas(term.terms, block))
-
-
-def _weighted(left: Weights, products: Array, right: Weights) -> Array:
-    """``sum_i Wl[r, i] products[i, t, u] Wr[s, i]`` as a matrix, rows (r, t), columns (s, u)."""
-    if left is None and right is None:
-        return np.asarray(products.sum(axis=0))
-    one = np.ones((1, products.shape[0]))
-    wl, wr = (one if w is None else w for w in (left, right))
-    out = np.zeros((wl.shape[0], products.shape[1], wr.shape[0], products.shape[2]))
-    for t, u in zip(*np.nonzero(np.any(products != 0.0, axis=0)), strict=True):
-        factor = products[:, t, u]
-        scaled = wl * factor if isinstance(wl, np.ndarray) else wl.multiply(factor)
-        out[:, t, :, u] = _dense(scaled @ wr.T)
-    return out.reshape(wl.shape[0] * products.shape[1], -1)
-
-
-def _block_diagonal(blocks: Array) -> Any:
-    """The matrix with these blocks, shape (count, dim, dim), along its diagonal, sparse."""
-    count, dim, _ = blocks.shape
-    columns = np.arange(count * dim).reshape(count, 1, dim)
-    indices = np.broadcast_to(columns, blocks.shape).ravel()
-    begins = np.arange(0, blocks.size + 1, dim)
-    return sparse.csr_array((blocks.ravel(), indices, begins), shape=(count * dim,) * 2)
-
-
-def _dense(matrix: Any) -> Array:
-    return np.asarray(matrix if isinstance(matrix, np.ndarray) else matrix.toarray())
+    Args:
+        problem: what to evaluate.
+        families: its rows; the constraints as stated by default.
+    """
+    plain = all(own.plain(g) for own, g in zip(problem.local, problem.groups, strict=True))
+    return Numeric(problem, families, local=not plain)

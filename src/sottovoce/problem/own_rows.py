@@ -22,7 +22,6 @@ from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.relations import Row
-from sottovoce.problem.terms import filled
 
 _SHRINK = 200  # a bracket is cut by a third so often: below the spacing of floats
 _GOLDEN = (3.0 - 5.0**0.5) / 2.0
@@ -132,7 +131,7 @@ def bounded(
     elif group.count > 1:
         return None
     else:
-        g = tape([filled(row.g, group)], [symbol])
+        g = tape([group.fill(row.g)], [symbol])
 
         def value(t: float) -> float:
             return float(g(np.float64(t))[0])

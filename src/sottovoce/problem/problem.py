@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.arguments import array, entries, whole
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import substitute
-from sottovoce.formula.expression import NAN, Expression, number
+from sottovoce.formula.expression import NAN, Expression
 from sottovoce.problem.agents import (
     Array,
     Group,
@@ -268,14 +267,13 @@ class Problem:
         """What agent number ``agent``, counted from 1, knows."""
         index, place = self.cloud.locate(agent)
         group = self.groups[index]
-        values = {s: number(float(a[place])) for s, a in group.parameters.items()}
         own = self.fallback[index]
         return AgentView(
             name=group.label(place),
             symbols=group.symbols,
             lower=group.lower[place],
             upper=group.upper[place],
-            objective=substitute(self.objectives[index], values),
+            objective=group.fill(self.objectives[index], place),
             start=self.start[index][place],
             fallback=None if own is None else own[place],
             local=self.local[index].of_agent(group, place),
@@ -284,14 +282,14 @@ class Problem:
 
     def evaluate(self, x: ArrayLike) -> Evaluation:
         """The objective and every stated constraint at x, all states in one vector."""
-        from sottovoce.problem.evaluate import Evaluator  # it knows problems, not they it
+        from sottovoce.problem.evaluate import evaluation  # it knows problems, not they it
 
         flat = array("x", x, f"one vector of all {self.size} states")
         if flat.shape != (self.size,):
             raise ProblemError(
                 f"x must be one vector of all {self.size} states, got shape {flat.shape}"
             )
-        return Evaluator(self).at(flat)
+        return evaluation(self, flat)
 
     @classmethod
     def load(cls, folder: str | Path) -> Problem:

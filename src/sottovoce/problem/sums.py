@@ -38,8 +38,8 @@ from sottovoce.problem.decompose import (
     require_affine,
     separated,
 )
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.linear import Linear, coefficients, read_linear
-from sottovoce.problem.terms import named_rows_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,20 +162,13 @@ def contributions(sums: Sums, group: Group) -> Mapping[int, Expression]:
 
 def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
     """Return how many agents each sum is over, shape (p,)."""
-    named = named_rows_of(groups, sums.families)
-    owner, linear = named.owners(), named.linear.tocoo()
-    rows = [linear.row.astype(np.int64), *(terms.rows for terms in named.terms)]
-    agents = [owner[linear.col], *(owner[terms.columns[:, 0]] for terms in named.terms)]
-    pairs = np.unique(np.stack([np.concatenate(rows), np.concatenate(agents)]), axis=1)
-    count = np.bincount(pairs[0], minlength=sums.count).astype(np.int64)
-    first = 0
-    for family in sums.families:
-        for part in family.sums:
-            each = np.array([part.group.count])
+    count = np.zeros(sums.count, dtype=np.int64)
+    for fleet in fleets_of(groups, sums.families):
+        for part in fleet.parts():
+            each = np.array([fleet.group.count])
             if part.weights is not None:
                 each = np.asarray((part.weights != 0).sum(axis=1)).ravel()
-            count[first : first + part.rows] += np.repeat(each, len(part.terms))
-        first += family.rows
+            count[part.rows] += each[:, np.newaxis]
     return count
 
 

@@ -17,11 +17,11 @@ from sottovoce.kernels.fleet import Fleet as FleetStates
 from sottovoce.kernels.fleet import FleetKernel
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
-from sottovoce.problem.evaluate import value_of
+from sottovoce.problem.fleet import Fleet, Index
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.alike import alike
-from sottovoce.simulation.formulas import Fleet, as_fleet, fleets_of, named_agents, named_fleets
-from sottovoce.simulation.layout import agents_of, fleet_kernel
+from sottovoce.simulation.formulas import as_fleet, named_agents
+from sottovoce.simulation.layout import fleet_kernel
 
 Value: TypeAlias = Callable[[Array], float]
 
@@ -46,7 +46,7 @@ class Agents:
     """
 
     kernels: Sequence[FleetKernel]
-    places: Sequence[NDArray[np.int64]]
+    places: Sequence[Index]
     groups: Sequence[tuple[int, ...]]
     offset: Array
     values: Sequence[tuple[slice, Value]]
@@ -65,7 +65,7 @@ class Agents:
 
     def together(self, parts: Sequence[Array]) -> Array:
         """Return all states in the problem's order."""
-        x = np.empty(sum(place.size for place in self.places))
+        x = np.empty(sum(part.size for part in parts))
         for place, part in zip(self.places, parts, strict=True):
             x[place] = part.ravel()
         return x
@@ -86,11 +86,11 @@ def agents(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> Agen
     named = [i for i, g in enumerate(domain) if g.count == 1]
     return Agents(
         kernels=_kernels_of(problem, fleets, domain, gradient=gradient),
-        places=[np.concatenate([spans[p] for p in fleet.places]) for fleet in fleets],
+        places=[fleet.columns for fleet in fleets],
         groups=[fleet.places for fleet in fleets],
         offset=np.concatenate([np.zeros(0), *(family.offset for family in families)]),
         values=[
-            (slice(int(begin[i]), int(begin[i + 1])), value_of(problem, i, code))
+            (slice(int(begin[i]), int(begin[i + 1])), _value(code))
             for i, code in enumerate(problem.code)
             if code is not None
         ],
@@ -107,23 +107,18 @@ def _fleets_of(problem: Problem, *, gradient: bool) -> list[Fleet]:
 
 
 def _stepping(problem: Problem) -> list[Fleet]:
-    found = fleets_of(problem, problem.constraints)
+    stated = [i for i, g in enumerate(problem.groups) if g.count > 1]
+    found = fleets_of(problem.groups, problem.constraints, problem.objectives, problem.local)
     named = named_agents(problem, problem.constraints)
-    return [*found, as_fleet(named, problem.groups)] if named.symbols else found
+    own = [as_fleet(named, problem.groups)] if named.symbols else []
+    return [*found[: len(stated)], *own]
 
 
 def _minimising(problem: Problem) -> list[Fleet]:
-    families, code = problem.cloud.sums.families, problem.code
-    own = named_fleets(problem, families)
-    found = [
-        *fleets_of(problem, families),
-        *alike(fleet for fleet in own if code[fleet.places[0]] is None),
-    ]
-    for index, objective in enumerate(code):
-        if objective is not None:
-            local = problem.local[index]
-            found.append(agents_of(problem.groups, families, index, ZERO, local))
-    return found
+    code = [i for i, objective in enumerate(problem.code) if objective is not None]
+    objectives = [ZERO if i in code else f for i, f in enumerate(problem.objectives)]
+    families = problem.cloud.sums.families
+    return fleets_of(problem.groups, families, objectives, problem.local, alone=code)
 
 
 def _kernels_of(
@@ -135,21 +130,20 @@ def _kernels_of(
         return known[2]
     made = []
     for fleet in fleets:
-        shape = (fleet.group.count, fleet.group.dim)
-        lower = _joined([domain[p].lower for p in fleet.places], shape)
-        upper = _joined([domain[p].upper for p in fleet.places], shape)
+        box = fleet.within(domain)
         code = problem.code[fleet.places[0]] if len(fleet.places) == 1 else None
         watched = None if code is None else _watched(fleet, problem, code)
-        made.append(fleet_kernel(fleet, lower, upper, gradient=watched, gradient_steps=gradient))
+        made.append(
+            fleet_kernel(fleet, box.lower, box.upper, gradient=watched, gradient_steps=gradient)
+        )
     if all(code is None for code in problem.code):
         _kernels[problem] = (domain, gradient, made)
     return made
 
 
-def _joined(bounds: Sequence[Array], shape: tuple[int, int]) -> Array:
-    if len(bounds) == 1:
-        return bounds[0]
-    return np.concatenate([bound.ravel() for bound in bounds]).reshape(shape)
+def _value(code: Objective) -> Value:
+    told = code.value
+    return lambda x: np.nan if told is None else float(told(x))
 
 
 def _watched(fleet: Fleet, problem: Problem, code: Objective) -> Watched:

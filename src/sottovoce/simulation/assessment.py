@@ -104,10 +104,10 @@ class Origin:
 def assess(origin: Origin, x: Array, rounds: int) -> Assessment:
     """Return what answers x of all runs, shape (runs, N), mean after so many rounds."""
     from sottovoce.certificate.scales import row_scales
-    from sottovoce.problem.evaluate import Evaluator
+    from sottovoce.problem.numeric import Numeric
 
     problem, plan, sums = origin.problem, origin.plan, origin.problem.cloud.sums
-    at = Evaluator(problem)
+    at = Numeric(problem)
     best, deviation = _accuracy(problem, plan, rounds)
     worst = None if plan is None else plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
     return Assessment(
@@ -115,7 +115,7 @@ def assess(origin: Origin, x: Array, rounds: int) -> Assessment:
         row_labels=tuple(problem.cloud.row_labels()),
         equality=equalities(problem.constraints),
         scale=row_scales(problem.cloud),
-        rows=read_only([at.rows(one) for one in x]),
+        rows=read_only([at.constraints(one) for one in x]),
         objective=read_only([at.objective(one) for one in x]),
         best=best,
         price_labels=tuple(problem.cloud.row_labels() if origin.gradient else sums.labels()),

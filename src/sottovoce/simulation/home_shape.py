@@ -24,8 +24,8 @@ from sottovoce.formula.canonical import (
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.problem.epigraph import HomeForm, home_form
+from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.local import box_of
-from sottovoce.simulation.formulas import Fleet
 
 _MOST_ROWS = 2
 
@@ -75,8 +75,9 @@ def shape_of(fleet: Fleet) -> Shape:
     rows = fleet.local is not None and fleet.local.rows > 0
     if fleet.group.dim == 1 and not rows:
         return None
-    terms = [h for part in fleet.sums for h in part.terms]
-    kinks = not all(is_smooth(expr) for expr in (fleet.objective, *terms, *_inequalities(fleet)))
+    kinks = not all(
+        is_smooth(expr) for expr in (fleet.objective, *fleet.terms, *_inequalities(fleet))
+    )
     found = None if kinks else separable(fleet)
     if found is not None or not (rows or kinks):
         return found
@@ -85,9 +86,8 @@ def shape_of(fleet: Fleet) -> Shape:
 
 def general_form(fleet: Fleet) -> HomeForm:
     """Return what agents minimise as an interior-point method takes it."""
-    terms = [h for part in fleet.sums for h in part.terms]
     local = box_of(fleet.group) if fleet.local is None else fleet.local
-    return home_form(fleet.group, fleet.objective, terms, local)
+    return home_form(fleet.group, fleet.objective, fleet.terms, local)
 
 
 def _inequalities(fleet: Fleet) -> tuple[Expression, ...]:
@@ -104,8 +104,7 @@ def separable(fleet: Fleet) -> Separable | None:
     limits = _limits(fleet)
     if limits is None or len(limits) + len(squares) > _MOST_ROWS:
         return None
-    terms = [h for part in fleet.sums for h in part.terms]
-    if not all(_quadratic(expr, symbols) for expr in (objective, *terms)):
+    if not all(_quadratic(expr, symbols) for expr in (objective, *fleet.terms)):
         return None
     return Separable(objective=objective, rows=(*limits, *squares))
 

@@ -27,35 +27,12 @@ from sottovoce.privacy.feasibility import TargetSet
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.ball import ball_of
 from sottovoce.problem.code import Watched
-from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.local import LocalSet
+from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.sums import Region, Sums
-from sottovoce.simulation.alike import in_form
-from sottovoce.simulation.formulas import Fleet, local_fleet
 from sottovoce.simulation.home_shape import Separable, Shape, general_form, shape_of
 
 LARGEST_REGION = 64
 """Up to so many sums in one region of C."""
-
-
-def agents_of(
-    groups: Sequence[Group],
-    families: Sequence[Constraint],
-    index: int,
-    objective: Expression,
-    local: LocalSet | None = None,
-) -> Fleet:
-    """Return one group's agents with what they add to the rows; a named agent in its form.
-
-    Args:
-        groups: all groups, with whatever parameters are known here.
-        families: the rows.
-        index: which group.
-        objective: its formula f_i.
-        local: what the agents keep to beside their public boxes.
-    """
-    fleet = local_fleet(groups, families, index, objective, local)
-    return in_form(fleet) if groups[index].count == 1 else fleet
 
 
 def fleet_kernel(
@@ -146,9 +123,8 @@ def _scalar(gradient: Watched | None) -> Callable[[float], float] | None:
 
 def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
     """The parameters that an agent's formulas name; others are in its bounds alone."""
-    terms = [h for part in fleet.sums for h in part.terms]
     rows = () if fleet.local is None else (*fleet.local.inequalities, *fleet.local.equalities)
-    named = set().union(*(expr.symbols for expr in (fleet.objective, *terms, *rows)))
+    named = set().union(*(expr.symbols for expr in (fleet.objective, *fleet.terms, *rows)))
     return {s: values for s, values in fleet.group.parameters.items() if s in named}
 
 

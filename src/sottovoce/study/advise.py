@@ -19,7 +19,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
-from sottovoce.problem.evaluate import Evaluator
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.scatter import executor_of, scatter
@@ -251,9 +251,10 @@ def _measured(
     problem: Problem, saddle: ReferenceOptimum, flat: Sequence[int], x: Array, rounds: int
 ) -> Prediction:
     """The figures of a prediction from the answers of simulated runs, one per line of ``x``."""
-    here, equality = Evaluator(problem), equalities(problem.constraints)
-    g, f = np.array([here.rows(one) for one in x]), np.array([here.objective(one) for one in x])
-    best = here.rows(saddle.x)
+    here, equality = Numeric(problem), equalities(problem.constraints)
+    g = np.array([here.constraints(one) for one in x])
+    f = np.array([here.objective(one) for one in x])
+    best = here.constraints(saddle.x)
     width = problem.cloud.upper() - problem.cloud.lower()
     counted = width > 0.0
     counted[list(flat)] = False

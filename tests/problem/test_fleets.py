@@ -1,0 +1,216 @@
+"""Agents by template: formulas that differ in numbers only, weights, one fleet, the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+
+import sottovoce as sv
+from formula_values import evaluate
+from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import canonical
+from sottovoce.formula.expression import symbol
+from sottovoce.formula.tape import tape
+from sottovoce.kernels.fleet import Fleet as States
+from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
+from sottovoce.problem.templates import form_of, key_of
+from sottovoce.simulation.layout import fleet_kernel
+
+X = symbol("a")
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        (0.5 * (X - 3) ** 2, 0.7 * (X + 1.5) ** 2, True),
+        (2.0 * X**2 + 3.0 * X, 3.0 * X**2 + 2.0 * X, True),
+        (sv.exp(2.5 * X) + X, sv.exp(-0.5 * X) + X, True),
+        (0.5 * X**2, 0.5 * X**4, False),
+        (X / 3, X / 7, False),  # no float64 is a third
+        (sv.maximum(X, 2), sv.maximum(X, 3), False),
+    ],
+)
+def test_formulas_that_differ_in_numbers_only_have_one_form(
+    left: Any, right: Any, same: bool
+) -> None:
+    formulas = [canonical(left), canonical(right)]
+    keys = [key_of(formula, {X: 0}) for formula in formulas]
+    assert (keys[0][0] is keys[1][0]) is same
+    for (key, numbers), formula in zip(keys, formulas, strict=True):
+        form = form_of((key,), 1)
+        (value,) = tape(form.formulas, (*form.symbols, *form.parameters))(0.3, *numbers)
+        assert value == pytest.approx(evaluate(formula, {X: 0.3}), rel=1e-14)
+
+
+def test_formulas_of_one_form_keep_their_numbers_apart() -> None:
+    formulas = [canonical(2.5 * X**2 + 0.5), canonical((X - 3) ** 2), canonical(7.0 * X)]
+    read = [key_of(formula, {X: 0}) for formula in formulas]
+    form = form_of(tuple(key for key, _ in read), 1)
+    numbers = [value for _, values in read for value in values]
+    found = tape(form.formulas, (*form.symbols, *form.parameters))(0.3, *numbers)
+    assert found == pytest.approx([evaluate(formula, {X: 0.3}) for formula in formulas])
+
+
+def test_rows_become_weights_terms_by_template_and_mixtures() -> None:
+    x = sv.states(4, lower=-5, upper=5)
+    problem = sv.Problem(
+        states=x,
+        objectives=[(s - 1) ** 2 for s in x],
+        constraints=[
+            x[0] + 2.5 * x[1] <= 3,
+            0.5 * x[0] ** 2 + 0.25 * x[1] ** 2 + x[3] <= 4,
+            (x[2] + x[3]) ** 2 + sv.exp(x[2]) <= 9,
+        ],
+    )
+    squares, others, last, mixture = fleets_of(problem.groups, problem.constraints)
+    assert [part.row for part in squares.sums] == [1, 0]
+    assert squares.sums[1].weights.tolist() == [[1.0, 2.5]]
+    assert (squares.places, others.places, last.places) == ((0, 1), (2,), (3,))
+    assert mixture.columns.tolist() == [2, 3]
+    assert str(mixture.terms[0]) == "exp(x3) + (x3 + x4)**2"
+
+
+def test_ten_thousand_named_agents_are_one_fleet() -> None:
+    n, rng = 10_000, np.random.default_rng(0)
+    x = sv.states(n, lower=-5, upper=5)
+    a, c = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n)
+    f = [float(p) * (s - float(q)) ** 2 for p, q, s in zip(a, c, x, strict=True)]
+    problem = sv.Problem(states=x, objectives=f, constraints=[np.ones((1, n)) @ x <= 5.0])
+    (one,) = fleets_of(problem.groups, problem.cloud.sums.families, problem.objectives)
+    assert one.group.count == n
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.coo_array])
+def test_a_matrix_times_states_is_the_same_rows_written_out(kind: Any) -> None:
+    x = sv.states(3, lower=-5, upper=5, dim=[1, 2, 1])
+    A = np.array([[1.0, 0.0, 2.5, 0.0], [0.0, -1.0, 0.0, 3.0]])
+    flat = [x[0], *x[1], x[2]]
+    objectives = [(x[0] - 1) ** 2, x[1][0] ** 2 + x[1][1] ** 2, x[2] ** 2]
+    matrix = sv.Problem(states=x, objectives=objectives, constraints={"g": kind(A) @ x <= [1, 2]})
+    rows = [
+        sum(w * s for w, s in zip(row, flat, strict=True)) <= b
+        for row, b in zip(A, (1, 2), strict=True)
+    ]
+    written = sv.Problem(states=x, objectives=objectives, constraints=rows)
+    assert matrix.cloud.row_labels() == ["g[1]", "g[2]"]
+    sums, same = matrix.cloud.sums, written.cloud.sums
+    assert (sums.upper.tolist(), sums.count) == (same.upper.tolist(), same.count)
+    left, right = sv.certify(matrix), sv.certify(written)
+    np.testing.assert_array_equal(left.sensitivity.dense(), right.sensitivity.dense())
+    assert (
+        sv.Problem(states=x, objectives=objectives, constraints=[kind(A) @ x == [1, 2]])
+        .constraints[0]
+        .equality
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones((2, 3)), "one column per component"),
+        (np.array([[1.0, np.nan]]), "must be finite"),
+        (np.array([[1.0, 1.0], [0.0, 0.0]]), "constraint g1: every .* row 2 with none"),
+    ],
+)
+def test_a_matrix_that_does_not_fit_is_refused(weights: Any, message: str) -> None:
+    x = sv.states(2, lower=0, upper=1)
+    with pytest.raises(ProblemError, match=message):
+        sv.Problem(states=x, objectives=[x[0], x[1]], constraints=[weights @ x <= 1])
+
+
+def test_many_agents_are_certified_by_their_forms() -> None:
+    rng, n = np.random.default_rng(0), 120
+    x = sv.states(n, lower=-5, upper=5)
+    curvature, centre = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n)
+    A = rng.uniform(0, 1, (6, n))
+    f = [float(a) * (s - float(c)) ** 2 for a, c, s in zip(curvature, centre, x, strict=True)]
+    problem = sv.Problem(states=x, objectives=f, constraints=[A @ x <= np.full(6, 10.0)])
+    found = sv.certify(problem)
+    assert found.holds
+    assert len(found.assumptions) == 1 + 2 * 6 + 1 + 2 * n + 1
+    np.testing.assert_array_equal(found.sensitivity.dense(), A)
+    saddle = sv.reference_optimum(problem)
+    assert saddle is sv.reference_optimum(problem)  # kept with the problem
+    slope = 2 * curvature * (saddle.x - centre) + A.T @ saddle.mu
+    assert np.max(np.abs(slope[np.abs(saddle.x) < 5])) < 1e-8
+
+
+def scalars(n: int = 40) -> sv.Problem:
+    """Quadratics under dense rows and a row of squares."""
+    rng = np.random.default_rng(1)
+    x = sv.states(n, lower=-5, upper=5)
+    a, c, w = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n), rng.uniform(0.1, 1, n)
+    rows = rng.uniform(-1, 1, (8, n)) @ x <= np.ones(8)
+    squares = sum(float(q) * s**2 for q, s in zip(w, x, strict=True))
+    f = [float(p) * (s - float(q)) ** 2 for p, q, s in zip(a, c, x, strict=True)]
+    return sv.Problem(states=x, objectives=f, constraints=[rows, squares <= 100])
+
+
+def vectors(n: int = 6, d: int = 6) -> sv.Problem:
+    """Rows on one component of every agent, and rows that mix components."""
+    rng = np.random.default_rng(2)
+    x = sv.states(n, lower=-5, upper=5, dim=d)
+    single = np.zeros((12, n * d))
+    for r in range(12):
+        single[r, np.arange(n) * d + r % d] = rng.uniform(-1, 1, n)
+    mixed = rng.uniform(-1, 1, (2, n * d))
+    f = [
+        sum(float(rng.uniform(0.5, 2)) * (c - float(rng.uniform(-3, 3))) ** 2 for c in s)
+        + (s[0] + s[1]) ** 2
+        for s in x
+    ]
+    rows = [single @ x <= np.ones(12), mixed @ x <= np.ones(2)]
+    return sv.Problem(states=x, objectives=f, constraints=rows)
+
+
+def fleets(problem: sv.Problem) -> list[Fleet]:
+    return fleets_of(problem.groups, problem.cloud.sums.families, problem.objectives)
+
+
+@pytest.mark.parametrize("made", [scalars, vectors])
+def test_agents_that_differ_in_numbers_are_one_fleet(made: Any) -> None:
+    problem = made()
+    (one,) = fleets(problem)
+    assert one.places == tuple(range(problem.agents))
+    x = np.random.default_rng(0).uniform(-1, 1, problem.size).reshape(problem.agents, -1)
+    for i in (0, problem.agents - 1):
+        here = dict(zip(one.group.symbols, x[i], strict=True))
+        here |= {s: float(p[i]) for s, p in one.group.parameters.items()}
+        own = dict(zip(problem.groups[i].symbols, x[i], strict=True))
+        stated = float(evaluate(problem.objectives[i], own))
+        assert float(evaluate(one.objective, here)) == pytest.approx(stated, rel=1e-13)
+
+
+def test_other_forms_and_rows_make_other_fleets() -> None:
+    x = sv.states(40, lower=0.1, upper=5)
+    f = [(s - 1.5) ** 2 if i % 2 else 2.5 * s + s**4 for i, s in enumerate(x)]
+    bent = sum(0.5 * s**2 for s in x[:10])
+    problem = sv.Problem(states=x, objectives=f, constraints=[sum(x) <= 30, bent <= 20])
+    assert sorted(one.group.count for one in fleets(problem)) == [5, 5, 15, 15]
+
+
+@pytest.mark.parametrize("made", [scalars, vectors])
+def test_an_agent_by_itself_has_the_bits_of_its_fleet(made: Any) -> None:
+    problem = made()
+    families, rng = problem.cloud.sums.families, np.random.default_rng(3)
+    grid = rng.uniform(1e-7, 2e-7, problem.cloud.sums.count)
+    (one,) = fleets(problem)
+    lower, upper = one.group.lower, one.group.upper
+    x = rng.uniform(lower, upper)
+    together, alone = States(fleet_kernel(one, lower, upper), x), []
+    for i, place in enumerate(one.places):
+        own = agent_fleet(problem.groups, families, place, problem.objectives[place])
+        here = slice(i, i + 1)
+        alone.append(States(fleet_kernel(in_template(own), lower[here], upper[here]), x[here]))
+    for k in range(1, 6):
+        price = rng.normal(size=grid.size)
+        sums = together.round(k, price, theta=0.5, share=0.5, grid=grid)
+        found = [agent.round(k, price, theta=0.5, share=0.5, grid=grid) for agent in alone]
+        np.testing.assert_array_equal(
+            np.concatenate([agent.states for agent in alone]), together.states
+        )
+        np.testing.assert_array_equal(sum(found), sums)
