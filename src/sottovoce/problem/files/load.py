@@ -207,8 +207,8 @@ def _private_file(root: Path, stated: Stated, agents: Collection[int]) -> _Priva
     """Read the private file of an agent, or of the agents of a fleet with these numbers."""
     document = read_document(root / FOLDER / stated.private_file)
     what = f"the file of {stated.name}"
-    spec: AgentFile | FleetFile
-    spec = document.convert(AgentFile, what) if stated.alone else document.convert(FleetFile, what)
+    kind: type[AgentFile] | type[FleetFile] = AgentFile if stated.alone else FleetFile
+    spec = document.convert(kind, document.tables, what)
     texts: dict[str, str | None] = {f"{FOLDER}/{stated.private_file}": document.text}
     parameters: dict[str, Array] = {}
     points: dict[str, Array] = {}

@@ -84,12 +84,14 @@ class PublicFile:
         document: the file itself.
         stated: agents and fleets, in the order of their numbers.
         constraints: the tables of the constraints.
+        settings: the tables ``[privacy]`` and ``[schedule]``.
         tables: the tables of numbers that were read, by their names.
     """
 
     document: Document
     stated: tuple[Stated, ...]
     constraints: tuple[ConstraintTable, ...]
+    settings: Mapping[str, dict[str, Any]]
     tables: Mapping[str, Table]
 
     def arguments(self, groups: Sequence[Group]) -> dict[str, Any]:
@@ -97,10 +99,7 @@ class PublicFile:
         return {
             "states": list(groups),
             "constraints": dict(_constraints(self, groups)),
-            **{
-                name: check_settings(name, self.document.tables.get(name), self.document)
-                for name in ("privacy", "schedule")
-            },
+            **self.settings,
         }
 
 
@@ -111,20 +110,26 @@ def read_public_file(root: Path) -> PublicFile:
         ProblemError: naming the file, the line and the key.
     """
     document = read_document(root / "problem.toml")
-    spec = document.convert(ProblemFile)
-    if not spec.agents and not spec.fleet:
+    spec = document.convert(ProblemFile, document.tables, "")
+    agents = document.convert_each(AgentTable, spec.agents, "agent", "[[agents]]")
+    fleets = document.convert_each(FleetTable, spec.fleet, "fleet", "[[fleet]]")
+    listed = required(document, "problem.toml", "constraints", spec.constraints)
+    texts = [{"expression": c} if isinstance(c, str) else c for c in listed]
+    constraints = document.convert_each(ConstraintTable, texts, "constraint", "[[constraints]]")
+    settings = {
+        name: check_settings(name, getattr(spec, name), document)
+        for name in ("privacy", "schedule")
+    }
+    if not agents and not fleets:
         raise refusal(document.path, "a problem needs at least one agent, got none: add [[agents]]")
-    constraints = tuple(
-        ConstraintTable(expression=entry) if isinstance(entry, str) else entry
-        for entry in spec.constraints
-    )
-    named = [f.parameters for f in spec.fleet] + [c.matrix for c in constraints]
+    named = [f.parameters for f in fleets] + [c.matrix for c in constraints]
     named += [file for c in constraints for file in c.weights.values()]
     tables = {n: read_table(root / inside(n, document.at(n))) for n in named if n is not None}
     return PublicFile(
         document=document,
-        stated=tuple(_numbered(document, spec, tables)),
-        constraints=constraints,
+        stated=tuple(_numbered(document, agents, fleets, tables)),
+        constraints=tuple(constraints),
+        settings=settings,
         tables=tables,
     )
 
@@ -141,13 +146,16 @@ def inside(name: str, where: str) -> str:
 
 
 def _numbered(
-    document: Document, spec: ProblemFile, tables: Mapping[str, Table]
+    document: Document,
+    agents: Sequence[AgentTable],
+    fleets: Sequence[FleetTable],
+    tables: Mapping[str, Table],
 ) -> Iterator[Stated]:
     """Number the agents from 1: those by themselves, then fleets, unless a fleet says its first."""
-    placed = {f.first: f for f in spec.fleet if f.first is not None}
+    placed = {f.first: f for f in fleets if f.first is not None}
     waiting: list[AgentTable | FleetTable] = [
-        *spec.agents,
-        *(f for f in spec.fleet if f.first is None),
+        *agents,
+        *(f for f in fleets if f.first is None),
     ]
     following, alone = 1, 0
     table: AgentTable | FleetTable

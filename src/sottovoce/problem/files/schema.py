@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_ty
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.parse import parse_number
@@ -110,22 +110,17 @@ class Schedule(_Table, frozen=True):
     rounds: Count | None = None
 
 
-class SettingTables(_Table, frozen=True):
-    """The tables of settings, which ``Problem`` takes as dictionaries, too."""
-
-    privacy: Annotated[Privacy | None, Meta(description="a table [privacy] of settings")] = None
-    schedule: Annotated[Schedule | None, Meta(description="a table [schedule] of settings")] = None
-
-
-class ProblemFile(SettingTables, frozen=True, kw_only=True):
-    """``problem.toml``."""
+class ProblemFile(_Table, frozen=True):
+    """``problem.toml``, whose tables are read one by one."""
 
     format: Annotated[Literal[1], Meta(description=f"{FORMAT}", extra=_NEWER)] = 1
-    agents: Annotated[list[AgentTable], Meta(description="a list of tables [[agents]]")] = []
-    fleet: Annotated[list[FleetTable], Meta(description="a list of tables [[fleet]]")] = []
+    agents: Annotated[list[Any], Meta(description="a list of tables [[agents]]")] = []
+    fleet: Annotated[list[Any], Meta(description="a list of tables [[fleet]]")] = []
     constraints: Annotated[
-        list[str | ConstraintTable], Meta(description="a list of tables [[constraints]]")
-    ]
+        list[Any] | None, Meta(description="a list of tables [[constraints]]")
+    ] = None
+    privacy: Annotated[dict[str, Any], Meta(description="a table [privacy]")] = {}
+    schedule: Annotated[dict[str, Any], Meta(description="a table [schedule]")] = {}
 
 
 class _PrivateFile(_Table, frozen=True):
@@ -149,7 +144,6 @@ class FleetFile(_PrivateFile, frozen=True):
 
 
 _Kind = TypeVar("_Kind", bound=Struct)
-_NOUNS = {"agents": "agent", "constraints": "constraint"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,65 +171,62 @@ class Document:
             return self.path
         return f"{self.path}, line {self.text.count(chr(10), 0, place) + 1}"
 
-    def convert(self, kind: type[_Kind], what: str = "") -> _Kind:
-        """Read the file as a struct.
+    def convert(
+        self, kind: type[_Kind], table: Any, what: str, *, header: str = "", nth: int = 0
+    ) -> _Kind:
+        """Read a table of the file as a struct.
 
         Args:
             kind: the struct.
-            what: what the file is to people; its name by default.
+            table: the table.
+            what: what people call the table; nothing for the file itself.
+            header: the line before it, such as ``[[agents]]``.
+            nth: how many such lines come before that one.
 
         Raises:
-            ProblemError: if it is anything else.
+            ProblemError: naming what is wrong with it.
         """
         try:
-            return msgspec.convert(self.tables, kind)
-        except msgspec.ValidationError as error:
-            told = str(error)
-        try:
-            raise self._refusal(kind, what, told)
-        except LookupError:  # a key that imitates msgspec's messages
-            raise ProblemError(f"{self.path}: {told:.200}") from None
+            return msgspec.convert(table, kind)
+        except msgspec.ValidationError:
+            name = what or Path(self.path).name
+        if not isinstance(table, dict):
+            raise refusal(self.path, f"{name} must be a table, got {table!r:.60}")
+        hints = _hints(kind)
+        for key in table:
+            where = self.at(key, table=header, nth=nth)
+            if key not in hints:
+                raise refusal(where, f"{name} may have {', '.join(hints)}, got {key!r:.60}")
+            if (rule := _broken(hints[key], table[key])) is not None:
+                raise refusal(where, f"{key}{f' of {what}' if what else ''} must be {rule}")
+        missing = next(f.name for f in fields(kind) if f.required and f.name not in table)
+        raise refusal(self.path, _needs(name, missing))
 
-    def _refusal(self, kind: type[Struct], what: str, told: str) -> ProblemError:
-        """Say in our words what msgspec found: ``Expected `int` - at `$.agents[0].dim```."""
-        problem, _, path = told.partition(" - at `$")
-        steps: list[str] = re.findall(r"\w+", path)
-        table: Any = self.tables
-        header, nth, of = "", 0, f" of {what}" if what else ""
-        what = what or Path(self.path).name
-        inner = _struct(_hints(kind)[steps[0]]) if steps else None
-        if inner is not None and (len(steps) > 1 or "field `" in problem):
-            kind, section, table = inner, steps[0], table[steps[0]]
-            steps = steps[1:]
-            header, what = f"[{section}]", f"[{section}]"
-            if isinstance(table, list):
-                nth, steps = int(steps[0]), steps[1:]
-                table, what = table[nth], f"{_NOUNS.get(section, section)} {nth + 1}"
-                if section == "fleet" and isinstance(table, dict) and "name" in table:
-                    what = f"fleet {table['name']}"
-            of = f" of {what}"
-        field = re.search(r"field `(.*)`$", problem, re.DOTALL)
-        if field is not None and "missing" in problem:
-            return _needs(self.path, what, field[1])
-        if field is not None:
-            known = ", ".join(_hints(kind))
-            where = self.at(field[1], table=header, nth=nth)
-            return refusal(where, f"{what} may have {known}, got {field[1]!r:.60}")
-        if not steps:
-            return refusal(self.path, f"{what} must be a table, got {table!r:.60}")
-        return self._wrong_value(table, steps, of, _meta(_hints(kind)[steps[0]]),
-                                 self.at(steps[0], table=header, nth=nth))  # fmt: skip
+    def convert_each(
+        self, kind: type[_Kind], tables: Iterable[Any], noun: str, header: str
+    ) -> list[_Kind]:
+        """Read a list of tables, which people count from 1."""
+        found = []
+        for nth, table in enumerate(tables):
+            named = kind is FleetTable and isinstance(table, dict) and "name" in table
+            what = f"{noun} {table['name'] if named else nth + 1}"
+            found.append(self.convert(kind, table, what, header=header, nth=nth))
+        return found
 
-    def _wrong_value(
-        self, table: Mapping[str, Any], steps: list[str], of: str, meta: Meta, where: str
-    ) -> ProblemError:
-        key, extra = steps[0], meta.extra or {}
-        value = table[key]
-        if isinstance(value, list) and len(steps) > 1:
-            value = value[int(steps[1])]
-        got = type(value).__name__ if extra.get("unsaid") else f"{value!r:.60}"
-        rule = f"{key}{of} must be {meta.description}, got {got}{extra.get('remedy', '')}"
-        return refusal(where, rule)
+
+def _broken(hint: Any, value: Any) -> str | None:
+    """What a value must be, and what it is; None if it is that."""
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        meta = _meta(hint)
+        extra = meta.extra or {}
+        got = f"{value!r:.60}"
+        if extra.get("unsaid"):
+            kinds = sorted({type(entry).__name__ for entry in value} if type(value) is list else ())
+            got = type(value).__name__ + (f" of {', '.join(kinds)}" if kinds else "")
+        return f"{meta.description}, got {got}{extra.get('remedy', '')}"
+    return None
 
 
 def refusal(where: str, message: str) -> ProblemError:
@@ -243,14 +234,14 @@ def refusal(where: str, message: str) -> ProblemError:
     return ProblemError(f"{where}: {message}" if where else message)
 
 
-def _needs(where: str, what: str, key: str) -> ProblemError:
-    return refusal(where, f"{what} needs {key!r}: add a line {key} = ...")
+def _needs(what: str, key: str) -> str:
+    return f"{what} needs {key!r}: add a line {key} = ..."
 
 
 def required(document: Document, what: str, key: str, value: Any) -> Any:
     """Return what a file says under ``key``, which must be there."""
     if value is None:
-        raise _needs(document.path, what, key)
+        raise refusal(document.path, _needs(what, key))
     return value
 
 
@@ -263,11 +254,6 @@ def _hints(kind: type[Struct]) -> dict[str, Any]:
 
 def _parts(hint: Any) -> list[Any]:
     return [hint, *(part for inner in get_args(hint) for part in _parts(inner))]
-
-
-def _struct(hint: Any) -> type[Struct] | None:
-    kinds = (p for p in _parts(hint) if isinstance(p, type) and issubclass(p, Struct))
-    return next(kinds, None)
 
 
 def _meta(hint: Any) -> Meta:
@@ -307,15 +293,14 @@ def check_settings(name: str, given: Any, document: Document | None = None) -> d
     if given is None:
         return {}
     table: Any = _plain(given) if isinstance(given, Mapping) else repr(given)
-    file = document or Document(path="", text="", tables={name: table})
-    if document is None:
-        file.convert(SettingTables)
+    file = document or Document(path="", text="", tables={})
+    kind, header = Privacy if name == "privacy" else Schedule, f"[{name}]"
+    file.convert(kind, table, header, header=header)
     for key, value in table.items():
-        where = file.at(key, table=f"[{name}]")
-        meta = _meta(_hints(Privacy if name == "privacy" else Schedule)[key])
+        where, meta = file.at(key, table=header), _meta(_hints(kind)[key])
         for entry in value if isinstance(value, list) else [value]:
             if isinstance(entry, float) and not math.isfinite(entry):
-                raise refusal(where, f"{key} of [{name}] must be {meta.description}, got {entry}")
+                raise refusal(where, f"{key} of {header} must be {meta.description}, got {entry}")
             if isinstance(entry, str) and meta in (_meta(Setting), _meta(Settings)):
                 for part in entry.split(","):
                     parse_number(part, where=f"{where or name}: {key}")
