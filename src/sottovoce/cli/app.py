@@ -28,7 +28,7 @@ COMMANDS = {
     "relay": "services",
     "status": "status",
     "demo": "demo",
-    "paper": "paper",
+    "paper": "studies",
 }
 """The module of every command, where it is ``NAME_command``."""
 

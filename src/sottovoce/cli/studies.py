@@ -1,4 +1,4 @@
-"""``sottovoce compare`` and ``audit``: studies of algorithms and of what is deployed."""
+"""``sottovoce compare``, ``audit`` and ``paper``: studies of algorithms, deployments, the paper."""
 
 from __future__ import annotations
 
@@ -215,3 +215,45 @@ def _audit_store(
     show_result(report.data(), report.noise.table(report.title), json=json)
     if not report.noise.passed:
         raise typer.Exit(1)
+
+
+def paper_command(
+    runs: Annotated[int, typer.Option(min=1, help="seeds to simulate")] = 32,
+    seed: Annotated[int, typer.Option(min=0, help="first seed of the ensemble")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the figure; none is drawn without it")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Put every published figure beside the recomputed one, and simulate with the published noise.
+
+    Example: sottovoce paper --runs 32 --out out
+    """
+    make_folder(out)
+    with shown("the paper's problem") as tell:
+        from sottovoce.paper.paper_tables import ensemble_data, paper_figure, paper_tables
+        from sottovoce.paper.reproduction import PUBLISHED, QUANTILES, STEPS, reproduce
+
+        study = reproduce(runs=runs, seed=seed, progress=tell)
+    ensemble = {"runs": runs, "seed": seed, **ensemble_data(study.ensemble, QUANTILES)}
+    data = {
+        "published": PUBLISHED,
+        "recomputed": study.recomputed,
+        "exact_sigma": study.exact_sigma,
+        "column_sensitivity_g": study.column_sensitivity_g,
+        "limit": {"x": study.limit_x, "mu": study.limit_mu, "rounds": STEPS[-1]},
+        "ensemble": ensemble,
+    }
+    tables = paper_tables(PUBLISHED, study.recomputed, study.ensemble, QUANTILES)
+    words = (
+        f"Exact Gaussian sigma per unit of sensitivity: {study.exact_sigma:.10f} "
+        f"(kappa wastes {study.recomputed['kappa'] / study.exact_sigma - 1:.0%}).\n"
+        f"One agent alone moves g by at most {study.column_sensitivity_g:.6f}, not by K_g.\n"
+        f"Statistical limit of {STEPS[-1]:,} rounds with the published noise, root mean "
+        f"square: {study.limit_x:.2f} in x and {study.limit_mu:.2f} in mu. The published "
+        "errors lie far below it."
+    )
+    show_result(data, *tables, words, json=json)
+    if out is not None:
+        paper_figure(study.result, PUBLISHED["errors"], out / "paper.png")
+        errors.print(f"figure: {out / 'paper.png'}")
