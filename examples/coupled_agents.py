@@ -22,4 +22,4 @@ for output in plan.outputs:
     print(f"noise on the {output.kind} {output.name}: {output.sigma:.3g}")
 print("optimum:", sv.reference_optimum(problem).x.round(3))
 print("accuracy that 2,000 rounds allow:", round(sv.accuracy_limit(problem, plan, 2_000).x, 4))
-print(plan.guarantee(agent=1))
+print(plan.guarantee(agent=0))

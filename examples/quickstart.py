@@ -18,4 +18,4 @@ print("noise on each sum, at least:", [math.floor(100 * s) / 100 for s in plan.s
 print("optimum:", sv.reference_optimum(problem).x.round(3))
 print("after 2,000 rounds:", sv.simulate(problem, plan, rounds=2_000).x[0].round(3))
 print("accuracy that they allow:", round(sv.accuracy_limit(problem, plan, 2_000).x, 2))
-print(plan.guarantee(agent=2))
+print(plan.guarantee(agent=1))

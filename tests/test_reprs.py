@@ -20,7 +20,7 @@ def values_of(problem: sv.Problem) -> dict[str, Any]:
         "Problem": problem,
         "Certificate": certificate,
         "NoisePlan": plan,
-        "Guarantee": plan.guarantee(1),
+        "Guarantee": plan.guarantee(0),
     }
 
 

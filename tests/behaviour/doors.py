@@ -157,7 +157,7 @@ def paper_plan(certified: Any, **promise: Any) -> Any:
 
 def guarantee(noise: Any, agent: int) -> Any:
     """The promise to an agent, counted from 0."""
-    return noise.guarantee(agent=agent + 1)
+    return noise.guarantee(agent)
 
 
 def simulate(problem: Any, noise: Any = None, **how: Any) -> Any:

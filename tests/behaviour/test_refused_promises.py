@@ -130,7 +130,7 @@ PLANS = [
     Refusal("noise that is far too small", lambda: planned(hide=sv.Trajectory(radius=1e-9, rounds=50)), PRIVACY, ("radius", "epsilon|2^25")),
     Refusal("units that are out of range", lambda: planned(certificate=d.certify(d.public_view(two(lambda x: 1e160 * (x[0] + x[1]) <= 1e160)))), PRIVACY, ("units", "got")),
     Refusal("a constant K_g that is negative", lambda: d.papers_constants(k_g=-1.0, k_prime=(1.0,)), INPUT, ("k_g", "-1")),
-    Refusal("a guarantee for nobody", lambda: d.guarantee(planned(), 7), INPUT, ("agent", "3", "8|7")),
+    Refusal("a guarantee for nobody", lambda: d.guarantee(planned(), 7), INPUT, ("agent", "0 to 2", "7")),
     Refusal("a limit for another problem", lambda: d.accuracy_limit(p.readme(), planned(), 50), INPUT, ("plan", "problem")),
     Refusal("a limit of no rounds", lambda: d.accuracy_limit(p.bakeries(), planned(), 0), INPUT, ("rounds", "0")),
     Refusal("sigma 0", lambda: d.secure_sampler([0.0]), INPUT, ("sigma", "positive", "0")),

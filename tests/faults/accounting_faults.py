@@ -109,7 +109,7 @@ ACCOUNTING = (
           seam="check of the paper's mechanisms", breaks=returning(True),
           killed_by=PAPER + "test_coupled_constraints_break_the_formula_and_are_refused"),
     Fault(name="every agent told the guarantee of the best protected one", seam="guarantee",
-          breaks=lambda sound: lambda plan, agent: sound(plan, int(np.argmin(plan.gdp_mu)) + 1),
+          breaks=lambda sound: lambda plan, agent=None: sound(plan, int(np.argmin(plan.gdp_mu))),
           killed_by=PLAN + "test_a_guarantee_is_that_agents_own"),
     Fault(name="epsilon, delta and mu printed to nearest", seam="figures rounded up",
           breaks=lambda _: lambda value, digits=6: f"{value:.{digits}g}",

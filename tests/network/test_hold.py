@@ -114,9 +114,9 @@ def test_last_words_that_count_h_times_more_count_b_sqrt_1_plus_h_where_a_trajec
     made = plan(certificate, epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0))
     once = played(made, {DROPS: 1.0}, drops=False)
     held = played(made, {DROPS: 1.0}, drops=True)
-    assert once <= made.guarantee(2).gdp_mu
+    assert once <= made.guarantee(1).gdp_mu
     assert held == pytest.approx(once * math.sqrt(1 + ROUNDS - DROPS), rel=1e-9)
-    assert held > 5 * made.guarantee(2).gdp_mu  # which is why the cloud refuses it
+    assert held > 5 * made.guarantee(1).gdp_mu  # which is why the cloud refuses it
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_held_contributions_stay_below_the_claim_where_hold_is_allowed(
     made = plan(certificate, epsilon=math.log(3), delta=0.05, hide=hide)
     everywhere = dict.fromkeys(range(1, ROUNDS + 1), far)
     for differences in ({DROPS: far}, everywhere):
-        assert played(made, differences, drops=True) <= made.guarantee(2).gdp_mu
-    assert played(made, everywhere, drops=True) > 0.3 * made.guarantee(2).gdp_mu
+        assert played(made, differences, drops=True) <= made.guarantee(1).gdp_mu
+    assert played(made, everywhere, drops=True) > 0.3 * made.guarantee(1).gdp_mu
 
 
 def test_hold_is_refused_where_a_trajectory_is_hidden(

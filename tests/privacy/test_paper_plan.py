@@ -102,7 +102,7 @@ def test_the_plan_says_what_all_mechanisms_give_together(paper: Certificate) -> 
     slope = math.hypot(100.0, 2.0) / gradients(found)[-1][2]
     # g and dg/dx6 both speak of x6, and what they say adds up.
     assert found.gdp_mu[5] == pytest.approx(math.hypot(alone, slope), rel=6e-3)
-    worst = found.guarantee(6)
+    worst = found.guarantee("x6")
     assert worst.delta == delta_of(worst.gdp_mu, EPSILON)
 
 
@@ -121,7 +121,7 @@ def test_an_undernoised_plan_is_made_only_on_request_and_says_so(coupled: Certif
     assert "THIS IS LESS THAN WAS ASKED FOR" in str(found)
     # x2 shifts dg/dx1, released with 3.5, by 20: the claim admits what that reveals.
     assert found.gdp_mu[1] > 20 / gradients(found)[0][2] > 7 * mu_of(EPSILON, DELTA)
-    assert found.guarantee(2).epsilon > 5 * EPSILON
+    assert found.guarantee(1).epsilon > 5 * EPSILON
 
 
 def test_each_mechanism_is_held_to_its_rounding_too() -> None:

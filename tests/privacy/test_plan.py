@@ -66,7 +66,7 @@ def three() -> Certificate:
 
 def reach_of_agents(made: NoisePlan) -> list[mpmath.mpf]:
     root = mpmath.mpf(1) if isinstance(made.hide, Trajectory) else mpmath.sqrt(made.rounds)
-    b = [made.radius(agent) for agent in range(1, made.cloud.agents + 1)]
+    b = [made.radius(agent) for agent in range(made.cloud.agents)]
     return [mpmath.mpf(1.0 if r is None else r) * root for r in b]
 
 
@@ -211,19 +211,21 @@ def test_agents_may_ask_for_different_radii_epsilons_and_deltas(paper: Certifica
     epsilon, delta = np.linspace(0.5, 2.0, 7), np.logspace(-9, -2, 7)
     hide = Trajectory(radius=np.linspace(0.5, 3.0, 7))
     made = plan(paper, epsilon=epsilon, delta=delta, hide=hide)
-    for agent in range(1, 8):
+    for agent in range(7):
         promise = made.guarantee(agent)
-        assert promise.epsilon <= epsilon[agent - 1] * (1 + 1e-12)
-        assert promise.delta <= delta[agent - 1]
+        assert promise == made.guarantee(f"x{agent + 1}")
+        assert (promise.agent, promise.name) == (agent, f"x{agent + 1}")
+        assert promise.epsilon <= epsilon[agent] * (1 + 1e-12)
+        assert promise.delta <= delta[agent]
         assert isinstance(promise.hide, Trajectory)
-        assert promise.hide.radius == made.radius(agent) == hide.radius[agent - 1]
-    assert [promise.name for promise in map(made.guarantee, (1, 7))] == ["x1", "x7"]
+        assert promise.hide.radius == made.radius(agent) == hide.radius[agent]
+    assert made.guarantee().gdp_mu == made.gdp_mu.max()
 
 
 def test_a_guarantee_is_that_agents_own() -> None:
     made = plan(linear([[1, 3, 9]]), **ASKED)
     assert np.all(np.diff(made.gdp_mu) > 0)
-    for agent, mu in enumerate(made.gdp_mu.tolist(), start=1):
+    for agent, mu in enumerate(made.gdp_mu.tolist()):
         promise = made.guarantee(agent)
         assert promise.gdp_mu == mu
         assert promise.epsilon == epsilon_of(mu, 1e-5)
@@ -258,7 +260,7 @@ def test_everything_means_the_range_of_every_contribution() -> None:
     # sqrt(2) would be 3.2 and 4.2.
     assert made.sigma == pytest.approx([3 * math.sqrt(10) / mu_of(1.0, 1e-5)], rel=1e-3)
     assert made.gdp_mu == pytest.approx(np.full(2, mu_of(1.0, 1e-5)), rel=1e-3)
-    assert made.radius(1) is None
+    assert made.radius(0) is None
 
 
 def test_a_range_counts_far_less_than_slope_and_diameter_where_a_contribution_bends() -> None:
@@ -499,11 +501,10 @@ def test_bad_input_has_its_own_message(
 
 def test_there_is_no_guarantee_for_an_agent_that_does_not_exist(three: Certificate) -> None:
     made = plan(three, **ASKED)
-    for agent in (0, 4):
-        with pytest.raises(ProblemError, match=r"agent must be a whole number from 1 to 3"):
-            made.guarantee(agent)
-        with pytest.raises(ProblemError, match=r"agent must be a whole number from 1 to 3"):
-            made.radius(agent)
+    for agent in (-1, 3, "x9"):
+        for question in (made.guarantee, made.radius):
+            with pytest.raises(ProblemError, match=r"agent must be .*a whole number from 0 to 2"):
+                question(agent)
 
 
 def test_a_problem_that_is_not_convex_gets_no_plan() -> None:

@@ -240,10 +240,10 @@ def fallback_words(unsafe: Sequence[str]) -> str:
 
 def plan_data(plan: NoisePlan) -> dict[str, object]:
     """Return a plan as plain data; of more than 10,000 agents only the worst off is listed."""
-    agents = range(1, plan.cloud.agents + 1)
-    if plan.cloud.agents > _AGENTS:
-        agents = range(int(np.argmax(plan.gdp_mu)) + 1, int(np.argmax(plan.gdp_mu)) + 2)
-    guarantees = [plan.guarantee(agent) for agent in agents]
+    few = plan.cloud.agents <= _AGENTS
+    guarantees = (
+        [plan.guarantee(a) for a in range(plan.cloud.agents)] if few else [plan.guarantee()]
+    )
     return {
         "method": plan.method,
         "hide": plan.hide.kind,
@@ -261,7 +261,7 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
         ],
         "agents": [
             {
-                "agent": g.agent,
+                "agent": g.agent + 1,  # files and tables count from 1
                 "name": g.name,
                 "radius": plan.radius(g.agent),
                 "gdp_mu": g.gdp_mu,

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from sottovoce.algorithm.algorithm import Algorithm
@@ -29,7 +28,7 @@ def make_config(
     plan: NoisePlan, algorithm: Algorithm, *, rounds: int, noise: Noise, run_id: str
 ) -> RunConfig:
     """Return the configuration of a run under a plan."""
-    worst = plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
+    worst = plan.guarantee()
     outputs = [(o.kind, o.row, o.column, o.sigma) for o in plan.outputs]
     return RunConfig(
         run_id=run_id,
@@ -45,7 +44,7 @@ def make_config(
             "agent": worst.name,
             "gdp_mu": worst.gdp_mu,
             "epsilon": worst.epsilon,
-            "delta": float(plan.delta[worst.agent - 1]),
+            "delta": worst.asked[1],
             "trust": plan.trust.kind,
             "feasible": None
             if plan.feasible is None

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from sottovoce.arguments import agent_index
 from sottovoce.errors import InputError
 from sottovoce.privacy.adjacency import Adjacency, Everything, radii
 from sottovoce.privacy.charge import Charge, Protected
@@ -50,7 +51,7 @@ class Guarantee:
     """What one agent is promised for the whole transcript: all rounds, all outputs, together.
 
     Attributes:
-        agent: the agent's number, from 1.
+        agent: the agent's place, from 0.
         name: what people call it.
         hide: what is hidden, with this agent's radius.
         gdp_mu: ``mu_l = R_l sup |diag(1/sigma) J_l|_2``, rounding allowance included.
@@ -165,43 +166,54 @@ class NoisePlan:
         names = ", ".join(known.name for known in self.trust.views)
         raise InputError(f"view must be one of {names} under this plan, got {view!r:.60}")
 
-    def radius(self, agent: int) -> float | None:
-        """The radius b_l of agent number ``agent``, from 1; None if everything is hidden."""
-        self.cloud.locate(agent)
-        if isinstance(self.hide, Everything):
-            return None
-        return float(radii(self.hide, self.cloud.agents)[agent - 1])
+    def radius(self, agent: int | str) -> float | None:
+        """The radius b_l of an agent, by its place from 0 or its label; None for everything."""
+        place = agent_index(agent, self.cloud.agents, self.cloud.agent_labels)
+        return self._radii()[place]
 
-    def guarantee(self, agent: int) -> Guarantee:
-        """Return what agent number ``agent``, counted from 1, is promised."""
-        index, place = self.cloud.locate(agent)
-        mu = float(self.gdp_mu[agent - 1])
+    def _radii(self) -> list[float] | list[None]:
+        agents = self.cloud.agents
+        if isinstance(self.hide, Everything):
+            return [None] * agents
+        radius: list[float] = radii(self.hide, agents).tolist()
+        return radius
+
+    def guarantee(self, agent: int | str | None = None) -> Guarantee:
+        """Return what an agent is promised.
+
+        Args:
+            agent: its place, from 0, or its label; the worst-off by default.
+        """
+        if agent is None:
+            agent = int(np.argmax(self.gdp_mu))
+        at = agent_index(agent, self.cloud.agents, self.cloud.agent_labels)
+        index, place = self.cloud.locate(at + 1)
+        mu, asked = float(self.gdp_mu[at]), (float(self.epsilon[at]), float(self.delta[at]))
         hide = self.hide
         if not isinstance(hide, Everything):
-            hide = type(hide)(radius=self.radius(agent), rounds=hide.rounds)
+            hide = type(hide)(radius=self.radius(at), rounds=hide.rounds)
         return Guarantee(
-            agent=agent,
+            agent=at,
             name=self.cloud.groups[index].label(place),
             hide=hide,
             gdp_mu=mu,
-            epsilon=epsilon_of(mu, float(self.delta[agent - 1])),
-            delta=delta_of(mu, float(self.epsilon[agent - 1])),
-            asked=(float(self.epsilon[agent - 1]), float(self.delta[agent - 1])),
+            epsilon=epsilon_of(mu, asked[1]),
+            delta=delta_of(mu, asked[0]),
+            asked=asked,
             trust=self.trust,
         )
 
     def charges(self) -> tuple[Charge, ...]:
         """Return what a run of all covered rounds costs each agent, for a ledger."""
+        labels = self.cloud.agent_labels()
         return tuple(
             Charge(
                 agent=label,
-                protected=Protected(self.hide.kind, self.radius(agent)),
+                protected=Protected(self.hide.kind, radius),
                 mu=mu,
                 allowance=min(self.gdp_rounding, mu),
             )
-            for agent, (label, mu) in enumerate(
-                zip(self.cloud.agent_labels(), self.gdp_mu.tolist(), strict=True), start=1
-            )
+            for label, radius, mu in zip(labels, self._radii(), self.gdp_mu.tolist(), strict=True)
         )
 
     def __str__(self) -> str:

@@ -152,10 +152,10 @@ def _noise(plan: NoisePlan) -> list[str]:
 
 
 def _promise(plan: NoisePlan) -> list[str]:
-    worst = plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
+    worst = plan.guarantee()
     lines = [
         f"Promise, for all {plan.rounds:,} rounds and all messages together:",
-        f"  every agent is ({up(worst.epsilon)}, {up(plan.delta[worst.agent - 1])})-differentially "
+        f"  every agent is ({up(worst.epsilon)}, {up(worst.asked[1])})-differentially "
         f"private or better; worst: {worst.name} with Gaussian-DP mu = {up(worst.gdp_mu)}.",
     ]
     if not plan.certified:
@@ -170,7 +170,7 @@ def _promise(plan: NoisePlan) -> list[str]:
 
 
 def _hidden(plan: NoisePlan) -> list[str]:
-    worst = plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
+    worst = plan.guarantee()
     lines = [f"What is hidden of an agent (of {worst.name}, the worst off):"]
     lines.append(f"  {hidden(worst.hide)}.")
     if isinstance(plan.hide, Trajectory):
@@ -182,8 +182,7 @@ def _hidden(plan: NoisePlan) -> list[str]:
         lines.append(f"From whom: {plan.trust.views[0].who}.")
     else:
         lines.append("From whom, and with which Gaussian-DP mu at most:")
-        mu = float(plan.gdp_mu[worst.agent - 1])
-        lines += [f"  - {view.who}: {up(mu * view.share)}" for view in plan.trust.views]
+        lines += [f"  - {view.who}: {up(worst.gdp_mu * view.share)}" for view in plan.trust.views]
     lines.append(f"Trust: {WORDS[plan.trust.kind]}.")
     return lines
 

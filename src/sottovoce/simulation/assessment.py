@@ -109,7 +109,7 @@ def assess(origin: Origin, x: Array, rounds: int) -> Assessment:
     problem, plan, sums = origin.problem, origin.plan, origin.problem.cloud.sums
     at = Numeric(problem)
     best, deviation = _accuracy(problem, plan, rounds)
-    worst = None if plan is None else plan.guarantee(int(np.argmax(plan.gdp_mu)) + 1)
+    worst = None if plan is None else plan.guarantee()
     return Assessment(
         groups=tuple((g.name, g.count, g.dim) for g in problem.groups),
         row_labels=tuple(problem.cloud.row_labels()),

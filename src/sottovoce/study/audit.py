@@ -356,13 +356,13 @@ class Game:
         self.faced = float(np.sqrt(plan.trust.halves)) if task.view == "outside" else 1.0
         open_rounds = [k for k in range(1, rounds + 1) if k % _CLOSED != 1]
         moved, own = moved_by(plan, agent)
-        pair, self.acted = _behaviours(plan, agent, moved, own, open_rounds)
+        pair, self.acted = _behaviours(plan, task.agent, moved, own, open_rounds)
         means = moved(np.stack([pair.begin, pair.end]))
         self.shift = (means[1] - means[0]) / moved.sigma / self.faced
         self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.acted)))
         self.worlds = tuple(self._company(side, own) for side in (pair.begin, pair.end))
         share = 1.0 if plan.hide.kind == "trajectory" else len(self.acted) / plan.rounds
-        self.claimed = float(plan.gdp_mu[agent - 1]) * float(np.sqrt(share)) * task.share
+        self.claimed = float(plan.gdp_mu[task.agent]) * float(np.sqrt(share)) * task.share
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""
