@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 
 import sottovoce as sv
+from sottovoce.certificate.certificate import Certificate
 from sottovoce.formula.tape import evaluate
 from sottovoce.privacy.feasibility import Feasibility
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.numeric import Numeric, Rows
 from sottovoce.simulation.result import Result
 
@@ -40,7 +42,7 @@ def run() -> list[dict[str, Any]]:
 
 
 def _row(
-    name: str, problem: sv.Problem, certificate: sv.Certificate, radius: str, rounds: int
+    name: str, problem: sv.Problem, certificate: Certificate, radius: str, rounds: int
 ) -> dict[str, Any]:
     widths = np.concatenate([(g.upper - g.lower).max(axis=1) for g in problem.groups])
     hide = sv.Trajectory(radius=0.02 * widths if radius == "2%" else 1.0, rounds=rounds)
@@ -56,7 +58,7 @@ def _row(
     return row | {"runs": runs} | _measured(problem, made, rounds, runs)
 
 
-def _measured(problem: sv.Problem, made: sv.NoisePlan, rounds: int, runs: int) -> dict[str, Any]:
+def _measured(problem: sv.Problem, made: NoisePlan, rounds: int, runs: int) -> dict[str, Any]:
     assert made.feasible is not None
     violated, confirmed, costs = 0, 0, list[float]()
     numeric = Numeric(problem)

@@ -8,12 +8,13 @@ to a sum, so the larger the fleet, the less it matters.
 import numpy as np
 
 import sottovoce as sv
+from sottovoce.privacy.noise_plan import NoisePlan
 
 ROUNDS = 100
 FLEET = 100_000
 
 
-def planned(n: int) -> tuple[sv.Problem, sv.NoisePlan]:
+def planned(n: int) -> tuple[sv.Problem, NoisePlan]:
     """Return n chargers that share a network, and the noise that hides everything of each."""
     problem = sv.gallery.chargers(n)
     certificate = sv.certify(problem.cloud)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
 from sottovoce.problem.files.load import read_agent, read_public
 
 WRONG = [
@@ -87,8 +88,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
                                          "theta": 0.5, "start": 1e-5}),
     "Tikhonov": (sv.paper.Tikhonov, {"gamma_bar": 0.1, "alpha_bar": 0.1, "c1": 0.3, "c2": 0.2}),
     "Constants": (sv.paper.Constants, {"k_g": 1.0, "k_prime": (1.0,)}),
-    "SecureSampler": (sv.SecureSampler, {"sigma": [1.0]}),
-    "SimulatedSampler": (sv.SimulatedSampler, {"sigma": [1.0], "seed": 0}),
+    "SecureSampler": (SecureSampler, {"sigma": [1.0]}),
+    "SimulatedSampler": (SimulatedSampler, {"sigma": [1.0], "seed": 0}),
     "gallery.get": (sv.gallery.get, {"name": "paper"}),
     "gallery.known": (sv.gallery.known, {"name": "paper"}),
     "gallery.hock_schittkowski": (sv.gallery.hock_schittkowski, {"number": 22}),
@@ -111,7 +112,7 @@ def test_a_wrong_value_is_refused_by_an_error_of_ours_or_is_right(name: str, arg
 
 
 WRONG_FOR_SOLVE: dict[str, list[Any]] = {
-    "rounds": [None, "a", 2.5, math.nan, 0],
+    "rounds": ["a", 2.5, math.nan, 0],
     "runs": [None, "a", 2.5, math.nan, 0],
     "seed": [None, "a", 2.5, -1],
     "threads": ["a", 1.5, math.inf, -1],

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from sottovoce import network as network
     from sottovoce import paper as paper
     from sottovoce.algorithm.dual_averaging import DualAveraging as DualAveraging
-    from sottovoce.certificate.certificate import Certificate as Certificate
     from sottovoce.certificate.certificate import certify as certify
     from sottovoce.certificate.optimum import reference_optimum as reference_optimum
     from sottovoce.errors import SottovoceError as SottovoceError
@@ -31,15 +30,9 @@ if TYPE_CHECKING:
     from sottovoce.privacy.adjacency import Everything as Everything
     from sottovoce.privacy.adjacency import Offset as Offset
     from sottovoce.privacy.adjacency import Trajectory as Trajectory
-    from sottovoce.privacy.charge import Charge as Charge
-    from sottovoce.privacy.charge import Protected as Protected
     from sottovoce.privacy.ledger import Ledger as Ledger
     from sottovoce.privacy.limit import accuracy_limit as accuracy_limit
-    from sottovoce.privacy.noise_plan import NoisePlan as NoisePlan
     from sottovoce.privacy.plan import plan as plan
-    from sottovoce.privacy.sampler import SecureSampler as SecureSampler
-    from sottovoce.privacy.sampler import SimulatedSampler as SimulatedSampler
-    from sottovoce.privacy.trust import OneCloud as OneCloud
     from sottovoce.privacy.trust import SplitCloud as SplitCloud
     from sottovoce.problem import gallery as gallery
     from sottovoce.problem.agents import fleet as fleet
@@ -56,7 +49,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "algorithm.dual_averaging": ("DualAveraging",),
-    "certificate.certificate": ("Certificate", "certify"),
+    "certificate.certificate": ("certify",),
     "certificate.optimum": ("reference_optimum",),
     "errors": ("SottovoceError",),
     "formula.functions": (
@@ -73,14 +66,11 @@ _NAMES = {
     ),
     "network.agent": ("Agent",),
     "network.cloud": ("Cloud",),
-    "privacy.charge": ("Charge", "Protected"),
     "privacy.adjacency": ("Everything", "Offset", "Trajectory"),
     "privacy.ledger": ("Ledger",),
     "privacy.limit": ("accuracy_limit",),
-    "privacy.noise_plan": ("NoisePlan",),
     "privacy.plan": ("plan",),
-    "privacy.sampler": ("SecureSampler", "SimulatedSampler"),
-    "privacy.trust": ("OneCloud", "SplitCloud"),
+    "privacy.trust": ("SplitCloud",),
     "problem.agents": ("fleet", "states"),
     "problem.code": ("Objective",),
     "problem.constraints": ("hard", "total"),

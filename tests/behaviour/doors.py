@@ -23,6 +23,8 @@ import numpy.typing as npt
 
 import sottovoce as sv
 from sottovoce.cli import main
+from sottovoce.privacy.charge import Charge, Protected
+from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -192,11 +194,15 @@ def audit(problem: sv.Problem, noise: Any, *, agent: int, **how: Any) -> Any:
 
 def charge(agent: str, hide: str, radius: float | None, mu: float) -> Any:
     """What one run costs one agent."""
-    return sv.Charge(agent=agent, protected=sv.Protected(hide, radius), mu=mu, allowance=0.0)  # type: ignore[arg-type]
+    return Charge(agent=agent, protected=Protected(hide, radius), mu=mu, allowance=0.0)  # type: ignore[arg-type]
 
 
 def secure_sampler(sigma: Sequence[float]) -> Any:
-    return sv.SecureSampler(sigma)
+    return SecureSampler(sigma)
+
+
+def simulated_sampler(sigma: Any, seed: int) -> Any:
+    return SimulatedSampler(sigma, seed=seed)
 
 
 def coded_agent(

@@ -44,6 +44,12 @@ def noise(kind: str = "plain") -> Any:
     return plan(problem(), **({"epsilon": 1.0, "delta": 0.01, "hide": hide} | more))
 
 
+@cache
+def open_ended() -> Any:
+    """A plan that covers more rounds than anybody runs, and names none."""
+    return d.plan(problem(), epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=2.0))
+
+
 def run(**changed: Any) -> Any:
     """A short simulation of the bakeries with something changed."""
     stated = changed.pop("problem", None) or problem()
@@ -92,6 +98,8 @@ SIMULATIONS = [
     Refusal("a plan that is a number", lambda: run(plan=3), INPUT, ("plan", "3")),
     Refusal("a plan of another problem", lambda: run(problem=p.readme()), INPUT, ("plan", "problem", "plan again")),
     Refusal("no rounds", lambda: run(rounds=0), INPUT, ("rounds", "0")),
+    Refusal("rounds that nothing names", lambda: run(plan=None, rounds=None), INPUT, ("rounds", "none", "rounds=")),
+    Refusal("rounds that the plan leaves open", lambda: run(plan=open_ended(), rounds=None), INPUT, ("rounds", "none", "Trajectory")),
     Refusal("half a round", lambda: run(rounds=2.5), INPUT, ("rounds", "whole", "2.5")),
     Refusal("more rounds than planned", lambda: run(rounds=51), INPUT, ("rounds", "50", "51")),
     Refusal("fewer rounds than margins are for", lambda: run(plan=noise("feasible"), rounds=40), INPUT, ("rounds", "50", "40", "feasible")),

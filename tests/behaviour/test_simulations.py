@@ -146,6 +146,13 @@ def test_a_hidden_step_by_a_user_is_an_algorithm_of_the_default_kind() -> None:
         assert result.algorithm.startswith("DualAveraging")
 
 
+def test_rounds_come_from_the_plan_that_names_them() -> None:
+    plan = d.plan(problem(), epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=2.0, rounds=40))
+    named, said = d.simulate(problem(), plan), d.simulate(problem(), plan, rounds=40)
+    assert named.rounds == 40
+    np.testing.assert_array_equal(named.x, said.x)
+
+
 def test_the_papers_algorithm_runs_the_papers_release() -> None:
     stated = sv.gallery.paper()
     hide = sv.Trajectory(radius=1.0)
@@ -185,7 +192,7 @@ def test_an_audit_finds_no_more_than_was_promised() -> None:
 
 
 def test_an_audit_sees_a_sampler_that_adds_less_noise_than_planned() -> None:
-    quiet = sv.SimulatedSampler(noise().sigma / 20, seed=3)
+    quiet = d.simulated_sampler(noise().sigma / 20, seed=3)
     found = d.audit(problem(), noise(), agent=0, runs=100, rounds=8, sampler=quiet)
     assert not found.passed
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certificate.certificate import TOLERANCE, certify
+from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression
@@ -20,7 +20,7 @@ from sottovoce.problem.problem import Problem
 FLEETS = {"chargers", "smart_charging"}  # no symbol per agent to sample
 
 
-def status(certificate: sv.Certificate, name: str) -> str:
+def status(certificate: Certificate, name: str) -> str:
     return next(a.status for a in certificate.assumptions if a.name == name)
 
 
@@ -28,7 +28,7 @@ def outputs(problem: Problem) -> list[Expression]:
     return [row for family in problem.cloud.sums.families for row in family.formulas]
 
 
-def sampled(problem: Problem, certificate: sv.Certificate, points: int) -> np.ndarray:
+def sampled(problem: Problem, certificate: Certificate, points: int) -> np.ndarray:
     """The largest influence seen at random points and corners: never above the bound."""
     rng = np.random.default_rng(0)
     symbols = [s for group in problem.groups for s in group.symbols]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
+from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import PrivacyError
 from sottovoce.formula.intervals import interval
 from sottovoce.privacy import plan as plan_module
@@ -49,7 +50,7 @@ def test_a_sum_of_intervals_holds_the_exact_sum() -> None:
         assert Fraction(float(total.lower)) <= exact <= Fraction(float(total.upper))
 
 
-def two_sums() -> sv.Certificate:
+def two_sums() -> Certificate:
     x = sv.states(3, lower=-1, upper=1)
     constraints = [x[0] + 2 * x[1] <= 1, x[1] - 3 * x[2] <= 1, x[0] + x[2] <= 1]
     problem = sv.Problem(states=x, objectives=[s**2 for s in x], constraints=constraints)

@@ -18,6 +18,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.agent import AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.problem import Problem
 
 ROUNDS = 6
@@ -36,7 +37,7 @@ def stated(local: list[Any] | None = None, **settings: Any) -> Problem:
     )
 
 
-def planned(problem: Problem, feasible: float | None = None) -> sv.NoisePlan:
+def planned(problem: Problem, feasible: float | None = None) -> NoisePlan:
     hide = sv.Trajectory(radius=0.1, rounds=ROUNDS)
     certificate = sv.certify(problem.cloud)  # as a cloud does, which knows no local set
     return sv.plan(certificate, epsilon=1.0, delta=0.05, hide=hide, feasible=feasible)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
+from sottovoce.certificate.certificate import Certificate
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.privacy.feasibility import (
     Feasibility,
@@ -22,6 +23,7 @@ from sottovoce.privacy.feasibility import (
     within,
 )
 from sottovoce.privacy.margins import AveragedNoise, feasibility
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.ball import ball_of
 from sympy_oracle import function_of
@@ -331,11 +333,11 @@ def test_an_answer_that_is_no_number_is_not_confirmed() -> None:
 
 
 @cache
-def certificate_of(problem: sv.Problem) -> sv.Certificate:
+def certificate_of(problem: sv.Problem) -> Certificate:
     return sv.certify(problem)
 
 
-def plan_of(problem: sv.Problem, **more: Any) -> sv.NoisePlan:
+def plan_of(problem: sv.Problem, **more: Any) -> NoisePlan:
     settings: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-3}
     settings["hide"] = sv.Trajectory(radius=0.1, rounds=400)
     return sv.plan(certificate_of(problem), **(settings | more))

@@ -16,6 +16,7 @@ from sottovoce.formula.tape import tape
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done
 from sottovoce.network.simulated import EngineSampler
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.code import Watched
 from sottovoce.study.loopback import Loopback
 
@@ -58,7 +59,7 @@ def storages(*, code: bool, empty: bool = False) -> sv.Problem:
     )
 
 
-def plan(stated: sv.Problem) -> sv.NoisePlan:
+def plan(stated: sv.Problem) -> NoisePlan:
     hide = sv.Trajectory(radius=0.1, rounds=40)
     return sv.plan(sv.certify(stated.cloud), epsilon=1.0, delta=1e-3, hide=hide)
 

@@ -11,8 +11,10 @@ import pytest
 from scipy import stats
 
 import sottovoce as sv
+from sottovoce.certificate.certificate import Certificate
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.margins import feasibility, noise_of
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.numeric import Numeric, Rows
 from sottovoce.simulation.result import Result
 
@@ -32,11 +34,11 @@ def stated(name: str) -> sv.Problem:
 
 
 @cache
-def certified(name: str) -> sv.Certificate:
+def certified(name: str) -> Certificate:
     return sv.certify(stated(name))
 
 
-def planned(name: str, radius: str, rounds: int, **more: Any) -> tuple[sv.Problem, sv.NoisePlan]:
+def planned(name: str, radius: str, rounds: int, **more: Any) -> tuple[sv.Problem, NoisePlan]:
     problem = stated(name)
     widths = np.concatenate([(g.upper - g.lower).max(axis=1) for g in problem.groups])
     hide = sv.Trajectory(radius=0.02 * widths if radius == "2%" else 1.0, rounds=rounds)

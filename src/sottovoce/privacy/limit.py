@@ -49,7 +49,11 @@ class Limit:
 
 
 def accuracy_limit(
-    problem: Problem, plan: NoisePlan, rounds: int, *, saddle: ReferenceOptimum | None = None
+    problem: Problem,
+    plan: NoisePlan,
+    rounds: int | None = None,
+    *,
+    saddle: ReferenceOptimum | None = None,
 ) -> Limit:
     """Return the statistical limit of T releases at the saddle point.
 
@@ -63,12 +67,12 @@ def accuracy_limit(
     Args:
         problem: the whole problem.
         plan: its noise.
-        rounds: T.
+        rounds: T; by default those that the plan's ``hide`` names.
         saddle: the saddle point if it is known already.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
-    rounds = whole("rounds", rounds, least=1)
+    instance("plan", plan, NoisePlan, "sv.plan(problem, ...)")
+    rounds = plan.named_rounds() if rounds is None else whole("rounds", rounds, least=1)
     if saddle is not None:
         instance("saddle", saddle, ReferenceOptimum, "sv.reference_optimum(problem)")
     if plan.fingerprint != problem.cloud.fingerprint:

@@ -9,7 +9,13 @@ import numpy as np
 
 from sottovoce.arguments import agent_index
 from sottovoce.errors import InputError
-from sottovoce.privacy.adjacency import Adjacency, Everything, radii
+from sottovoce.privacy.adjacency import (
+    TRAJECTORY_ROUNDS,
+    Adjacency,
+    Everything,
+    Trajectory,
+    radii,
+)
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of
@@ -142,6 +148,19 @@ class NoisePlan:
     def rounds(self) -> int:
         """The rounds T that the promise covers."""
         return int(self.hide.rounds)
+
+    def named_rounds(self) -> int:
+        """The rounds that ``hide`` names.
+
+        Raises:
+            InputError: it names none and covers as many as a run may want.
+        """
+        if isinstance(self.hide, Trajectory) and self.rounds == TRAJECTORY_ROUNDS:
+            raise InputError(
+                "rounds must be given where the plan names none, got none: say rounds=1000, or "
+                "plan with hide=sv.Trajectory(radius=..., rounds=1000)"
+            )
+        return self.rounds
 
     @property
     def sigma(self) -> Array:

@@ -42,7 +42,7 @@ def simulate(
     problem: Problem,
     plan: NoisePlan | None = None,
     *,
-    rounds: int,
+    rounds: int | None = None,
     runs: int = 1,
     seed: int = 0,
     algorithm: Algorithm | None = None,
@@ -65,7 +65,7 @@ def simulate(
     Args:
         problem: what to solve.
         plan: the noise; without a plan there is none, and the result says so.
-        rounds: how many rounds.
+        rounds: how many rounds; by default those that the plan's ``hide`` names.
         runs: how many independent runs; run r depends on (seed, r) alone.
         seed: any integer that is not negative.
         algorithm: ``DualAveraging()`` by default; ``paper.Tikhonov()`` takes gradient steps.
@@ -100,7 +100,7 @@ def simulate(
             problem,
             plan,
             steps,
-            rounds=rounds,
+            rounds=_rounds(rounds, plan),
             runs=runs,
             seed=seed,
             x0=x0,
@@ -237,6 +237,14 @@ def _require_plan(given: Any) -> None:
     from sottovoce.privacy.noise_plan import NoisePlan
 
     instance("plan", given, NoisePlan, "sv.plan(certificate, ...)")
+
+
+def _rounds(rounds: int | None, plan: NoisePlan | None) -> int:
+    if rounds is not None:
+        return rounds
+    if plan is None:
+        raise InputError("rounds must be given without a plan, got none: say rounds=1000")
+    return plan.named_rounds()
 
 
 def _threads(given: int | None) -> int:
