@@ -10,7 +10,7 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sottovoce.certificate.polynomials import nonnegative, polynomial
+from sottovoce.certificate.hessian import nonnegative, polynomial
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import exactly, symbol
 from sottovoce.formula.functions import exp

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.certificate.contract import EmptyDomainError, contract
-from sottovoce.certificate.contract_linear import Box
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import multiply, negate
 from sottovoce.formula.derive import gradient
@@ -49,7 +48,7 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
         ProblemError: if the propagation proves that no point satisfies all constraints.
     """
     named = [group for group in cloud.groups if group.count == 1]
-    box = Box(lower=lower_bounds(named), upper=upper_bounds(named))
+    box = _NamedBox(lower=lower_bounds(named), upper=upper_bounds(named))
     column = {s: c for c, s in enumerate(s for group in named for s in group.symbols)}
     boxes: Boxes = {
         s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
@@ -151,6 +150,53 @@ def _bending(sums: Sums) -> Iterator[Expression]:
         for h in (*family.rest, *(t for part in family.sums for t in part.terms)):
             for slope in gradient(h, h.symbols).values():
                 yield from slope.symbols
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _NamedBox:
+    """The box of named agents' states, which shrinks in place.
+
+    Attributes:
+        lower: least values, shape (N,).
+        upper: largest values.
+    """
+
+    lower: Array
+    upper: Array
+
+    def sides(self, column: int) -> tuple[Array, Array]:
+        """Both ends of one component, as views that follow what rows imply."""
+        return self.lower[column : column + 1], self.upper[column : column + 1]
+
+    def propagate(self, weights: Any, row: int, offset: float) -> float:
+        """Shrink the box to where ``W[row] x + offset <= 0`` can hold, rounded outwards.
+
+        Returns:
+            The largest relative shrinkage of a side.
+
+        Raises:
+            EmptyDomainError: if it holds nowhere.
+        """
+        begin, end = weights.indptr[row : row + 2]
+        at, w = weights.indices[begin:end], weights.data[begin:end]
+        low, high = self.lower[at], self.upper[at]
+        ends = np.where(w > 0, low, high) * w
+        least_each = np.nextafter(ends, -np.inf)
+        sizes = float(np.sum(np.abs(least_each))) + abs(offset)
+        least = offset + float(np.sum(least_each)) - (w.size + 4) * 2.0**-52 * sizes
+        # However small the others are, this one may reach no more than the room they leave.
+        room = least_each - (least - 4.0 * np.spacing(abs(least)))
+        room = room + 2.0 * np.spacing(np.maximum(np.abs(room), np.abs(least_each)))
+        edge = room / w
+        edge = np.where(w > 0, np.nextafter(edge, np.inf), np.nextafter(edge, -np.inf))
+        upper = np.where(w > 0, np.minimum(high, edge), high)
+        lower = np.where(w > 0, low, np.maximum(low, edge))
+        if np.any(lower > upper):
+            raise EmptyDomainError(f"row {row + 1}")
+        moved, width = np.maximum(lower - low, high - upper), high - low
+        self.lower[at], self.upper[at] = lower, upper
+        return float(np.max(moved[width > 0] / width[width > 0], initial=0.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

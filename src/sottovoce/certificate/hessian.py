@@ -6,14 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from itertools import product
-from typing import final
+from itertools import pairwise, product
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.certificate.polynomials import nonnegative, polynomial
-from sottovoce.formula.canonical import in_order, is_integer
+from sottovoce.formula.canonical import (
+    addends,
+    base_exponent,
+    coefficient,
+    expand,
+    in_order,
+    is_integer,
+)
 from sottovoce.formula.curvature import Signs
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.enclosure import evaluate
@@ -22,9 +28,12 @@ from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array
 from sottovoce.problem.connected import connected
 
-Judge = Callable[[Array, Array], NDArray[np.int8]]
+Claim = Callable[[Array, Array], NDArray[np.bool_]]
+"""Takes lower and upper ends of boxes (b, symbols); returns for which of them it is proven."""
 
-_PROVEN, _OPEN, _HOPELESS = 1, 0, -1
+Polynomial: TypeAlias = list[Fraction]
+"""Coefficients of a polynomial in one variable, that of 1 first, without zeros at the end."""
+
 _CHUNK = 1 << 16  # agents of a fleet judged at a time
 
 
@@ -92,27 +101,21 @@ def bounded_below(expr: Expression, region: Region, *, strict: bool, budget: int
     """Prove ``expr >= 0`` (or > 0) wherever the region's agents can be, by subdivision."""
     symbols = in_order(expr.symbols)
 
-    def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
+    def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
         low, high = _ends(expr, symbols, lower, upper)
-        proven = np.greater(low, 0.0) if strict else np.greater_equal(low, 0.0)
-        middle = lower + (upper - lower) / 2
-        hopeless = np.less(_ends(expr, symbols, middle, middle)[1], 0.0)
-        return _verdict(proven & np.isfinite(high), hopeless)
+        return np.asarray((low > 0.0 if strict else low >= 0.0) & np.isfinite(high))
 
-    return _prove_everywhere(judge, region, symbols, budget)
+    return _prove_everywhere(holds, region, symbols, budget)
 
 
 def bounded(expr: Expression, region: Region, *, budget: int = 4096) -> bool:
     """Prove that ``expr`` is defined and finite wherever the agents can be, by subdivision."""
     symbols = in_order(expr.symbols)
 
-    def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
-        middle = lower + (upper - lower) / 2
-        proven = np.isfinite(_ends(expr, symbols, lower, upper))
-        hopeless = ~np.isfinite(_ends(expr, symbols, middle, middle))
-        return _verdict(proven[0] & proven[1], hopeless[0] | hopeless[1])
+    def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
+        return np.asarray(np.isfinite(_ends(expr, symbols, lower, upper)).all(axis=0))
 
-    return _prove_everywhere(judge, region, symbols, budget)
+    return _prove_everywhere(holds, region, symbols, budget)
 
 
 class Hessian:
@@ -175,43 +178,27 @@ class Hessian:
     def _dominant(self, block: list[int], budget: int) -> bool:
         """Prove strict diagonal dominance row by row; each row has few symbols to subdivide."""
 
-        def judge_row(i: int, symbols: Sequence[Expression]) -> Judge:
+        def prove(i: int) -> bool:
+            symbols = in_order({s for j in block for s in self.entries[i][j].symbols})
             others = [e for j in block if j != i and not (e := self.entries[i][j]).is_zero]
 
-            def margin(lower: Array, upper: Array) -> Array:
+            def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
                 sizes = [np.abs(_ends(e, symbols, lower, upper)).max(axis=0) for e in others]
                 # The factor covers the rounding of a sum of fewer than 2^20 positive numbers.
                 total = np.sum(sizes, axis=0) * (1.0 + 2.0**-30)
-                return np.asarray(_ends(self.entries[i][i], symbols, lower, upper)[0] - total)
+                return np.asarray(_ends(self.entries[i][i], symbols, lower, upper)[0] > total)
 
-            def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
-                middle = lower + (upper - lower) / 2
-                proven, hopeless = margin(lower, upper) > 0.0, margin(middle, middle) <= 0.0
-                return _verdict(np.asarray(proven), np.asarray(hopeless))
+            return _prove_everywhere(holds, self.region, symbols, budget)
 
-            return judge
-
-        def symbols_of(i: int) -> list[Expression]:
-            return in_order({s for j in block for s in self.entries[i][j].symbols})
-
-        return all(
-            _prove_everywhere(judge_row(i, symbols_of(i)), self.region, symbols_of(i), budget)
-            for i in block
-        )
+        return all(prove(i) for i in block)
 
     def _many(self, block: list[int], budget: int) -> bool:
         symbols = in_order({s for i in block for j in block for s in self.entries[i][j].symbols})
 
-        def judge(lower: Array, upper: Array) -> NDArray[np.int8]:
-            middle = lower + (upper - lower) / 2
-            ends = self._enclose(block, symbols, middle, middle)
-            hopeless = ~_positive_definite(*ends)
-            proven = np.zeros_like(hopeless)
-            if not hopeless.any():
-                proven = _positive_definite(*self._enclose(block, symbols, lower, upper))
-            return _verdict(proven, hopeless)
+        def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
+            return _positive_definite(*self._enclose(block, symbols, lower, upper))
 
-        return _prove_everywhere(judge, self.region, symbols, 4 * budget // len(block) ** 2)
+        return _prove_everywhere(holds, self.region, symbols, 4 * budget // len(block) ** 2)
 
     def _enclose(
         self, block: list[int], symbols: Sequence[Expression], lower: Array, upper: Array
@@ -328,35 +315,30 @@ def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
     return tuple(found)
 
 
-def _verdict(proven: NDArray[np.bool_], hopeless: NDArray[np.bool_]) -> NDArray[np.int8]:
-    return np.where(proven, _PROVEN, np.where(hopeless, _HOPELESS, _OPEN)).astype(np.int8)
-
-
 def _prove_everywhere(
-    judge: Judge, region: Region, symbols: Sequence[Expression], budget: int
+    claim: Claim, region: Region, symbols: Sequence[Expression], budget: int
 ) -> bool:
     """Prove a claim on the hull of all agents' boxes, or failing that on each of them."""
     return any(
-        all(_prove(judge, *boxes, budget=budget + 4 * boxes[0].shape[0]) for boxes in cover)
+        all(_prove(claim, *boxes, budget=budget + 4 * boxes[0].shape[0]) for boxes in cover)
         for cover in region.covers(symbols)
     )
 
 
-def _prove(judge: Judge, lower: Array, upper: Array, *, budget: int) -> bool:
-    """Halve boxes until every part is proven; give up at a hopeless one or a spent budget."""
+def _prove(claim: Claim, lower: Array, upper: Array, *, budget: int) -> bool:
+    """Halve boxes until every part is proven; give up at a point without proof or a spent budget.
+
+    Where a claim is not proven at a point, it is on no box around that point.
+    """
     scale = np.maximum((upper - lower).max(axis=0, initial=0.0), np.finfo(float).tiny)
     spent = 0
     while lower.shape[0]:
         spent += lower.shape[0]
-        if spent > budget:
+        middle = lower + (upper - lower) / 2
+        if spent > budget or not claim(middle, middle).all():
             return False
-        verdict = judge(lower, upper)
-        if (verdict == _HOPELESS).any():
-            return False
-        lower, upper = lower[verdict == _OPEN], upper[verdict == _OPEN]
-        if lower.shape[0] and not ((upper - lower).max(axis=1, initial=0.0) > 0).all():
-            return False
-        lower, upper = _halved(lower, upper, scale)
+        left = ~claim(lower, upper)
+        lower, upper = _halved(lower[left], upper[left], scale)
     return True
 
 
@@ -426,3 +408,88 @@ class CertifiedSigns(Signs):
     def positive(self, expr: Expression, *, strict: bool) -> bool:
         """Whether ``expr > 0`` (or >= 0) is proven for every agent."""
         return bounded_below(expr, self._region, strict=strict)
+
+
+def polynomial(expr: Expression, variable: Expression) -> Polynomial | None:
+    """Read a formula as a polynomial in a variable; None if it is none."""
+    terms: dict[int, Fraction] = {}
+    for term in addends(expand(expr)):
+        c, rest = coefficient(term)
+        base, degree = (variable, 0) if rest.is_one else base_exponent(rest)
+        if base is not variable or not is_integer(degree) or degree < 0:
+            return None
+        terms[int(degree)] = Fraction(c)
+    return _trimmed([terms.get(k, Fraction(0)) for k in range(max(terms) + 1)])
+
+
+def nonnegative(p: Polynomial, low: float, high: float) -> bool:
+    """Decide exactly whether a polynomial is nonnegative on ``[low, high]``.
+
+    Its roots are told apart by bisection and counted by Sturm's theorem: around a single root
+    between two points where it is positive it does not change its sign.
+    """
+    a, b = Fraction(low), Fraction(high)
+    if not p or min(_at(p, a), _at(p, b)) < 0:
+        return not p
+    chain = _sturm_chain(_divided(p, _common(p, _slope(p)))[0])
+    parts = [(a, b)] if a < b else []
+    while parts:
+        a, b = parts.pop()
+        inside = _sign_changes(chain, a) - _sign_changes(chain, b) - (not _at(p, b))
+        if inside == 1 and _at(p, a) > 0 and _at(p, b) > 0:
+            continue
+        middle = (a + b) / 2
+        if _at(p, middle) < 0:
+            return False
+        if inside:
+            parts += [(a, middle), (middle, b)]
+    return True
+
+
+def _at(p: Polynomial, x: Fraction) -> Fraction:
+    total = Fraction(0)
+    for c in reversed(p):
+        total = total * x + c
+    return total
+
+
+def _trimmed(p: Polynomial) -> Polynomial:
+    while p and not p[-1]:
+        p.pop()
+    return p
+
+
+def _slope(p: Polynomial) -> Polynomial:
+    return [k * c for k, c in enumerate(p)][1:]
+
+
+def _divided(p: Polynomial, q: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """Quotient and remainder."""
+    rest, quotient = list(p), [Fraction(0)] * max(len(p) - len(q) + 1, 0)
+    while len(rest) >= len(q):
+        shift, factor = len(rest) - len(q), rest[-1] / q[-1]
+        quotient[shift] = factor
+        for k, c in enumerate(q):
+            rest[shift + k] -= factor * c
+        _trimmed(rest)
+    return quotient, rest
+
+
+def _common(p: Polynomial, q: Polynomial) -> Polynomial:
+    """The greatest common divisor, with 1 as its leading coefficient."""
+    while q:
+        p, q = q, _divided(p, q)[1]
+    return [c / p[-1] for c in p]
+
+
+def _sturm_chain(p: Polynomial) -> list[Polynomial]:
+    """A polynomial without multiple roots, its derivative, and negated remainders after them."""
+    chain = [p, _slope(p)]
+    while chain[-1]:
+        chain.append([-c for c in _divided(chain[-2], chain[-1])[1]])
+    return chain[:-1]
+
+
+def _sign_changes(chain: Sequence[Polynomial], x: Fraction) -> int:
+    signs = [value > 0 for p in chain if (value := _at(p, x))]
+    return sum(left != right for left, right in pairwise(signs))
