@@ -26,10 +26,10 @@ def run() -> list[dict[str, str | float]]:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         gateways = [range(b, b + 250) for b in range(1, 1001, 250)]
-        identity.create(root / "keys", agents=7)
+        identity.create_keys(root / "keys", agents=7)
         for part in gateways:
-            identity.issue(root / "keys", agents=part)
-        identity.issue(root / "keys", agents=range(1, 100_001))
+            identity.issue_keys(root / "keys", agents=part)
+        identity.issue_keys(root / "keys", agents=range(1, 100_001))
         rows += _seven(root)
         rows += _gateways(root, gateways)
         rows += _crowds(root)

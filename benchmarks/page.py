@@ -22,7 +22,7 @@ def run() -> list[dict[str, str | float]]:
 
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
         root = Path(name)
-        identity.create(root / "keys", agents=7, gateways=[range(1, 8)])
+        identity.create_keys(root / "keys", agents=7, gateways=[range(1, 8)])
         turns = _turns(root)
     without, beside = turns[::2], turns[1::2]
     ratio = median(b[1] / w[1] for w, b in zip(without, beside, strict=True))

@@ -34,7 +34,7 @@ def _pairs(what: str, name: str, parts: Sequence[range]) -> list[dict[str, str |
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for kind, helper in (("one", None), ("split", ())):
-            identity.create(root / kind, agents=0, gateways=parts, helper=helper)
+            identity.create_keys(root / kind, agents=0, gateways=parts, helper=helper)
         for _ in range(PAIRS):
             one.append(_rate(name, root, parts, split=False))
             split.append(_rate(name, root, parts, split=True))

@@ -35,9 +35,9 @@ AGENTS = 8
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority with agents 1..8, gateways for the first seven and for 1,000, an operator."""
     folder = tmp_path_factory.mktemp("keys") / "cloud"
-    identity.create(folder, agents=AGENTS)
-    identity.issue(folder, agents=range(1, 8))
-    identity.issue(folder, agents=range(1, 1001))
+    identity.create_keys(folder, agents=AGENTS)
+    identity.issue_keys(folder, agents=range(1, 8))
+    identity.issue_keys(folder, agents=range(1, 1001))
     return folder
 
 
@@ -55,7 +55,7 @@ def coupled() -> Problem:
 def split_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority for a split cloud with agents 1..7 and gateways of two halves."""
     folder = tmp_path_factory.mktemp("keys") / "split"
-    identity.create(folder, agents=7, helper=())
-    identity.issue(folder, agents=range(1, 4))
-    identity.issue(folder, agents=range(4, 8))
+    identity.create_keys(folder, agents=7, helper=())
+    identity.issue_keys(folder, agents=range(1, 4))
+    identity.issue_keys(folder, agents=range(4, 8))
     return folder

@@ -107,7 +107,7 @@ def code_of(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keys") / "k"
-    identity.create(folder, agents=7)
+    identity.create_keys(folder, agents=7)
     return folder
 
 
@@ -154,7 +154,7 @@ def test_a_second_start_of_the_same_agent_ends_with_75(
 def test_a_certificate_that_has_ended_has_a_code_of_its_own(
     keys: Path, problem: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    identity.issue(keys, agents=range(9, 10), days=0)
+    identity.issue_keys(keys, agents=range(9, 10), days=0)
     words = ("agent", problem / "agents" / "3.toml", "--keys", keys / "agents" / "9", "--state")
     address = ("--cloud", "wss://127.0.0.1:1")
     assert code_of(monkeypatch, *words, tmp_path / "3.state", *address) == Exit.EXPIRED

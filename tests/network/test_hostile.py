@@ -19,7 +19,7 @@ from network_harness import Peer, member, page, peer, plan_for, run, serving, wo
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import RefusedError
-from sottovoce.network.identity import revocation
+from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Send
@@ -166,9 +166,9 @@ async def rejected(url: str, context: ssl.SSLContext | bool) -> bool:
 def test_only_tls_1_3_with_a_valid_certificate_gets_in(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    identity.create(tmp_path / "stranger", agents=1)
+    identity.create_keys(tmp_path / "stranger", agents=1)
     shutil.copytree(keys, tmp_path / "k")
-    identity.issue(tmp_path / "k", agents=range(2, 3), days=0)
+    identity.issue_keys(tmp_path / "k", agents=range(2, 3), days=0)
     for folder in ("k/agents/2", "stranger/agents/1"):
         (tmp_path / folder / "ca.pem").write_bytes((keys / "ca.pem").read_bytes())
 
@@ -194,7 +194,7 @@ def test_only_tls_1_3_with_a_valid_certificate_gets_in(
 def test_an_agent_does_not_talk_to_a_cloud_of_another_authority(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    identity.create(tmp_path / "k", agents=1)
+    identity.create_keys(tmp_path / "k", agents=1)
 
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
@@ -216,7 +216,7 @@ def test_a_revoked_agent_is_dropped_within_seconds_and_stays_out(
             async with peer(cloud, mine, "agents/1") as one:
                 await one.hello([1])
                 began = time.monotonic()
-                revocation.revoke(mine, mine / "agents" / "1" / "cert.pem")
+                revoke_certificate(mine, mine / "agents" / "1" / "cert.pem")
                 assert await closing_code(one) == "revoked"
                 assert time.monotonic() - began < 5
             with pytest.raises(RefusedError) as caught:

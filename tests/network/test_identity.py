@@ -8,7 +8,9 @@ import pytest
 
 from sottovoce.network import identity
 from sottovoce.network.errors import DiskError, IdentityError
-from sottovoce.network.identity import revocation
+from sottovoce.network.identity import revoke_certificate
+from sottovoce.network.identity.authorization import revoked
+from sottovoce.network.identity.keys import issued, revoke_serial
 from sottovoce.network.identity.roles import identity_of, parse_range
 from sottovoce.network.identity.tls import client_context, server_context
 
@@ -32,7 +34,7 @@ def test_a_key_that_others_can_read_is_refused(keys: Path, tmp_path: Path) -> No
 
 def test_a_folder_is_never_overwritten(keys: Path) -> None:
     with pytest.raises(IdentityError, match="already"):
-        identity.create(keys, agents=1)
+        identity.create_keys(keys, agents=1)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +75,13 @@ def test_ranges_that_mean_nothing_are_refused(text: str) -> None:
 
 
 def test_a_revoked_serial_is_on_the_list_and_a_missing_list_is_an_error(tmp_path: Path) -> None:
-    identity.create(tmp_path / "k", agents=1, gateways=[range(2, 4)], hosts=["cloud.example"])
+    identity.create_keys(tmp_path / "k", agents=1, gateways=[range(2, 4)], hosts=["cloud.example"])
     assert (tmp_path / "k" / "agents" / "2-3" / "cert.pem").exists()
-    serial = revocation.revoke(tmp_path / "k", tmp_path / "k" / "agents" / "1" / "cert.pem")
-    assert revocation.revoked(tmp_path / "k") == {serial}
+    serial = revoke_certificate(tmp_path / "k", tmp_path / "k" / "agents" / "1" / "cert.pem")
+    assert revoked(tmp_path / "k") == {serial}
     (tmp_path / "k" / "revoked.txt").unlink()
     with pytest.raises(DiskError):
-        revocation.revoked(tmp_path / "k")
+        revoked(tmp_path / "k")
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -87,7 +89,7 @@ def test_keys_folders_are_0700_and_keys_0600_whatever_the_umask(umask: int, tmp_
     (tmp_path / "k").mkdir(mode=0o755)
     before = os.umask(umask)
     try:
-        identity.create(tmp_path / "k", agents=1)
+        identity.create_keys(tmp_path / "k", agents=1)
     finally:
         os.umask(before)
     for path in (tmp_path / "k", *(tmp_path / "k").rglob("*")):
@@ -98,24 +100,24 @@ def test_keys_folders_are_0700_and_keys_0600_whatever_the_umask(umask: int, tmp_
 
 def test_a_leaked_certificate_can_be_revoked_after_a_new_one_was_issued(tmp_path: Path) -> None:
     keys = tmp_path / "k"
-    identity.create(keys, agents=2)
-    first = [serial for serial, who in revocation.issued(keys).items() if "agent:2" in who]
-    identity.issue(keys, agents=range(2, 3))
-    known = [serial for serial, who in revocation.issued(keys).items() if "agent:2" in who]
+    identity.create_keys(keys, agents=2)
+    first = [serial for serial, who in issued(keys).items() if "agent:2" in who]
+    identity.issue_keys(keys, agents=range(2, 3))
+    known = [serial for serial, who in issued(keys).items() if "agent:2" in who]
     assert len(known) == 2
     (keys / "revoked.txt").write_text("abc")  # an editor left no end of line
-    assert revocation.revoke_serial(keys, "0" + first[0].upper()) == first[0]
-    assert revocation.revoked(keys) == {"abc", first[0]}
+    assert revoke_serial(keys, "0" + first[0].upper()) == first[0]
+    assert revoked(keys) == {"abc", first[0]}
     with pytest.raises(IdentityError, match=r"issued\.txt"):
-        revocation.revoke_serial(keys, "123")
-    assert revocation.revoked(keys) == {"abc", first[0]}
+        revoke_serial(keys, "123")
+    assert revoked(keys) == {"abc", first[0]}
 
 
 def test_issue_renews_the_operator_and_must_be_told_for_whom(tmp_path: Path) -> None:
     keys = tmp_path / "k"
-    identity.create(keys, agents=1)
+    identity.create_keys(keys, agents=1)
     before = (keys / "operator" / "cert.pem").read_bytes()
-    identity.issue(keys, operator=True)
+    identity.issue_keys(keys, operator=True)
     assert (keys / "operator" / "cert.pem").read_bytes() != before
     with pytest.raises(IdentityError, match="for whom"):
-        identity.issue(keys)
+        identity.issue_keys(keys)

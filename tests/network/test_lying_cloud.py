@@ -14,8 +14,7 @@ from network_harness import split_plan
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.answers import Answers
-from sottovoce.network.identity.authority import new_key
-from sottovoce.network.identity.keys import public_key
+from sottovoce.network.identity.authority import new_key, public_key
 from sottovoce.network.identity.pledges import Certified, HelperKeys
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.parties import Parties

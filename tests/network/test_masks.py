@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy import stats
 
 from sottovoce.network import masks
-from sottovoce.network.identity.keys import public_key
+from sottovoce.network.identity.authority import public_key
 from sottovoce.network.masks import Ahead, Masker, MaskSums, Secret, Stream
 from sottovoce.network.protocol.codec import unpack_whole
 from sottovoce.network.protocol.messages import SESSION

@@ -21,7 +21,7 @@ from sottovoce.certificate.certificate import certify
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import DiskError
-from sottovoce.network.identity.revocation import revoke
+from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.metrics import TURNED_AWAY
 from sottovoce.network.observe.page import files, live, viewers
@@ -296,7 +296,7 @@ def test_a_revoked_operator_sees_no_more(
 ) -> None:
     monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
     folder = tmp_path / "keys"
-    identity.create(folder, agents=7)
+    identity.create_keys(folder, agents=7)
 
     async def main() -> None:
         async with (
@@ -304,7 +304,7 @@ def test_a_revoked_operator_sees_no_more(
             watching(cloud, folder) as events,
         ):
             await events.named("budget")
-            revoke(folder, folder / "operator" / "cert.pem")
+            revoke_certificate(folder, folder / "operator" / "cert.pem")
             with contextlib.suppress(aiohttp.ClientError):
                 async with asyncio.timeout(10):
                     while (await events.next())[0]:

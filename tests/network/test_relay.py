@@ -58,9 +58,9 @@ def relay_keys(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("relays") / "keys"
     shutil.copytree(keys, folder)
     for agents in (range(1, 5), range(1, 3), range(1, 8)):
-        identity.issue(folder, agents=agents, relay=["relay.example"])
+        identity.issue_keys(folder, agents=agents, relay=["relay.example"])
     for agents in (range(3, 5), range(1, 4), range(4, 8)):
-        identity.issue(folder, agents=agents)
+        identity.issue_keys(folder, agents=agents)
     return folder
 
 
@@ -187,10 +187,10 @@ def test_a_certificate_of_a_relay_is_for_agents_and_for_one_cloud(
     assert names == {"ca.pem", "cert.pem", "key.pem", "revoked.txt", "server.key", "server.pem"}
     assert (below / "revoked.txt").read_text() == (relay_keys / "revoked.txt").read_text()
     with pytest.raises(IdentityError, match="agents"):
-        identity.issue(relay_keys, operator=True, relay=["h"])
-    identity.create(tmp_path / "split", agents=2, helper=["helper.example"])
+        identity.issue_keys(relay_keys, operator=True, relay=["h"])
+    identity.create_keys(tmp_path / "split", agents=2, helper=["helper.example"])
     with pytest.raises(IdentityError, match="split"):
-        identity.issue(tmp_path / "split", agents=range(1, 3), relay=["h"])
+        identity.issue_keys(tmp_path / "split", agents=range(1, 3), relay=["h"])
 
 
 def test_a_relay_refuses_what_it_cannot_add_up(

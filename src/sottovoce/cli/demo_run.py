@@ -68,7 +68,7 @@ def _agents(options: DemoOptions, root: Path) -> None:
     count = run_rounds(problem, options.rounds)
     run = Path(tempfile.mkdtemp(prefix="run-", dir=root))
     keys, split = run / "keys", options.split
-    identity.create(keys, agents=problem.agents, helper=() if split else None)
+    identity.create_keys(keys, agents=problem.agents, helper=() if split else None)
     asked = ("--rounds", count, *_feasible(options))
     cloud_keys = keys / "cloud" if split else keys
     cloud = ("cloud", folder, "--keys", cloud_keys, "--store", run / "run.db", *asked)
@@ -113,7 +113,7 @@ def _fleet(options: DemoOptions, root: Path) -> None:
     for name, part in parts.items():
         save_problem(problem, run / name, agents=part)
     keys = run / "keys"
-    identity.create(keys, agents=problem.agents, gateways=list(parts.values()))
+    identity.create_keys(keys, agents=problem.agents, gateways=list(parts.values()))
     promise = ("--hide", FLEET_PROMISE.hide, "--epsilon", FLEET_PROMISE.epsilon,
                "--delta", FLEET_PROMISE.delta)  # fmt: skip
     cloud = ("cloud", run / "cloud", "--keys", keys, "--store", run / "run.db", "--rounds", count,

@@ -47,7 +47,9 @@ def init_command(
 
     ranges = [parse_range(text) for text in gateway or ()]
     names = (helper_host or ()) if helper or helper_host else None
-    keys.create(folder, agents=agents, hosts=host or (), gateways=ranges, helper=names, days=days)
+    keys.create_keys(
+        folder, agents=agents, hosts=host or (), gateways=ranges, helper=names, days=days
+    )
     halves = ""
     if names is not None:
         halves = f"the cloud {folder / 'cloud'}, the helper {folder / 'helper'}, which must not "
@@ -83,7 +85,7 @@ def issue_command(
     from sottovoce.network.identity.roles import parse_range
 
     wanted = None if agents is None else parse_range(agents)
-    keys.issue(
+    keys.issue_keys(
         folder,
         agents=wanted,
         hosts=host,
@@ -107,12 +109,12 @@ def revoke_command(
 
     Example: sottovoce identity revoke cloud-keys/agents/3/cert.pem --dir cloud-keys
     """
-    from sottovoce.network.identity import revocation
+    from sottovoce.network.identity import keys
 
     if certificate is not None and serial is None:
-        done = revocation.revoke(folder, certificate)
+        done = keys.revoke_certificate(folder, certificate)
     elif serial is not None and certificate is None:
-        done = revocation.revoke_serial(folder, serial)
+        done = keys.revoke_serial(folder, serial)
     else:
         raise InputError("revoke must be given a certificate or --serial, and one of them only")
     console.print(f"revoked {done}", soft_wrap=True)

@@ -21,7 +21,7 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
 from sottovoce.network.errors import RefusedError
 from sottovoce.network.identity.pledges import HelperKnown, knows_helper
-from sottovoce.network.identity.roles import is_cloud
+from sottovoce.network.identity.roles import CLOUD, has_role
 from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Stepped, Which
 from sottovoce.network.objection import objection
@@ -261,7 +261,7 @@ class Agent:
         return own_deviation(self._group, self._welcome, x, price)
 
     def _require_cloud(self, client: Client[FromCloud]) -> None:
-        if self._helper is not None and not is_cloud(client.certificate):
+        if self._helper is not None and not has_role(client.certificate, CLOUD):
             raise RefusedError(
                 Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
             )

@@ -17,7 +17,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
 from sottovoce.network.observe.logs import note
@@ -94,7 +94,7 @@ class Cloud:
     Args:
         plan: the noise, and with it the public problem.
         rounds: T, at most what the plan covers.
-        keys: folder from ``identity.create``.
+        keys: folder from ``identity.create_keys``.
         store: file of the run; an interrupted run goes on from it.
         listen: address and port; port 0 takes a free one.
         algorithm: ``DualAveraging()`` by default; for a plan with another release than sums, the
@@ -165,7 +165,7 @@ class Cloud:
         self._began = 0.0
         self._moves = 0
         self._fence: Fence | None = None
-        self._gate: Gate
+        self._authorization: Authorization
         self._store: CloudStore
         self._machine: CloudMachine
         self._rounds: Rounds
@@ -211,12 +211,12 @@ class Cloud:
         """Open the store, take the run's place in the ledger, and listen."""
         context = server_context(self._keys)
         require_current(self._keys / "server.pem")
-        self._gate = Gate(self._keys)
+        self._authorization = Authorization(self._keys)
         self._store = CloudStore(self._path, keep_states=self._keep_states, new=self._new)
         try:
             self._prepare(context)
             self._live.add_to(self._server)
-            Pages(self._gate, self._metrics, self._facts).add_to(self._server.listener.app)
+            Pages(self._authorization, self._metrics, self._facts).add_to(self._server.listener.app)
             await self._server.open(self._listen, self._supervisor)
         except BaseException:
             self._close_files()
@@ -306,7 +306,7 @@ class Cloud:
             apply_after=self._apply_after,
         )
         self._server = Server(
-            self._gate,
+            self._authorization,
             context,
             self._machine,
             setup,
@@ -316,7 +316,7 @@ class Cloud:
         )
         self._performer.server = self._server
         self._live = Live(
-            self._gate,
+            self._authorization,
             self._metrics,
             Show.of(plan, config, self._ledger),
             sample=partial(sample_of, self._machine),
@@ -350,7 +350,7 @@ class Cloud:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._store.flush()
-            self._gate.reload()
+            self._authorization.reload()
             self._server.check()
             self._look()
 
@@ -376,7 +376,7 @@ class Cloud:
             gdp_mu=float(self.plan.gdp_mu.max()),
             troubles=troubles(
                 failed=self._outcome.failure is not None,
-                unread_seconds=self._gate.unread_seconds,
+                unread_seconds=self._authorization.unread_seconds,
                 waited=waited,
                 stall=self._stall,
                 missing=self._attendance.missing,
@@ -385,5 +385,5 @@ class Cloud:
             missing=self._attendance.missing,
             absent=self._attendance.absent(),
             last_to_answer=self._attendance.laggards(),
-            unreadable=self._gate.unreadable,
+            unreadable=self._authorization.unreadable,
         )

@@ -21,7 +21,7 @@ from sottovoce.network.answers import Answers
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.errors import CrashedError, HaltedError
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
@@ -117,7 +117,7 @@ class Helper:
 
     Args:
         plan: made with ``trust=SplitCloud()``, the same as the cloud's.
-        keys: the helper's folder from ``identity.create(..., helper=...)``.
+        keys: the helper's folder from ``identity.create_keys(..., helper=...)``.
         store: file of its answers; an interrupted run goes on from it.
         listen: address and port; port 0 takes a free one.
         ledger: accounts of the agents, the helper's own: a cloud that lies cannot begin a run that
@@ -155,7 +155,7 @@ class Helper:
         self._marked = 0.0
         self._answers: Answers | None = None
         self._channel: Channel | None = None
-        self._gate: Gate
+        self._authorization: Authorization
         self._held: HelperKeys
         self._store: HelperStore
         self._machine: HelperMachine
@@ -194,7 +194,7 @@ class Helper:
         """Open the store and listen."""
         context = server_context(self._keys)
         require_current(self._keys / "server.pem")
-        self._gate = Gate(self._keys)
+        self._authorization = Authorization(self._keys)
         self._held = HelperKeys.of_folder(self._keys)
         self._sampler = SecureSampler(noisy_sigma(self.plan))
         self._sampler.refill(releases=1)
@@ -278,7 +278,7 @@ class Helper:
 
     async def _talk(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection of the cloud's to its end."""
-        identity = self._gate.identify(request)
+        identity = self._authorization.identify(request)
         if not identity.cloud:
             raise web.HTTPForbidden(text="only the cloud may ask")
         channel = await Channel.accept(request, limit=_HEAD + _EACH * self.plan.cloud.agents)
@@ -361,7 +361,7 @@ class Helper:
         self._ended.set()
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        self._gate.identify(request)
+        self._authorization.identify(request)
         troubles = [] if self._failure is None else [type(self._failure).__name__]
         page = {"healthy": not troubles, "troubles": troubles, "round": self.round}
         return web.json_response(page, status=503 if troubles else 200)
@@ -376,9 +376,11 @@ class Helper:
             if gone > LINGER_SECONDS:
                 self._ended.set()
             self._store.flush()
-            self._gate.reload()
+            self._authorization.reload()
             self._listener.sweep()
             channel = self._channel
             identity = None if channel is None else channel.identity
-            if channel is not None and (identity is None or not self._gate.valid(identity)):
+            if channel is not None and (
+                identity is None or not self._authorization.valid(identity)
+            ):
                 channel.close()

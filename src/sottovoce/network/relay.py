@@ -16,7 +16,7 @@ from sottovoce.network.attendance import Attendance
 from sottovoce.network.config import read_config
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.errors import CrashedError, RefusedError
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
 from sottovoce.network.objection import objection
@@ -126,7 +126,7 @@ class Relay:
         )
         require_current(self._keys / "server.pem")
         self._context = server_context(self._keys)
-        self._gate = Gate(self._keys)
+        self._authorization = Authorization(self._keys)
         self._supervisor.start("above", self._follow())
         self._supervisor.start("tick", self._tick())
         try:
@@ -159,7 +159,7 @@ class Relay:
     async def _open(self) -> None:
         machine = self._machine
         server = Server(
-            self._gate,
+            self._authorization,
             self._context,
             machine,
             machine.below.setup,
@@ -216,7 +216,7 @@ class Relay:
         """Every second: drop whoever is revoked or has expired, and log who has come and gone."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._gate.reload()
+            self._authorization.reload()
             if self._server is not None:
                 self._server.check()
                 below = self._machine.below

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.answers import Answers, Blinding
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity.authority import new_key
-from sottovoce.network.identity.keys import public_key
+from sottovoce.network.identity.authority import new_key, public_key
 from sottovoce.network.identity.pledges import Certified, HelperKeys
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import AnswerRound, Commit, Party, Send

@@ -48,14 +48,18 @@ class Authority:
                 f"{root} already holds an authority: choose a new folder, or use issue"
             )
         own_folder(root)
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sottovoce private authority")])
-        builder = _builder(name, name, key.public_key(), days=AUTHORITY_DAYS)
-        bounds = x509.BasicConstraints(ca=True, path_length=0)
-        builder = builder.add_extension(bounds, critical=True)
-        builder = builder.add_extension(_usage(authority=True), critical=True)
-        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        certificate = builder.add_extension(own, critical=False).sign(key, hashes.SHA256())
+        key = new_key()
+        name = _name("sottovoce private authority")
+        certificate = _signed(
+            key,
+            name,
+            (name, key.public_key()),
+            AUTHORITY_DAYS,
+            [
+                (x509.BasicConstraints(ca=True, path_length=0), True),
+                (_usage(authority=True), True),
+            ],
+        )
         write_file(root / "ca.key", private_text(key))
         text = certificate.public_bytes(serialization.Encoding.PEM)
         write_file(root / "ca.pem", text, mode=0o644)
@@ -70,12 +74,9 @@ class Authority:
         """
         try:
             certificate = x509.load_pem_x509_certificate((root / "ca.pem").read_bytes())
-            key = serialization.load_pem_private_key((root / "ca.key").read_bytes(), password=None)
         except (OSError, ValueError):
             raise IdentityError(f"{root} must hold ca.pem and ca.key of an authority") from None
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise IdentityError(f"{root / 'ca.key'} must be an elliptic-curve key")
-        return Authority(root, certificate, key)
+        return Authority(root, certificate, tls_key(root / "ca.key"))
 
     def sign(
         self,
@@ -86,20 +87,21 @@ class Authority:
         days: int,
     ) -> bytes:
         """Return a certificate for a key, as text for its file; it is on the list by then."""
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-        issuer_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        own_id = x509.SubjectKeyIdentifier.from_public_key(own.public_key())
-        builder = _builder(subject, self._certificate.subject, own.public_key(), days=days)
-        for extension, critical in (
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (_usage(authority=False), True),
-            (x509.ExtendedKeyUsage([purpose]), False),
-            (x509.SubjectAlternativeName(names), False),
-            (own_id, False),
-            (issuer_id, False),
-        ):
-            builder = builder.add_extension(extension, critical=critical)
-        return self._listed(builder.sign(self._key, hashes.SHA256()))
+        issuer = self._key.public_key()
+        certificate = _signed(
+            self._key,
+            self._certificate.subject,
+            (_name(common_name), own.public_key()),
+            days,
+            [
+                (x509.BasicConstraints(ca=False, path_length=None), True),
+                (_usage(authority=False), True),
+                (x509.ExtendedKeyUsage([purpose]), False),
+                (x509.SubjectAlternativeName(names), False),
+                (x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), False),
+            ],
+        )
+        return self._listed(certificate)
 
     def give(self, folder: Path, end: str = "ca.pem") -> None:
         """Put a copy of the authority's own certificate into a folder."""
@@ -118,6 +120,41 @@ class Authority:
 def new_key() -> Key:
     """Return a new key for TLS."""
     return ec.generate_private_key(ec.SECP256R1())
+
+
+def public_key(key: X25519PrivateKey) -> bytes:
+    """Return the 32 bytes of a public key for masks."""
+    return key.public_key().public_bytes_raw()
+
+
+def mask_key(folder: Path) -> X25519PrivateKey:
+    """Return the private key for masks in a folder of keys.
+
+    Raises:
+        IdentityError: it is missing, others can read it, or it is something else.
+    """
+    path = folder / "mask.key"
+    if path.exists() and path.stat().st_mode & 0o077 and os.name == "posix":
+        raise IdentityError(f"{path} must be readable by its owner only: chmod 600 {path}")
+    key = _private_key(path)
+    if not isinstance(key, X25519PrivateKey):
+        raise IdentityError(f"{path} must be an X25519 key, as identity init --helper wrote it")
+    return key
+
+
+def tls_key(path: Path) -> Key:
+    """Return the private key of a TLS certificate, or raise ``IdentityError``."""
+    key = _private_key(path)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise IdentityError(f"{path} must be an elliptic-curve key, as identity wrote it")
+    return key
+
+
+def _private_key(path: Path) -> object:
+    try:
+        return serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError):
+        return None
 
 
 def own_folder(path: Path) -> None:
@@ -144,20 +181,33 @@ def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
         stream.write(data)
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, days: int
-) -> x509.CertificateBuilder:
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _signed(
+    key: Key,
+    issuer: x509.Name,
+    subject: tuple[x509.Name, ec.EllipticCurvePublicKey],
+    days: int,
+    extensions: Sequence[tuple[x509.ExtensionType, bool]],
+) -> x509.Certificate:
+    name, public = subject
     now = dt.datetime.now(dt.UTC)
-    return (
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(subject)
+        .subject_name(name)
         .issuer_name(issuer)
-        .public_key(key)
+        .public_key(public)
         .serial_number(x509.random_serial_number())
         # Devices with a clock some minutes behind must not refuse a new certificate.
         .not_valid_before(now - dt.timedelta(hours=1))
         .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
+    for extension, critical in extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(key, hashes.SHA256())
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:

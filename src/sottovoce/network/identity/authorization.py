@@ -1,4 +1,4 @@
-"""Who may come in: verified certificates, minus those revoked or expired since."""
+"""Who is authorized: verified certificates, minus those revoked or expired since."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import final
 from aiohttp import web
 
 from sottovoce.errors import NetworkError
-from sottovoce.network.errors import DiskError
-from sottovoce.network.identity.revocation import revoked
+from sottovoce.network.errors import DiskError, IdentityError
 from sottovoce.network.identity.roles import Identity, identity_of
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.messages import Code
 
 
 @final
-class Gate:
+class Authorization:
     """Certificates and the revocation list of one cloud.
 
     Args:
@@ -100,3 +99,15 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     """What changes whenever a file does."""
     found = path.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def revoked(folder: str | os.PathLike[str]) -> frozenset[str]:
+    """Read the revocation list; a missing one is an error, never an empty list."""
+    try:
+        text = (Path(folder) / "revoked.txt").read_text(encoding="ascii")
+    except OSError:
+        raise DiskError(f"{Path(folder) / 'revoked.txt'} must be readable") from None
+    except UnicodeDecodeError:
+        raise IdentityError(f"{Path(folder) / 'revoked.txt'} must be plain text") from None
+    lines = (line.split("#")[0].strip().lower().lstrip("0") for line in text.splitlines())
+    return frozenset(line for line in lines if line)

@@ -9,25 +9,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from sottovoce.network.defaults import DAYS
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.errors import DiskError, IdentityError
 from sottovoce.network.identity.authority import (
     Authority,
-    Key,
+    mask_key,
     new_key,
     own_folder,
     private_text,
+    public_key,
+    tls_key,
     write_file,
 )
 from sottovoce.network.identity.roles import CLOUD, HELPER, MASK, OPERATOR
 
 
-def create(
+def create_keys(
     folder: str | os.PathLike[str],
     *,
     agents: int,
@@ -66,7 +66,7 @@ def create(
             _issue_agents(authority, range(agent, agent + 1), days)
 
 
-def issue(
+def issue_keys(
     folder: str | os.PathLike[str],
     *,
     agents: range | None = None,
@@ -137,23 +137,21 @@ def _issue_cloud(authority: Authority, hosts: Sequence[str], days: int) -> None:
     root = authority.root
     folder, split = cloud_folder(root), _split(root)
     names = _names(hosts, [CLOUD] if split else [])
-    _issue_server(authority, folder, "sottovoce cloud", names, days)
+    _issue_server(authority, folder, "cloud", names, days)
     if split:
         _issue_client(authority, folder, [CLOUD], days)
 
 
 def _issue_helper(authority: Authority, hosts: Sequence[str], days: int) -> None:
     folder = authority.root / "helper"
-    known = (folder / "mask.key").exists()
     own_folder(folder)
-    if not known:
+    if not (folder / "mask.key").exists():
         _begin(folder)
         own_folder(folder / "agents")
         authority.give(folder)
         write_file(folder / "mask.key", private_text(X25519PrivateKey.generate()))
     names = _names(hosts, [HELPER, MASK + public_key(mask_key(folder)).hex()])
-    key = tls_key(folder / "server.key") if known else None
-    _issue_server(authority, folder, "sottovoce helper", names, days, key)
+    _issue_server(authority, folder, "helper", names, days)
 
 
 def _issue_relay(
@@ -165,7 +163,7 @@ def _issue_relay(
             "a relay must be told its agents (--agents), and none can stand before a split cloud"
         )
     folder = _agents_folder(root, agents)
-    _issue_server(authority, folder, "sottovoce relay", _names(hosts, []), days)
+    _issue_server(authority, folder, "relay", _names(hosts, []), days)
     write_file(folder / "revoked.txt", (root / "revoked.txt").read_bytes(), mode=0o644)
 
 
@@ -191,44 +189,6 @@ def _issue_agents(authority: Authority, agents: range, days: int) -> None:
     write_file(root / "helper" / "agents" / f"{text}.pem", certificate, mode=0o644)
 
 
-def public_key(key: X25519PrivateKey) -> bytes:
-    """Return the 32 bytes of a public key for masks."""
-    return key.public_key().public_bytes_raw()
-
-
-def mask_key(folder: Path) -> X25519PrivateKey:
-    """Return the private key for masks in a folder of keys.
-
-    Raises:
-        IdentityError: it is missing, others can read it, or it is something else.
-    """
-    path = folder / "mask.key"
-    try:
-        if path.stat().st_mode & 0o077 and os.name == "posix":
-            raise IdentityError(f"{path} must be readable by its owner only: chmod 600 {path}")
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError):
-        key = None
-    if not isinstance(key, X25519PrivateKey):
-        raise IdentityError(f"{path} must be an X25519 key, as identity init --helper wrote it")
-    return key
-
-
-def tls_key(path: Path) -> Key:
-    """Return the private key of a TLS certificate.
-
-    Raises:
-        IdentityError: it is missing or something else.
-    """
-    try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise IdentityError(f"{path} must be an elliptic-curve key, as identity wrote it")
-    return key
-
-
 def _names(hosts: Sequence[str], uris: Sequence[str]) -> list[x509.GeneralName]:
     names: list[x509.GeneralName] = []
     for host in dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts]):
@@ -240,16 +200,14 @@ def _names(hosts: Sequence[str], uris: Sequence[str]) -> list[x509.GeneralName]:
 
 
 def _issue_server(
-    authority: Authority,
-    folder: Path,
-    name: str,
-    names: Sequence[x509.GeneralName],
-    days: int,
-    key: Key | None = None,
+    authority: Authority, folder: Path, role: str, names: Sequence[x509.GeneralName], days: int
 ) -> None:
-    own = new_key() if key is None else key
-    certificate = authority.sign(own, name, names, ExtendedKeyUsageOID.SERVER_AUTH, days)
-    write_file(folder / "server.key", private_text(own))
+    """A helper keeps its key, which agents know; everybody else gets a new one."""
+    path = folder / "server.key"
+    key = tls_key(path) if role == "helper" and path.exists() else new_key()
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH
+    certificate = authority.sign(key, f"sottovoce {role}", names, purpose, days)
+    write_file(path, private_text(key))
     write_file(folder / "server.pem", certificate, mode=0o644)
 
 
@@ -257,10 +215,60 @@ def _issue_client(authority: Authority, folder: Path, uris: Sequence[str], days:
     root = authority.root
     for made in (*(p for p in reversed(folder.parents) if root in p.parents), folder):
         own_folder(made)
-    own = new_key()
+    key = new_key()
     names = [x509.UniformResourceIdentifier(uri) for uri in uris]
     purpose = ExtendedKeyUsageOID.CLIENT_AUTH
-    certificate = authority.sign(own, uris[0], names, purpose, days)
-    write_file(folder / "key.pem", private_text(own))
+    certificate = authority.sign(key, uris[0], names, purpose, days)
+    write_file(folder / "key.pem", private_text(key))
     write_file(folder / "cert.pem", certificate, mode=0o644)
     authority.give(folder)
+
+
+def revoke_certificate(folder: str | os.PathLike[str], certificate: str | os.PathLike[str]) -> str:
+    """Add a certificate's serial number to the cloud's revocation list and return it.
+
+    A running cloud reads the list again within seconds and drops the connection.
+    """
+    try:
+        loaded = x509.load_pem_x509_certificate(Path(certificate).read_bytes())
+    except (OSError, ValueError) as error:
+        raise IdentityError(f"cannot revoke {certificate}: {error}") from None
+    return _revoke(Path(folder), f"{loaded.serial_number:x}")
+
+
+def revoke_serial(folder: str | os.PathLike[str], serial: str) -> str:
+    """Revoke a certificate whose file is gone, by its serial number in ``issued.txt``.
+
+    Raises:
+        IdentityError: no such certificate was issued.
+    """
+    wanted = serial.strip().lower().lstrip("0")
+    if wanted not in issued(folder):
+        raise IdentityError(
+            f"serial must be one of {Path(folder) / 'issued.txt'}, got {serial!r}: nothing is "
+            "revoked"
+        )
+    return _revoke(Path(folder), wanted)
+
+
+def issued(folder: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the role and end of every certificate ever issued, by serial number."""
+    path = Path(folder) / "issued.txt"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DiskError(f"{path} cannot be read: {error.strerror}") from None
+    parts = (line.partition(" ") for line in lines)
+    return {serial: rest for serial, _, rest in parts if serial}
+
+
+def _revoke(folder: Path, serial: str) -> str:
+    path = cloud_folder(folder) / "revoked.txt"
+    try:
+        with path.open("r+", encoding="ascii") as file:
+            text = file.read()
+            # A last line without an end, as editors leave it, must not swallow this one.
+            file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{serial}\n")
+    except (OSError, ValueError) as error:
+        raise IdentityError(f"cannot revoke {serial} in {path}: {error}") from None
+    return serial

@@ -22,9 +22,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.errors import IdentityError
-from sottovoce.network.identity.authority import Key
-from sottovoce.network.identity.keys import mask_key, public_key, tls_key
-from sottovoce.network.identity.roles import AGENT_URI, HELPER, MASK
+from sottovoce.network.identity.authority import Key, mask_key, public_key, tls_key
+from sottovoce.network.identity.roles import HELPER, MASK, ranges_of
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -83,10 +82,9 @@ def certified(path: Path, authority: Path) -> Certified:
             f"{path} must name a key for masks, got a certificate without: issue it anew with the "
             "keys of a split cloud (identity init --helper)"
         )
-    matches = [match for uri in uris if (match := AGENT_URI.match(uri))]
     return Certified(
         mask=bytes.fromhex(masks[0]),
-        agents=tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches),
+        agents=ranges_of(uris),
         helper=HELPER in uris,
         signing=signing,
     )

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
@@ -75,8 +76,7 @@ def identity_of(peer: dict[str, Any] | None) -> Identity | None:
     if not peer:
         return None
     uris = [value for kind, value in peer.get("subjectAltName", ()) if kind == "URI"]
-    matches = [match for uri in uris if (match := AGENT_URI.match(uri))]
-    ranges = tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches)
+    ranges = ranges_of(uris)
     operator, cloud = OPERATOR in uris, CLOUD in uris
     if not (ranges or operator or cloud):
         return None
@@ -90,21 +90,20 @@ def identity_of(peer: dict[str, Any] | None) -> Identity | None:
     )
 
 
-def is_cloud(peer: dict[str, Any] | None) -> bool:
-    """Whether a verified peer has the role of a split cloud: a helper must not pass for it."""
-    names = () if not peer else peer.get("subjectAltName", ())
-    return ("URI", CLOUD) in names
+def has_role(peer: dict[str, Any] | None, role: str) -> bool:
+    """Whether a verified peer's certificate names a role, such as ``HELPER``."""
+    return peer is not None and ("URI", role) in peer.get("subjectAltName", ())
 
 
-def is_helper(peer: dict[str, Any] | None) -> bool:
-    """Whether a verified peer has the role of a helper."""
-    names = () if not peer else peer.get("subjectAltName", ())
-    return ("URI", HELPER) in names
+def ranges_of(uris: Iterable[str]) -> tuple[range, ...]:
+    """Return the ranges of agents that URIs of a certificate speak for."""
+    matches = [match for uri in uris if (match := AGENT_URI.match(uri))]
+    return tuple(range(int(m[1]), int(m[2] or m[1]) + 1) for m in matches)
 
 
 def parse_range(text: str) -> range:
     """Read ``3`` or ``1-250``."""
-    match = AGENT_URI.match(f"sottovoce:agent:{text}")
-    if match is None or int(match[2] or match[1]) < int(match[1]):
+    ranges = ranges_of([f"sottovoce:agent:{text}"])
+    if not ranges or not ranges[0]:
         raise IdentityError(f"agents must be a number or a range such as 1-250, got {text!r}")
-    return range(int(match[1]), int(match[2] or match[1]) + 1)
+    return ranges[0]

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sottovoce.network.attendance import Absence, Laggard
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import expiry
 from sottovoce.network.observe.metrics import TURNED_AWAY, Metrics
 from sottovoce.network.protocol.messages import Code
@@ -109,19 +109,21 @@ class Pages(Collector):
     """Answers to GET; also a collector of Prometheus.
 
     Args:
-        gate: says who asks.
+        authorization: says who asks.
         metrics: the process's counters.
         facts: the run as it is now.
     """
 
-    def __init__(self, gate: Gate, metrics: Metrics, facts: Callable[[], Facts]) -> None:
-        self._gate = gate
+    def __init__(
+        self, authorization: Authorization, metrics: Metrics, facts: Callable[[], Facts]
+    ) -> None:
+        self._authorization = authorization
         self._metrics = metrics
         self._facts = facts
         # Read once, as TLS reads them.
         self._ends = {
-            "server": expiry(gate.keys / "server.pem"),
-            "authority": expiry(gate.keys / "ca.pem"),
+            "server": expiry(authorization.keys / "server.pem"),
+            "authority": expiry(authorization.keys / "ca.pem"),
         }
         self._registry = CollectorRegistry()
         self._registry.register(metrics.round_seconds)
@@ -181,16 +183,16 @@ class Pages(Collector):
             yield family
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        self._gate.identify(request)
+        self._authorization.identify(request)
         listed = self._facts().troubles
         page = {"healthy": not listed, "troubles": [asdict(trouble) for trouble in listed]}
         return web.json_response(page, status=503 if listed else 200)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
-        self._gate.require_operator(request)
+        self._authorization.require_operator(request)
         body = generate_latest(self._registry)
         return web.Response(body=body, content_type="text/plain", charset="utf-8")
 
     async def _status(self, request: web.Request) -> web.Response:
-        self._gate.require_operator(request)
+        self._authorization.require_operator(request)
         return web.json_response(asdict(self._facts()))

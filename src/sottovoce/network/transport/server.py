@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, final
 
 from aiohttp import web
 
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.parties import Parties
@@ -58,7 +58,7 @@ class Server:
     """The listening side of a cloud, or of a relay.
 
     Args:
-        gate: says who a peer is.
+        authorization: says who a peer is.
         context: with the certificate that peers see.
         machine: answers what they say.
         setup: says how much an honest peer sends.
@@ -69,7 +69,7 @@ class Server:
 
     def __init__(
         self,
-        gate: Gate,
+        authorization: Authorization,
         context: ssl.SSLContext,
         machine: Machine,
         setup: Setup,
@@ -91,7 +91,7 @@ class Server:
         """Answers browsers, which come to the same address as agents."""
         self.spoke: tuple[int, ...] = ()
         """The agents on the channel that was answered last."""
-        self._gate = gate
+        self._authorization = authorization
         self._machine = machine
         self._metrics = metrics
         self._perform = perform
@@ -126,7 +126,7 @@ class Server:
         """Drop peers that are revoked, have expired, do not read, or do not complete a request."""
         for peer, channel in list(self._channels.items()):
             identity = channel.identity
-            code = Code.REVOKED if identity is None else self._gate.objection(identity)
+            code = Code.REVOKED if identity is None else self._authorization.objection(identity)
             if code is not None:
                 self._refuse(peer, code)
             elif channel.overdue:
@@ -148,7 +148,7 @@ class Server:
     async def _talk(self, request: web.Request) -> web.StreamResponse:
         """Serve one channel to its end."""
         try:
-            identity = self._gate.identify(request)
+            identity = self._authorization.identify(request)
         except web.HTTPForbidden:
             self._metrics.refused[Code.REVOKED] += 1
             raise

@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import msgspec
 from aiohttp import web
 
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts
 from sottovoce.network.observe.page.files import HEADERS, INDEX, PageFiles
@@ -36,7 +36,7 @@ class Live:
     """Samples a run by the clock, and tells all viewers, with one text for all of them.
 
     Args:
-        gate: says who asks; the page is the operator's.
+        authorization: says who asks; the page is the operator's.
         metrics: the process's counters.
         show: what is shown of the run.
         sample: the last round as everybody may know it, None before the first.
@@ -45,14 +45,14 @@ class Live:
 
     def __init__(
         self,
-        gate: Gate,
+        authorization: Authorization,
         metrics: Metrics,
         show: Show,
         *,
         sample: Callable[[], Sample | None],
         facts: Callable[[], Facts],
     ) -> None:
-        self._gate = gate
+        self._authorization = authorization
         self._metrics = metrics
         self._sample = sample
         self._facts = facts
@@ -60,7 +60,7 @@ class Live:
         self._budget = show.budget
         self._about = event("run", show.about)
         self._files = PageFiles()
-        self._viewers = Viewers(gate, metrics)
+        self._viewers = Viewers(authorization, metrics)
 
     @property
     def viewers(self) -> int:
@@ -98,15 +98,15 @@ class Live:
         await self._viewers.close()
 
     async def _index(self, request: web.Request) -> web.StreamResponse:
-        self._gate.require_operator(request)
+        self._authorization.require_operator(request)
         return self._files.answer(INDEX)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        self._gate.require_operator(request)
+        self._authorization.require_operator(request)
         return self._files.answer(request.match_info["name"])
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        identity = self._gate.require_operator(request)
+        identity = self._authorization.require_operator(request)
         connection = connection_of(request)
         budget = event("budget", await self._budget.lines())
         viewer = Viewer(connection, identity)

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from aiohttp import web
 
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import Identity
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.transport.listener import Connection
@@ -64,12 +64,12 @@ class Viewers:
     """The open pages of one cloud.
 
     Args:
-        gate: knows which certificates still count.
+        authorization: knows which certificates still count.
         metrics: counts who is turned away.
     """
 
-    def __init__(self, gate: Gate, metrics: Metrics) -> None:
-        self._gate = gate
+    def __init__(self, authorization: Authorization, metrics: Metrics) -> None:
+        self._authorization = authorization
         self._metrics = metrics
         self._viewers: set[Viewer] = set()
         self._nobody = asyncio.Event()
@@ -103,7 +103,7 @@ class Viewers:
     def check(self) -> None:
         """Drop whoever is revoked or has expired."""
         for viewer in list(self._viewers):
-            if not self._gate.valid(viewer.identity):
+            if not self._authorization.valid(viewer.identity):
                 self._turn_away(viewer)
 
     async def close(self) -> None:

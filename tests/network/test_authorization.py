@@ -16,8 +16,8 @@ from sottovoce.errors import NetworkError
 from sottovoce.network import cloud as cloud_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.errors import RefusedError, StoreError
-from sottovoce.network.identity import revocation
-from sottovoce.network.identity.authorization import Gate
+from sottovoce.network.identity import revoke_certificate
+from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import Identity
 from sottovoce.network.observe import operator_pages as pages_module
 from sottovoce.network.protocol.messages import Code
@@ -74,7 +74,7 @@ def test_an_unreadable_keys_folder_switches_off_neither_revocation_nor_health(
             assert status == 503
             assert "stale-revocations" in text
             monkeypatch.setattr(pages_module, "STALE_SECONDS", 10.0)
-            revocation.revoke(mine, mine / "agents" / "1" / "cert.pem")
+            revoke_certificate(mine, mine / "agents" / "1" / "cert.pem")
             trouble.number = 0
             await trouble.seen()
             with pytest.raises(RefusedError) as caught:
@@ -90,13 +90,13 @@ def test_an_unreadable_keys_folder_switches_off_neither_revocation_nor_health(
 def test_a_list_caught_while_it_is_rewritten_lets_nobody_in(keys: Path, tmp_path: Path) -> None:
     mine = tmp_path / "k"
     shutil.copytree(keys, mine)
-    serial = revocation.revoke(mine, mine / "agents" / "1" / "cert.pem")
+    serial = revoke_certificate(mine, mine / "agents" / "1" / "cert.pem")
     who = Identity(agents=(range(1, 2),), operator=False, serial=serial, expires=2.0**40)
-    gate = Gate(mine)
-    assert not gate.valid(who)
+    authorization = Authorization(mine)
+    assert not authorization.valid(who)
     (mine / "revoked.txt").write_text("")
-    gate.reload()
-    assert not gate.valid(who)
+    authorization.reload()
+    assert not authorization.valid(who)
 
 
 @pytest.mark.parametrize("error", [ValueError("0.1234"), asyncio.CancelledError(), None])
