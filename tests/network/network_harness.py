@@ -21,10 +21,10 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION
+from sottovoce.network.setup import Parties
 from sottovoce.paper.gradients import gradient_entries
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.privacy.adjacency import Adjacency, Trajectory

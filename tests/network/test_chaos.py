@@ -24,11 +24,11 @@ from sottovoce.network import agent as agent_module
 from sottovoce.network.errors import StoreError
 from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, pack
 from sottovoce.network.protocol.messages import FromCloud, Round
 from sottovoce.network.rounds import Totals
+from sottovoce.network.setup import Parties
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate

@@ -24,12 +24,12 @@ from sottovoce.network.errors import (
 )
 from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import summarise, transcript
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.rounds import Totals
+from sottovoce.network.setup import Parties
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger

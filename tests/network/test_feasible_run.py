@@ -18,11 +18,10 @@ from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.network.agent import AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
+from sottovoce.network.cloud_state import Verdict
+from sottovoce.network.config import welcome_objection
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.objection import objection
-from sottovoce.network.parties import Ranges
-from sottovoce.network.setup import check_request
-from sottovoce.network.verdict import Verdict
+from sottovoce.network.setup import Ranges, check_request
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import answer_weights, weights_norm
 from sottovoce.privacy.margins import AveragedNoise, feasibility
@@ -241,7 +240,7 @@ def test_an_agent_takes_no_part_in_a_run_without_margins_over_a_hard_constraint(
             states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[mark(x[0] + x[1] <= 1)]
         )
         welcome = welcome_to(problem.cloud, [1], DualAveraging())
-        wrong = objection(welcome, problem.cloud, allow_simulated=True)
+        wrong = welcome_objection(welcome, problem.cloud, allow_simulated=True)
         assert wrong == words if words is None else words in str(wrong)
 
 

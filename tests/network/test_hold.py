@@ -19,13 +19,12 @@ from sottovoce.errors import PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.observe import logs
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Action, Commit
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, Totals, noisy_sigma
-from sottovoce.network.setup import make_config, setup_of
+from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from network_harness import split_plan
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.network.answers import Answers
 from sottovoce.network.identity.authority import new_key, public_key
 from sottovoce.network.identity.pledges import Certified, HelperKeys
 from sottovoce.network.masks import Masker, Secret
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import AnswerRound, Participant, Send
 from sottovoce.network.protocol.codec import Integers, decode_to_helper, encode, unpack_whole
 from sottovoce.network.protocol.helper import HelperMachine
@@ -30,7 +28,8 @@ from sottovoce.network.protocol.messages import (
     Open,
 )
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.setup import make_config
+from sottovoce.network.rounds import Answers
+from sottovoce.network.setup import Parties, make_config
 from sottovoce.privacy.adjacency import Everything, Trajectory
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem

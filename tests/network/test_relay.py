@@ -23,7 +23,6 @@ from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.errors import IdentityError, RefusedError
 from sottovoce.network.observe.run_summary import answers
-from sottovoce.network.parties import Parties, Told
 from sottovoce.network.protocol.actions import Close, Finish, Incident, Send, SendUp, Stop
 from sottovoce.network.protocol.client import ClientPhase
 from sottovoce.network.protocol.cloud import CloudMachine
@@ -42,7 +41,7 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.protocol.relay import RelayMachine
 from sottovoce.network.protocol.sessions import welcome_of
 from sottovoce.network.relay import Relay
-from sottovoce.network.setup import make_config, setup_of
+from sottovoce.network.setup import Parties, PlanFromWelcome, make_config, setup_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.agents import lower_bounds
 from sottovoce.problem.problem import Problem
@@ -246,7 +245,7 @@ class Tree:
         self.x = lower_bounds(self.plan.domain)
 
     def describe(self, welcome: Welcome) -> Any:
-        self.below = Parties(Told.by(welcome, self.plan.cloud, BELOW))
+        self.below = Parties(PlanFromWelcome.read(welcome, self.plan.cloud, BELOW))
         return setup_of(self.plan, self.below, make_config(
             self.plan, DualAveraging(), rounds=3, noise="secure", run_id="run"
         ))  # fmt: skip

@@ -19,14 +19,13 @@ from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number
 from sottovoce.network.observe.run_summary import summarise, transcript
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
 from sottovoce.network.protocol.cloud import CloudMachine
 from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round, State
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes
-from sottovoce.network.setup import make_config, setup_of
+from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.paper.cloud_round import states_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory

@@ -15,11 +15,10 @@ from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.errors import DivergedError
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.rounds import Rounds, Totals, deployed_sampler, noisy_sigma
-from sottovoce.network.simulated import EngineSampler
+from sottovoce.network.rounds import EngineSampler, Rounds, Totals, deployed_sampler, noisy_sigma
+from sottovoce.network.setup import Parties
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
 from sottovoce.privacy.adjacency import Trajectory

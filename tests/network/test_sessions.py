@@ -4,8 +4,8 @@ import random
 
 from network_harness import plan_for
 
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.sessions import CREDIT, Sessions
+from sottovoce.network.setup import Parties
 from sottovoce.problem.problem import Problem
 
 

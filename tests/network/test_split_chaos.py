@@ -27,7 +27,6 @@ from sottovoce.network import agent as agent_module
 from sottovoce.network.helper import HelperStore
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.observe.run_summary import transcript
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
     Integers,
@@ -39,6 +38,7 @@ from sottovoce.network.protocol.codec import (
     unpack_whole,
 )
 from sottovoce.network.protocol.messages import Answer, Masked, Round
+from sottovoce.network.setup import Parties
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.problem import Problem
 

@@ -18,9 +18,8 @@ from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
-from sottovoce.network.local_round import LocalRound, Stepped
+from sottovoce.network.local_round import LocalRound, Stepped, Substitute
 from sottovoce.network.observe.run_summary import transcript
-from sottovoce.network.substitute import Substitute
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array, fleet

@@ -15,11 +15,10 @@ from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.cli.app import application
 from sottovoce.errors import InputError
 from sottovoce.network.config import Noise
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.rounds import Rounds
-from sottovoce.network.setup import make_config
+from sottovoce.network.setup import Parties, make_config
 from sottovoce.network.store import CloudStore
 from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.paper.tikhonov import Tikhonov

@@ -18,13 +18,12 @@ import numpy as np
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError, NetworkError
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.config import read_config
+from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.errors import RefusedError
 from sottovoce.network.identity.pledges import HelperKnown, knows_helper
 from sottovoce.network.identity.roles import CLOUD, has_role
 from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Stepped, Which
-from sottovoce.network.objection import objection
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import (
     Action,
@@ -106,7 +105,7 @@ class AgentResult:
         setpoint: what is to be applied: the answer, or where it was not confirmed, or the agent's
             own set misses the public domain, the fallback.
         failed: agent-rounds of this process in which an agent's own code failed, so that something
-            else was sent; see ``network.substitute``.
+            else was sent; see ``network.local_round``.
         deviation: the standard deviation of every component of x that the noise leaves, as far as
             public figures and the agent's own curvature tell; it assumes that all agents of a sum
             answer to its price alike (``network.deviation``), and speaks of noise, not of rounds
@@ -359,7 +358,7 @@ class Agent:
 
     def _objection(self, welcome: Welcome) -> str | None:
         cloud = self._group.cloud
-        wrong = objection(welcome, cloud, allow_simulated=self._allow_simulated)
+        wrong = welcome_objection(welcome, cloud, allow_simulated=self._allow_simulated)
         return self._split_objection(welcome) if wrong is None else wrong
 
     def _split_objection(self, welcome: Welcome) -> str | None:

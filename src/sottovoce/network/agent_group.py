@@ -127,7 +127,7 @@ class AgentGroup:
             cloud: the public problem, ``problem.cloud`` or ``read_public(folder).cloud``.
             agent: its number, from 1.
             gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
-                finite numbers, the agent logs it and goes on with what ``network.substitute`` says.
+                finite numbers, the agent logs it and goes on as ``network.local_round`` says.
             start: x_i(1); by default the point of X_i nearest 0.
             fallback: what it applies while there is no answer; by default where it starts.
             local: rows that the agent keeps and nobody else knows, as in ``sv.Problem``.

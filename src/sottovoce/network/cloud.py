@@ -27,24 +27,21 @@ from sottovoce.network.observe.page.live import Live
 from sottovoce.network.observe.page.samples import sample_of
 from sottovoce.network.observe.page.show import Show
 from sottovoce.network.outcome import Outcome
-from sottovoce.network.parties import Parties
 from sottovoce.network.performer import Performer
 from sottovoce.network.protocol.cloud import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.release import Release
-from sottovoce.network.rounds import Rounds, deployed_sampler, noisy_sigma
+from sottovoce.network.rounds import EngineSampler, Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.setup import (
+    Parties,
     check_halves,
     check_request,
-    check_store,
     check_wait,
     make_config,
-    resumed,
     round_key,
     setup_of,
 )
-from sottovoce.network.simulated import EngineSampler
-from sottovoce.network.store import CloudStore, PendingQuestion
+from sottovoce.network.store import CloudStore, PendingQuestion, check_store, resumed
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.helper_link import HelperLink
 from sottovoce.network.transport.server import Server

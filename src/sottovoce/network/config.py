@@ -7,14 +7,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
+from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.releases import REGISTERED, release_of
+from sottovoce.problem.problem import CloudView
 
 Noise = Literal["secure", "simulated"]
 
@@ -110,3 +112,50 @@ def _algorithms() -> dict[str, Any]:
     """Algorithms that a configuration can name: frozen dataclasses of plain numbers."""
     others = (release_of(name).algorithm for name in REGISTERED)
     return {cls.__name__: cls for cls in (DualAveraging, *others)}
+
+
+_AHEAD: Final = 256
+
+
+@final
+class Shares:
+    """The weight of every round in the answer's average; a network's releases are noisy."""
+
+    def __init__(self, algorithm: PriceRounds, rounds: int) -> None:
+        self._algorithm, self._rounds = algorithm, rounds
+        self._first = 0
+        self._shares: list[float] = []
+
+    def __getitem__(self, k: int) -> float:
+        """The weight of round k."""
+        if not self._first <= k < self._first + len(self._shares):
+            ahead = np.arange(k, k + _AHEAD)
+            self._first = k
+            self._shares = self._algorithm.share(ahead, self._rounds, noisy=True).tolist()
+        return self._shares[k - self._first]
+
+
+def welcome_objection(welcome: Welcome, cloud: CloudView, *, allow_simulated: bool) -> str | None:
+    """Return why not to take part, None if nothing speaks against it.
+
+    Args:
+        welcome: the cloud's description.
+        cloud: the public problem as it is known here.
+        allow_simulated: whether noise may be simulated, hence not private.
+    """
+    try:
+        config = read_config(welcome.config)
+        algorithm = algorithm_of(config.algorithm)
+    except InputError as error:
+        return str(error)
+    if config.problem != cloud.fingerprint:
+        return "the cloud runs another problem than this agent's problem.toml"
+    if config.noise != "secure" and not allow_simulated:
+        return "the cloud's noise is simulated, so nothing would be private"
+    if config.promise.get("feasible") is None and any(c.hard for c in cloud.constraints):
+        return "a constraint is hard, and the run has no margin that keeps it"
+    states = isinstance(algorithm, GradientSteps)
+    expected = (config.rounds, states, cloud.rows if states else cloud.sums.count)
+    if (welcome.rounds, welcome.states, welcome.prices) != expected:
+        return "the cloud contradicts the configuration of its run"
+    return None

@@ -17,7 +17,6 @@ from aiohttp import web
 
 from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError, SottovoceError
-from sottovoce.network.answers import Answers
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.errors import CrashedError, HaltedError
@@ -42,7 +41,7 @@ from sottovoce.network.protocol.codec import MalformedError, decode_to_helper, e
 from sottovoce.network.protocol.helper import HelperMachine, HelperPhase
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import noisy_sigma
+from sottovoce.network.rounds import Answers, noisy_sigma
 from sottovoce.network.setup import make_config, round_key
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.channel import Channel

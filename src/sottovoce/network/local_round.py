@@ -1,9 +1,23 @@
-"""x(k) to x(k+1) at home, for everybody behind a connection, and what they send to the cloud."""
+"""x(k) to x(k+1) of all agents behind a connection, and what they send to the cloud.
+
+Nothing private may stop a run, because that tells everybody something of it:
+
+- An agent whose set misses the public domain of the run takes part with the public point nearest to
+  its set in all rounds, and applies its fallback.
+- An agent whose code fails goes on with a substitute for its state. What it takes, and contributes
+  or sends as such, is part of its behaviour, of which the plan says what is hidden:
+
+    offset, everything    the state before: in rounds that fail under two behaviours that must look
+                          alike it differs no more than then
+    trajectory            the middle of its bounds, which is public: a repeated difference would
+                          count again, this one is none
+"""
 
 from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
@@ -11,21 +25,117 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO
+from sottovoce.kernels import fleet as kernels
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
-from sottovoce.network.apart import apart, nearest_points
-from sottovoce.network.config import algorithm_of, read_config
+from sottovoce.network.config import Shares, algorithm_of, read_config
 from sottovoce.network.fleet_step import FleetStep
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.codec import Integers, unpack, unpack_whole
+from sottovoce.network.protocol.codec import Integers, middle, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
-from sottovoce.network.schedule import Shares
-from sottovoce.network.substitute import Substitute
+from sottovoce.privacy.adjacency import Everything, Offset
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
+from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import in_template
 from sottovoce.simulation.layout import fleet_kernel
 from sottovoce.simulation.own_set import own_bounds
+
+_STEPS = 200  # between the two sets; without rows one is exact
+
+
+def apart(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
+    """Return which agents have no point of their own set between public bounds, (count, d) each."""
+    count = fleet.group.count
+    if not _misses(fleet, lower, upper):
+        return np.zeros(count, dtype=np.bool_)
+    alone = (fleet.some(np.array([place])) for place in range(count))
+    ends = zip(alone, lower[:, np.newaxis], upper[:, np.newaxis], strict=True)
+    return np.array([_misses(*one) for one in ends])
+
+
+def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> tuple[Array, Array]:
+    """Return the public point nearest to an agent's own set, and that set's nearest to it.
+
+    Projections onto one convex set and the other in turn come to the nearest points of both.
+
+    Args:
+        fleet: the agent, a fleet of one with a set of its own.
+        lower: public bounds, shape (1, d).
+        upper: likewise.
+        boxes: whether agents keep to boxes, whatever rows they have, as gradient steps do.
+    """
+    own = fleet.local
+    assert own is not None  # noqa: S101  a public box cannot miss itself
+    if boxes or not own.rows:
+        middle = np.clip(lower / 2.0 + upper / 2.0, own.lower, own.upper)
+        public = np.clip(middle, lower, upper)
+        return public, np.clip(public, own.lower, own.upper)
+    private = fleet_kernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
+    public = lower / 2.0 + upper / 2.0
+    for _ in range(_STEPS):
+        point = kernels.Fleet(private, public).states
+        before, public = public, np.clip(point, lower, upper)
+        if np.array_equal(before, public):
+            break
+    return public, point
+
+
+def _misses(fleet: Fleet, lower: Array, upper: Array) -> bool:
+    if fleet.local is None:
+        return False
+    try:
+        own_bounds(fleet.group, fleet.local, lower, upper)
+    except ProblemError:
+        return True
+    return False
+
+
+REPEATING: Final = frozenset({Offset.kind, Everything.kind})
+"""What is hidden where a state may count in more than one round."""
+
+
+@final
+class Substitute:
+    """Replaces the state of every agent whose step gave no numbers, and of no other.
+
+    Args:
+        sizes: how many numbers each agent's state has.
+        lower: bounds from the cloud, one after the other.
+        upper: likewise.
+        promise: of the run's configuration; where it does not say what is hidden, nothing is
+            repeated.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int], lower: Array, upper: Array, promise: Mapping[str, Any]
+    ) -> None:
+        self._owner = np.repeat(np.arange(len(sizes)), sizes)
+        self._middle = middle(lower, upper)
+        self._repeats = promise.get("hide") in REPEATING
+
+    def failed(self, x: Array) -> NDArray[np.int64]:
+        """The places, from 0, of the agents whose step is not finite."""
+        return np.unique(self._owner[~np.isfinite(x)])
+
+    def state(self, x: Array, before: Array) -> Array:
+        """x, and for agents that failed what they take for their state instead.
+
+        Args:
+            x: x(k+1) as the round gave it.
+            before: x(k).
+        """
+        return self.kept(x, x, before if self._repeats else self._middle)
+
+    def kept(self, x: Array, values: Array, instead: Array) -> Array:
+        """``values``, and ``instead`` where they belong to an agent whose step x is not finite."""
+        return np.where(self.of(x), instead, values)
+
+    def of(self, x: Array) -> NDArray[np.bool_]:
+        """Which numbers of a state belong to an agent whose step x is not finite."""
+        return np.isin(self._owner, self.failed(x))
+
 
 Which = Literal["fallback", "average", "answer"]
 """What a setpoint is: see ``agent.OnState``."""
@@ -99,7 +209,7 @@ class LocalRound:
     def unsafe(self) -> list[int]:
         """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
         # Rounds need none of it, and a device has little memory.
-        from sottovoce.network.parties import bounded
+        from sottovoce.network.setup import bounded
         from sottovoce.privacy.feasibility import unsafe_fallbacks
 
         groups, places = self._cloud.groups, np.array(self._agents) - 1

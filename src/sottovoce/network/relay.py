@@ -13,17 +13,15 @@ from typing import Any, Final, final
 from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.attendance import Attendance
-from sottovoce.network.config import read_config
+from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.errors import CrashedError, RefusedError
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
-from sottovoce.network.objection import objection
 from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.outcome import Outcome
-from sottovoce.network.parties import Parties, Told
 from sottovoce.network.protocol.actions import (
     Close,
     Finish,
@@ -38,6 +36,7 @@ from sottovoce.network.protocol.client import ClientPhase
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
 from sottovoce.network.protocol.messages import Done, FromCloud, Round, Welcome
 from sottovoce.network.protocol.relay import RelayMachine
+from sottovoce.network.setup import Parties, PlanFromWelcome
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.network.transport.server import Server
@@ -225,7 +224,7 @@ class Relay:
                     self._attendance.look(below.present)
 
     def _describe(self, welcome: Welcome) -> Setup:
-        self._parties = Parties(Told.by(welcome, self._cloud, self._machine.agents))
+        self._parties = Parties(PlanFromWelcome.read(welcome, self._cloud, self._machine.agents))
         return Setup(
             config=welcome.config,
             config_hash=hashlib.sha256(welcome.config.encode()).digest(),
@@ -240,7 +239,7 @@ class Relay:
     def _objection(self, welcome: Welcome) -> str | None:
         if welcome.states:
             return "agents of this run send states, and a relay adds up contributions only"
-        wrong = objection(welcome, self._cloud, allow_simulated=self._allow_simulated)
+        wrong = welcome_objection(welcome, self._cloud, allow_simulated=self._allow_simulated)
         if wrong is None and read_config(welcome.config).split:
             return "the cloud is split: masked contributions go to it, and no other way"
         return wrong

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, final
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.errors import InputError
+from sottovoce.kernels.core.plain import LANES
+from sottovoce.kernels.rounds import normals, stream_seed
+from sottovoce.network.cloud_state import Verdict, cloud_state
+from sottovoce.network.config import RunConfig
 from sottovoce.network.errors import DivergedError
-from sottovoce.network.parties import Ranges
-from sottovoce.network.protocol.actions import Part, Party, Record
-from sottovoce.network.protocol.codec import MASK_HEAD, Integers, MalformedError, pack, unpack
+from sottovoce.network.identity.pledges import HelperKeys, terms_of
+from sottovoce.network.masks import MaskSums, Stream
+from sottovoce.network.protocol.actions import (
+    AnswerRecord,
+    AnswerRound,
+    HelperSetup,
+    MaskOwner,
+    Part,
+    Party,
+    Record,
+)
+from sottovoce.network.protocol.codec import (
+    MASK_HEAD,
+    Integers,
+    MalformedError,
+    pack,
+    pack_whole,
+    unpack,
+)
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.turns import turns_of
-from sottovoce.network.verdict import Verdict
+from sottovoce.network.setup import Parties, Ranges
+from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import (
     Released,
@@ -66,7 +88,7 @@ class Rounds:
     def __init__(
         self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler, rounds: int
     ) -> None:
-        self._turns = turns_of(plan, algorithm, rounds)
+        self._turns = cloud_state(plan, algorithm, rounds)
         self._release = _release_of(plan)
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
@@ -288,3 +310,127 @@ def noisy_sigma(plan: NoisePlan) -> Any:
     if sigma.size == 0:
         raise InputError("plan must add noise to at least one output, got a plan without any")
     return sigma
+
+
+_SESSIONS = 1 << 14
+
+
+class Blinding(Protocol):
+    """Adds noise to whole numbers modulo 2^64; ``SecureSampler`` does."""
+
+    def blind(self, residues: Integers) -> Integers:
+        """Return the numbers with noise."""
+
+
+@final
+class Answers:
+    """The helper's arithmetic in one run: ``sum_i m_i(k) + w(k) mod 2^64``.
+
+    Args:
+        plan: the noise, and which sums agents take part in.
+        config: the run.
+        keys: the helper's.
+        sampler: adds the noise; one number per noisy sum.
+        sign: signs what is asked of agents; the helper's own key by default.
+    """
+
+    def __init__(
+        self,
+        plan: NoisePlan,
+        config: RunConfig,
+        keys: HelperKeys,
+        sampler: Blinding,
+        *,
+        sign: Callable[[bytes], bytes] | None = None,
+    ) -> None:
+        self._parties = lru_cache(maxsize=_SESSIONS)(Parties(plan))
+        self._noisy = np.flatnonzero(plan.sigma > 0)
+        self._hash, self._rounds = config.hash, config.rounds
+        self._keys = keys
+        self._sign = keys.sign if sign is None else sign
+        self._sampler = sampler
+        self._secret = lru_cache(maxsize=_SESSIONS)(keys.secret)
+        self._stream = lru_cache(maxsize=_SESSIONS)(self._new_stream)
+        self._total = MaskSums(self._noisy.size)
+        self._hold = not isinstance(plan.hide, Trajectory)
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers an answer has."""
+        return int(self._noisy.size)
+
+    @property
+    def setup(self) -> HelperSetup:
+        """What the helper's machine goes by."""
+        return HelperSetup(
+            config_hash=self._hash,
+            rounds=self._rounds,
+            hold=self._hold,
+            certified=lambda owner: self._keys.certified(owner.agents, owner.mask),
+            pledge=self._pledge,
+        )
+
+    def answer(self, asked: AnswerRound) -> AnswerRecord:
+        """Return the answer to a question, to be committed before it is sent."""
+        if all(said.round == asked.k for said in asked.taken):
+            names = tuple((said.owner, said.session) for said in asked.taken)
+            total = self._total(asked.k, names, lambda: self._streams(asked))
+        else:
+            total = np.zeros(self.numbers, dtype=np.int64)
+            for (stream, places), said in zip(self._streams(asked), asked.taken, strict=True):
+                total[places] += stream.rounds(said.round, 1)[0]
+        values = pack_whole(self._sampler.blind(total))
+        return AnswerRecord(
+            k=asked.k,
+            question=asked.question,
+            values=values,
+            digest=next_digest(asked.previous, asked.k, asked.question, values),
+            previous=asked.previous,
+        )
+
+    def _streams(self, asked: AnswerRound) -> list[tuple[Stream, Integers]]:
+        return [
+            (self._stream(said.owner, said.session), self._places(said.owner))
+            for said in asked.taken
+        ]
+
+    def _pledge(self, owner: MaskOwner) -> bytes:
+        terms = terms_of(self._hash, owner.mask, self._parties(owner.agents))
+        return self._sign(terms)
+
+    def _places(self, owner: MaskOwner) -> Integers:
+        return np.searchsorted(self._noisy, self._parties(owner.agents).sums)
+
+    def _new_stream(self, owner: MaskOwner, session: bytes) -> Stream:
+        numbers = self._parties(owner.agents).sums.size
+        return self._secret(owner.mask).stream(self._hash, session, owner.agents, numbers)
+
+
+@final
+class EngineSampler(Sampler):
+    """The normals of ``simulate``'s first run with the same seed. Simulated: not private.
+
+    Args:
+        sigma: standard deviation of each output.
+        seed: of ``simulate``.
+        done: rounds already released; the next release is that of round ``done + 1``.
+    """
+
+    def __init__(self, sigma: Array, seed: int, *, done: int = 0) -> None:
+        self._sigma = sigma
+        self._stream = stream_seed(seed, 0)
+        self._done = self._drawn = done
+        self._normals = np.empty((0, sigma.size))
+
+    def release_multiples(self, multiples: Integers) -> Released:
+        """Return multiples * grid + sigma z, as the engine does with contributions."""
+        return self.release(multiples * grid_of(self._sigma))
+
+    def release(self, values: ArrayLike) -> Released:
+        """Return values + sigma z with the engine's z of this round."""
+        if self._done == self._drawn:
+            self._normals = normals(self._stream, LANES, self._sigma.size, done=self._done)
+            self._drawn += LANES
+        noise = self._sigma * self._normals[self._done - self._drawn]
+        self._done += 1
+        return Released(values=np.asarray(values, dtype=np.float64) + noise)

@@ -1,27 +1,261 @@
-"""A plan and its keys, checked and turned into what a run starts from."""
+"""A plan and its keys, checked and turned into what a run starts from: configuration and parties.
+
+A party is the agents on a connection, worked out from the plan at their hello.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, final
 
-from msgspec.structs import replace
+import numpy as np
+import scipy.sparse as sparse
 
 from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.config import Noise, RunConfig, describe
-from sottovoce.network.errors import IdentityError, StoreError
-from sottovoce.network.parties import Parties
-from sottovoce.network.protocol.actions import Record, Setup
-from sottovoce.network.protocol.codec import pack
-from sottovoce.network.protocol.messages import LONGEST_WAIT
-from sottovoce.network.rounds import Rounds
-from sottovoce.network.store import CloudStore, attendance_in
+from sottovoce.network.errors import IdentityError
+from sottovoce.network.protocol.actions import Party, Setup
+from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpack
+from sottovoce.network.protocol.messages import LONGEST_WAIT, Welcome
 from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.noise_plan import NoisePlan, Output
+from sottovoce.privacy.releases import Release
+from sottovoce.privacy.sampler import REACH, STEPS
 from sottovoce.privacy.trust import SplitCloud
+from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.problem import CloudView
+
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+class PlanView(Protocol):
+    """What a party is worked out from: a plan, or what a relay was told of one."""
+
+    @property
+    def cloud(self) -> CloudView:
+        """The public problem."""
+
+    @property
+    def release(self) -> Release | None:
+        """What is released in place of sums, so that agents send states; None for sums."""
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What is released."""
+
+    @property
+    def domain(self) -> tuple[Group, ...]:
+        """The boxes of the agents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlanFromWelcome:
+    """What a cloud told some agents of its plan: their own bounds and the grids of their sums.
+
+    Attributes:
+        cloud: the public problem.
+        outputs: one per sum; grid 0 for those that these agents have no part in.
+        domain: their bounds; those of others as the problem states them.
+    """
+
+    cloud: CloudView
+    outputs: tuple[Output, ...]
+    domain: tuple[Group, ...]
+    release: None = None
+
+    @staticmethod
+    def read(welcome: Welcome, cloud: CloudView, agents: Sequence[int]) -> PlanFromWelcome:
+        """Read a welcome for agents, from 1, increasing.
+
+        Raises:
+            MalformedError: it does not fit the problem.
+        """
+        grid = np.zeros(cloud.sums.count)
+        if len(welcome.grid) != 8 * len(welcome.sums) or max(welcome.sums, default=0) >= grid.size:
+            raise MalformedError("every sum must have a grid")
+        grid[welcome.sums] = unpack(welcome.grid)
+        labels = cloud.sums.labels()
+        outputs = tuple(
+            Output(name=name, kind="sum", sigma=float(step * STEPS), grid=float(step), row=row)
+            for row, (name, step) in enumerate(zip(labels, grid, strict=True))
+        )
+        ends = (unpack(welcome.lower), unpack(welcome.upper))
+        domain = tuple(bounded(cloud.groups, np.array(agents) - 1, *ends))
+        return PlanFromWelcome(cloud=cloud, outputs=outputs, domain=domain)
+
+
+@final
+class Parties:
+    """``agents -> Party`` under one plan.
+
+    Args:
+        plan: the noise, and with it the public problem; or what was told of it.
+    """
+
+    def __init__(self, plan: PlanView) -> None:
+        dims = np.concatenate([np.full(group.count, group.dim) for group in plan.domain])
+        self.offsets: Integers = np.concatenate([[0], np.cumsum(dims)])
+        self._lower, self._upper = lower_bounds(plan.domain), upper_bounds(plan.domain)
+        entries = [o for o in plan.outputs if o.kind == "gradient"]
+        self._rows = np.array([o.row for o in entries], dtype=np.int64)
+        self._columns = np.array([o.column for o in entries], dtype=np.int64)
+        self._states = plan.release is not None
+        self._ranges = None if self._states else Ranges(plan)
+        if self._ranges is not None and not isinstance(plan, PlanFromWelcome):
+            self._ranges.require_reach(plan)
+
+    def __call__(self, agents: tuple[int, ...]) -> Party:
+        """Describe agents, numbered from 1, that share a connection."""
+        places = np.array(agents, dtype=np.int64) - 1
+        parts = [np.arange(self.offsets[i], self.offsets[i + 1]) for i in places]
+        columns = np.concatenate(parts)
+        entries = np.flatnonzero(np.isin(self._columns, columns))
+        lower, upper = self._lower[columns], self._upper[columns]
+        sums, grid, least, most = _NONE, np.zeros(0), _NONE, _NONE
+        if self._ranges is not None:
+            sums, grid, least, most = self._ranges.of(places)
+        owners = np.repeat(places + 1, [part.size for part in parts])
+        return Party(
+            agents=agents,
+            places=_run(places),
+            lower=lower,
+            upper=upper,
+            sums=sums,
+            grid=grid,
+            least=least,
+            most=most,
+            range=Box(lower, upper) if self._states else Box(least, most),
+            columns=_run(columns),
+            owners=owners if self._states else None,
+            entries=entries,
+            rows=self._rows[entries],
+            entry_columns=np.searchsorted(columns, self._columns[entries]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Block:
+    """Ranges of some agents' contributions to some sums, (sums x agents), dense or sparse.
+
+    Attributes:
+        rows: the sums.
+        first: the first agent, from 0.
+        count: how many agents.
+        lower: the least contributions as agents compute them, evaluation errors included.
+        upper: the largest.
+        takes: 1 where an agent can contribute anything but 0.
+    """
+
+    rows: Integers
+    first: int
+    count: int
+    lower: Any
+    upper: Any
+    takes: Any
+
+
+@final
+class Ranges:
+    """The certified ranges of contributions, in steps of the grids, for any agents together.
+
+    Args:
+        plan: gives sums, grids and the boxes of the agents.
+    """
+
+    def __init__(self, plan: PlanView) -> None:
+        self._grid = np.array([o.grid for o in plan.outputs])
+        self._blocks = tuple(_blocks(plan))
+        self._first = np.array([block.first for block in self._blocks])
+        self._end = np.array([block.first + block.count for block in self._blocks])
+
+    def require_reach(self, plan: PlanView) -> None:
+        """Refuse a plan under which everybody together may exceed what the sampler releases.
+
+        Raises:
+            PrivacyError: they may. A refusal in the middle of a run would tell that a sum was
+                unusually large.
+        """
+        sums, _, least, most = self.of(np.arange(plan.cloud.agents))
+        beyond = (most > REACH) | (least < -REACH)
+        if beyond.any():
+            name = plan.outputs[int(sums[beyond][0])].name
+            raise PrivacyError(
+                f"every sum must stay within 2^25 sigma of zero, got {name}, which may not: its "
+                "noise is too small for its size; tighten the boxes or plan with a larger sigma"
+            )
+
+    def of(self, places: Integers) -> tuple[Integers, Array, Integers, Integers]:
+        """Return the noisy sums that agents take part in, their grids, and the ends of the range.
+
+        A contribution is off by half a step where it is rounded, and the sum of n ends by less
+        than n/4 where it is computed, as no sum reaches 2^51 steps: one step per agent covers both.
+
+        Args:
+            places: the agents, from 0, increasing.
+        """
+        low, high, count = (np.zeros(self._grid.size) for _ in range(3))
+        met = (self._first <= places[-1]) & (self._end > places[0])
+        for block in (self._blocks[b] for b in np.flatnonzero(met)):
+            inside = (places >= block.first) & (places < block.first + block.count)
+            own = _run(places[inside] - block.first)
+            low[block.rows] += _total(block.lower, own)
+            high[block.rows] += _total(block.upper, own)
+            count[block.rows] += _total(block.takes, own)
+        sums = np.flatnonzero((count > 0) & (self._grid > 0))
+        grid, outward = self._grid[sums], count[sums]
+        least = np.maximum(np.floor(low[sums] / grid) - outward, -2 * REACH)
+        most = np.minimum(np.ceil(high[sums] / grid) + outward, 2 * REACH)
+        return sums, grid, least.astype(np.int64), most.astype(np.int64)
+
+
+def _blocks(plan: PlanView) -> Iterator[_Block]:
+    for rows, first, lower, upper, error in block_ranges(plan.cloud.sums, plan.domain):
+        takes = abs(lower) + abs(upper)
+        takes = (takes != 0).astype(np.int8)
+        low, high = lower - error, upper + error
+        if sparse.issparse(low):
+            low, high, takes = (sparse.csc_array(part) for part in (low, high, takes))
+        count = int(takes.shape[1])
+        yield _Block(rows=rows, first=first, count=count, lower=low, upper=high, takes=takes)
+
+
+def bounded(
+    groups: Sequence[Group], places: Integers, lower: Array, upper: Array
+) -> Iterator[Group]:
+    """Yield groups with the bounds of the agents at ``places``, given one after the other."""
+    first = begin = 0
+    for group in groups:
+        own = places[(places >= first) & (places < first + group.count)] - first
+        end = begin + own.size * group.dim
+        ends = []
+        for given, stated in ((lower, group.lower), (upper, group.upper)):
+            rows = np.array(stated)
+            part = given[begin:end]
+            if part.size != own.size * group.dim:
+                raise MalformedError("bounds must fit the states")
+            rows[own] = part.reshape(own.size, group.dim)
+            ends.append(read_only(rows))
+        yield replace(group, lower=ends[0], upper=ends[1])
+        first, begin = first + group.count, end
+    if not begin == lower.size == upper.size:
+        raise MalformedError("bounds must fit the states")
+
+
+def _total(values: Any, places: slice | Any) -> Array:
+    return np.asarray(values[:, places].sum(axis=1, dtype=np.float64)).ravel()
+
+
+def _run(numbers: Integers) -> slice | Integers:
+    """The same as a slice if each number follows the one before."""
+    if numbers.size and numbers[-1] - numbers[0] + 1 == numbers.size:
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
 
 
 def make_config(
@@ -73,38 +307,6 @@ def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:
         party=parties,
         split=isinstance(plan.trust, SplitCloud),
     )
-
-
-def resumed(store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool) -> Record | None:
-    """Take all steps of a store's rounds again, and return the last of them.
-
-    The store keeps releases and prices, not what the algorithm remembers: that is worked out anew,
-    and every price must come out as it was sent.
-
-    Raises:
-        StoreError: a price comes out differently.
-        DivergedError: likewise, beyond all bounds.
-    """
-    previous, last = setup.config_hash, None
-    for row in store.rounds():
-        held, missed = attendance_in(row)
-        last = rounds.replay(
-            row.k,
-            row.release,
-            secure=secure,
-            previous=previous,
-            held=frozenset(held),
-            missed=missed,
-        )
-        if pack(last.price) != row.context:
-            raise StoreError(
-                f"{store.path} must hold the prices that follow from its releases, got others in "
-                f"round {row.k:,}: it was written by another version of sottovoce or on another "
-                "kind of machine; continue there, or begin a new run with a new store, which "
-                "spends privacy anew"
-            )
-        previous = row.digest
-    return None if last is None else replace(last, **store.said(setup.party))
 
 
 def check_halves(plan: NoisePlan, *, helper: bool, simulated: bool) -> None:
@@ -166,21 +368,6 @@ def check_wait(wait: float) -> None:
     if not 0.0 <= wait <= LONGEST_WAIT:  # not a number is refused, too
         raise InputError(
             f"apply_after must be 0 to {LONGEST_WAIT:.0f} seconds, got apply_after={wait}"
-        )
-
-
-def check_store(plan: NoisePlan, store: CloudStore) -> None:
-    """Refuse to continue a run that held agents under a promise that does not cover it.
-
-    Raises:
-        PrivacyError: agents were held, and the plan hides a trajectory.
-    """
-    if isinstance(plan.hide, Trajectory) and store.has_held():
-        raise PrivacyError(
-            f"a run that hides a trajectory must not have held agents, got {store.path}, where "
-            "last words of some counted again: it released more than it promised and cannot go "
-            "on; start anew with another store, and wait for stragglers or plan with "
-            "sv.Offset(...) or sv.Everything(...)"
         )
 
 

@@ -14,15 +14,19 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, final
 
 import msgspec
+from msgspec.structs import replace
 
+from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, read_config
 from sottovoce.network.errors import StoreError
 from sottovoce.network.journal import Journal, Row
 from sottovoce.network.journal_file import damaged
-from sottovoce.network.protocol.actions import Commit, Part, Party, Record
+from sottovoce.network.protocol.actions import Commit, Part, Party, Record, Setup
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Gap
-from sottovoce.network.rounds import release_bytes
+from sottovoce.network.rounds import Rounds, release_bytes
+from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released
 
 Attendance = tuple[tuple[int, ...], tuple[Gap, ...]]
@@ -188,6 +192,53 @@ class PendingQuestion:
         """Keep a question before it is asked."""
         said = [(part.party.agents, part.data, part.missed) for part in full.parts]
         self._store.put(_QUESTION, _encoder.encode((full.k, self.receipt, said)))
+
+
+def resumed(store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool) -> Record | None:
+    """Take all steps of a store's rounds again, and return the last of them.
+
+    The store keeps releases and prices, not what the algorithm remembers: that is worked out anew,
+    and every price must come out as it was sent.
+
+    Raises:
+        StoreError: a price comes out differently.
+        DivergedError: likewise, beyond all bounds.
+    """
+    previous, last = setup.config_hash, None
+    for row in store.rounds():
+        held, missed = attendance_in(row)
+        last = rounds.replay(
+            row.k,
+            row.release,
+            secure=secure,
+            previous=previous,
+            held=frozenset(held),
+            missed=missed,
+        )
+        if pack(last.price) != row.context:
+            raise StoreError(
+                f"{store.path} must hold the prices that follow from its releases, got others in "
+                f"round {row.k:,}: it was written by another version of sottovoce or on another "
+                "kind of machine; continue there, or begin a new run with a new store, which "
+                "spends privacy anew"
+            )
+        previous = row.digest
+    return None if last is None else replace(last, **store.said(setup.party))
+
+
+def check_store(plan: NoisePlan, store: CloudStore) -> None:
+    """Refuse to continue a run that held agents under a promise that does not cover it.
+
+    Raises:
+        PrivacyError: agents were held, and the plan hides a trajectory.
+    """
+    if isinstance(plan.hide, Trajectory) and store.has_held():
+        raise PrivacyError(
+            f"a run that hides a trajectory must not have held agents, got {store.path}, where "
+            "last words of some counted again: it released more than it promised and cannot go "
+            "on; start anew with another store, and wait for stragglers or plan with "
+            "sv.Offset(...) or sv.Everything(...)"
+        )
 
 
 def attendance_in(row: Row) -> Attendance:

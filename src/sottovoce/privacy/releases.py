@@ -79,7 +79,7 @@ class Release(ABC):
 
     @abstractmethod
     def prices(self, plan: NoisePlan, algorithm: Any) -> Any:
-        """Return what turns released numbers into prices: a ``network.turns.Turns``."""
+        """Return what turns released numbers into prices: a ``network.cloud_state.CloudState``."""
 
 
 def release_of(name: str) -> Release:

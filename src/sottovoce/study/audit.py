@@ -24,8 +24,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import agent_index
 from sottovoce.errors import InputError
-from sottovoce.network.answers import Blinding
-from sottovoce.network.rounds import deployed_sampler
+from sottovoce.network.rounds import Blinding, deployed_sampler
 from sottovoce.privacy.gaussian import attacker, epsilon_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Sampler

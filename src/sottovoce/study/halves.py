@@ -15,7 +15,6 @@ from typing import final
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sottovoce.network.answers import Answers, Blinding
 from sottovoce.network.config import RunConfig
 from sottovoce.network.identity.authority import new_key, public_key
 from sottovoce.network.identity.pledges import Certified, HelperKeys
@@ -42,6 +41,7 @@ from sottovoce.network.protocol.messages import (
     ToHelper,
 )
 from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.rounds import Answers, Blinding
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import ViewName
 from sottovoce.study.noise import FALSE_ALARM

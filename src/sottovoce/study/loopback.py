@@ -23,9 +23,7 @@ from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.answers import Blinding
 from sottovoce.network.local_round import LocalRound
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import (
     Action,
     Commit,
@@ -50,8 +48,8 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.messages import Code, FromAgent, Masked, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Rounds, noisy_sigma
-from sottovoce.network.setup import make_config, setup_of
+from sottovoce.network.rounds import Blinding, Rounds, noisy_sigma
+from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
 from sottovoce.problem.agents import Array

@@ -11,10 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds
-from sottovoce.network.config import RunConfig, algorithm_of, read_config
+from sottovoce.network.config import RunConfig, Shares, algorithm_of, read_config
 from sottovoce.network.journal import JournalReader, Row, Run, Status
 from sottovoce.network.protocol.codec import Floats, unpack
-from sottovoce.network.schedule import Shares
 from sottovoce.network.store import attendance_in, parties_in, said_in
 
 

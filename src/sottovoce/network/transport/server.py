@@ -14,7 +14,6 @@ from aiohttp import web
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.parties import Parties
 from sottovoce.network.protocol.actions import Send, Setup
 from sottovoce.network.protocol.codec import (
     MalformedError,
@@ -23,6 +22,7 @@ from sottovoce.network.protocol.codec import (
     frame_limit,
 )
 from sottovoce.network.protocol.messages import Code, FromAgent
+from sottovoce.network.setup import Parties
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.channel import Channel
 from sottovoce.network.transport.limits import Limits
