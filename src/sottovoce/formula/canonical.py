@@ -121,20 +121,20 @@ def _build(expr: Expression, args: Sequence[Expression]) -> Expression:
     return _CONSTRUCTORS[expr.op](*args)
 
 
-def _made(op: str, args: tuple[Expression, ...], value: Content = None) -> Expression:
+def _canonical_node(op: str, args: tuple[Expression, ...], value: Content = None) -> Expression:
     """The node whose content is canonical."""
-    made = interned(op, args, value)
-    if made._depth < 0:
+    node = interned(op, args, value)
+    if node._depth < 0:
         depth = 1 + max([a._depth for a in args])
         if depth > MAX_DEPTH:
             raise ProblemError(
                 f"an expression must be nested at most {MAX_DEPTH} levels deep, got more: split it"
             )
-        made._depth = depth
-    return made
+        node._depth = depth
+    return node
 
 
-# What sums and products are made of ---------------------------------------------------------------
+# Parts of sums and products -----------------------------------------------------------------------
 
 
 def addends(expr: Expression) -> tuple[Expression, ...]:
@@ -153,7 +153,7 @@ def coefficient(expr: Expression) -> tuple[Scalar, Expression]:
         return expr.value, ONE
     if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
         rest = expr.args[1:]
-        return expr.args[0].value, rest[0] if len(rest) == 1 else _made(Op.MUL, rest)
+        return expr.args[0].value, rest[0] if len(rest) == 1 else _canonical_node(Op.MUL, rest)
     return 1, expr
 
 
@@ -163,7 +163,7 @@ def split_constant(expr: Expression) -> tuple[Scalar, Expression]:
         return expr.value, ZERO
     if expr.op == Op.ADD and expr.args[-1].op == Op.NUMBER:
         rest = expr.args[:-1]
-        return expr.args[-1].value, rest[0] if len(rest) == 1 else _made(Op.ADD, rest)
+        return expr.args[-1].value, rest[0] if len(rest) == 1 else _canonical_node(Op.ADD, rest)
     return 0, expr
 
 
@@ -209,21 +209,21 @@ def add(*terms: Expression) -> Expression:
     constant = exact_sum(constants)
     if constant or not args:
         args.append(number(constant))
-    return args[0] if len(args) == 1 else _made(Op.ADD, tuple(args))
+    return args[0] if len(args) == 1 else _canonical_node(Op.ADD, tuple(args))
 
 
-def multiply(*given: Expression) -> Expression:
+def multiply(*operands: Expression) -> Expression:
     """The product of canonical factors: powers of one base are joined, the number comes first."""
-    if len(given) == 2:
-        constant, rest = given if given[0].op == Op.NUMBER else reversed(given)
+    if len(operands) == 2:
+        constant, rest = operands if operands[0].op == Op.NUMBER else reversed(operands)
         if constant.op == Op.NUMBER:
             if rest.op == Op.SYMBOL and constant.value not in (0, 1):  # by far the most
-                return _made(Op.MUL, (constant, rest))
+                return _canonical_node(Op.MUL, (constant, rest))
             return _multiple(rest, constant.value)
     numbers: list[Scalar] = []
     exponents: dict[Expression, list[Scalar]] = {}
     inside: list[Expression] = []  # of exponentials
-    for factor in (f for g in given for f in factors(g)):
+    for factor in (f for g in operands for f in factors(g)):
         if factor.op == Op.NUMBER:
             numbers.append(factor.value)
         elif factor.op == Op.EXP:
@@ -245,7 +245,7 @@ def multiply(*given: Expression) -> Expression:
     scale = exact_product([scale, *(p.value for p in joined if p.op == Op.NUMBER)])
     if not kept:
         return number(scale)
-    return _multiple(kept[0] if len(kept) == 1 else _made(Op.MUL, tuple(kept)), scale)
+    return _multiple(kept[0] if len(kept) == 1 else _canonical_node(Op.MUL, tuple(kept)), scale)
 
 
 def negate(expr: Expression) -> Expression:
@@ -291,7 +291,7 @@ def power(base: Expression, exponent: Scalar) -> Expression:
     scale, rest = coefficient(base)
     if base.op == Op.MUL and scale > 0 and scale != 1:
         return multiply(power(number(scale), c), power(rest, c))
-    return _made(Op.POW, (base,), c)
+    return _canonical_node(Op.POW, (base,), c)
 
 
 def exp_of(argument: Expression) -> Expression:
@@ -309,7 +309,7 @@ def exp_of(argument: Expression) -> Expression:
             inside.append(term)
     if outside:
         return multiply(*outside, exp_of(add(*inside)))
-    return _made(Op.EXP, (argument,))
+    return _canonical_node(Op.EXP, (argument,))
 
 
 def log_of(argument: Expression) -> Expression:
@@ -319,7 +319,7 @@ def log_of(argument: Expression) -> Expression:
             raise ProblemError(f"a logarithm must be of a positive number, got {argument}")
         if argument.is_one or not is_exact():
             return number(_finite(math.log, argument))
-    return argument.args[0] if argument.op == Op.EXP else _made(Op.LOG, (argument,))
+    return argument.args[0] if argument.op == Op.EXP else _canonical_node(Op.LOG, (argument,))
 
 
 def absolute_of(argument: Expression) -> Expression:
@@ -330,7 +330,7 @@ def absolute_of(argument: Expression) -> Expression:
     if rest.op in (Op.ABS, Op.NORM, Op.EXP):
         inside = rest
     else:
-        inside = _made(Op.ABS, (_leading_positive(rest)[1],))
+        inside = _canonical_node(Op.ABS, (_leading_positive(rest)[1],))
     return multiply(number(max(scale, -scale)), inside)
 
 
@@ -341,18 +341,18 @@ def sign_of(argument: Expression) -> Expression:
     if rest is ONE or not outer:
         return number(outer)
     flip, inside = _leading_positive(rest)
-    return multiply(number(outer * flip), _made(Op.SIGN, (inside,)))
+    return multiply(number(outer * flip), _canonical_node(Op.SIGN, (inside,)))
 
 
 def maximum_of(*pieces: Expression) -> Expression:
     """The largest of several; of pieces that differ by a constant one stays."""
     largest: dict[Expression, Scalar] = {}
-    for piece in (p for given in pieces for p in pieces_of(given)):
+    for piece in (p for several in pieces for p in pieces_of(several)):
         constant, rest = split_constant(piece)
         rivals = (constant, largest.get(rest, constant))
         largest[rest] = max(rivals, key=lambda c: (c, not isinstance(c, float)))  # 1/2, then 0.5
     kept = in_order([add(rest, number(c)) for rest, c in largest.items()])
-    return kept[0] if len(kept) == 1 else _made(Op.MAX, tuple(kept))
+    return kept[0] if len(kept) == 1 else _canonical_node(Op.MAX, tuple(kept))
 
 
 def where_of(condition: Expression, yes: Expression, no: Expression) -> Expression:
@@ -361,7 +361,7 @@ def where_of(condition: Expression, yes: Expression, no: Expression) -> Expressi
         return yes
     if condition.op == Op.NUMBER:
         return yes if condition.value > 0 else no
-    return _made(Op.WHERE, (condition, yes, no))
+    return _canonical_node(Op.WHERE, (condition, yes, no))
 
 
 def norm_of(*parts: Expression) -> Expression:
@@ -369,14 +369,14 @@ def norm_of(*parts: Expression) -> Expression:
     kept = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
     if not kept or (all(p.op == Op.NUMBER for p in kept) and not is_exact()):
         return number(math.hypot(*(float(p.value) for p in kept)))
-    return absolute_of(kept[0]) if len(kept) == 1 else _made(Op.NORM, tuple(kept))
+    return absolute_of(kept[0]) if len(kept) == 1 else _canonical_node(Op.NORM, tuple(kept))
 
 
 def along(parts: Sequence[Expression], direction: Sequence[Expression]) -> Expression:
     """``sum_k a_k b_k / ||a||``, 0 at a = 0."""
     if all(b.is_zero for b in direction):
         return ZERO
-    return _made(Op.ALONG, (*parts, *direction))
+    return _canonical_node(Op.ALONG, (*parts, *direction))
 
 
 def huber_of(argument: Expression, width: Scalar) -> Expression:
@@ -385,7 +385,7 @@ def huber_of(argument: Expression, width: Scalar) -> Expression:
     if argument.op == Op.NUMBER:
         size = abs(argument.value)
         return number(size * size if size <= m else m * (2 * size - m))
-    return _made(Op.HUBER, (_leading_positive(argument)[1],), m)
+    return _canonical_node(Op.HUBER, (_leading_positive(argument)[1],), m)
 
 
 def pieces_of(expr: Expression) -> tuple[Expression, ...]:
@@ -451,11 +451,11 @@ def expand(expr: Expression) -> Expression:
 
 def _distributed(args: Sequence[Expression]) -> Expression:
     result: Expression = ONE
-    made = 0
+    terms = 0
     for factor in args:
         left, right = addends(result), addends(factor)
-        made += len(left) * len(right)
-        if made > _MAX_TERMS:
+        terms += len(left) * len(right)
+        if terms > _MAX_TERMS:
             return multiply(*args)
         result = add(*(multiply(a, b) for a in left for b in right))
     return result
@@ -471,14 +471,14 @@ def _multiple(expr: Expression, scale: Scalar) -> Expression:
     if scale == 1 or not scale:
         return expr if scale else ZERO
     if expr.op == Op.ADD:
-        return _made(Op.ADD, tuple(_multiple(term, scale) for term in expr.args))
+        return _canonical_node(Op.ADD, tuple(_multiple(term, scale) for term in expr.args))
     if expr.op == Op.MUL and expr.args[0].op == Op.NUMBER:
         value, rest = exact_product((scale, expr.args[0].value)), expr.args[1:]
     else:
         value, rest = scale, factors(expr)
     if value == 1:
-        return rest[0] if len(rest) == 1 else _made(Op.MUL, rest)
-    return _made(Op.MUL, (number(value), *rest))
+        return rest[0] if len(rest) == 1 else _canonical_node(Op.MUL, rest)
+    return _canonical_node(Op.MUL, (number(value), *rest))
 
 
 def _finite(function: Callable[[float], float], argument: Expression) -> float:
@@ -507,12 +507,12 @@ def in_order(exprs: Iterable[Expression]) -> list[Expression]:
     The order is the same in every process and on every machine, and for formulas that differ in
     coefficients only.
     """
-    found = list(exprs)
-    if len(found) > 1:
-        found.sort(key=_light_key)
-        if any(a._key == b._key for a, b in pairwise(found)):
-            found.sort(key=lambda e: (_light_key(e), _digests(e)))
-    return found
+    ordered = list(exprs)
+    if len(ordered) > 1:
+        ordered.sort(key=_light_key)
+        if any(a._key == b._key for a, b in pairwise(ordered)):
+            ordered.sort(key=lambda e: (_light_key(e), _digests(e)))
+    return ordered
 
 
 def name_keys(expr: Expression) -> tuple[str, ...]:

@@ -59,9 +59,9 @@ def constant_power(value: Scalar, c: Scalar) -> Scalar:
         if bits <= 2048 or is_exact():
             return scalar(Fraction(value) ** c)
     try:
-        found = scalar(float(value) ** float(c))
+        result = scalar(float(value) ** float(c))
     except OverflowError:
         raise ProblemError(f"{value}**{c} is too large for double precision") from None
-    if not found and value:
+    if not result and value:
         raise ProblemError(f"{value}**{c} is too close to zero for double precision")
-    return found
+    return result

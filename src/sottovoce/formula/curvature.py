@@ -62,16 +62,16 @@ _ROUNDING = 1e-12  # how far below 0 an eigenvalue may fall, relative to the lar
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curvature:
-    """What the rules tell of a formula.
+    """What the rules prove of a formula.
 
     Strictly in a set V of variables: the midpoint inequality is strict for points that differ
     somewhere in V.
 
     Attributes:
-        convex: the variables in which it is strictly convex, maybe none; None if it is not told to
-            be convex.
+        convex: the variables in which it is strictly convex, maybe none; None if it is not proven
+            convex.
         concave: likewise.
-        why: the rule that failed, if it is told to be neither.
+        why: the rule that failed, if neither is proven.
     """
 
     convex: Variables | None = None
@@ -98,7 +98,7 @@ class Curvature:
 
     @property
     def kind(self) -> Kind | None:
-        """Affine, convex or concave; None if no rule tells."""
+        """Affine, convex or concave; None if no rule proves one."""
         if self.is_affine:
             return "affine"
         if self.is_convex:
@@ -204,7 +204,7 @@ class BoxSigns(Signs):
 
 @lru_cache(maxsize=1 << 14)
 def curvature(expr: Expression) -> Curvature:
-    """Return what the form of a canonical formula tells of it, in all of its symbols."""
+    """Return what the form of a canonical formula proves of it, in all of its symbols."""
     return Calculus(expr.symbols, _FORM).of(expr)
 
 
@@ -234,7 +234,7 @@ class Calculus:
         self._positive: dict[tuple[Expression, bool], bool] = {}
 
     def of(self, expr: Expression) -> Curvature:
-        """Return what the rules tell of a canonical formula."""
+        """Return what the rules prove of a canonical formula."""
         if expr not in self._known:
             self._known[expr] = self._judged(expr)
         return self._known[expr]
@@ -274,7 +274,7 @@ class Calculus:
         if expr.op == Op.LOG:
             return self._log(expr)
         if expr.op in NONSMOOTH:
-            return self._kink(expr)
+            return self._nonsmooth(expr)
         return Curvature(why=f"no rule is for slopes that jump, got {brief(expr)}")
 
     # Functions of one formula ---------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Calculus:
                 return Curvature(concave=concave, convex=convex)
         return self._fails(expr, "log takes an affine or concave formula")
 
-    def _kink(self, expr: Expression) -> Curvature:
+    def _nonsmooth(self, expr: Expression) -> Curvature:
         """Maxima of convex formulas; sizes of affine ones, or of convex ones at least 0."""
         largest = expr.op == Op.MAX
         for inner in expr.args:
@@ -316,10 +316,10 @@ class Calculus:
 
     def _fails(self, expr: Expression, rule: str, inner: Expression | None = None) -> Curvature:
         inside = expr.args[0] if inner is None else inner
-        told = self.of(inside)
-        if told.why:
-            return Curvature(why=told.why)
-        got = f"got {brief(inside)}, which is {told.kind}, in {brief(expr)}"
+        proven = self.of(inside)
+        if proven.why:
+            return Curvature(why=proven.why)
+        got = f"got {brief(inside)}, which is {proven.kind}, in {brief(expr)}"
         return Curvature(why=f"{rule}, {got}")
 
     def _line(self, expr: Expression) -> Variables:
@@ -338,16 +338,16 @@ class Calculus:
         """A sum of convex formulas is convex; its quadratic part is judged as a whole."""
         quadratic, others = self._split(expr.args)
         parts = [(quadratic, self._quadratic(quadratic)), *((t, self.of(t)) for t in others)]
-        convex = _union(told.convex for _, told in parts)
-        concave = _union(told.concave for _, told in parts)
+        convex = _union(proven.convex for _, proven in parts)
+        concave = _union(proven.concave for _, proven in parts)
         if convex is not None or concave is not None:
             return Curvature(convex=convex, concave=concave)
         together = self._with_parameters(expr)
         if together is not None:
             return together
-        why = next((told.why for _, told in parts if told.kind is None), "")
+        why = next((proven.why for _, proven in parts if proven.kind is None), "")
         if not why:
-            bad = next(term for term, told in parts if told.kind == "concave")
+            bad = next(term for term, proven in parts if proven.kind == "concave")
             why = f"a sum must add convex terms only, got {brief(bad)}, which is concave"
         return Curvature(why=why)
 
@@ -360,23 +360,23 @@ class Calculus:
         form = None if q.is_number else quadratic_form(q)
         if form is None:
             return _AFFINE if q.is_number else Curvature(why=f"{brief(q)} has many symbols")
-        found: list[Variables | None] = []
+        strictly: list[Variables | None] = []
         for sign in (1, -1):
             strict: list[Variables | None] = []
             for block in _blocks(form.quadratic):
                 kind = definiteness([[sign * form.quadratic[i][j] for j in block] for i in block])
                 names = frozenset(form.symbols[k] for k in block) if kind > 0 else NONE
                 strict.append(None if kind < 0 else names)
-            found.append(_union(strict))
-        if found[0] is None and found[1] is None:
+            strictly.append(_union(strict))
+        if strictly == [None, None]:
             return _not_semidefinite(q)
-        return Curvature(convex=found[0], concave=found[1])
+        return Curvature(convex=strictly[0], concave=strictly[1])
 
     def _with_parameters(self, expr: Expression) -> Curvature | None:
         """A formula whose second derivatives depend on parameters alone, by their matrix."""
         variables = in_order(self._moving(expr))
         if not is_smooth(expr) or expr.symbols <= self._variables:
-            return None  # second derivatives do not tell of kinks
+            return None  # second derivatives do not see non-smooth points
         entries = hessian(expand(expr), variables)
         if any(self._moving(entry) for entry in entries.values()):
             return None
@@ -394,18 +394,18 @@ class Calculus:
             return self._multiple(multiply(*still), self.of(multiply(*moving)), expr)
         if self.is_quadratic(expr):
             return self._quadratic(expr)
-        told = self._monomial([base_exponent(f) for f in moving])
-        if told.kind is None and self._entropy(moving):
-            told = _CONVEX
+        proven = self._monomial([base_exponent(f) for f in moving])
+        if proven.kind is None and self._entropy(moving):
+            proven = _CONVEX
         sums = [f for f in moving if f.op == Op.ADD]
-        if told.kind is None and len(sums) == 1:
+        if proven.kind is None and len(sums) == 1:
             others = multiply(*(f for f in moving if f is not sums[0]))
             spread = add(*(multiply(others, term) for term in sums[0].args))
-            told = self.of(spread) if spread.op == Op.ADD else told
-        if told.kind is None:
+            proven = self.of(spread) if spread.op == Op.ADD else proven
+        if proven.kind is None:
             why = f"got {len(moving)} in {brief(expr)}"
             return Curvature(why=f"a product must have one factor that names the state, {why}")
-        return told
+        return proven
 
     def _multiple(self, factor: Expression, inner: Curvature, expr: Expression) -> Curvature:
         if inner.is_affine or inner.kind is None:
@@ -424,9 +424,9 @@ class Calculus:
 
     def _power(self, expr: Expression) -> Curvature:
         base, p = base_exponent(expr)
-        told = self._of_power(base, p)
-        if told.kind is not None:
-            return told
+        proven = self._of_power(base, p)
+        if proven.kind is not None:
+            return proven
         inner = self.of(base)
         rule = "a power must bend one way over the box"
         return Curvature(why=inner.why or f"{rule}, got {brief(expr)}{self.signs.where(base)}")
@@ -436,9 +436,9 @@ class Calculus:
         if is_even(p) and p > 0 and inner.is_affine:
             return Curvature(convex=line)
         if base.op == Op.MUL and not is_integer(p):
-            told = self._root_of_product(base, p)
-            if told.kind is not None:
-                return told
+            proven = self._root_of_product(base, p)
+            if proven.kind is not None:
+                return proven
         norm = self._norm(base, p) if 0 < p < 1 else None
         if self._rises(base, p):
             if p > 1:
@@ -563,7 +563,7 @@ def _monic(expr: Expression) -> Expression:
 
 def _blocks(matrix: Sequence[Sequence[Fraction]]) -> list[list[int]]:
     """Split indices into the sets that a symmetric matrix connects."""
-    left, found = set(range(len(matrix))), []
+    left, blocks = set(range(len(matrix))), []
     while left:
         block, todo = set[int](), [min(left)]
         while todo:
@@ -572,8 +572,8 @@ def _blocks(matrix: Sequence[Sequence[Fraction]]) -> list[list[int]]:
                 left.remove(i)
                 block.add(i)
                 todo += [j for j in left if matrix[i][j]]
-        found.append(sorted(block))
-    return found
+        blocks.append(sorted(block))
+    return blocks
 
 
 def _not_semidefinite(expr: Expression) -> Curvature:

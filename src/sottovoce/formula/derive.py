@@ -1,7 +1,7 @@
 """Derivatives of canonical formulas, by all symbols at once, and quadratic forms in fractions.
 
 Forward accumulation over the distinct nodes; entries that are 0 are left out. A formula is affine
-in some symbols where its gradient does not read them and none stands inside a kink.
+in some symbols where its gradient does not read them and no non-smooth operation holds one.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression
     known: dict[Expression, Gradient] = {}
     for part in nodes((expr,)):
         known[part] = _slopes(part, known, chosen) if part.symbols & chosen else {}
-    found = known[expr]
-    return {s: found[s] for s in wanted if s in found}
+    slopes = known[expr]
+    return {s: slopes[s] for s in wanted if s in slopes}
 
 
 def derivative(expr: Expression, symbol: Expression) -> Expression:
@@ -84,14 +84,14 @@ def hessian(
 def is_affine(expr: Expression, symbols: Collection[Expression] | None = None) -> bool:
     """Whether a formula is affine in some symbols, all of its own by default."""
     moving = expr.symbols if symbols is None else expr.symbols & frozenset(symbols)
-    kinks = NONSMOOTH | SLOPES
-    if any(part.op in kinks and part.symbols & moving for part in nodes((expr,))):
+    breaks = NONSMOOTH | SLOPES
+    if any(part.op in breaks and part.symbols & moving for part in nodes((expr,))):
         return False
     return not any(slope.symbols & moving for slope in gradient(expr, moving).values())
 
 
 def is_smooth(expr: Expression) -> bool:
-    """Whether a formula has no kink and no slope that jumps."""
+    """Whether a formula has no operation whose slope jumps."""
     return not expr.has(NONSMOOTH | SLOPES)
 
 
@@ -149,11 +149,11 @@ def _of_terms(expr: Expression, inner: Sequence[Gradient]) -> Gradient:
 
 def _of_maximum(pieces: Sequence[Expression], inner: Sequence[Gradient]) -> Gradient:
     """``max(m, a)' = where(m - a, m', a')``, piece by piece."""
-    found, value = inner[0], pieces[0]
+    largest, value = inner[0], pieces[0]
     for piece, slopes in zip(pieces[1:], inner[1:], strict=True):
-        found = _both(subtract(value, piece), found, slopes)
+        largest = _both(subtract(value, piece), largest, slopes)
         value = maximum_of(value, piece)
-    return found
+    return largest
 
 
 def _both(condition: Expression, yes: Gradient, no: Gradient) -> Gradient:

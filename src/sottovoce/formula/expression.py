@@ -84,7 +84,7 @@ class Op:
 
 
 NONSMOOTH = frozenset((Op.ABS, Op.MAX, Op.NORM, Op.HUBER))
-"""Convex operations with kinks; users write these."""
+"""Convex operations that are not smooth; users write these."""
 
 SLOPES = frozenset((Op.SIGN, Op.WHERE, Op.ALONG))
 """What derivatives of these are made of."""
@@ -159,10 +159,10 @@ class Expression:
             whole = canonical(self)
             if whole is self:
                 inner = frozenset((self,)) if self.op == Op.SYMBOL else frozenset()
-                found = inner.union(*(a.symbols for a in self.args))
+                symbols = inner.union(*(a.symbols for a in self.args))
             else:
-                found = whole.symbols
-            self._symbols = found
+                symbols = whole.symbols
+            self._symbols = symbols
         return self._symbols
 
     def has(self, ops: frozenset[str]) -> bool:
@@ -479,10 +479,10 @@ def nodes(roots: tuple[Expression, ...]) -> Iterator[Expression]:
 def _from_flat(flat: list[tuple[str, list[int], Content]]) -> Expression:
     from sottovoce.formula.canonical import canonical
 
-    made: list[Expression] = []
+    order: list[Expression] = []
     for op, args, value in flat:
-        made.append(interned(op, tuple(made[a] for a in args), value))
-    return canonical(made[-1])
+        order.append(interned(op, tuple(order[a] for a in args), value))
+    return canonical(order[-1])
 
 
 def _binary(op: str, left: object, right: object) -> Expression:

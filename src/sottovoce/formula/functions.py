@@ -196,9 +196,9 @@ class FormulaArray(np.ndarray):
 
 def formula_array(entries: Sequence[Expression] | NDArray[np.object_]) -> FormulaArray:
     """Return formulas as a read-only array."""
-    made = np.array(entries, dtype=object).view(FormulaArray)
-    made.flags.writeable = False
-    return made
+    array = np.array(entries, dtype=object).view(FormulaArray)
+    array.flags.writeable = False
+    return array
 
 
 def bundled(symbols: Sequence[Expression]) -> Any:

@@ -47,8 +47,8 @@ class Tape:
     def __call__(self, *values: Values) -> list[Values]:
         """Evaluate in float64; values broadcast against each other."""
         # NumPy's scalars: Python's raise where IEEE arithmetic gives NaN or infinity.
-        given = (np.float64(v) if isinstance(v, float | int) else v for v in values)
-        known: dict[Expression, Values] = dict(zip(self.inputs, given, strict=True))
+        numbers = (np.float64(v) if isinstance(v, float | int) else v for v in values)
+        known: dict[Expression, Values] = dict(zip(self.inputs, numbers, strict=True))
         with np.errstate(all="ignore"):
             for part in self.order:
                 if part not in known:
@@ -57,8 +57,8 @@ class Tape:
 
     def arrays(self, values: Sequence[Values], shape: tuple[int, ...]) -> list[Array]:
         """Evaluate and broadcast every result to one shape."""
-        found = self(*values)
-        return [np.broadcast_to(np.asarray(v, dtype=np.float64), shape) for v in found]
+        results = self(*values)
+        return [np.broadcast_to(np.asarray(v, dtype=np.float64), shape) for v in results]
 
 
 def tape(formulas: Iterable[Expression], inputs: Iterable[Expression]) -> Tape:
@@ -158,10 +158,10 @@ def _along(*both: Values) -> Values:
 
 
 def _largest(*a: Values) -> Values:
-    found = a[0]
+    largest = a[0]
     for part in a[1:]:
-        found = np.where(found > part, found, part)
-    return found
+        largest = np.where(largest > part, largest, part)
+    return largest
 
 
 _FUNCTIONS: dict[str, Callable[..., Values]] = {

@@ -35,7 +35,7 @@ def write_expression(expr: Expression) -> str:
 
     Raises:
         ProblemError: If the text does not read back as the same formula: it is too long, a name is
-            not one, or the formula is the derivative of one with kinks.
+            not one, or the formula is the derivative of a non-smooth one.
     """
     form = _sized(canonical(expr))
     return _read_back(form, _written(form, _SUM, _Text), parse_expression, form)

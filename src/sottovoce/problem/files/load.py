@@ -5,7 +5,7 @@ has the public files alone, which ``read_public`` reads; a device or a gateway h
 private ones of its own agents, which ``read_part`` reads. All three read a file in the same way.
 
 A fleet's private file has the formulas that its agents share, and names tables beside it with what
-tells them apart: private parameters, starts in the columns ``start`` and fallbacks in
+differs between them: private parameters, starts in the columns ``start`` and fallbacks in
 ``fallback``. A gateway's copy of a table has the lines of its own agents and no others.
 """
 
@@ -41,7 +41,7 @@ _POINTS = ("start", "fallback")
 
 
 def load_problem(folder: str | Path) -> Problem:
-    """Read a problem from a folder: ``problem.toml``, and everybody's files under ``agents/``."""
+    """Read a problem from a folder: ``problem.toml``, and all agents' files under ``agents/``."""
     root = path_of("folder", folder)
     public = read_public_file(root)
     expected = {stated.private_file for stated in public.stated}
@@ -63,7 +63,7 @@ def read_public(folder: str | Path) -> Problem:
 def read_part(folder: str | Path, agents: Any) -> Problem:
     """Read the public files and what these agents alone know.
 
-    Of everybody else the objective is 0; of others in the same fleet the private parameters are
+    Of all other agents the objective is 0; of others in the same fleet the private parameters are
     those of one that was read, since their own are elsewhere.
 
     Args:

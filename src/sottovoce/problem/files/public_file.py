@@ -95,7 +95,7 @@ class PublicFile:
     tables: Mapping[str, Table]
 
     def arguments(self, groups: Sequence[Group]) -> dict[str, Any]:
-        """Return what else ``Problem`` must be told, for these agents."""
+        """Return the arguments of ``Problem`` that the file states, for these agents."""
         return {
             "states": list(groups),
             "constraints": dict(_constraints(self, groups)),

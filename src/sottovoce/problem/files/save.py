@@ -39,7 +39,7 @@ def save_problem(problem: Problem, folder: str | Path, *, agents: Any = None) ->
         problem: the problem.
         folder: where to, a new folder or one with the same content.
         agents: whose private files to write, numbers from 1, for a gateway or a device; an empty
-            list for the cloud; everybody's by default.
+            list for the cloud; those of all agents by default.
     """
     root = path_of("folder", folder)
     if agents is None:

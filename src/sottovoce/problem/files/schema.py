@@ -206,12 +206,12 @@ class Document:
         self, kind: type[_Kind], tables: Iterable[Any], noun: str, header: str
     ) -> list[_Kind]:
         """Read a list of tables, which people count from 1."""
-        found = []
+        structs = []
         for nth, table in enumerate(tables):
             named = kind is FleetTable and isinstance(table, dict) and "name" in table
             what = f"{noun} {table['name'] if named else nth + 1}"
-            found.append(self.convert(kind, table, what, header=header, nth=nth))
-        return found
+            structs.append(self.convert(kind, table, what, header=header, nth=nth))
+        return structs
 
 
 def _broken(hint: Any, value: Any) -> str | None:
@@ -260,8 +260,8 @@ def _meta(hint: Any) -> Meta:
     """How messages describe a type; a choice by its words."""
     words = [part for part in _parts(hint) if isinstance(part, str)]
     listed = Meta(description=f"one of {', '.join(words)}")
-    found: Iterator[Meta] = (m for p in _parts(hint) for m in getattr(p, "__metadata__", ()))
-    return next(found, listed)
+    metas: Iterator[Meta] = (m for p in _parts(hint) for m in getattr(p, "__metadata__", ()))
+    return next(metas, listed)
 
 
 def read_document(path: Path) -> Document:

@@ -54,16 +54,16 @@ class Table:
                     f"{AGENT!r} with their numbers, got {self.lines:,} lines"
                 )
             return np.arange(agents.start, agents.stop)
-        found = self.columns[AGENT].astype(np.int64)
-        known = (found >= agents.start) & (found < agents.stop)
-        if not np.array_equal(found, self.columns[AGENT]) or not known.all():
+        numbers = self.columns[AGENT].astype(np.int64)
+        known = (numbers >= agents.start) & (numbers < agents.stop)
+        if not np.array_equal(numbers, self.columns[AGENT]) or not known.all():
             raise ProblemError(
                 f"{self.path}: column {AGENT!r} must have whole numbers from {agents.start} to "
                 f"{agents.stop - 1}, got another number in line {int(np.argmin(known)) + 2}"
             )
-        if np.unique(found).size < found.size:
+        if np.unique(numbers).size < numbers.size:
             raise ProblemError(f"{self.path}: column {AGENT!r} must name each agent once")
-        return found
+        return numbers
 
     def block(self, name: str, dim: int) -> Array | None:
         """The column ``name``, or the columns ``name[1]`` to ``name[dim]``, as an array (lines, d).
@@ -81,14 +81,14 @@ class Table:
 
     def parameters(self, reserved: tuple[str, ...]) -> dict[str, Array]:
         """The other columns by name, those of a vector as one array (lines, p)."""
-        found: dict[str, Array] = {}
+        parameters: dict[str, Array] = {}
         for column in self.columns:
             name = column.partition("[")[0]
-            if name in (AGENT, *reserved) or name in found:
+            if name in (AGENT, *reserved) or name in parameters:
                 continue
             alike = [c for c in self.columns if c == name or c.startswith(f"{name}[")]
             if alike == [name]:
-                found[name] = self.columns[name]
+                parameters[name] = self.columns[name]
                 continue
             block = self.block(name, len(alike)) if name not in alike else None
             if block is None:
@@ -96,8 +96,8 @@ class Table:
                     f"{self.path}: columns of {name} must be {name!r}, or {name}[1] to "
                     f"{name}[{len(alike)}], got {', '.join(alike):.60}"
                 )
-            found[name] = block
-        return found
+            parameters[name] = block
+        return parameters
 
 
 def read_table(path: Path) -> Table:

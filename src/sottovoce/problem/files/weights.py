@@ -51,7 +51,7 @@ def matrix_constraint(
         where: where it stands, for errors.
 
     Raises:
-        ProblemError: if the formula names anything else, or the table nobody's state.
+        ProblemError: if the formula names anything else, or the table a state that no agent has.
     """
     factor, slope = derivative(g, MATRIX), derivative(g, BOUND)
     rest = substitute(g, {MATRIX: ZERO, BOUND: ZERO})
@@ -165,7 +165,7 @@ def fleet_columns(part: FleetSum, first: int) -> dict[str, Any]:
 def _triplets(weights: Any, agents: Any, components: Any) -> dict[str, Any]:
     entries = weights.tocoo()
     row, column = entries.coords
-    found = {_ROW: row + 1, AGENT: agents[column]}
+    columns = {_ROW: row + 1, AGENT: agents[column]}
     if components is not None:
-        found[_COMPONENT] = components[column]
-    return {**found, _WEIGHT: entries.data}
+        columns[_COMPONENT] = components[column]
+    return {**columns, _WEIGHT: entries.data}

@@ -39,7 +39,7 @@ _BOOK = "Hock and Schittkowski (1981), problem {}; multipliers from the conditio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownOptimum:
-    """A saddle point that somebody else has published, or that follows on paper.
+    """A saddle point from the literature, or in closed form.
 
     Attributes:
         objective: the optimal ``sum_i f_i``.

@@ -82,7 +82,7 @@ def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
 
     ``f_i(x) = sum_t (price_t x[t] + wear x[t]^2)`` with ``sum_t x[t] = need_i`` exactly and
     ``x[t] <= limit_i[t]``, which is 0 while the car is away: energy needs, connectors and when
-    anybody is at home stay with the charger. Public is that nobody draws more than 22 kW.
+    cars are parked stay with the charger. Public is that no charger draws more than 22 kW.
 
     Args:
         n: number of chargers, one per home.
