@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sottovoce.errors import InputError
-from sottovoce.paper.tikhonov import Tikhonov, agent_step, cloud_step
+from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 
 unit = st.floats(-1e3, 1e3)
 
@@ -46,16 +46,16 @@ def test_a_round_gives_the_same_bits_by_itself_and_among_others() -> None:
 def test_steps_on_arrays_and_on_floats_agree_and_stay_in_their_sets(
     x: float, slope: float, gamma: float, alpha: float
 ) -> None:
-    one = agent_step(x, slope, gamma, alpha, -2.0, 5.0)
-    both = agent_step(np.array([x, x]), np.array([slope, -slope]), gamma, alpha, -2.0, 5.0)
+    one = state_step(x, slope, gamma, alpha, -2.0, 5.0)
+    both = state_step(np.array([x, x]), np.array([slope, -slope]), gamma, alpha, -2.0, 5.0)
     assert -2.0 <= one <= 5.0
     assert both[0] == one
     unprojected = x - gamma * (slope + alpha * x)
     assert one == min(max(unprojected, -2.0), 5.0)
-    mu = cloud_step(abs(x), slope, gamma, alpha)
+    mu = multiplier_step(abs(x), slope, gamma, alpha)
     assert mu == max(abs(x) + gamma * (slope - alpha * abs(x)), 0.0)
 
 
 def test_what_is_not_a_number_stays_so() -> None:
-    assert np.isnan(agent_step(float("nan"), 0.0, 1.0, 0.0, -1.0, 1.0))
-    assert np.isnan(cloud_step(0.0, float("nan"), 1.0, 0.0))
+    assert np.isnan(state_step(float("nan"), 0.0, 1.0, 0.0, -1.0, 1.0))
+    assert np.isnan(multiplier_step(0.0, float("nan"), 1.0, 0.0))

@@ -13,8 +13,8 @@ from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import tape
-from sottovoce.paper.gradients import gradient_entries
 from sottovoce.paper.paper_constants import certified_constants
+from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.problem.problem import Problem
 
 FLEETS = {"chargers", "smart_charging"}  # no symbol per agent to sample

@@ -15,7 +15,7 @@ from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
-from sottovoce.paper.gradients import gradient_entries
+from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.problem.constraints import Constraint
 
 

@@ -24,7 +24,7 @@ from sottovoce.kernels.fleet_problem import (
     SmoothForm,
     Terms,
 )
-from sottovoce.paper.tikhonov import agent_step
+from sottovoce.paper.tikhonov import state_step
 
 X = tuple(symbol(f"x{c}") for c in range(3))
 A, B = symbol("a"), symbol("b")
@@ -289,7 +289,7 @@ def test_gradient_steps_have_the_bits_of_algorithm_1(build: str, count: int) -> 
         numbers = [0.5, *(v[i] for v in problem.parameters.values())]
         f, *h = values([own, *slopes], (X[0], A, B), numbers)
         slope = left(f, [sum_left(PRICE * W[:, t, i], W[:, t, i]) for t in range(4)], h)
-        assert fleet.states[i, 0] == agent_step(0.5, slope, 0.1, 0.2, -3.0, problem.upper[i, 0])
+        assert fleet.states[i, 0] == state_step(0.5, slope, 0.1, 0.2, -3.0, problem.upper[i, 0])
 
 
 def test_measures_of_a_box_are_those_of_the_formulas(build: str) -> None:

@@ -25,7 +25,7 @@ from sottovoce.kernels.rounds import (
     stream_seed,
     trace_size,
 )
-from sottovoce.paper.tikhonov import Tikhonov, agent_step, cloud_step
+from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 
 X, A = symbol("x"), symbol("a")
 SUMS = 2
@@ -138,7 +138,7 @@ def test_gradient_rounds_are_algorithm_1(build: str) -> None:
     for k, (gamma, alpha) in enumerate(steps):
         # A chunk adds up fleets before the offset.
         g = release.offset + sum(f.gradient_step(mu, gamma=gamma, alpha=alpha) for f in alone)
-        mu = cloud_step(mu, g + SIGMA * z[k], gamma, alpha)
+        mu = multiplier_step(mu, g + SIGMA * z[k], gamma, alpha)
     np.testing.assert_allclose(run.mu, mu, rtol=1e-13)
     for one, other in zip(run.fleets, alone, strict=True):
         np.testing.assert_allclose(one.states, other.states, rtol=1e-13)
@@ -185,8 +185,8 @@ def reference(problem: GradientProblem, seed: int, steps: Any) -> tuple[Any, Any
                     slope = slope + mu[j] * noisy[j, i]
                 elif s in slopes[j]:
                     slope = slope + mu[j] * float(tape([slopes[j][s]], S)(*x)[0])
-            new.append(agent_step(x[i], slope, gamma, alpha, -5.0, 5.0))
-        mu = np.array([cloud_step(mu[j], y[j], gamma, alpha) for j in range(2)])
+            new.append(state_step(x[i], slope, gamma, alpha, -5.0, 5.0))
+        mu = np.array([multiplier_step(mu[j], y[j], gamma, alpha) for j in range(2)])
         x = np.array(new)
     return x, mu, np.array(said)
 

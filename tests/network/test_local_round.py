@@ -20,7 +20,7 @@ from sottovoce.kernels.rounds import normals, stream_seed
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.paper.gradients import gradient_entries
+from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds

@@ -26,7 +26,7 @@ from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Ro
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes
 from sottovoce.network.setup import Parties, make_config, setup_of
-from sottovoce.paper.cloud_round import states_of
+from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan

@@ -29,7 +29,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.formula.functions import exp
 from sottovoce.kernels.cloud import Cloud
-from sottovoce.paper.tikhonov import Tikhonov, cloud_step
+from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
 from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
@@ -295,7 +295,7 @@ def test_the_papers_transcript_lets_the_clouds_step_reproduce_mu() -> None:
     mu = np.zeros((2, 4))
     for k in range(200):
         gamma, alpha = algorithm.schedule(k + 1)[0]
-        mu = cloud_step(mu, kept.transcript.y[:, k], gamma, alpha)
+        mu = multiplier_step(mu, kept.transcript.y[:, k], gamma, alpha)
     np.testing.assert_array_equal(mu, kept.last_price)
     reference = GradientSteps(PAPER, PUBLISHED)
     z = drawn(1, 1, rounds=1, count=20)[0]

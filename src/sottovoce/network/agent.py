@@ -98,7 +98,7 @@ class AgentResult:
         x: its answer, of all agents one after the other for a gateway: averaged states if the
             algorithm averages, else the last.
         last_x: its last state.
-        price: the answer's prices of all sums; of the stated constraints with the paper's release.
+        price: the answer's prices of all sums; of the stated constraints with a release of states.
         rounds: the last round it saw.
         confirmed: whether the answer passed the test at the end and lacks no round; None where the
             run has no test.

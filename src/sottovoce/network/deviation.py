@@ -42,7 +42,7 @@ def own_deviation(group: AgentGroup, welcome: Welcome, x: Array, price: Array) -
         x: their answers, one after the other.
         price: the answer's prices.
 
-    Not a number with the paper's algorithm, whose answers are no averages, and before any price is
+    Not a number with gradient steps, whose answers are no averages, and before any price is
     known.
     """
     config = read_config(welcome.config)

@@ -24,7 +24,7 @@ from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpa
 from sottovoce.network.protocol.messages import LONGEST_WAIT, Welcome
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output
-from sottovoce.privacy.releases import Release
+from sottovoce.privacy.releases import StateRelease
 from sottovoce.privacy.sampler import REACH, STEPS
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
@@ -42,7 +42,7 @@ class PlanView(Protocol):
         """The public problem."""
 
     @property
-    def release(self) -> Release | None:
+    def release(self) -> StateRelease | None:
         """What is released in place of sums, so that agents send states; None for sums."""
 
     @property

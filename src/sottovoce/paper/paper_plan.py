@@ -15,9 +15,8 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
 from sottovoce.formula.intervals import Interval
-from sottovoce.paper.gradients import GradientEntry
 from sottovoce.paper.paper_constants import Constants, certified_constants
-from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.paper_release import RELEASE, GradientEntry
 from sottovoce.privacy.adjacency import Adjacency, Everything
 from sottovoce.privacy.allocation import rounding_spent, spent
 from sottovoce.privacy.gaussian import kappa

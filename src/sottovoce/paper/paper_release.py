@@ -1,18 +1,26 @@
-"""The paper's release under its name: how plans, simulations and the network reach it."""
+"""What the paper releases, and how plans, simulations and the network reach it by its name.
+
+Of dg/dx some entries are public, some an agent knows by itself, and only the rest is released.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
-from sottovoce.privacy.releases import Release
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import Expression
+from sottovoce.privacy.releases import StateRelease
+from sottovoce.problem.agents import Group
+from sottovoce.problem.problem import CloudView
 
 if TYPE_CHECKING:
     from sottovoce.certificate.optimum import ReferenceOptimum
     from sottovoce.network.agent_group import LocalGroup
     from sottovoce.network.protocol.messages import Welcome
-    from sottovoce.paper.agent_step import GradientStep
-    from sottovoce.paper.cloud_round import Multipliers, PaperOutputs
-    from sottovoce.paper.ensemble import EnsembleRuns
+    from sottovoce.paper.paper_ensemble import EnsembleRuns
+    from sottovoce.paper.paper_rounds import GradientStep, Multipliers, PaperOutputs
     from sottovoce.paper.tikhonov import Tikhonov
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array
@@ -20,8 +28,72 @@ if TYPE_CHECKING:
     from sottovoce.simulation.setting import Setting
 
 
+EntryKind = Literal["public", "own", "released"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientEntry:
+    """One entry ``d g_row / d x_column`` that is not zero everywhere.
+
+    Attributes:
+        row: the constraint, from 0.
+        column: the component of the state vector of all agents, from 0. For a fleet, the
+            component of its first agent: one entry stands for all agents of the fleet.
+        agent: the agent it belongs to, from 0; the first agent of a fleet.
+        kind: "public", a constant that everybody knows; "own", a public formula in the agent's own
+            state, evaluated locally; "released", moved by other agents, so that the cloud must
+            send it with noise.
+        formula: the derivative.
+    """
+
+    row: int
+    column: int
+    agent: int
+    kind: EntryKind
+    formula: Expression
+
+
+def gradient_entries(cloud: CloudView) -> tuple[GradientEntry, ...]:
+    """Classify every entry of ``dg/dx``, named agents first row by row, then sums over fleets."""
+    return tuple(sorted(_entries(cloud), key=lambda e: (e.row, e.column)))
+
+
+def _entries(cloud: CloudView) -> Iterator[GradientEntry]:
+    places: dict[str, tuple[int, int, Group]] = {}
+    column = agent = 0
+    for group in cloud.groups:
+        places[group.name] = (column, agent, group)
+        column += group.count * group.dim
+        agent += group.count
+    first = 0
+    for family in cloud.constraints:
+        for row, g in enumerate(family.named):
+            for group in cloud.groups:
+                if group.count == 1:
+                    yield from _of_term(first + row, g, *places[group.name])
+        for part in family.sums:
+            for row in range(part.rows):
+                h = part.terms[row % len(part.terms)]
+                yield from _of_term(first + row, h, *places[part.group.name])
+        first += family.rows
+
+
+def _of_term(
+    row: int, term: Expression, column: int, agent: int, group: Group
+) -> Iterator[GradientEntry]:
+    place = {s: c for c, s in enumerate(group.symbols)}
+    for symbol, formula in gradient(term, group.symbols).items():
+        states = formula.symbols - set(group.parameters)
+        kind: EntryKind = "public"
+        if states:
+            kind = "own" if states <= set(group.symbols) else "released"
+        yield GradientEntry(
+            row=row, column=column + place[symbol], agent=agent, kind=kind, formula=formula
+        )
+
+
 @final
-class PaperRelease(Release):
+class PaperRelease(StateRelease):
     """Agents send states; the cloud releases noisy g(x) and dg/dx, and both take gradient steps.
 
     Parts are imported when they are needed: an agent loads no simulation, a plan no network.
@@ -47,7 +119,7 @@ class PaperRelease(Release):
 
     def engine(self, problem: Problem, setting: Setting) -> EnsembleRuns:
         """Return runs of named agents, side by side in the lanes of vector registers."""
-        from sottovoce.paper.ensemble import EnsembleRuns
+        from sottovoce.paper.paper_ensemble import EnsembleRuns
 
         return EnsembleRuns(problem, setting)
 
@@ -62,7 +134,7 @@ class PaperRelease(Release):
         bounds: tuple[Array, Array],
     ) -> GradientStep:
         """Return an agent's step ``(k, x, mu, y) -> x(k+1)``."""
-        from sottovoce.paper.agent_step import GradientStep, own_terms
+        from sottovoce.paper.paper_rounds import GradientStep, own_terms
 
         listed = zip(welcome.rows, welcome.columns, strict=True)
         sent = {
@@ -75,13 +147,13 @@ class PaperRelease(Release):
 
     def outputs(self, plan: NoisePlan) -> PaperOutputs:
         """Return what the cloud works out from all states, and releases."""
-        from sottovoce.paper.cloud_round import PaperOutputs
+        from sottovoce.paper.paper_rounds import PaperOutputs
 
         return PaperOutputs(plan)
 
     def prices(self, plan: NoisePlan, algorithm: Tikhonov) -> Multipliers:
         """Return the cloud's step from released values to multipliers."""
-        from sottovoce.paper.cloud_round import Multipliers
+        from sottovoce.paper.paper_rounds import Multipliers
 
         return Multipliers(plan, algorithm)
 

@@ -16,7 +16,7 @@ from sottovoce.problem.agents import Array
 _AHEAD = 256  # rounds of a schedule that are worked out at once
 
 
-def agent_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:
+def state_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:
     """Return ``x_i(k+1) = P_Xi[x_i - gamma(k) (df_i/dx_i + Y_i' mu + alpha(k) x_i)]``.
 
     Args:
@@ -31,7 +31,7 @@ def agent_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: An
     return np.minimum(np.maximum(x - gamma * (slope + alpha * x), lower), upper)
 
 
-def cloud_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
+def multiplier_step(mu: Any, y_g: Any, gamma: Any, alpha: Any) -> Any:
     """Return ``mu(k+1) = [mu(k) + gamma(k) (y_g(k) - alpha(k) mu(k))]_+``.
 
     Args:
@@ -83,7 +83,7 @@ class Tikhonov(GradientSteps):
 
 
 @final
-class Schedule:
+class StepSchedule:
     """``k -> (gamma(k), alpha(k))``, worked out ahead: many rounds cost hardly more than one."""
 
     def __init__(self, algorithm: Tikhonov) -> None:

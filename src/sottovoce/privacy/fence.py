@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import final
 
 from sottovoce.errors import PrivacyError, RollbackError, UnavailableError
-from sottovoce.privacy.ledger_file import connect, translated
+from sottovoce.privacy.ledger_file import connect_ledger, ledger_errors
 
 Digests = Callable[[int], bytes | None]
 """The digest of a round in a store, None for a round that it does not hold."""
@@ -43,8 +43,8 @@ class Fence:
         self._path = path
         self._run_id = run_id
         self._standing = k, digest
-        with translated(path):
-            self._database = connect(path)
+        with ledger_errors(path):
+            self._database = connect_ledger(path)
         self._file = _identity(path)
 
     def rise(self, k: int, digest: bytes) -> None:
@@ -64,7 +64,7 @@ class Fence:
                 f"ledger {self._path} was replaced while a run used it; nothing may be released "
                 "before it is the newest one again"
             )
-        with translated(self._path):
+        with ledger_errors(self._path):
             # One statement is a transaction by itself.
             values = (k, digest, self._run_id, *self._standing)
             risen = self._database.execute(RAISE, values).rowcount

@@ -42,7 +42,7 @@ from sottovoce.privacy.charge import (
 )
 from sottovoce.privacy.fence import Digests, Fence, place
 from sottovoce.privacy.gaussian import mu_of
-from sottovoce.privacy.ledger_file import create, transaction
+from sottovoce.privacy.ledger_file import create_ledger, transaction
 
 GRANT: Final = """
 INSERT INTO accounts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent) DO UPDATE SET
@@ -117,7 +117,7 @@ class Ledger:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         if not self.path.exists():
-            create(self.path)
+            create_ledger(self.path)
         with transaction(self.path, "DEFERRED") as database:
             faults = database.execute("PRAGMA quick_check(1)").fetchone()[0]
             if faults != "ok":

@@ -53,7 +53,7 @@ CREATE TABLE spends (
 """
 
 
-def create(path: Path) -> None:
+def create_ledger(path: Path) -> None:
     """Make an empty ledger beside path and link it into place whole, or not at all."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
@@ -75,7 +75,7 @@ def create(path: Path) -> None:
         Path(name).unlink()
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect_ledger(path: Path) -> sqlite3.Connection:
     """Open a ledger that exists; one that vanished does not come back empty.
 
     Raises:
@@ -92,7 +92,7 @@ def transaction(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
         PrivacyError: the file is damaged, of another version or not a ledger.
         UnavailableError: it cannot be read or written now.
     """
-    with translated(path), closing(connect(path)) as database:
+    with ledger_errors(path), closing(connect_ledger(path)) as database:
         database.execute(f"BEGIN {kind}")
         _check_version(database, path)
         yield database
@@ -100,7 +100,7 @@ def transaction(path: Path, kind: str) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def ledger_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into ours.
 
     Raises:

@@ -19,7 +19,7 @@ from sottovoce.privacy.adjacency import (
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of
-from sottovoce.privacy.releases import Release
+from sottovoce.privacy.releases import StateRelease
 from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement, up
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, Trust, ViewName
 from sottovoce.problem.agents import Array, Group
@@ -132,7 +132,7 @@ class NoisePlan:
     certified: bool
     trust: Trust = ONE_CLOUD
     feasible: Feasibility | None = None
-    release: Release | None = None
+    release: StateRelease | None = None
 
     @property
     def method(self) -> str:

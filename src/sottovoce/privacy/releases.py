@@ -22,8 +22,8 @@ REGISTERED: Final = {"paper": "sottovoce.paper.paper_release"}
 """Modules by the name of the release that each has as ``RELEASE``."""
 
 
-class Release(ABC):
-    """What agents, cloud and simulation do where something else than sums is released.
+class StateRelease(ABC):
+    """What agents, cloud and simulation do where the release is computed from states, not sums.
 
     Agents send their states, and the cloud answers with noisy values and gradients of constraints;
     ``NoisePlan.outputs`` lists these.
@@ -82,7 +82,7 @@ class Release(ABC):
         """Return what turns released numbers into prices: a ``network.cloud_state.CloudState``."""
 
 
-def release_of(name: str) -> Release:
+def release_of(name: str) -> StateRelease:
     """Return the release of that name."""
-    release: Release = import_module(REGISTERED[name]).RELEASE
+    release: StateRelease = import_module(REGISTERED[name]).RELEASE
     return release

@@ -1,4 +1,4 @@
-"""All named agents as one, as the gradient steps of Algorithm 1 take them."""
+"""All named agents as one, as gradient steps take them."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def fleet_kernel(
         lower: bounds that states are kept in, shape (count, d).
         upper: likewise.
         gradient: of an objective that is code, added to that of the fleet's formula.
-        gradient_steps: whether agents take Algorithm 1's steps instead of minimising.
+        gradient_steps: whether agents take gradient steps instead of minimising.
     """
     rows = 0 if gradient_steps or fleet.local is None else fleet.local.rows
     if gradient is not None:

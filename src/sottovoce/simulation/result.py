@@ -63,7 +63,7 @@ class Transcript:
     """Every number released in every round, as an eavesdropper sees them.
 
     Attributes:
-        y: ``s(x(k)) + w(k)``, shape (runs, rounds, p); for the paper's release ``g(x(k)) + w(k)``.
+        y: ``s(x(k)) + w(k)``, shape (runs, rounds, p); with gradient steps ``g(x(k)) + w(k)``.
         gradients: ``dg_row/dx_column (x(k)) + w(k)``, shape (runs, rounds, entries).
         rows: the row of each gradient entry.
         columns: the column of each gradient entry.

@@ -288,7 +288,7 @@ class _Run:
         return values
 
     def _acted(self, peer: int, message: FromAgent) -> FromAgent:
-        """What is sent; states, of the paper's release, are those that the game has agents take."""
+        """What is sent; states, of a release of states, are those that the game has agents take."""
         if not isinstance(message, State):
             return message
         k, columns = message.round, self.loop.columns[peer]

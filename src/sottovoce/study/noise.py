@@ -386,7 +386,7 @@ def _of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Ar
 
 
 def _of_values(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
-    """The paper's release: F is worked out from the states."""
+    """A release of states: F is worked out from them."""
     stated = stated_outputs(plan)
     states = np.empty((len(said), stated.lower.size))
     for x, parts in zip(states, said, strict=True):

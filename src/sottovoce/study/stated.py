@@ -7,7 +7,7 @@ second half searches for the two states of one agent that F tells apart best:
     maximise  || diag(1/sigma) (F(x with q) - F(x with p)) ||    over x in D,  |q - p| <= reach
 
 A sum moves by the agent's own contribution, so that its own two states are all there is to search.
-For the paper's release what the others do matters: adjacency fixes their behaviours and not which
+For a release of states what the others do matters: adjacency fixes their behaviours and not which
 they are, so a game may put them wherever they make things worst. The search starts from many
 corners, climbs coordinate by coordinate with steps that halve, and turns the agent's own step
 towards the direction in which its outputs are steepest. Its result is attained: a lower bound on
@@ -140,7 +140,7 @@ class StatedSums(ReleasedOutputs):
 
 @final
 class StatedValues(ReleasedOutputs):
-    """``F(x) = (g(x), dg/dx(x))``: the paper's release, which a cloud computes from raw states.
+    """``F(x) = (g(x), dg/dx(x))``: a release that a cloud computes from raw states.
 
     It knows neither fleets nor equalities, so every row is one formula.
     """

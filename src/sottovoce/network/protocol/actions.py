@@ -34,8 +34,8 @@ class Party(Struct, frozen=True, kw_only=True, eq=False):
         grid: the grid step of each of them.
         least: the least they can contribute together, in steps.
         most: the largest.
-        range: what may be in a message of theirs: contributions, or states with the paper's
-            release.
+        range: what may be in a message of theirs: contributions, or states where the
+            release is of states.
         columns: where their states lie among those of all agents.
         owners: with states, whose each of them is, from 1; None with contributions.
         entries: which of the released gradient entries are theirs.
@@ -79,7 +79,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         k: the round.
         parts: what was said in it.
-        told: the prices that its message carries: lambda(k+1), or mu(k) with the paper's steps.
+        told: the prices that its message carries: lambda(k+1), or mu(k) with gradient steps.
         price: lambda(k+1), or mu(k+1).
         answer: the prices to report after it: averaged, or the last.
         released: the noisy sums, or values of all constraints, for whoever watches the run; nothing
@@ -113,7 +113,7 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
         config_hash: its SHA-256.
         rounds: how many rounds will be released, T.
         agents: the number of agents n.
-        states: whether agents send states, for the paper's release, in place of contributions.
+        states: whether agents send states, for a release of states, in place of contributions.
         split: whether they send masked contributions, and a helper knows the masks.
         prices: how many prices a round carries.
         entries: how many gradient entries a round releases.
@@ -300,7 +300,7 @@ class Think(Struct, frozen=True, kw_only=True, eq=False):
         x: x(k), or what it was last.
         answer: the answer so far.
         price: what the round says.
-        y: likewise, of the paper's release.
+        y: likewise, the gradient entries of a release of states.
     """
 
     k: int

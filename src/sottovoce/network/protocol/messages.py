@@ -139,7 +139,7 @@ class Masked(Message, tag="masked", frozen=True, kw_only=True, omit_defaults=Tru
 class State(Message, tag="state", frozen=True, kw_only=True):
     """``x_i(k)`` of all agents on the connection, in the order of their hello.
 
-    Only where welcome asks for states: the paper's release works out values and gradients in the
+    Only where welcome asks for states: a release of states works out values and gradients in the
     cloud.
     """
 
@@ -157,7 +157,7 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=T
         rounds: how many rounds there will be; after the last nothing is collected.
         spoke: the last round, the one being collected included, in which an agent on the connection
             spoke: what its average does not cover up to there is a gap. 0 for none.
-        states: whether agents send states, for the paper's release, in place of contributions.
+        states: whether agents send states, for a release of states, in place of contributions.
         prices: how many prices every round carries: one per sum, or per constraint with states.
         lower: lower bounds the agents' states must keep, in the order of hello, float64.
         upper: upper bounds, likewise.
@@ -189,11 +189,11 @@ class Welcome(Message, tag="welcome", frozen=True, kw_only=True, omit_defaults=T
 
 
 class Round(Message, tag="round", frozen=True, kw_only=True):
-    """What became of round k: the same for everybody, but for the paper's gradient entries.
+    """What became of round k: the same for everybody, but for gradient entries.
 
     Attributes:
         round: k.
-        price: lambda(k+1), the prices of all sums; the paper's agents step with mu(k).
+        price: lambda(k+1), the prices of all sums; agents that take gradient steps use mu(k).
         y: the entries listed in welcome, with noise.
         receipt: to be shown in the next hello.
     """

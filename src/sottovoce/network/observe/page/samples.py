@@ -38,7 +38,7 @@ class Sample:
 
     Attributes:
         round: the round.
-        price: lambda(k+1), or the paper's multipliers.
+        price: lambda(k+1), or the multipliers of gradient steps.
         answer: the prices to report: averaged if the algorithm averages.
         release: y(k), the noisy sums or values of constraints.
     """

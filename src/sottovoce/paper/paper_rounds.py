@@ -1,4 +1,8 @@
-"""An agent's half of Algorithm 1 on the network: x(k), mu(k) and dg/dx_i in, x(k+1) out."""
+"""Algorithm 1 on the network: the agent's step, and the cloud's release and step.
+
+An agent takes x(k), mu(k) and dg/dx_i to x(k+1). The cloud takes all states to noisy g(x) and
+dg/dx, and these to mu(k+1).
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,15 @@ from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.agent_group import LocalGroup
+from sottovoce.network.errors import DivergedError
+from sottovoce.network.protocol.actions import Part
+from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.scalars import Scalars
-from sottovoce.paper.gradients import gradient_entries
-from sottovoce.paper.tikhonov import Schedule, Tikhonov, agent_step
-from sottovoce.problem.agents import Array
+from sottovoce.paper.paper_release import gradient_entries
+from sottovoce.paper.tikhonov import StepSchedule, Tikhonov, multiplier_step, state_step
+from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.sampler import Released, Sampler
+from sottovoce.problem.agents import Array, lower_bounds
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.problem import CloudView
 from sottovoce.simulation.own_set import require_no_rows
@@ -90,7 +99,7 @@ class GradientStep:
     ) -> None:
         if own.fleet.local is not None:
             require_no_rows([own.fleet.local])
-        self._schedule = Schedule(algorithm)
+        self._schedule = StepSchedule(algorithm)
         self._gradient, self._terms = own.gradient, terms
         group, slopes = own.fleet.group, gradient(own.fleet.objective, own.fleet.group.symbols)
         formulas = [slopes.get(s, ZERO) for s in group.symbols]
@@ -114,5 +123,72 @@ class GradientStep:
                 derivative = own if term.place is None else y[term.place]
                 slope[term.component] += price[term.row] * derivative
             gamma, alpha = self._schedule[k]
-            after = agent_step(x, slope[np.newaxis], gamma, alpha, *self._bounds)
+            after = state_step(x, slope[np.newaxis], gamma, alpha, *self._bounds)
         return np.asarray(after)
+
+
+@final
+class PaperOutputs:
+    """``x -> (g(x), the released entries of dg/dx)`` for one plan, from public formulas alone."""
+
+    def __init__(self, plan: NoisePlan) -> None:
+        cloud = plan.cloud
+        self._size = cloud.size
+        self._offset = np.concatenate([c.offset for c in cloud.constraints])
+        # The paper lists also entries that are zero everywhere.
+        known = {(e.row, e.column): e.formula for e in gradient_entries(cloud)}
+        pairs = [(o.row, o.column) for o in plan.outputs if o.column is not None]
+        rows = [row for family in cloud.constraints for row in family.named]
+        symbols = [s for group in cloud.groups for s in group.symbols]
+        self._scalars = Scalars([*rows, *(known.get(pair, ZERO) for pair in pairs)], symbols)
+        values = [o for o in plan.outputs if o.kind == "value"]
+        self._noisy = np.array([o.row for o in values if o.sigma > 0], dtype=np.int64)
+        self._public, _ = self(lower_bounds(plan.domain))
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        """Return g, shape (m,), and the entries in the plan's order."""
+        g, entries = np.split(self._scalars(*x.tolist()), [self._offset.size])
+        return self._offset + g, entries
+
+    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
+        """Work out values and gradients from all states, and add noise to them."""
+        g, entries = self(states_of(parts, self._size))
+        return sampler.release(np.concatenate([g[self._noisy], entries]))
+
+    def outputs(self, values: Array) -> tuple[Array, Array]:
+        """Return the values of all constraints, and the gradient entries."""
+        y = self._public.copy()
+        y[self._noisy] = values[: self._noisy.size]
+        return y, values[self._noisy.size :]
+
+
+@final
+class Multipliers:
+    """The cloud's step: agents step with mu(k) while the cloud works out mu(k+1)."""
+
+    def __init__(self, plan: NoisePlan, algorithm: Tikhonov) -> None:
+        self._rows = plan.cloud.rows
+        self._schedule = StepSchedule(algorithm)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all rounds."""
+        self.price = self.answer = self.averaged = np.zeros(self._rows)
+
+    def take(self, k: int, y: Array) -> Array:
+        """Turn the noisy values of round k into mu(k+1), and return mu(k)."""
+        told = self.price
+        with np.errstate(all="ignore"):  # what overflows is refused below
+            price = np.asarray(multiplier_step(told, y, *self._schedule[k]), dtype=np.float64)
+        if not np.isfinite(price).all():
+            raise DivergedError(k)
+        self.price = self.answer = price
+        return told
+
+
+def states_of(parts: Sequence[Part], size: int) -> Array:
+    """Return the states of all agents, from their messages."""
+    x = np.empty(size)
+    for part in parts:
+        x[part.party.columns] = unpack(part.data)
+    return x
