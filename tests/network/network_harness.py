@@ -25,8 +25,7 @@ from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION
 from sottovoce.network.setup import Parties
-from sottovoce.paper.paper_release import gradient_entries
-from sottovoce.paper.paper_release import RELEASE
+from sottovoce.paper.paper_release import RELEASE, gradient_entries
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
 from sottovoce.privacy.sampler import grid_of
