@@ -148,7 +148,7 @@ def audit_command(
         report = audit(
             stated,
             plan,
-            agent=int(plan.gdp_mu.argmax()) if agent is None else _place(stated, agent),
+            agent=None if agent is None else _place(stated, agent),
             runs=runs or _RUNS,
             rounds=length,
             algorithm=algorithm_for(stated, chosen),

@@ -22,7 +22,7 @@ from scipy.stats import beta
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.arguments import agent_index
+from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
 from sottovoce.network.rounds import Blinding, deployed_sampler
 from sottovoce.privacy.gaussian import attacker, epsilon_of
@@ -175,7 +175,7 @@ def audit(
     problem: Problem,
     plan: NoisePlan,
     *,
-    agent: int | str,
+    agent: int | str | None = None,
     runs: int = 400,
     rounds: int = 30,
     algorithm: Algorithm | None = None,
@@ -196,7 +196,8 @@ def audit(
     Args:
         problem: the whole problem.
         plan: its noise and its claim.
-        agent: whose behaviour is to be distinguished: a label, or a place counted from 0.
+        agent: whose behaviour is to be distinguished: a label, or a place counted from 0; the
+            worst-off by default.
         runs: games per world.
         rounds: rounds per game.
         algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
@@ -220,7 +221,7 @@ def audit(
     task = AuditTask(
         problem=problem,
         plan=plan,
-        agent=agent_index(agent, problem.agents, problem.cloud.agent_labels),
+        agent=plan.guarantee(agent).agent,
         rounds=rounds,
         algorithm=algorithm or _algorithm(plan),
         view=view,
@@ -310,10 +311,12 @@ def _some(task: AuditTask, runs: int) -> _Games:
 
 
 def _check(problem: Problem, plan: NoisePlan, runs: int, rounds: int) -> None:
-    if runs < 100 or rounds < 2:
-        raise InputError(f"runs must be at least 100 and rounds at least 2, got {runs}, {rounds}")
+    instance("problem", problem, Problem, "sv.Problem(...)")
+    instance("plan", plan, NoisePlan, "sv.plan(...)")
+    whole("runs", runs, least=100)
+    whole("rounds", rounds, least=2)
     if plan.fingerprint != problem.cloud.fingerprint:
-        raise InputError("the plan must be made for this problem, got one for another: plan again")
+        raise InputError("plan must belong to this problem, got one for another: plan again")
     if rounds > plan.rounds:
         raise InputError(
             f"rounds must be at most {plan.rounds:,}, which the plan covers, got rounds={rounds}"

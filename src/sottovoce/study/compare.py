@@ -271,8 +271,8 @@ def compare(
             depend on it. Ctrl-C keeps the rows that are done.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    counts = _counts(rounds)
-    asked = algorithms or {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
+    counts, runs, seed = _counts(rounds), whole("runs", runs, least=1), whole("seed", seed)
+    asked = _algorithms(algorithms)
     promise = Promise(epsilon=epsilon, delta=delta, hide=hide, radius=radius)
     able, unable = _able(problem, asked)
     with watched(progress) as tell:
@@ -328,6 +328,18 @@ def _counts(rounds: Sequence[int]) -> list[int]:
     if not counts:
         raise InputError(f"rounds must be {wanted}, got none")
     return sorted(counts)
+
+
+def _algorithms(algorithms: Mapping[str, Algorithm] | None) -> Mapping[str, Algorithm]:
+    if algorithms is None:
+        return {"DualAveraging": DualAveraging(), "Tikhonov": Tikhonov()}
+    known = isinstance(algorithms, Mapping) and len(algorithms) > 0
+    if not known or not all(isinstance(a, Algorithm) for a in algorithms.values()):
+        raise InputError(
+            "algorithms must be algorithms by name, such as {'default': sv.DualAveraging()}, got "
+            f"algorithms={algorithms!r:.60}"
+        )
+    return algorithms
 
 
 _Plans = dict[str, Callable[[int], NoisePlan]]
