@@ -364,7 +364,7 @@ def where_of(condition: Expression, yes: Expression, no: Expression) -> Expressi
     return _canonical_node(Op.WHERE, (condition, yes, no))
 
 
-def norm_of(*parts: Expression) -> Expression:
+def euclidean_of(*parts: Expression) -> Expression:
     """``sqrt(a_1^2 + ... + a_n^2)``; signs do not matter."""
     kept = in_order(_leading_positive(p)[1] for p in parts if not p.is_zero)
     if not kept or (all(p.op == Op.NUMBER for p in kept) and not is_exact()):
@@ -402,7 +402,7 @@ _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
     Op.SIGN: sign_of,
     Op.MAX: maximum_of,
     Op.WHERE: where_of,
-    Op.NORM: norm_of,
+    Op.NORM: euclidean_of,
 }
 
 

@@ -19,11 +19,11 @@ from sottovoce.formula.canonical import (
     absolute_of,
     add,
     along,
+    euclidean_of,
     in_order,
     is_integer,
     maximum_of,
     multiply,
-    norm_of,
     power,
     sign_of,
     subtract,
@@ -168,7 +168,7 @@ def _of_along(expr: Expression, inner: Sequence[Gradient], s: Expression) -> Exp
     da, db = _column(inner[:half], s), _column(inner[half:], s)
     turning = add(*(multiply(x, y) for x, y in zip(da, b, strict=True)))
     turning = subtract(turning, multiply(expr, along(a, da)))
-    return add(along(a, db), multiply(turning, power(norm_of(*a), -1)))
+    return add(along(a, db), multiply(turning, power(euclidean_of(*a), -1)))
 
 
 def _column(inner: Sequence[Gradient], s: Expression) -> list[Expression]:

@@ -38,7 +38,7 @@ def write_expression(expr: Expression) -> str:
             not one, or the formula is the derivative of a non-smooth one.
     """
     form = _sized(canonical(expr))
-    return _read_back(form, _written(form, _SUM, _Text), parse_expression, form)
+    return _read_back(form, _written(form, _SUM, _PlainText), parse_expression, form)
 
 
 def write_constraint(g: Expression, *, equality: bool = False) -> str:
@@ -49,16 +49,14 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
     form = _sized(canonical(g))
     constant, left = split_constant(form)
     right = number(-constant)
-    text = (
-        f"{_written(left, _SUM, _Text)} {'==' if equality else '<='} {_written(right, _SUM, _Text)}"
-    )
+    text = f"{_written(left, _SUM, _PlainText)} {'==' if equality else '<='} {_written(right, _SUM, _PlainText)}"
     return _read_back(form, text, parse_constraint, (form, equality))
 
 
 def readable(expr: Expression) -> str:
     """Write any formula as people read it, for messages; it need not read back."""
     try:
-        return _written(_sized(canonical(expr)), _SUM, _Text)
+        return _written(_sized(canonical(expr)), _SUM, _PlainText)
     except ProblemError as error:
         return f"<formula without a text: {error}>"
 
@@ -117,7 +115,7 @@ def _bound(expr: Expression, how: _Notation) -> tuple[str, int]:
         return how.power(_written(expr.args[0], _ATOM, how), exponent), _POWER
     if expr.op in (Op.MUL, Op.POW):
         return _product(expr, how)
-    if how is _Text and _is_logsumexp(expr):
+    if how is _PlainText and _is_logsumexp(expr):
         terms = sorted((name_keys(t), _listed(t.args, how)) for t in addends(expr.args[0]))
         return how.call("logsumexp", ", ".join(text for _, text in terms), "")
     width = "" if expr.value is None else _written(number(expr.value), _SUM, how)
@@ -188,7 +186,7 @@ def _is_logsumexp(expr: Expression) -> bool:
 # Notations ----------------------------------------------------------------------------------------
 
 
-class _Text:
+class _PlainText:
     """What ``sottovoce.formula.parse`` reads; every divisor has its own slash."""
 
     exponent = _ATOM  # how tightly an exponent must bind to stand without brackets
@@ -253,4 +251,4 @@ class _Tex:
         return f"{word}_{{{width}}}{inside}" if width else f"{word}{inside}", _ATOM
 
 
-_Notation: TypeAlias = type[_Text] | type[_Tex]
+_Notation: TypeAlias = type[_PlainText] | type[_Tex]
