@@ -49,7 +49,8 @@ def write_constraint(g: Expression, *, equality: bool = False) -> str:
     form = _sized(canonical(g))
     constant, left = split_constant(form)
     right = number(-constant)
-    text = f"{_written(left, _SUM, _PlainText)} {'==' if equality else '<='} {_written(right, _SUM, _PlainText)}"
+    sides = (_written(side, _SUM, _PlainText) for side in (left, right))
+    text = (" == " if equality else " <= ").join(sides)
     return _read_back(form, text, parse_constraint, (form, equality))
 
 
