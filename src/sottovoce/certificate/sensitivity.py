@@ -18,8 +18,13 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
-from sottovoce.certificate.affine import Affine, affine_parts
-from sottovoce.certificate.influence import UP, mixture_bounds, slope_bounds
+from sottovoce.certificate.influence import (
+    UP,
+    Affine,
+    affine_parts,
+    mixture_bounds,
+    slope_bounds,
+)
 from sottovoce.errors import CertificateError
 from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group

@@ -103,7 +103,7 @@ class Origin:
 
 def assess(origin: Origin, x: Array, rounds: int) -> Assessment:
     """Return what answers x of all runs, shape (runs, N), mean after so many rounds."""
-    from sottovoce.certificate.scales import row_scales
+    from sottovoce.certificate.contributions import row_scales
     from sottovoce.problem.numeric import Numeric
 
     problem, plan, sums = origin.problem, origin.plan, origin.problem.cloud.sums

@@ -11,8 +11,8 @@ import numpy as np
 
 from sottovoce.arguments import entries, instance, real, whole
 from sottovoce.certificate.certificate import Certificate, certify
+from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
-from sottovoce.certificate.scales import row_scales
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of, radii
 from sottovoce.privacy.noise_plan import NoisePlan

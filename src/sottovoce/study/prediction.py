@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from sottovoce.certificate.assumptions import SADDLE_LIMIT
+from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
-from sottovoce.certificate.scales import row_scales
 from sottovoce.privacy.adjacency import TRAJECTORY_ROUNDS, Kind
 from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.limit import linearised
