@@ -1,4 +1,4 @@
-"""Exact and enclosed second derivatives."""
+"""Enclosed second derivatives, and exact signs of polynomials with SymPy as the oracle."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_expressions import symbols
 
 from formula_values import evaluate
+from random_expressions import symbols
 from sottovoce.certificate.hessian import (
     Hessian,
     Region,
@@ -20,14 +21,17 @@ from sottovoce.certificate.hessian import (
     bounded_below,
     demands,
     independent_blocks,
+    nonnegative,
+    polynomial,
     sample_points,
 )
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import hessian as second_derivatives
-from sottovoce.formula.expression import Expression, number, symbol
+from sottovoce.formula.expression import Expression, exactly, number, symbol
 from sottovoce.formula.functions import exp, log, sqrt
 
 x, y, z, c = map(symbol, "xyzc")
+S = sp.Symbol("x")
 
 
 def region(*variables: Expression, **bounds: Any) -> Region:
@@ -131,3 +135,44 @@ def test_sample_points_belong_to_agents_and_include_their_extremes() -> None:
     assert not free[:, 0].any()
     assert np.array_equal(free[:, 1], agents != 1)
     assert np.array_equal(points, sample_points(box, [c, x])[0])
+
+
+def coefficients(poly: Any) -> list[Fraction]:
+    return [Fraction(int(c.p), int(c.q)) for c in reversed(poly.all_coeffs())]
+
+
+ROOTS = st.lists(st.fractions(-2, 2, max_denominator=5), min_size=1, max_size=4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(roots=ROOTS, doubled=st.booleans(), sign=st.sampled_from([1, -1]))
+def test_a_polynomial_is_nonnegative_if_and_only_if_no_sampled_value_is_negative(
+    roots: list[Fraction], doubled: bool, sign: int
+) -> None:
+    poly = sp.Poly(sign, S)
+    for r in roots:
+        poly *= sp.Poly(S - sp.Rational(r), S) ** (2 if doubled else 1)
+    # Roots are multiples of 1/60 apart at least, so a finer grid meets every interval of signs.
+    grid = [sp.Rational(k, 128) for k in range(-128, 129)]
+    expected = all(poly.eval(t) >= 0 for t in grid)
+    assert nonnegative(coefficients(poly), -1.0, 1.0) == expected
+
+
+def test_a_polynomial_that_dips_below_zero_between_two_close_roots_is_not_nonnegative() -> None:
+    third, gap = Fraction(1, 3), Fraction(1, 10**20)
+
+    def judged(expr: Any) -> bool:
+        with exactly():
+            p = polynomial(canonical(expr), x)
+        assert p is not None
+        return nonnegative(p, 0.0, 1.0)
+
+    assert not judged((x - third) * (x - third - gap))
+    assert judged((x - third) ** 2)
+    assert judged(x * (1 - x))
+    assert judged(x - x)
+
+
+@pytest.mark.parametrize("expr", [exp(x), x**0.5, x**-1, x * symbol("y")])
+def test_other_formulas_are_no_polynomials(expr: Any) -> None:
+    assert polynomial(canonical(expr), x) is None

@@ -12,9 +12,9 @@ from fault import Fault, changed
 
 from sottovoce.formula.intervals import wrap
 
-CONTRIBUTIONS = "certify/test_contributions.py::"
-EVALUATION = "certify/test_evaluation.py::"
-SENSITIVITY = "certify/test_sensitivity.py::"
+CONTRIBUTIONS = "certificate/test_contributions.py::"
+EVALUATION = "certificate/test_evaluation.py::"
+SENSITIVITY = "certificate/test_sensitivity.py::"
 SEEN = "faults/test_rounding.py::test_sensitivities_are_never_below_what_is_seen_in_the_domain"
 
 
@@ -103,7 +103,7 @@ CERTIFIED = (
           + "test_a_fleet_of_one_is_tied_together_by_totals_and_formulas_alike"),
     Fault(name="the largest slope found taken for a bound", seam="supremum",
           breaks=changed(lambda found: replace(found, upper=found.found)),
-          killed_by="certify/test_supremum.py::test_a_bound_holds_where_no_search_has_looked"),
+          killed_by="certificate/test_supremum.py::test_a_bound_holds_where_no_search_has_looked"),
     Fault(name="components that an output mixes count apart", seam="parts of a state",
           breaks=lambda _: lambda fleet, _: {s: c for c, s in enumerate(fleet.group.symbols)},
           killed_by=SENSITIVITY + "test_hours_that_nobody_mixes_cost_no_more_than_one"),
@@ -112,12 +112,12 @@ CERTIFIED = (
           killed_by=SENSITIVITY + "test_outputs_that_are_not_sums_keep_their_cross_terms"),
     Fault(name="the norm of affine contributions without the curved ones",
           seam="joint sensitivity", breaks=affine_alone,
-          killed_by="certify/test_affine.py::"
+          killed_by="certificate/test_affine.py::"
           "test_curved_contributions_are_added_to_the_affine_ones"),
     Fault(name="mu from the norm of the largest sum alone", seam="joint sensitivity",
           breaks=lambda _: lambda S, precision: np.max(
               np.square(S.dense()) * precision[:, np.newaxis], axis=0),
-          killed_by="certify/test_affine.py::"
+          killed_by="certificate/test_affine.py::"
           "test_curved_contributions_are_added_to_the_affine_ones"),
     Fault(name="negative weights of a fleet lower its slope", seam="weighted slopes",
           breaks=positive,
@@ -130,13 +130,13 @@ CERTIFIED = (
           breaks=changed(original), killed_by=SEEN),
     Fault(name="domain not tightened", seam="tightened domain",
           breaks=lambda _: lambda cloud, **__: cloud.groups,
-          killed_by="certify/test_domain.py::test_the_margin_stops_half_way_to_the_original_bound"),
+          killed_by="certificate/test_domain.py::test_the_margin_stops_half_way_to_the_original_bound"),
     Fault(name="domain without its margin", seam="tightened domain",
           breaks=lambda sound: lambda cloud, **__: sound(cloud, margin=0.0),
-          killed_by="certify/test_domain.py::test_the_margin_stops_half_way_to_the_original_bound"),
+          killed_by="certificate/test_domain.py::test_the_margin_stops_half_way_to_the_original_bound"),
     Fault(name="slack as small as rounding taken for an interior", seam="Slater point",
           breaks=changed(with_room),
-          killed_by="certify/test_equalities.py::"
+          killed_by="certificate/test_equalities.py::"
           "test_an_inequality_that_an_equality_presses_shut_fails"),
     Fault(name="sums of intervals rounded inwards", seam="sum of intervals",
           breaks=lambda _: lambda a, b: wrap(a.lower + b.lower, a.upper + b.upper),
@@ -159,5 +159,5 @@ CERTIFIED = (
           killed_by=CONTRIBUTIONS + "test_the_range_of_an_affine_contribution_is_exact"),
     Fault(name="spectral bound rounded down", seam="spectral bounds",
           breaks=changed(lambda ends: (ends[0], ends[1] * (1 - 2.0**-48))),
-          killed_by="certify/test_spectral.py::test_known_norms_are_reached_from_above"),
+          killed_by="certificate/test_spectral.py::test_known_norms_are_reached_from_above"),
 )  # fmt: skip

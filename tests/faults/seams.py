@@ -106,7 +106,7 @@ SEAMS: Final = {
     "ranges of contributions": "sottovoce.certificate.contributions.contribution_ranges",
     "Slater point": "sottovoce.certificate.slater.slater_point",
     "sum of intervals": "sottovoce.formula.intervals.Interval.__add__",
-    "evaluation error": "sottovoce.formula.rounding.evaluation_error",
+    "evaluation error": "sottovoce.formula.enclosure.evaluation_error",
     "spectral bounds": "sottovoce.certificate.norms.singular_bounds",
     # statement
     "distinct labels": "sottovoce.problem.agents.require_distinct_labels",

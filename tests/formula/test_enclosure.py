@@ -12,6 +12,7 @@ import pytest
 from flint import arb
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
 from random_expressions import (
     SYMBOLS,
     as_arb,
@@ -22,7 +23,6 @@ from random_expressions import (
     patiently,
     precise,
 )
-
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative

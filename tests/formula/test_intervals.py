@@ -12,8 +12,8 @@ import pytest
 from flint import arb
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from random_expressions import patiently
 
+from random_expressions import patiently
 from sottovoce.errors import InputError
 from sottovoce.formula import intervals
 from sottovoce.formula.intervals import Interval, constant, interval
