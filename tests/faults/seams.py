@@ -60,7 +60,7 @@ SEAMS: Final = {
     "mark": "sottovoce.network.journal_file.Marker.write",
     "seal": "sottovoce.network.journal_file.seal",
     # rounds of the cloud
-    "order of a release": "sottovoce.network.release.Release.__init__",
+    "order of a release": "sottovoce.network.cloud_runner.RoundRelease.__init__",
     "played round": "sottovoce.network.rounds.Rounds.play",
     "totals": "sottovoce.network.rounds.Totals.__call__",
     "cloud's step": "sottovoce.network.cloud_state.PriceState.take",

@@ -159,8 +159,8 @@ def test_a_flood_leaves_a_few_lines_in_the_log_of_a_cloud(
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
             for _ in range(500):
-                cloud._performer.perform([Incident(code=Code.FLOOD, agents=(1,), k=1)])
-            cloud._performer.perform([Incident(code=Code.CONFLICT, agents=(1,), k=1)])
+                cloud._runner.perform([Incident(code=Code.FLOOD, agents=(1,), k=1)])
+            cloud._runner.perform([Incident(code=Code.CONFLICT, agents=(1,), k=1)])
 
     with caplog.at_level(logging.INFO, logger="sottovoce.network"):
         run(main())

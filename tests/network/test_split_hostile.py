@@ -187,7 +187,7 @@ def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(
                     for i in ALONE
                 ]
                 done = asyncio.create_task(cloud.finished(linger=5))
-                failed = asyncio.create_task(helper._ended.wait())
+                failed = asyncio.create_task(helper._outcome._ended.wait())
                 await asyncio.wait([done, failed], return_when=asyncio.FIRST_COMPLETED)
                 for task in (*tasks, done, failed):
                     task.cancel()

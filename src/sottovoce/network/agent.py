@@ -7,9 +7,9 @@ import hashlib
 import inspect
 import logging
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, final
 
 import msgspec
@@ -46,6 +46,7 @@ from sottovoce.network.protocol.codec import (
     unpack,
 )
 from sottovoce.network.protocol.messages import Code, FromCloud, Welcome
+from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
@@ -223,11 +224,14 @@ class Agent:
         masker = None if self._helper is None else self._helper.masker
         machine = AgentMachine(self._group.agents, saved.memory, self._objection, masker)
 
+        runner = Runner("agent", self._handlers(client, machine, saved), Outcome())
+
         async def hear(message: FromCloud | None) -> bool:
             if message is None:
                 self._require_cloud(client)
             actions = machine.connected() if message is None else machine.hear(message)
-            return await self._perform(actions, client, machine, saved)
+            await runner.perform_waiting(actions)
+            return machine.conversing
 
         try:
             await client.serve(
@@ -265,47 +269,42 @@ class Agent:
                 Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
             )
 
-    async def _perform(
-        self,
-        actions: list[Action],
-        client: Client[FromCloud],
-        machine: AgentMachine,
-        saved: AgentStore,
-    ) -> bool:
-        """Do what the machine asks for; False once the connection has served its purpose."""
-        queue = deque(actions)
-        while queue:
-            action = queue.popleft()
-            match action:
-                case Join():
-                    values, x = self._join(action)
-                    note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
-                    if self._taking_part.keeps and machine.memory.missed:
-                        note("own average lacks rounds", level=logging.WARNING, words=_GAP)
-                    if self._taking_part.keeps:
-                        await self._drive(machine.memory.round, x)
-                    queue.extend(machine.joined(values, x))
-                case Think():
-                    stepped = self._take_round(action)
-                    await self._drive(action.k, stepped.answer)
-                    queue.extend(machine.stepped(stepped.x, stepped.answer, stepped.values))
-                case Save():
-                    saved.save(action.memory)
-                case SendUp():
-                    await client.send(encode(action.message))
-                case Finish():
-                    self._price, self._confirmed = action.price, action.confirmed
-                    if action.confirmed:
-                        await asyncio.sleep(action.wait)
-                    if action.confirmed is not None:
-                        await self._drive(machine.memory.round, unpack(machine.memory.answer))
-                    return False
-                case Stop():
-                    raise RefusedError(action.code, _refusal(action, saved))
-                case Reconnect():
-                    note("hung up", level=logging.WARNING, code=str(action.code))
-                    return False
-        return True
+    def _handlers(
+        self, client: Client[FromCloud], machine: AgentMachine, saved: AgentStore
+    ) -> Handlers:
+        async def join(action: Join) -> list[Action]:
+            values, x = self._join(action)
+            note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
+            if self._taking_part.keeps:
+                if machine.memory.missed:
+                    note("own average lacks rounds", level=logging.WARNING, words=_GAP)
+                await self._drive(machine.memory.round, x)
+            return machine.joined(values, x)
+
+        async def think(action: Think) -> list[Action]:
+            stepped = self._take_round(action)
+            await self._drive(action.k, stepped.answer)
+            return machine.stepped(stepped.x, stepped.answer, stepped.values)
+
+        async def finish(action: Finish) -> None:
+            self._price, self._confirmed = action.price, action.confirmed
+            if action.confirmed:
+                await asyncio.sleep(action.wait)
+            if action.confirmed is not None:
+                await self._drive(machine.memory.round, unpack(machine.memory.answer))
+
+        def stop(action: Stop) -> None:
+            raise RefusedError(action.code, _refusal(action, saved))
+
+        return {
+            Join: join,
+            Think: think,
+            Save: lambda action: saved.save(action.memory),
+            SendUp: lambda action: client.send(encode(action.message)),
+            Finish: finish,
+            Stop: stop,
+            Reconnect: partial(reconnect, machine),
+        }
 
     @property
     def _taking_part(self) -> LocalRound:

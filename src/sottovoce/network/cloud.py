@@ -16,6 +16,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.attendance import Attendance
+from sottovoce.network.cloud_runner import CloudRunner, RoundRelease
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import require_current
@@ -26,12 +27,10 @@ from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
 from sottovoce.network.observe.page.live import Live
 from sottovoce.network.observe.page.samples import sample_of
 from sottovoce.network.observe.page.show import Show
-from sottovoce.network.outcome import Outcome
-from sottovoce.network.performer import Performer
 from sottovoce.network.protocol.cloud import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.release import Release
 from sottovoce.network.rounds import EngineSampler, Rounds, deployed_sampler, noisy_sigma
+from sottovoce.network.runner import Outcome
 from sottovoce.network.setup import (
     Parties,
     check_halves,
@@ -166,7 +165,7 @@ class Cloud:
         self._store: CloudStore
         self._machine: CloudMachine
         self._rounds: Rounds
-        self._performer: Performer
+        self._runner: CloudRunner
         self._server: Server
         self._live: Live
 
@@ -221,7 +220,7 @@ class Cloud:
         self._began = time.perf_counter()
         self._metrics.start()
         self._supervisor.start("tick", self._tick())
-        self._performer.start()
+        self._runner.start()
         if self._link is not None:
             self._supervisor.start("helper", self._link.keep())
         self._supervisor.start("live", self._live.run())
@@ -246,7 +245,7 @@ class Cloud:
         """Close every connection and give the store back."""
         try:
             await self._supervisor.stop()
-            self._performer.stop()
+            self._runner.stop()
             await self._live.close()
             await self._server.close()
         finally:
@@ -292,9 +291,9 @@ class Cloud:
             hold=self._deadline is not None,
             silent=store.silent(),
         )
-        self._performer = Performer(
+        self._runner = CloudRunner(
             self._machine,
-            Release(self._rounds, store, self._fence, config.hash),
+            RoundRelease(self._rounds, store, self._fence, config.hash),
             store,
             self._outcome,
             metrics=self._metrics,
@@ -309,9 +308,9 @@ class Cloud:
             setup,
             parties,
             metrics=self._metrics,
-            perform=self._performer.perform,
+            perform=self._runner.perform,
         )
-        self._performer.server = self._server
+        self._runner.server = self._server
         self._live = Live(
             self._authorization,
             self._metrics,
@@ -328,11 +327,11 @@ class Cloud:
         cloud = self.plan.cloud
         asked = PendingQuestion(self._store, agents=cloud.agents, sums=cloud.sums.count)
         link = HelperLink(helper, self._keys, config, asked)
-        performer = self._performer
-        link.answered, link.pledged = performer.answered, performer.pledged
-        self._link = performer.link = link
+        runner = self._runner
+        link.answered, link.pledged = runner.answered, runner.pledged
+        self._link = runner.link = link
         if machine.phase is CloudPhase.COLLECTING:
-            performer.perform(machine.remembered(asked.parts(machine.round, machine.setup.party)))
+            runner.perform(machine.remembered(asked.parts(machine.round, machine.setup.party)))
 
     def _digest(self, k: int) -> bytes | None:
         """Read a round's digest; a store that is no longer what was written ends the process."""

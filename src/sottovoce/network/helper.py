@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final, final
 
@@ -19,22 +20,19 @@ from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError, SottovoceError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.defaults import LINGER_SECONDS
-from sottovoce.network.errors import CrashedError, HaltedError
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
 from sottovoce.network.journal import Journal, Row
-from sottovoce.network.observe.logs import LogRateLimiter, note
+from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import (
     Action,
     AnswerRecord,
     AnswerRound,
     Close,
-    Halt,
     HelperSetup,
-    Incident,
     Send,
 )
 from sottovoce.network.protocol.codec import MalformedError, decode_to_helper, encode
@@ -42,6 +40,7 @@ from sottovoce.network.protocol.helper import HelperMachine, HelperPhase
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Answers, noisy_sigma
+from sottovoce.network.runner import Outcome, Runner, make_durable
 from sottovoce.network.setup import make_config, round_key
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.channel import Channel
@@ -147,10 +146,8 @@ class Helper:
         self._ledger = ledger
         self._fence: Fence | None = None
         self._metrics = Metrics()
-        self._log = LogRateLimiter()
-        self._supervisor = Supervisor(self._fail)
-        self._ended = asyncio.Event()
-        self._failure: SottovoceError | None = None
+        self._outcome = Outcome()
+        self._supervisor = Supervisor(self._outcome.fail)
         self._marked = 0.0
         self._answers: Answers | None = None
         self._channel: Channel | None = None
@@ -158,6 +155,7 @@ class Helper:
         self._held: HelperKeys
         self._store: HelperStore
         self._machine: HelperMachine
+        self._runner: Runner
         self._sampler: SecureSampler
         self._listener: Listener
 
@@ -183,9 +181,7 @@ class Helper:
         """
         await self.start()
         try:
-            await self._ended.wait()
-            if self._failure is not None:
-                raise self._failure
+            await self._outcome.wait()
         finally:
             await self.stop()
 
@@ -200,6 +196,13 @@ class Helper:
         key = round_key(self._keys)
         self._store = HelperStore(self._path)
         try:
+            self._runner = Runner(
+                "helper",
+                {Send: self._send, Close: self._close, AnswerRound: self._answer},
+                self._outcome,
+                journal=self._store,
+                refused=self._metrics.refused,
+            )
             self._machine = HelperMachine(
                 self._runs, lambda config: Notary(key, config), self._store.last
             )
@@ -288,7 +291,7 @@ class Helper:
 
         def hear(data: bytes) -> None:
             if self._channel is channel:  # on an older one it no longer counts
-                self._perform(channel, self._heard(data))
+                self._runner.perform(self._heard(data))
 
         try:
             return await channel.serve(hear, lambda code: channel.close())
@@ -302,47 +305,14 @@ class Helper:
         except MalformedError:
             return self._machine.malformed()
         except SottovoceError as error:
-            self._fail(error)  # the ledger has no room, or the store cannot be bound
+            self._outcome.fail(error)  # the ledger has no room, or the store cannot be bound
             return [Close(peer=0, code=Code.UNEXPECTED)]
-
-    def _perform(self, channel: Channel, actions: list[Action]) -> None:
-        """Do what the machine asks for; never waits, so that answers cannot interleave."""
-        try:
-            for action in actions:
-                self._perform(channel, self._do(channel, action))
-        except SottovoceError as error:
-            self._fail(error)
-        except Exception as error:
-            self._fail(CrashedError(f"the helper failed with {type(error).__name__}"))
-            raise
-
-    def _do(self, channel: Channel, action: Action) -> list[Action]:
-        match action:
-            case Send():
-                channel.post(encode(action.message))
-            case AnswerRound():
-                return self._answer(action)
-            case Incident():
-                self._metrics.refused[action.code] += 1
-                self._store.incident(action.code, action.agents, action.k)
-                self._log.incident(action.code.value, action.agents, action.k)
-            case Halt():
-                self._store.end(
-                    "halted",
-                    f"the cloud holds a receipt of round {action.k} that the store does not know, "
-                    "so the store was rolled back",
-                )
-                self._fail(HaltedError(f"the run is halted for good: {self._path} was rolled back"))
-            case Close():
-                channel.close()
-        return []
 
     def _answer(self, action: AnswerRound) -> list[Action]:
         assert self._answers is not None  # noqa: S101  nothing is asked before a run is opened
         answered = self._answers.answer(action)
-        self._store.commit(answered)
-        if self._fence is not None:
-            self._fence.rise(answered.k, answered.digest)  # durable, before a byte leaves
+        commit = partial(self._store.commit, answered)
+        make_durable(commit, self._fence, answered.k, answered.digest)
         self._marked = time.perf_counter()
         asyncio.get_running_loop().call_soon(self._prepare)
         note("answered", level=logging.DEBUG, round=answered.k)
@@ -353,15 +323,18 @@ class Helper:
         self._sampler.refill(releases=1)
         self._sampler.refill_beside()
 
-    def _fail(self, error: SottovoceError) -> None:
-        if self._failure is None:
-            self._failure = error
-            note("failed", level=logging.ERROR, error=type(error).__name__)
-        self._ended.set()
+    def _send(self, action: Send) -> None:
+        if self._channel is not None:
+            self._channel.post(encode(action.message))
+
+    def _close(self, _: Close) -> None:
+        if self._channel is not None:
+            self._channel.close()
 
     async def _healthz(self, request: web.Request) -> web.Response:
         self._authorization.identify(request)
-        troubles = [] if self._failure is None else [type(self._failure).__name__]
+        failure = self._outcome.failure
+        troubles = [] if failure is None else [type(failure).__name__]
         page = {"healthy": not troubles, "troubles": troubles, "round": self.round}
         return web.json_response(page, status=503 if troubles else 200)
 
@@ -373,7 +346,7 @@ class Helper:
             over = self._machine.phase is HelperPhase.DONE and self._channel is None
             gone = gone + TICK_SECONDS if over else 0.0
             if gone > LINGER_SECONDS:
-                self._ended.set()
+                self._outcome.end()
             self._store.flush()
             self._authorization.reload()
             self._listener.sweep()

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import os
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, final
+from functools import partial
+from typing import Final, final
 
 from sottovoce.arguments import instance, path_of
-from sottovoce.errors import InputError, SottovoceError
+from sottovoce.errors import InputError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.defaults import LINGER_SECONDS
-from sottovoce.network.errors import CrashedError, RefusedError
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
-from sottovoce.network.observe.logs import LogRateLimiter, note
+from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.outcome import Outcome
 from sottovoce.network.protocol.actions import (
     Close,
     Finish,
-    Incident,
     Reconnect,
     Send,
     SendUp,
@@ -34,8 +30,9 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.client import ClientPhase
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
-from sottovoce.network.protocol.messages import Done, FromCloud, Round, Welcome
+from sottovoce.network.protocol.messages import FromCloud, Round, Welcome
 from sottovoce.network.protocol.relay import RelayMachine
+from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect, stopped
 from sottovoce.network.setup import Parties, PlanFromWelcome
 from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
@@ -92,9 +89,17 @@ class Relay:
         self._machine = RelayMachine(numbers, self._objection, self._describe)
         self._attendance = Attendance(numbers)
         self._metrics = Metrics()
-        self._log = LogRateLimiter()
         self._outcome = Outcome(numbers)
         self._supervisor = Supervisor(self._outcome.fail)
+        handlers: Handlers = {
+            SendUp: lambda action: self._client.post(encode(action.message)),
+            Send: self._send,
+            Close: lambda action: self._listening.disconnect(action.peer),
+            Finish: self._finish,
+            Stop: stopped,
+            Reconnect: partial(reconnect, self._machine),
+        }
+        self._runner = Runner("relay", handlers, self._outcome, refused=self._metrics.refused)
         self._opened = asyncio.Event()
         self._moves = 0
         self._client: Client[FromCloud]
@@ -104,8 +109,7 @@ class Relay:
     async def port(self) -> int:
         """Wait until the relay listens, and return the port."""
         await self._opened.wait()
-        assert self._server is not None  # noqa: S101  it is open
-        return self._server.listener.port
+        return self._listening.listener.port
 
     async def run(self, *, linger: float = LINGER_SECONDS) -> int:
         """Relay until the run is done, or ``linger`` seconds longer; return the rounds.
@@ -150,10 +154,10 @@ class Relay:
         actions = machine.connected() if message is None else machine.hear(message)
         if machine.joined and self._server is None:
             await self._open()
-        self.perform(actions)
+        self._runner.perform(actions)
         if isinstance(message, Round):
             self._metrics.round(held=0)
-        return machine.phase in (ClientPhase.GREETING, ClientPhase.WAITING)
+        return machine.conversing
 
     async def _open(self) -> None:
         machine = self._machine
@@ -164,52 +168,25 @@ class Relay:
             machine.below.setup,
             self._parties,
             metrics=self._metrics,
-            perform=self.perform,
+            perform=self._runner.perform,
         )
         await server.open(self._listen, self._supervisor)
         self._server = server
         self._opened.set()
         note("listening", port=server.listener.port, round=machine.below.round)
 
-    def perform(self, actions: list[Any]) -> None:
-        """Do what the machine asks for; never waits."""
-        queue = deque(actions)
-        try:
-            while queue:
-                self._do(queue.popleft())
-        except SottovoceError as error:
-            self._outcome.fail(error)
-        except Exception as error:
-            self._outcome.fail(CrashedError(f"the relay failed with {type(error).__name__}"))
-            raise
-
-    def _do(self, action: Any) -> None:
-        match action:
-            case SendUp():
-                self._client.post(encode(action.message))
-            case Send():
-                self._send(action)
-            case Close():
-                assert self._server is not None  # noqa: S101  somebody came in by it
-                self._server.disconnect(action.peer)
-            case Incident():
-                self._metrics.refused[action.code] += 1
-                self._log.incident(action.code.value, action.agents, action.k)
-            case Finish():
-                self._outcome.end()
-                note("done", rounds=self._machine.below.setup.rounds)
-            case Stop():
-                raise RefusedError(action.code, f"{action.detail} ({action.code})")
-            case Reconnect():
-                note("hung up", level=logging.WARNING, code=str(action.code))
-                self._machine.lost()
-
     def _send(self, action: Send) -> None:
-        assert self._server is not None  # noqa: S101  somebody came in by it
-        self._server.post(action)
-        if isinstance(action.message, Done):
-            for peer in action.peers:
-                self._outcome.tell(self._machine.agents_of(peer))
+        self._listening.post(action)
+        self._outcome.sent(action, self._machine.agents_of)
+
+    def _finish(self, _: Finish) -> None:
+        self._outcome.end()
+        note("done", rounds=self._machine.below.setup.rounds)
+
+    @property
+    def _listening(self) -> Server:
+        assert self._server is not None  # noqa: S101  there is one before anybody is heard
+        return self._server
 
     async def _tick(self) -> None:
         """Every second: drop whoever is revoked or has expired, and log who has come and gone."""

@@ -95,6 +95,11 @@ class ClientMachine(ABC):
     def _done(self, done: Done) -> list[Action]:
         """The run is over."""
 
+    @property
+    def conversing(self) -> bool:
+        """Whether more is to be heard on the connection."""
+        return self.phase in (ClientPhase.GREETING, ClientPhase.WAITING)
+
     def connected(self) -> list[Action]:
         """A connection is open."""
         self.phase = ClientPhase.GREETING

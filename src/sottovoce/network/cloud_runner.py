@@ -1,39 +1,72 @@
-"""Does what the cloud's machine asks for: releases rounds, sends, refuses, and ends the run."""
+"""What a cloud does with its machine's actions: releases rounds, sends, and ends the run."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from functools import partial
 from typing import final
 
-from sottovoce.errors import SottovoceError
 from sottovoce.network.attendance import Attendance
-from sottovoce.network.errors import CrashedError, DivergedError, HaltedError
-from sottovoce.network.observe.logs import LogRateLimiter, note
+from sottovoce.network.errors import DivergedError
+from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.outcome import Outcome
-from sottovoce.network.protocol.actions import (
-    Action,
-    Close,
-    Commit,
-    Halt,
-    Incident,
-    Meet,
-    Record,
-    Send,
-)
+from sottovoce.network.protocol.actions import Action, Close, Commit, Meet, Record, Send
 from sottovoce.network.protocol.cloud import CloudMachine, CloudPhase
-from sottovoce.network.protocol.messages import Done
-from sottovoce.network.release import Release
+from sottovoce.network.rounds import Rounds
+from sottovoce.network.runner import Handlers, Outcome, Runner, make_durable
 from sottovoce.network.store import CloudStore
 from sottovoce.network.transport.helper_link import HelperLink
 from sottovoce.network.transport.server import Server
+from sottovoce.privacy.fence import Fence
 
 
 @final
-class Performer:
-    """Carries out actions, each to its end: none of them waits, so rounds cannot interleave.
+class RoundRelease:
+    """Adds up, adds noise, steps, writes and fences: in this order, and nothing is sent before.
+
+    Args:
+        rounds: adds up, adds the noise and steps.
+        store: where the round is written.
+        fence: of the run in the ledger, if there is one.
+        first: digest(0).
+    """
+
+    def __init__(
+        self, rounds: Rounds, store: CloudStore, fence: Fence | None, first: bytes
+    ) -> None:
+        self._rounds = rounds
+        self._store = store
+        self._fence = fence
+        self._first = first
+
+    def __call__(self, full: Commit, last: Record | None, answer: bytes = b"") -> Record:
+        """Return the round: durable in the store and fenced off in the ledger, so it may be sent.
+
+        Args:
+            full: what was said in it.
+            last: the round before.
+            answer: the helper's, of a split cloud.
+
+        Raises:
+            DivergedError: the prices ran away; the round has no outcome.
+            DiskError: it cannot be written now.
+            RollbackError: the ledger knows of a round that the store does not hold.
+        """
+        previous = self._first if last is None else last.digest
+        record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
+        commit = partial(self._store.commit, record, released)
+        make_durable(commit, self._fence, record.k, record.digest)
+        return record
+
+    def prepare(self) -> None:
+        """Have noise drawn for the rounds to come, while nobody knows what is said in them."""
+        self._rounds.prepare()
+
+
+@final
+class CloudRunner:
+    """Carries out a cloud's actions; none of them waits, so rounds cannot interleave.
 
     Args:
         machine: whose actions they are.
@@ -49,7 +82,7 @@ class Performer:
     def __init__(
         self,
         machine: CloudMachine,
-        release: Release,
+        release: RoundRelease,
         store: CloudStore,
         outcome: Outcome,
         *,
@@ -69,7 +102,14 @@ class Performer:
         self._deadline = deadline
         self._apply_after = apply_after
         self._timer: asyncio.TimerHandle | None = None
-        self._log = LogRateLimiter()
+        handlers: Handlers = {
+            Send: self._send,
+            Close: lambda action: self.server.disconnect(action.peer),
+            Commit: self._ask_or_commit,
+            Meet: self._meet,
+        }
+        self._runner = Runner("cloud", handlers, outcome, journal=store, refused=metrics.refused)
+        self.perform = self._runner.perform
 
     def start(self) -> None:
         """The cloud listens: agents that were there before it was restarted may be held, too."""
@@ -83,52 +123,22 @@ class Performer:
         if self._timer is not None:
             self._timer.cancel()
 
-    def perform(self, actions: list[Action]) -> None:
-        """Do what the machine asks for; what goes wrong ends the run."""
-        if not actions:
-            return  # as for every contribution to a round but the last
-        queue = deque(actions)
-        try:
-            while queue:
-                queue.extend(self._do(queue.popleft()))
-        except Exception as error:
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        if isinstance(error, SottovoceError):
-            self._outcome.fail(error)
-            return
-        # Half a round must not linger: end here, and a restart continues from the store.
-        self._outcome.fail(CrashedError(f"the cloud failed with {type(error).__name__}"))
-        raise error
-
-    def _do(self, action: Action) -> list[Action]:
-        match action:
-            case Send():
-                self._send(action)
-            case Close():
-                self.server.disconnect(action.peer)
-            case Commit():
-                if self.link is None:
-                    return self._commit(action)
-                self.link.ask(action)  # goes on with ``answered``
-            case Meet():
-                assert self.link is not None  # noqa: S101  only a split cloud introduces agents
-                self.link.meet(action)
-            case Incident():
-                self._metrics.refused[action.code] += 1
-                self._store.incident(action.code, action.agents, action.k)
-                self._log.incident(action.code.value, action.agents, action.k)
-            case Halt():
-                self._halt(action)
+    def _ask_or_commit(self, full: Commit) -> list[Action]:
+        if self.link is None:
+            return self._commit(full)
+        self.link.ask(full)  # goes on with ``answered``
         return []
+
+    def _meet(self, agents: Meet) -> None:
+        assert self.link is not None  # noqa: S101  only a split cloud introduces agents
+        self.link.meet(agents)
 
     def answered(self, full: Commit, answer: bytes) -> None:
         """The helper has answered what it was asked about a round."""
         try:
             actions = self._commit(full, answer)
         except Exception as error:
-            self._failed(error)
+            self._runner.fail(error)
         else:
             self.perform(actions)
 
@@ -158,7 +168,7 @@ class Performer:
             else:
                 self._set_deadline()
         except Exception as error:
-            self._failed(error)
+            self._runner.fail(error)
 
     def _finish(self) -> None:
         if self._store.status != "done":
@@ -168,17 +178,7 @@ class Performer:
 
     def _send(self, action: Send) -> None:
         self.server.post(action)
-        if isinstance(action.message, Done):
-            for peer in action.peers:
-                self._outcome.tell(self._machine.agents_of(peer))
-
-    def _halt(self, action: Halt) -> None:
-        self._store.end(
-            "halted",
-            f"agent {action.agents[0]} holds a receipt of round {action.k} that the store does "
-            "not know, so the store was rolled back",
-        )
-        self._outcome.fail(HaltedError(f"the run is halted for good: {self._store.reason}"))
+        self._outcome.sent(action, self._machine.agents_of)
 
     def _diverged(self, error: DivergedError) -> list[Action]:
         """A run without an outcome ends for good; agents hear that, and never a wild price."""
