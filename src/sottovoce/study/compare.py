@@ -94,7 +94,7 @@ class CompareRow:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RefusedMethod:
     """A plan that does not exist for this problem, or an algorithm that cannot run it, and why."""
 
     plan: str
@@ -119,7 +119,7 @@ class MethodComparison:
     seed: int
     flat: tuple[int, ...]
     rows: tuple[CompareRow, ...]
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[RefusedMethod, ...]
     interrupted: bool
 
     def table(self, rounds: Collection[int] | None = None) -> PlainTable:
@@ -348,25 +348,25 @@ _Plans = dict[str, Callable[[int], NoisePlan]]
 
 def _plans(
     problem: Problem, promise: Promise, longest: int, tell: Progress
-) -> tuple[_Plans, list[Refusal]]:
+) -> tuple[_Plans, list[RefusedMethod]]:
     """Every plan that exists, and why the others do not."""
     certificate = certify(problem, progress=tell)
     aimed = certificate.for_study()
     planner = partial(promise.plan, problem, aimed, progress=tell)
     joint = _planned(partial(planner, method="joint"), longest)  # if this fails, input is wrong
     plans: _Plans = {}
-    refusals: list[Refusal] = []
+    refusals: list[RefusedMethod] = []
     if problem.fingerprint == paper_problem().fingerprint:
         published = published_noise(certificate)
         if longest <= published.rounds:
             plans[PUBLISHED] = lambda count: published
         else:
             why = f"covers {published.rounds:,} rounds, not {longest:,}"
-            refusals.append(Refusal(plan=PUBLISHED, why=why))
+            refusals.append(RefusedMethod(plan=PUBLISHED, why=why))
     try:
         plans[PAPER] = _planned(partial(planner, method="paper"), longest)
     except SottovoceError as error:
-        refusals.append(Refusal(plan=PAPER, why=str(error)))
+        refusals.append(RefusedMethod(plan=PAPER, why=str(error)))
     plans[JOINT] = joint
     return plans, refusals
 
@@ -381,22 +381,22 @@ def _planned(planner: Callable[..., NoisePlan], longest: int) -> Callable[[int],
 
 def _able(
     problem: Problem, asked: Mapping[str, Algorithm]
-) -> tuple[dict[str, Algorithm], list[Refusal]]:
+) -> tuple[dict[str, Algorithm], list[RefusedMethod]]:
     """The algorithms that can run a problem, and why the others cannot."""
     able: dict[str, Algorithm] = {}
-    refusals: list[Refusal] = []
+    refusals: list[RefusedMethod] = []
     for name, algorithm in asked.items():
         try:
             if isinstance(algorithm, GradientSteps):
                 require_no_rows(problem.local)
             able[name] = algorithm
         except InputError as error:
-            refusals.append(Refusal(plan=name, why=str(error)))
+            refusals.append(RefusedMethod(plan=name, why=str(error)))
     return able, refusals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
+class _CompareTask:
     """One row to compute; ``done`` and ``share`` are its part of all rounds, for progress."""
 
     name: str
@@ -419,7 +419,7 @@ class _Task:
 
 def _tasks(
     plans: _Plans, counts: Sequence[int], algorithms: Mapping[str, Algorithm], *, free: bool
-) -> list[_Task]:
+) -> list[_CompareTask]:
     def fits(name: str, algorithm: Algorithm) -> bool:
         return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
 
@@ -433,7 +433,7 @@ def _tasks(
     total, done, tasks = sum(count for *_, count in wanted), 0, []
     for name, label, count in wanted:
         tasks.append(
-            _Task(
+            _CompareTask(
                 name=name, plan=plans[name], label=label, algorithm=algorithms[label],
                 rounds=count, done=done / total, share=count / total,
             )
@@ -443,7 +443,7 @@ def _tasks(
 
 
 def _row(
-    task: _Task, result: Result, saddle: ReferenceOptimum, hat: Array, limit: Limit
+    task: _CompareTask, result: Result, saddle: ReferenceOptimum, hat: Array, limit: Limit
 ) -> CompareRow:
     good = result.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
