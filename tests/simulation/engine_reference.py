@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.steering import steering
+from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.formula.canonical import add, multiply, substitute
 from sottovoce.formula.derive import derivative

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sottovoce.simulation.assessment import Assessment
-from sottovoce.simulation.result import Result, Trace, Transcript
-from sottovoce.simulation.setting import QUANTITIES
+from sottovoce.simulation.result import QUANTITIES, Assessment, Result, Trace, Transcript
 
 
 def made_result(*, known: bool = True, kept: bool = True, name: str = "g1") -> Result:

@@ -396,7 +396,7 @@ def test_an_interrupted_run_is_valid_and_resumes_to_the_same_bits(
     np.testing.assert_array_equal(resumed.x, whole.x)
     np.testing.assert_array_equal(resumed.price, whole.price)
     np.testing.assert_array_equal(resumed.trace.residual, whole.trace.residual)
-    with pytest.raises(InputError, match="another solve"):
+    with pytest.raises(InputError, match="another simulation"):
         simulate(problem, plan, **(asked | {"seed": 4}), checkpoint=file)
     file.write_bytes(file.read_bytes()[:-40])
     with pytest.raises(InputError, match="cut short or damaged"):

@@ -20,8 +20,8 @@ from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.assessment import Origin, assess
 from sottovoce.simulation.result import Result
+from sottovoce.simulation.simulate import simulate
 
 
 def test_the_summary_counts_the_runs_that_did_not_fail() -> None:
@@ -65,7 +65,7 @@ def test_an_assessment_is_what_the_problem_and_the_plan_say() -> None:
     hide = Trajectory(radius=1.0, rounds=100)
     made = plan(certify(problem), epsilon=math.log(3), delta=0.05, hide=hide)
     x = np.stack([np.zeros(7), np.ones(7)])
-    found = assess(Origin(problem=problem, plan=made, gradient=False), x, 100)
+    found = replace(simulate(problem, made, rounds=100, record=[]), x=x).assessment()
     for r in range(2):
         at = problem.evaluate(x[r])
         np.testing.assert_array_equal(found.rows[r], at.rows)
@@ -85,7 +85,7 @@ def test_a_scale_is_the_bound_or_else_the_width_of_the_range() -> None:
         objectives=[s**2 for s in x],
         constraints=[x[0] + x[1] <= -0.5, x[0] - x[1] <= 0, (x[0] + x[1]) ** 2 + x[0] <= 9],
     )
-    found = assess(Origin(problem=problem, plan=None, gradient=False), np.zeros((1, 2)), 1)
+    found = replace(simulate(problem, rounds=1, record=[]), x=np.zeros((1, 2))).assessment()
     np.testing.assert_allclose(found.scale, [0.5, 6.0, 9.0], rtol=1e-9)
 
 

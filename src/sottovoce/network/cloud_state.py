@@ -8,8 +8,7 @@ from typing import Protocol, final
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, CloudStep, GradientSteps, PriceRounds
-from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.algorithm.steering import steering
+from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.errors import InputError
 from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.config import Shares
@@ -22,7 +21,7 @@ from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.simulation.layout import gains, public_sums
-from sottovoce.simulation.own_cloud import OwnCloud
+from sottovoce.simulation.python_rounds import OwnCloud
 
 
 class CloudState(Protocol):

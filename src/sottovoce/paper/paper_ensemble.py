@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import gradient
@@ -14,9 +15,10 @@ from sottovoce.formula.tape import tape
 from sottovoce.kernels.rounds import Ensemble, GradientProblem, stream_seed
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.drive import Final, Task
+from sottovoce.simulation.drive import Task
 from sottovoce.simulation.formulas import named_agents
-from sottovoce.simulation.setting import QUANTITIES, Setting
+from sottovoce.simulation.request import SimulationRequest
+from sottovoce.simulation.result import QUANTITIES
 
 
 @final
@@ -25,11 +27,11 @@ class EnsembleRuns:
 
     Args:
         problem: of named agents alone.
-        setting: the request.
+        request: what to run.
     """
 
-    def __init__(self, problem: Problem, setting: Setting) -> None:
-        s = self._setting = setting
+    def __init__(self, problem: Problem, request: SimulationRequest) -> None:
+        s = self._request = request
         named = named_agents(problem, problem.constraints)
         offset = np.concatenate([family.offset for family in problem.constraints])
         rows = zip(named.rows, offset.tolist(), strict=True)
@@ -39,12 +41,12 @@ class EnsembleRuns:
             rows=tuple(add(h, number(constant)) for h, constant in rows),
             lower=lower_bounds(s.domain),
             upper=upper_bounds(s.domain),
-            sigma=s.row_sigma,
-            entries={entry: float(s.sigma[order]) for entry, order in s.noise.entries.items()},
+            sigma=s.sigma,
+            entries=s.entries,
         )
         start = np.concatenate([part.ravel() for part in s.start])
         x0 = np.clip(start, self._problem.lower, self._problem.upper)
-        seeds = [stream_seed(s.seed, run) for run in s.numbers]
+        seeds = [stream_seed(s.seed, run) for run in range(s.first, s.first + s.runs)]
         self._ensemble = Ensemble(self._problem, x0, s.price0, seeds)
         blocks, width = self._ensemble.blocks, self._ensemble.width
         self._trace = np.full((blocks, s.marks.size, len(QUANTITIES), width), np.nan)
@@ -58,7 +60,7 @@ class EnsembleRuns:
         return [partial(self._advance, block, done, until, steps) for block in blocks]
 
     def _advance(self, block: int, done: int, until: int, steps: Array) -> None:
-        s, own = self._setting, self._ensemble
+        s, own = self._request, self._ensemble
         first, last = s.records(done, until)
         raw = np.empty((last - first, own.n + own.m, own.width))
         transcript = self._transcript[block, done:until] if s.transcript else None
@@ -66,16 +68,16 @@ class EnsembleRuns:
         if last > first:
             self._trace[block, first:last] = self._measure(raw)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""
         state = {f"state{i}": array for i, array in enumerate(self._ensemble.arrays)}
         return {**state, "trace": self._trace, "transcript": self._transcript}
 
-    def final(self) -> Final:
-        """Where every run ended."""
+    def final(self) -> dict[str, NDArray[np.generic]]:
+        """Where every run ended, as a ``Result`` has it."""
         x, mu = self._ensemble.x, self._ensemble.mu
-        failed = self._ensemble.failed
-        return Final(x=x, price=mu, last_x=x.copy(), last_price=mu.copy(), failed=failed)
+        ends = {"x": x, "price": mu, "last_x": x.copy(), "last_price": mu.copy()}
+        return {**ends, "failed": self._ensemble.failed}
 
     def trace(self, records: int) -> dict[str, Array]:
         """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""
@@ -89,7 +91,7 @@ class EnsembleRuns:
     def _by_run(self, blocks: Array) -> Array:
         moved = np.moveaxis(blocks, -1, 1)
         runs = moved.shape[0] * moved.shape[1]
-        return moved.reshape(runs, *moved.shape[2:])[: self._setting.runs]
+        return moved.reshape(runs, *moved.shape[2:])[: self._request.runs]
 
 
 @final

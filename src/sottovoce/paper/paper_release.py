@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.agents import Array
     from sottovoce.problem.problem import CloudView, Problem
-    from sottovoce.simulation.setting import Setting
+    from sottovoce.simulation.request import SimulationRequest
 
 
 EntryKind = Literal["public", "own", "released"]
@@ -117,11 +117,11 @@ class PaperRelease(StateRelease):
 
         return paper_limit(problem, plan, rounds, optimum)
 
-    def engine(self, problem: Problem, setting: Setting) -> EnsembleRuns:
+    def engine(self, problem: Problem, request: SimulationRequest) -> EnsembleRuns:
         """Return runs of named agents, side by side in the lanes of vector registers."""
         from sottovoce.paper.paper_ensemble import EnsembleRuns
 
-        return EnsembleRuns(problem, setting)
+        return EnsembleRuns(problem, request)
 
     def contribution(
         self,

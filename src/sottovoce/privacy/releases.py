@@ -48,7 +48,7 @@ class StateRelease(ABC):
         """Return the least standard deviations of x and of prices, and the flat components of x."""
 
     @abstractmethod
-    def engine(self, problem: Problem, setting: Any) -> Any:
+    def engine(self, problem: Problem, request: Any) -> Any:
         """Return what runs a simulation of named agents: a ``simulation.drive.Engine``."""
 
     @abstractmethod

@@ -1,40 +1,29 @@
-"""Many rounds in slices, so that somebody can watch, interrupt and resume them."""
+"""Many rounds in slices, between which they can be watched, interrupted, saved and resumed."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
 from sottovoce.progress import Progress
-from sottovoce.simulation.interrupt import interruptible
+from sottovoce.simulation.request import SimulationRequest
+from sottovoce.simulation.result import read_npz, write_npz
+from sottovoce.simulation.scatter import interruptible
 
 Task: TypeAlias = Callable[[], None]
 """Rounds of some runs, or a thread's part in those of one."""
 
-_SLICE_SECONDS = 0.25
+_SLICE_SECONDS, _SAVE_SECONDS = 0.25, 10.0
 _FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in the cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Final:
-    """Where runs ended, one row per run: the answer, the last iterate, the round of failure or 0.
-
-    The answer is the average of the released iterates if the algorithm makes one; ``released`` is
-    that of the releases then, None without a plan.
-    """
-
-    x: Array
-    price: Array
-    last_x: Array
-    last_price: Array
-    failed: Any
-    released: Array | None = None
 
 
 class Engine(Protocol):
@@ -44,12 +33,16 @@ class Engine(Protocol):
         """What takes all runs through rounds ``done + 1 .. until``, at the same time if several."""
         ...
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Array]:
         """Everything that rounds change."""
         ...
 
-    def final(self) -> Final:
-        """Where every run ended."""
+    def final(self) -> dict[str, NDArray[np.generic]]:
+        """Where every run ended, a row each, as a ``Result`` has it.
+
+        The answer ``x, price``; the last iterate ``last_x, last_price``; ``failed``; with a plan
+        and prices ``released``, the average of the releases.
+        """
         ...
 
     def trace(self, records: int) -> dict[str, Array]:
@@ -61,44 +54,80 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
-    """How a drive ended: rounds done, whether somebody stopped it, and the seconds it took."""
+@final
+class Checkpoint:
+    """A file that is rewritten now and then with all that rounds change.
 
-    done: int
-    interrupted: bool
-    seconds: float
+    Args:
+        path: the file; None for none.
+        request: a file of another request is refused.
+        engine: what to keep.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, request: SimulationRequest, engine: Engine
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        if self._path is None:
+            return
+        if not self._path.parent.is_dir():
+            raise InputError(f"checkpoint must lie in a folder that exists, got {self._path}")
+        self._identity, self._arrays = request.identity(), engine.arrays()
+        self._saved = perf_counter()
+
+    def resume(self) -> int:
+        """Fill the arrays from the file, if there is one, and return the rounds it had done."""
+        if self._path is None or not self._path.exists():
+            return 0
+        meta, arrays = read_npz(self._path, kind="checkpoint")
+        if meta["identity"] != self._identity:
+            raise InputError(
+                f"checkpoint {self._path} must belong to the same problem, plan, algorithm and "
+                "arguments, got one of another simulation: remove it or name another file"
+            )
+        for name, array in self._arrays.items():
+            np.copyto(array, arrays[name])
+        return int(meta["done"])
+
+    def save(self, done: int, *, now: bool = False) -> None:
+        """Write the file if the last time was a while ago, or in any case if ``now``."""
+        if self._path is not None and (now or perf_counter() - self._saved > _SAVE_SECONDS):
+            meta = {"kind": "checkpoint", "identity": self._identity, "done": done}
+            write_npz(self._path, meta, self._arrays)
+            self._saved = perf_counter()
 
 
 def drive(
     engine: Engine,
-    schedule: Callable[[Any], Array],
+    request: SimulationRequest,
+    checkpoint: str | os.PathLike[str] | None,
     *,
-    done: int,
-    rounds: int,
     threads: int,
     tell: Progress,
-    save: Callable[[int], None],
-) -> Drive:
-    """Advance all runs from ``done`` to ``rounds``, in slices of about a quarter of a second.
+) -> tuple[int, float]:
+    """Advance all runs to the last round, in slices of about a quarter of a second.
 
-    ``schedule`` gives the numbers of rounds k, a row each. Slices do not change results. Ctrl-C
-    ends after the slice at hand. After every slice ``save`` is called with the rounds done, and
-    ``tell`` hears of them.
+    Slices do not change results. Ctrl-C ends after the slice at hand.
+
+    Returns:
+        The rounds done, and the seconds that they took.
     """
-    start, size = perf_counter(), _FIRST_SLICE
+    keeper, rounds = Checkpoint(checkpoint, request, engine), request.rounds
+    done, start, size = keeper.resume(), perf_counter(), _FIRST_SLICE
     with ThreadPoolExecutor(threads) as pool, interruptible() as stopped:
         tell(f"round {done:,} of {rounds:,}", done / rounds)
         while done < rounds and not stopped.is_set():
             until = min(rounds, done + size)
             began = perf_counter()
-            steps = schedule(np.arange(done + 1, until + 1)).ravel()
+            steps = request.steps(np.arange(done + 1, until + 1)).ravel()
             _perform(engine.tasks(done, until, steps), pool)
             done = until
             size = _next_size(size, perf_counter() - began)
-            save(done)
+            keeper.save(done)
             tell(f"round {done:,} of {rounds:,}", done / rounds)
-    return Drive(done=done, interrupted=done < rounds, seconds=perf_counter() - start)
+    seconds = perf_counter() - start
+    keeper.save(done, now=True)
+    return done, seconds
 
 
 def _perform(tasks: Sequence[Task], pool: Executor) -> None:

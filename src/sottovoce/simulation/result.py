@@ -6,29 +6,34 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.arguments import path_of
 from sottovoce.errors import InputError
-from sottovoce.simulation.assessment import Assessment, Origin, assess
+from sottovoce.problem.agents import Array, read_only
+from sottovoce.problem.constraints import equalities
 from sottovoce.tables import facts_html
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    from sottovoce.privacy.noise_plan import NoisePlan
+    from sottovoce.problem.problem import Problem
+    from sottovoce.simulation.request import SimulationRequest
     from sottovoce.simulation.summary import Summary
 
 FORMAT = 4
 """The version of result files; a file with a higher one is refused."""
 
-Array: TypeAlias = NDArray[np.float64]
+SADDLE_STATES = 3000
+"""States of a problem up to which its saddle point is worked out for nothing but comparison."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,6 +63,10 @@ class Trace:
     last_error_price: Array
 
 
+QUANTITIES = tuple(field.name for field in fields(Trace) if field.name != "k")
+"""What is measured at every recorded round, in this order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transcript:
     """Every number released in every round, as an eavesdropper sees them.
@@ -73,6 +82,71 @@ class Transcript:
     gradients: Array
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Assessment:
+    """What the answers of all runs are worth; small values that are public, and the answers' own.
+
+    Attributes:
+        groups: name, number of agents and components of each group of agents.
+        row_labels: what people call the constraints.
+        equality: which of them must be 0.
+        scale: what a violation of each is measured against (``certify.scales``).
+        rows: ``g_j`` of the answer, shape (runs, m).
+        objective: ``sum_i f_i`` of the answer, shape (runs,).
+        best: the objective at the saddle point; not a number if that is not known.
+        price_labels: what people call what has a price: the sums, or with gradient steps the
+            constraints.
+        output_labels: what people call the released numbers.
+        sigma: the standard deviation of their noise, empty without noise.
+        deviation: the standard deviation of every component of x, from sigma and T at the saddle
+            point (``privacy.limit``), not a number where no curvature holds a component; empty if
+            the saddle point is not known or there is no noise.
+        promise: what the worst-off agent is promised where the plan is carried out with secure
+            noise; empty without a plan.
+    """
+
+    groups: tuple[tuple[str, int, int], ...]
+    row_labels: tuple[str, ...]
+    equality: NDArray[np.bool_]
+    scale: Array
+    rows: Array
+    objective: Array
+    best: float
+    price_labels: tuple[str, ...]
+    output_labels: tuple[str, ...]
+    sigma: Array
+    deviation: Array
+    promise: str
+
+    def state_labels(self) -> Iterator[str]:
+        """What people call the components of x, in order."""
+        for name, count, dim in self.groups:
+            for agent in range(count):
+                own = name if count == 1 else f"{name}{agent + 1}"
+                yield from ([own] if dim == 1 else (f"{own}[{c + 1}]" for c in range(dim)))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Its arrays, for a file."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
+
+    def facts(self) -> dict[str, Any]:
+        """The rest of it, as JSON has it."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.arrays()}
+
+    @staticmethod
+    def read(facts: dict[str, Any], arrays: dict[str, Any]) -> Assessment:
+        """Return it from what ``facts`` and ``arrays`` gave."""
+        listed: dict[str, Any] = {
+            name: tuple(tuple(e) if isinstance(e, list) else e for e in value)
+            if isinstance(value, list)
+            else value
+            for name, value in facts.items()
+        }
+        return Assessment(**listed, **arrays)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,7 +176,7 @@ class Result:
         saddle_price: lambda_hat, if known.
         trace: what was recorded on the way.
         transcript: every released number, if asked for.
-        origin: what it came from; a result from a file has none.
+        origin: what was asked for; a result from a file has none.
         assessed: what it means for its problem, in a result from a file.
     """
 
@@ -123,7 +197,7 @@ class Result:
     saddle_price: Array | None
     trace: Trace
     transcript: Transcript | None = None
-    origin: Origin | None = field(default=None, repr=False)
+    origin: SimulationRequest | None = field(default=None, repr=False)
     assessed: Assessment | None = field(default=None, repr=False)
     released: Array | None = None
     confirmed: NDArray[np.bool_] | None = None
@@ -178,7 +252,7 @@ class Result:
             what: "answers", a row per run with objective, states, constraints and prices; or
                 "trace", a row per run and recorded round with what was measured there.
         """
-        from sottovoce.simulation.frame import frame
+        from sottovoce.simulation.summary import frame
 
         return frame(self, what)
 
@@ -247,6 +321,47 @@ class Result:
             seconds=f"{self.seconds:.3g}",
             problem=self.fingerprint[:16],
         )
+
+
+def assess(origin: SimulationRequest, x: Array, rounds: int) -> Assessment:
+    """Return what answers x of all runs, shape (runs, N), mean after so many rounds."""
+    from sottovoce.certificate.contributions import row_scales
+    from sottovoce.problem.numeric import Numeric
+
+    problem, plan, sums = origin.problem, origin.plan, origin.problem.cloud.sums
+    at = Numeric(problem)
+    best, deviation = _accuracy(problem, plan, rounds)
+    worst = None if plan is None else plan.guarantee()
+    return Assessment(
+        groups=tuple((g.name, g.count, g.dim) for g in problem.groups),
+        row_labels=tuple(problem.cloud.row_labels()),
+        equality=equalities(problem.constraints),
+        scale=row_scales(problem.cloud),
+        rows=read_only([at.constraints(one) for one in x]),
+        objective=read_only([at.objective(one) for one in x]),
+        best=best,
+        price_labels=tuple(problem.cloud.row_labels() if origin.gradient else sums.labels()),
+        output_labels=() if plan is None else tuple(o.name for o in plan.outputs),
+        sigma=np.zeros(0) if plan is None else read_only(plan.released_sigma),
+        deviation=deviation,
+        promise="" if worst is None else str(worst),
+    )
+
+
+def _accuracy(problem: Problem, plan: NoisePlan | None, rounds: int) -> tuple[float, Array]:
+    """The best objective, and the standard deviation of the answer, where they are known."""
+    from sottovoce.certificate.optimum import known_saddle
+    from sottovoce.privacy.limit import accuracy_limit
+
+    saddle = known_saddle(problem, most=SADDLE_STATES)
+    if saddle is None:
+        return np.nan, np.zeros(0)
+    if plan is None or not np.any(plan.sigma):
+        return saddle.objective, np.zeros(0)
+    least = accuracy_limit(problem, plan, max(rounds, 1), saddle=saddle)
+    deviation = np.array(least.x_each)
+    deviation[list(least.flat)] = np.nan
+    return saddle.objective, deviation
 
 
 def write_npz(

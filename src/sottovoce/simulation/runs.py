@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, CloudStep, GradientSteps
+from sottovoce.algorithm.algorithm import CloudStep, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.cloud import Cloud
@@ -16,11 +17,11 @@ from sottovoce.kernels.fleet import MEASURES, Fleet
 from sottovoce.kernels.rounds import Release, Run, stream_seed, trace_size
 from sottovoce.problem.agents import Array
 from sottovoce.simulation.agents import Agents
-from sottovoce.simulation.drive import Final, Task
+from sottovoce.simulation.drive import Task
 from sottovoce.simulation.layout import gains
-from sottovoce.simulation.own_cloud import OwnCloud
-from sottovoce.simulation.setting import QUANTITIES, Setting
-from sottovoce.simulation.step_run import StepRun
+from sottovoce.simulation.python_rounds import OwnCloud, StepRun
+from sottovoce.simulation.request import SimulationRequest
+from sottovoce.simulation.result import QUANTITIES
 
 _VIOLATION, _RESIDUAL, _OBJECTIVE = map(QUANTITIES.index, ("violation", "residual", "objective"))
 
@@ -31,22 +32,18 @@ class Runs:
 
     Args:
         agents: laid out for kernels.
-        algorithm: whose rounds to take.
-        setting: the request.
+        request: what to run.
         threads: how many, at most.
     """
 
-    def __init__(
-        self, agents: Agents, algorithm: Algorithm, setting: Setting, threads: int
-    ) -> None:
-        s = self._setting = setting
-        self._agents, self._algorithm = agents, algorithm
-        self._gradient = isinstance(algorithm, GradientSteps)
+    def __init__(self, agents: Agents, request: SimulationRequest, threads: int) -> None:
+        s = self._request = request
+        self._agents = agents
         self._coded = bool(agents.values)
         # What formulas of several named agents, or code, say of answers is asked for at marks.
         self._looks = bool(s.stated) or self._coded
         self._stated = tape(s.stated, agents.symbols)
-        own = not isinstance(algorithm, DualAveraging | GradientSteps)
+        own = not isinstance(s.algorithm, DualAveraging | GradientSteps)
         self._in_python = own or self._coded
         team = threads if s.runs == 1 and not self._looks else 1
         first = agents.start(s.start, None if s.saddle is None else s.saddle[0])
@@ -58,10 +55,10 @@ class Runs:
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
     def _run(self, run: int, fleets: Sequence[Fleet], team: int) -> Run | StepRun:
-        s, algorithm, offset = self._setting, self._algorithm, self._agents.offset
+        s, algorithm = self._request, self._request.algorithm
         release = Release(
-            offset=offset,
-            sigma=s.row_sigma,
+            offset=self._agents.offset,
+            sigma=s.sigma,
             grid=s.grid if s.gridded else None,
             seed=stream_seed(s.seed, s.first + run),
         )
@@ -103,7 +100,7 @@ class Runs:
     def _parts(
         self, run: int, done: int, until: int, steps: Array
     ) -> tuple[list[Task], int, Array]:
-        s = self._setting
+        s = self._request
         first, last = s.records(done, until)
         raw = np.empty((last - first, trace_size(s.price0.size)))
         kept = self._transcript[run, done:until]
@@ -113,7 +110,7 @@ class Runs:
 
     def _look(self, run: int, done: int, until: int, steps: Array) -> None:
         """Advance from mark to mark, and look at the answers there."""
-        marks, seen = self._setting.marks, dict[int, tuple[float, float]]()
+        marks, seen = self._request.marks, dict[int, tuple[float, float]]()
         if done == 0 and marks.size > 0 and marks[0] == 0:
             seen[0] = self._seen(run)
         for end in np.unique([*marks[(marks > done) & (marks <= until)], until]).tolist():
@@ -132,7 +129,7 @@ class Runs:
     def _seen(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         x = self._agents.together([f.answer for f in self._runs[run].fleets])
-        stated = self._stated(*x[self._agents.named]) if self._setting.stated else []
+        stated = self._stated(*x[self._agents.named]) if self._request.stated else []
         own = sum(value(x[here]) for here, value in self._agents.values)
         return max(0.0, *map(float, stated), 0.0), float(own)
 
@@ -142,13 +139,13 @@ class Runs:
             self._trace[run, first : first + raw.shape[0]] = self._quantities(run, raw)
 
     def _quantities(self, run: int, raw: Array) -> Array:
-        s, p = self._setting, self._setting.price0.size
+        s, p = self._request, self._request.price0.size
         ends = np.cumsum([p, len(MEASURES), p])
         sums, measures, answer, last = np.split(raw, ends, axis=1)
         objective, residual, error, last_error = measures.T
         hat = np.full(p, np.nan) if s.saddle is None else s.saddle[1]
         with np.errstate(all="ignore"):
-            if self._gradient:
+            if s.gradient:
                 off, over = answer - np.maximum(answer + sums, 0.0), sums
             else:
                 least, most = s.limits
@@ -168,14 +165,14 @@ class Runs:
 
     def _nearest(self, run: int, points: Array) -> Array:
         """The points of C nearest to others, row by row."""
-        public, cloud = self._setting.public, self._runs[run].cloud
+        public, cloud = self._request.public, self._runs[run].cloud
         if not public.regions or cloud is None:
             return np.clip(points, public.lower, public.upper)
         return np.array([cloud.nearest(point) for point in points]).reshape(points.shape)
 
-    def arrays(self) -> dict[str, Any]:
+    def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""
-        found: dict[str, Any] = {"trace": self._trace, "transcript": self._transcript}
+        found = {"trace": self._trace, "transcript": self._transcript}
         for number, run in enumerate(self._runs):
             for name, array in _state_of(run).items():
                 found[f"{name}{number}"] = array
@@ -185,25 +182,21 @@ class Runs:
                     found[f"mean{number}.{i}"] = fleet.mean
         return found
 
-    def final(self) -> Final:
-        """Where every run ended."""
-        last_x = self._stacked([[f.states for f in run.fleets] for run in self._runs])
-        price, last_price = (
-            np.array([_price_of(run, name) for run in self._runs]) for name in ("answer", "price")
-        )
-        x, released = last_x, None
-        if not self._gradient:
-            x = self._stacked([[f.answer for f in run.fleets] for run in self._runs])
-        if self._setting.gridded:
-            released = np.array([_price_of(run, "released") for run in self._runs])
-        return Final(
-            x=x,
-            price=price,
-            last_x=last_x,
-            last_price=last_price,
-            released=released,
-            failed=np.array([run.failed for run in self._runs], dtype=np.int64),
-        )
+    def final(self) -> dict[str, NDArray[np.generic]]:
+        """Where every run ended, as a ``Result`` has it."""
+        runs = self._runs
+        ends: dict[str, NDArray[np.generic]] = {
+            "last_x": self._stacked([[f.states for f in run.fleets] for run in runs]),
+            "price": np.array([_price_of(run, "answer") for run in runs]),
+            "last_price": np.array([_price_of(run, "price") for run in runs]),
+            "failed": np.array([run.failed for run in runs], dtype=np.int64),
+        }
+        ends["x"] = ends["last_x"]
+        if not self._request.gradient:
+            ends["x"] = self._stacked([[f.answer for f in run.fleets] for run in runs])
+        if self._request.gridded:
+            ends["released"] = np.array([_price_of(run, "released") for run in runs])
+        return ends
 
     def _stacked(self, parts: Sequence[Sequence[Array]]) -> Array:
         return np.array([self._agents.together(part) for part in parts])

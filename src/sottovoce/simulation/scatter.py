@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.progress import Progress
-from sottovoce.simulation.interrupt import interruptible
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -122,3 +124,23 @@ def _call(work: Callable[[Any, Task], Answer], payload: bytes, task: Task) -> An
 @lru_cache(maxsize=2)
 def _unpacked(payload: bytes) -> Any:
     return pickle.loads(payload)  # noqa: S301 - packed above, by whoever runs the executor
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into a flag; the second one interrupts as usual."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    previous = signal.signal(signal.SIGINT, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, previous)

@@ -1,21 +1,28 @@
-"""What came out of a solve, in tables for people: is the answer good, and can it be applied?"""
+"""What came out of a simulation, in tables: is the answer good, and can it be applied?
+
+pandas is nothing that a run needs: ``frame`` asks for it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.errors import InputError
 from sottovoce.privacy.statement import up
 from sottovoce.problem.agents import Array
 from sottovoce.problem.evaluate import violation
-from sottovoce.simulation.assessment import Assessment
-from sottovoce.simulation.result import Result
+from sottovoce.simulation.result import QUANTITIES, Assessment, Result
 from sottovoce.tables import PlainTable
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 _SHOWN = 12
+_MOST_STATES = 100_000
 _NORMAL_95 = 1.96  # two-sided
 
 
@@ -150,3 +157,42 @@ def _quantiles(values: Array) -> tuple[str, ...]:
     if values.size == 1:
         return (f"{float(values[0]):.6g}",)
     return tuple(f"{q:.6g}" for q in np.percentile(values, [5, 50, 95]))
+
+
+def frame(result: Result, what: str) -> DataFrame:
+    """Return a result as a table, see ``Result.to_frame``."""
+    if what not in ("answers", "trace"):
+        raise InputError(f"what must be 'answers' or 'trace', got {what!r:.60}")
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise InputError(
+            "to_frame must have pandas, got none: pip install 'sottovoce[frame]'"
+        ) from error
+    return pd.DataFrame(_answer_columns(result) if what == "answers" else _trace_columns(result))
+
+
+def _answer_columns(result: Result) -> dict[str, Any]:
+    found, states = result.assessment(), result.x.shape[1]
+    if states > _MOST_STATES:
+        raise InputError(
+            f"to_frame must have at most {_MOST_STATES:,} states, got {states:,}: use Result.x"
+        )
+    columns: dict[str, Any] = {
+        "run": np.arange(1, result.runs + 1),
+        "failed": result.failed > 0,
+        "objective": found.objective,
+    }
+    columns |= dict(zip(found.state_labels(), result.x.T, strict=True))
+    columns |= {f"g: {n}": g for n, g in zip(found.row_labels, found.rows.T, strict=True)}
+    prices = zip(found.price_labels, result.price.T, strict=True)
+    return columns | {f"price: {name}": price for name, price in prices}
+
+
+def _trace_columns(result: Result) -> dict[str, Any]:
+    k = result.trace.k
+    columns: dict[str, Any] = {
+        "run": np.repeat(np.arange(1, result.runs + 1), k.size),
+        "k": np.tile(k, result.runs),
+    }
+    return columns | {name: getattr(result.trace, name).ravel() for name in QUANTITIES}

@@ -1,27 +1,30 @@
-"""What a solve was asked to do, checked and turned into arrays."""
+"""What a simulation is asked to do, checked and turned into arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
-from sottovoce.arguments import array, whole
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algorithm
+from sottovoce.algorithm.dual_averaging import DualAveraging, steering
+from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, number
 from sottovoce.kernels.cloud import PublicSum
 from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.layout import public_sums
-from sottovoce.simulation.own_set import own_domain
+from sottovoce.simulation.own_set import own_domain, require_no_rows
+from sottovoce.simulation.result import SADDLE_STATES
 
 if TYPE_CHECKING:
     from sottovoce.privacy.noise_plan import NoisePlan
@@ -31,40 +34,24 @@ _RECORDS = 1000
 _TRANSCRIPT_LIMIT = 100_000_000
 _COMPARED = 100_000  # rounds of an algorithm whose weights are looked at
 
-QUANTITIES = (
-    "error_x", "error_price", "violation", "residual", "objective", "last_error_x",
-    "last_error_price",
-)  # fmt: skip
-"""What is measured at every recorded round, in this order."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Noise:
-    """Which released numbers are noisy; the standard deviations come as data.
+class SimulationRequest:
+    """A checked request with all that it is about, ready to be sent anywhere.
 
     Attributes:
-        rows: the noisy sums, or rows of g, whose normals come first, in order.
-        entries: the released gradient entries by (row, column), with the number of their normal.
-    """
-
-    rows: tuple[int, ...]
-    entries: Mapping[tuple[int, int], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Setting:
-    """A checked request.
-
-    Attributes:
-        rounds: how many rounds to run.
+        problem: what to solve.
+        plan: its noise; None for none.
+        algorithm: whose rounds to take.
+        rounds: how many.
         runs: how many runs.
         seed: run r depends on (seed, r) alone.
         first: the number of the first run, from 0.
         start: x at the start, per group (count, d), before projection onto the domain.
         price0: prices, or multipliers, at the start.
         domain: the groups with the bounds that their agents keep to.
-        noise: which released numbers are noisy.
-        sigma: their standard deviations.
+        sigma: the standard deviation of every sum, or row of g; 0 for none.
+        entries: those of the released gradient entries by (row, column).
         grid: the public grid of each sum; empty if nothing is rounded to one.
         public: what is public of the sums: units, noise and what of C is aimed at.
         limits: the least and the largest value that C, as it was stated, allows every sum.
@@ -74,6 +61,9 @@ class Setting:
         transcript: whether to keep every released number.
     """
 
+    problem: Problem
+    plan: NoisePlan | None
+    algorithm: Algorithm
     rounds: int
     runs: int
     seed: int
@@ -81,8 +71,8 @@ class Setting:
     start: tuple[Array, ...]
     price0: Array
     domain: tuple[Group, ...]
-    noise: Noise
     sigma: Array
+    entries: Mapping[tuple[int, int], float]
     grid: Array
     public: PublicSum
     limits: tuple[Array, Array]
@@ -92,39 +82,56 @@ class Setting:
     transcript: bool
 
     @property
-    def numbers(self) -> range:
-        """The numbers of the runs."""
-        return range(self.first, self.first + self.runs)
+    def gradient(self) -> bool:
+        """Whether by gradient steps, whose prices are the constraints' multipliers."""
+        return isinstance(self.algorithm, GradientSteps)
 
     @property
     def released(self) -> int:
         """How many numbers a round releases."""
-        return int(self.price0.size) + len(self.noise.entries)
+        return int(self.price0.size) + len(self.entries)
 
     @property
     def gridded(self) -> bool:
         """Whether contributions are rounded to the public grid, as agents send them."""
         return self.grid.size > 0
 
-    @property
-    def row_sigma(self) -> Array:
-        """The standard deviation of every sum, or row of g; 0 for none."""
-        sigma = np.zeros(self.price0.size)
-        sigma[list(self.noise.rows)] = self.sigma[: len(self.noise.rows)]
-        return sigma
+    def steps(self, k: NDArray[np.int64]) -> Array:
+        """The numbers of rounds k, a row each: the answer's weight and the gain of steering.
+
+        Of gradient steps the step and the regularisation.
+        """
+        if isinstance(self.algorithm, GradientSteps):
+            return self.algorithm.schedule(k)
+        share = self.algorithm.share(k, self.rounds, noisy=self.gridded)
+        steered = self.plan is not None and self.plan.feasible is not None
+        steer = steering(k, self.rounds) if steered else np.zeros(share.shape)
+        return np.stack([share, steer], axis=1)
 
     def records(self, done: int, until: int) -> tuple[int, int]:
         """Which marks belong to rounds ``done + 1 .. until``; the start belongs to the first."""
         first, last = np.searchsorted(self.marks, [done, until], side="right")
         return (0 if done == 0 else int(first)), int(last)
 
+    def identity(self) -> str:
+        """A hash of everything that results depend on."""
+        public = self.public
+        return fingerprint(
+            self.problem.fingerprint,
+            repr(self.algorithm),
+            (self.rounds, self.runs, self.first, self.seed, self.transcript),
+            (np.array(list(self.entries), dtype=np.int64), list(self.entries.values())),
+            (self.start, self.price0, self.domain, self.sigma, self.saddle, self.marks),
+            (public.lower, public.upper, public.unit, public.noisy),
+        )
+
 
 class _Planned(NamedTuple):
-    """What is the same in all solves of a problem with one plan, or with none."""
+    """What is the same in all simulations of a problem with one plan, or with none."""
 
     domain: tuple[Group, ...]
-    noise: Noise
-    sigma: Array
+    sigma: Mapping[int, float]
+    entries: Mapping[tuple[int, int], float]
     public: PublicSum
 
 
@@ -132,54 +139,62 @@ _known: WeakKeyDictionary[Problem, WeakKeyDictionary[NoisePlan | Problem, _Plann
 _known = WeakKeyDictionary()
 
 
-def setting(
+def make_request(
     problem: Problem,
     plan: NoisePlan | None,
-    algorithm: Algorithm,
+    algorithm: Algorithm | None,
     *,
-    rounds: int,
+    rounds: int | None,
     runs: int,
     seed: int,
     x0: ArrayLike | None,
     mu0: ArrayLike | None,
     record: ArrayLike | None,
     transcript: bool,
-    saddle: tuple[Array, Array] | None,
-) -> Setting:
+    saddle: tuple[ArrayLike, ArrayLike] | None,
+) -> SimulationRequest:
     """Check what ``simulate`` was given; its docstring says what the arguments mean."""
+    steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
+    gradient = isinstance(steps, GradientSteps)
+    if gradient:
+        require_no_rows(problem.local)
+    if plan is not None:
+        from sottovoce.privacy.noise_plan import NoisePlan
+
+        instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
+    known = _saddle(problem, saddle, gradient=gradient)
+    if rounds is None:
+        if plan is None:
+            raise InputError("rounds must be given without a plan, got none: say rounds=1000")
+        rounds = plan.named_rounds()
     rounds, runs = whole("rounds", rounds, least=1), whole("runs", runs, least=1)
-    seed = whole("seed", seed)
-    if plan is not None and plan.fingerprint != problem.cloud.fingerprint:
-        raise InputError(
-            "plan must be made for this problem's constraints and boxes, got one for another "
-            f"problem (fingerprints {plan.fingerprint} and {problem.cloud.fingerprint}): "
-            "certify this problem and plan again"
-        )
-    if plan is not None and rounds > plan.rounds:
-        raise InputError(
-            f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "
-            "again with rounds="
-        )
-    gradient = isinstance(algorithm, GradientSteps)
+    seed = whole("seed", seed, most=2**128)
+    if plan is not None:
+        _check_plan(problem, plan, rounds)
     _check_release(problem, plan, gradient=gradient)
     if plan is not None and plan.feasible is not None:
-        _check_answer(plan, algorithm, rounds)
-    planned = _planned(problem, plan)
-    request = Setting(
+        _check_answer(plan, steps, rounds)
+    planned, price0 = _planned(problem, plan), _multipliers(problem, mu0, gradient=gradient)
+    sigma = np.zeros(price0.size)
+    sigma[list(planned.sigma)] = list(planned.sigma.values())
+    request = SimulationRequest(
+        problem=problem,
+        plan=plan,
+        algorithm=steps,
         rounds=rounds,
         runs=runs,
         seed=seed,
         first=0,
         start=_start(problem, x0),
-        price0=_multipliers(problem, mu0, gradient=gradient),
+        price0=price0,
         domain=planned.domain,
-        noise=planned.noise,
-        sigma=planned.sigma,
+        sigma=sigma,
+        entries=planned.entries,
         grid=np.zeros(0) if gradient or plan is None else _grids(plan),
         public=planned.public,
         limits=(np.array(problem.cloud.sums.lower), np.array(problem.cloud.sums.upper)),
         stated=() if gradient else _stated(problem),
-        saddle=saddle,
+        saddle=known,
         marks=_marks(record, rounds),
         transcript=transcript,
     )
@@ -206,6 +221,21 @@ def _check_release(problem: Problem, plan: NoisePlan | None, *, gradient: bool) 
         raise InputError(
             "the default algorithm works with sums, got a plan that releases values and gradients "
             "of constraints: use sv.plan, or sv.paper.Tikhonov()"
+        )
+
+
+def _check_plan(problem: Problem, plan: NoisePlan, rounds: int) -> None:
+    """Refuse a plan of another problem, or of fewer rounds."""
+    if plan.fingerprint != problem.cloud.fingerprint:
+        raise InputError(
+            "plan must be made for this problem's constraints and boxes, got one for another "
+            f"problem (fingerprints {plan.fingerprint} and {problem.cloud.fingerprint}): "
+            "certify this problem and plan again"
+        )
+    if rounds > plan.rounds:
+        raise InputError(
+            f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "
+            "again with rounds="
         )
 
 
@@ -249,11 +279,11 @@ def _planned(problem: Problem, plan: NoisePlan | None) -> _Planned:
     key = problem if plan is None else plan
     if key not in known:
         domain = problem.groups if plan is None else plan.domain
-        noise, sigma = _noise(plan)
+        outputs = [] if plan is None else list(zip(plan.outputs, plan.released_sigma, strict=True))
         known[key] = _Planned(
             domain=own_domain(problem.groups, domain, problem.local),
-            noise=noise,
-            sigma=sigma,
+            sigma={o.row: float(s) for o, s in outputs if o.kind != "gradient" and o.sigma > 0},
+            entries={(o.row, o.column): float(s) for o, s in outputs if o.column is not None},
             public=public_sums(
                 problem.cloud.sums,
                 domain,
@@ -264,15 +294,29 @@ def _planned(problem: Problem, plan: NoisePlan | None) -> _Planned:
     return known[key]
 
 
-def _noise(plan: NoisePlan | None) -> tuple[Noise, Array]:
-    if plan is None:
-        return Noise(rows=(), entries={}), np.zeros(0)
-    rows = [o.row for o in plan.outputs if o.kind != "gradient" and o.sigma > 0]
-    entries = [(o.row, o.column) for o in plan.outputs if o.column is not None]
-    noise = Noise(
-        rows=tuple(rows), entries={entry: len(rows) + e for e, entry in enumerate(entries)}
-    )
-    return noise, plan.released_sigma[plan.sigma > 0]
+def _saddle(
+    problem: Problem, given: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
+) -> tuple[Array, Array] | None:
+    if given is None:
+        from sottovoce.certificate.optimum import known_saddle, saddle_prices
+
+        found = known_saddle(problem, most=SADDLE_STATES)
+        if found is None:
+            return None
+        prices = found.mu if gradient else saddle_prices(problem, found)
+        return np.array(found.x), np.array(prices)
+    rows = problem.rows if gradient else problem.cloud.sums.count
+    wanted = f"a pair of {problem.size} states and {rows} prices"
+    pair = entries("saddle", given, wanted)
+    if len(pair) != 2:
+        raise InputError(f"saddle must be {wanted}, got {len(pair)} entries")
+    x, prices = (array("saddle", part, wanted) for part in pair)
+    if x.shape != (problem.size,) or prices.shape != (rows,):
+        raise InputError(
+            f"saddle must be a pair of {problem.size} states and {rows} prices, got shapes "
+            f"{x.shape} and {prices.shape}"
+        )
+    return x, prices
 
 
 def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
@@ -316,7 +360,7 @@ def _multipliers(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> 
     return mu
 
 
-def _marks(record: Any, rounds: int) -> NDArray[np.int64]:
+def _marks(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
     if record is None:
         return _spaced(rounds).copy()
     given = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))
