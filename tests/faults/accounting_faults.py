@@ -16,7 +16,7 @@ CAPS = "faults/test_rounding.py::test_allocated_noise_keeps_every_cap_in_exact_a
 GROWS = "faults/test_rounding.py::test_noise_grows_with_rounds_radii_and_promises_of_agents"
 FEASIBLE = "privacy/test_feasibility.py::"
 WORSE = "faults/test_rounding.py::test_accounting_rounds_towards_the_worse"
-PAPER = "privacy/test_paper_plan.py::"
+PAPER = "paper/test_paper_plan.py::"
 PLAN = "privacy/test_plan.py::"
 
 

@@ -425,3 +425,30 @@ def test_a_plan_without_room_is_refused_with_what_would_do() -> None:
     assert plan_of(problem, feasible=0.95, hide=sv.Offset(radius=offset, rounds=400)).feasible
     with pytest.raises(sv.errors.PrivacyError, match="to hide a trajectory of that radius instead"):
         plan_of(problem, feasible=0.95, hide=sv.Offset(radius=1.0, rounds=400))
+
+
+# The answer's weights, of which the noise of averaged releases is made
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 10, 99, 1000, 99_999])
+def test_weights_are_those_of_the_recursion_and_add_up_to_one(rounds: int) -> None:
+    weights = answer_weights(rounds)
+    assert weights.sum() == pytest.approx(1.0, rel=1e-12)
+    values = np.random.default_rng(rounds).normal(size=rounds)
+    answer = 0.0
+    for share, value in zip(answer_shares(np.arange(1, rounds + 1), rounds), values, strict=True):
+        answer += share * (value - answer)
+    assert answer == pytest.approx(float(weights @ values), abs=1e-12)
+    assert np.count_nonzero(weights) == rounds - int(0.1 * rounds + min(0.1 * rounds, 10.0))
+
+
+@pytest.mark.parametrize("rounds", [100_001, 300_000])
+def test_the_norm_of_many_weights_is_bounded_from_above_and_nearly_so(rounds: int) -> None:
+    exact = float(np.linalg.norm(answer_weights(rounds)))
+    assert exact <= weights_norm(rounds) <= exact * (1 + 1e-4)
+
+
+def test_the_norm_of_few_weights_is_theirs_rounded_up() -> None:
+    exact = float(np.linalg.norm(answer_weights(100)))
+    assert exact < weights_norm(100) < exact * (1 + 1e-8)
+    assert weights_norm(1) == pytest.approx(1.0)
