@@ -15,11 +15,9 @@ problem = sv.Problem(
 )
 for origin in problem.cloud.sums.origins:
     print(f"{origin.name}: {origin.how}")
-plan = sv.plan(
-    sv.certify(problem), epsilon=1.0, delta=1e-5, hide=sv.Trajectory(radius=0.1, rounds=2_000)
-)
+plan = sv.plan(problem, epsilon=1.0, delta=1e-5, hide=sv.Trajectory(radius=0.1, rounds=2_000))
 for output in plan.outputs:
     print(f"noise on the {output.kind} {output.name}: {output.sigma:.3g}")
 print("optimum:", sv.reference_optimum(problem).x.round(3))
-print("accuracy that 2,000 rounds allow:", round(sv.accuracy_limit(problem, plan, 2_000).x, 4))
+print("accuracy that 2,000 rounds allow:", round(sv.accuracy_limit(problem, plan).x, 4))
 print(plan.guarantee(agent=0))

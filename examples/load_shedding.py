@@ -37,11 +37,11 @@ for buildings in (30, 300, 3_000):
     best = sv.reference_optimum(problem)
     hide = sv.Everything(rounds=ROUNDS)
     try:
-        plan = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
+        plan = sv.plan(problem, epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
     except sv.errors.PrivacyError as refused:
         print(f"{buildings:5,} buildings: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
+    result = sv.simulate(problem, plan, runs=RUNS, saddle=(best.x, best.mu))
     assert result.confirmed is not None
     shed = result.x.reshape(RUNS, buildings, 4).sum(axis=1) / (ASKED * buildings)
     more = np.median(result.trace.objective[:, -1]) / best.objective - 1

@@ -35,11 +35,11 @@ for n in (50, 500, 5_000):
     best = sv.reference_optimum(problem)
     hide = sv.Everything(rounds=ROUNDS)
     try:
-        plan = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
+        plan = sv.plan(problem, epsilon=1.0, delta=1e-5, hide=hide, feasible=0.95)
     except sv.errors.PrivacyError as refused:
         print(f"{n:5,} clinics: refused, {str(refused).partition(':')[0]}")
         continue
-    result = sv.simulate(problem, plan, rounds=ROUNDS, runs=RUNS, saddle=(best.x, best.mu))
+    result = sv.simulate(problem, plan, runs=RUNS, saddle=(best.x, best.mu))
     assert result.confirmed is not None
     used = np.abs(result.x).sum(axis=1) / (0.25 * n)
     print(f"{n:5,} clinics: {np.sum(result.confirmed)} of {RUNS} answers confirmed, "
