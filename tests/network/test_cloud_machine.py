@@ -20,7 +20,7 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.cloud import TRANSITIONS, CloudMachine, CloudPhase
+from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import (
     Box,
     MalformedError,

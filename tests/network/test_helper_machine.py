@@ -18,7 +18,7 @@ from sottovoce.network.protocol.actions import (
     Send,
 )
 from sottovoce.network.protocol.codec import decode_from_helper, decode_to_helper, encode
-from sottovoce.network.protocol.helper import TRANSITIONS, HelperMachine, HelperPhase
+from sottovoce.network.protocol.helper_machine import TRANSITIONS, HelperMachine, HelperPhase
 from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,

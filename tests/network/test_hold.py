@@ -20,10 +20,10 @@ from sottovoce.network.cloud import Cloud
 from sottovoce.network.observe import logs
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Action, Commit
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Rounds, Totals, noisy_sigma
+from sottovoce.network.rounds import ContributionTotals, Rounds, noisy_sigma
 from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
@@ -55,7 +55,7 @@ class Line:
 
     def __init__(self, made: NoisePlan) -> None:
         self.used: list[Any] = []
-        self._plan, self._parties, self._totals = made, Parties(made), Totals(made)
+        self._plan, self._parties, self._totals = made, Parties(made), ContributionTotals(made)
         self._rounds = Rounds(made, DualAveraging(), SecureSampler(noisy_sigma(made)), ROUNDS)
         config = make_config(made, DualAveraging(), rounds=ROUNDS, noise="secure", run_id="hold")
         self._machine = CloudMachine(

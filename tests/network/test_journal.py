@@ -20,7 +20,7 @@ from sottovoce.network.helper import HelperStore
 from sottovoce.network.journal_file import SCHEMA
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import AnswerRecord, Join, Memory, SendUp
-from sottovoce.network.protocol.agent import AgentMachine
+from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Code, Contribution, Welcome
 from sottovoce.network.protocol.receipt import next_digest

@@ -18,7 +18,7 @@ from sottovoce.network.identity.pledges import Certified, HelperKeys
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import AnswerRound, Participant, Send
 from sottovoce.network.protocol.codec import Integers, decode_to_helper, encode, unpack_whole
-from sottovoce.network.protocol.helper import HelperMachine
+from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     SESSION,

@@ -24,8 +24,8 @@ from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.errors import IdentityError, RefusedError
 from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.protocol.actions import Close, Finish, Incident, Send, SendUp, Stop
-from sottovoce.network.protocol.client import ClientPhase
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.client_machine import ClientPhase
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import pack, pack_whole, unpack_whole
 from sottovoce.network.protocol.messages import (
     RECEIPT,
@@ -38,7 +38,7 @@ from sottovoce.network.protocol.messages import (
     Welcome,
 )
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.protocol.relay import RelayMachine
+from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.protocol.sessions import welcome_of
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import Parties, PlanFromWelcome, make_config, setup_of

@@ -20,11 +20,11 @@ from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number
 from sottovoce.network.observe.run_summary import summarise, transcript
 from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Rounds, Totals, noisy_sigma, release_bytes
+from sottovoce.network.rounds import ContributionTotals, Rounds, noisy_sigma, release_bytes
 from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
@@ -212,7 +212,7 @@ def test_the_cloud_adds_the_planned_sigma_to_every_kind_of_output(
         outputs = exact_outputs(plan)
         truth = np.array([outputs(states_of(parts, coupled.size)) for parts in said])
     else:
-        truth = np.array([Totals(plan)(parts) for parts in said]) * grid_of(plan.sigma)
+        truth = np.array([ContributionTotals(plan)(parts) for parts in said]) * grid_of(plan.sigma)
     z = (released - truth) / plan.sigma
     for part in (z[:, : plan.cloud.rows], z[:, plan.cloud.rows :]):
         low, high = stats.chi2.interval(1 - FALSE_ALARM, part.size)

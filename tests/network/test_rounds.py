@@ -17,7 +17,13 @@ from sottovoce.kernels.cloud import Cloud, PublicSum
 from sottovoce.network.errors import DivergedError
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.rounds import EngineSampler, Rounds, Totals, deployed_sampler, noisy_sigma
+from sottovoce.network.rounds import (
+    ContributionTotals,
+    EngineSampler,
+    Rounds,
+    deployed_sampler,
+    noisy_sigma,
+)
 from sottovoce.network.setup import Parties
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
@@ -99,7 +105,7 @@ def test_company_does_not_change_what_is_released(coupled: Problem) -> None:
     x = lower_bounds(made.domain)
     everybody = tuple(range(1, coupled.agents + 1))
     companies = ([(i,) for i in everybody], [everybody], [everybody[:1], everybody[1:]])
-    totals = [Totals(made)(parts_at(made, x, *c)).tolist() for c in companies]
+    totals = [ContributionTotals(made)(parts_at(made, x, *c)).tolist() for c in companies]
     assert totals[0] == totals[1] == totals[2]
     assert any(totals[0])
 

@@ -35,7 +35,7 @@ from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.masks import Masker
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.protocol import cloud as machine_module
+from sottovoce.network.protocol import cloud_machine as machine_module
 from sottovoce.network.protocol.codec import Integers, decode_from_helper, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.sessions import welcome_of

@@ -12,7 +12,7 @@ from test_cloud_machine import HASH, KEY, Table, hello, setup
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.protocol.actions import Close, Commit, Meet, Part, Send
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MASK_HEAD, mask_of, pack_whole
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
 from sottovoce.network.protocol.receipt import Notary

@@ -21,7 +21,7 @@ from sottovoce.certificate.certificate import certify
 from sottovoce.network.masks import Secret, Stream
 from sottovoce.network.protocol.actions import AnswerRound, Send
 from sottovoce.network.protocol.codec import Integers, unpack_whole
-from sottovoce.network.protocol.helper import HelperMachine
+from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import HELPER_VERSION, SESSION, Ask, Introduce, Open
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Answers

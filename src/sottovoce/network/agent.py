@@ -36,8 +36,8 @@ from sottovoce.network.protocol.actions import (
     Stop,
     Think,
 )
-from sottovoce.network.protocol.agent import AgentMachine
-from sottovoce.network.protocol.client import ClientPhase
+from sottovoce.network.protocol.agent_machine import AgentMachine
+from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.codec import (
     Integers,
     decode_from_cloud,

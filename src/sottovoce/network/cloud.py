@@ -27,7 +27,7 @@ from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
 from sottovoce.network.observe.page.live import Live
 from sottovoce.network.observe.page.samples import sample_of
 from sottovoce.network.observe.page.show import Show
-from sottovoce.network.protocol.cloud import CloudMachine, CloudPhase
+from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import EngineSampler, Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.runner import Outcome

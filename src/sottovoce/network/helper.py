@@ -24,7 +24,7 @@ from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
-from sottovoce.network.journal import Journal, Row
+from sottovoce.network.journal import Journal, JournalRow
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import (
@@ -36,7 +36,7 @@ from sottovoce.network.protocol.actions import (
     Send,
 )
 from sottovoce.network.protocol.codec import MalformedError, decode_to_helper, encode
-from sottovoce.network.protocol.helper import HelperMachine, HelperPhase
+from sottovoce.network.protocol.helper_machine import HelperMachine, HelperPhase
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Answers, noisy_sigma
@@ -100,7 +100,7 @@ class HelperStore(Journal):
 
     def commit(self, answered: AnswerRecord) -> None:
         """Write an answer durably; returns only when it is on disk."""
-        row = Row(
+        row = JournalRow(
             k=answered.k,
             context=answered.question,
             release=answered.values,

@@ -80,7 +80,7 @@ _encoder = msgspec.msgpack.Encoder()
 _incident = msgspec.msgpack.Decoder(tuple[int, str, str, int])
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class RunRow(Struct, frozen=True, kw_only=True):
     """The row of the run.
 
     Attributes:
@@ -113,7 +113,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(self.config.encode()).digest()
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class JournalRow(Struct, frozen=True, kw_only=True):
     """One round as its bytes.
 
     Attributes:
@@ -190,13 +190,13 @@ class JournalReader:
         if sorted(sql for (sql,) in made) != sorted(TABLES):
             raise damaged(path, "its tables are not as they were made")
 
-    def run(self) -> Run:
+    def run(self) -> RunRow:
         """Return the row of the run."""
         with translated(self.path):
             rows = self._database.execute("SELECT * FROM run").fetchall()
         try:
             ((_, *values, _),) = rows
-            run = Run(**dict(zip(Run.__struct_fields__, values, strict=True)))
+            run = RunRow(**dict(zip(RunRow.__struct_fields__, values, strict=True)))
             whole = run.row == tuple(rows[0][1:])
         except (AttributeError, TypeError, ValueError):  # a damaged header gives other kinds
             whole = False
@@ -204,7 +204,7 @@ class JournalReader:
             raise damaged(self.path, "the row of the run is not as it was written")
         return run
 
-    def rounds(self, where: str = "") -> Iterator[Row]:
+    def rounds(self, where: str = "") -> Iterator[JournalRow]:
         """Yield rounds in order.
 
         Args:
@@ -212,7 +212,7 @@ class JournalReader:
         """
         with translated(self.path):
             for *values, mark, said_mark in self._database.execute(f"{_ROUNDS} {where} ORDER BY k"):
-                row = Row(**dict(zip(Row.__struct_fields__, values, strict=True)))
+                row = JournalRow(**dict(zip(JournalRow.__struct_fields__, values, strict=True)))
                 try:
                     said = None if row.said is None else seal(row.said)
                     whole = row.seal == mark and said == said_mark
@@ -232,7 +232,7 @@ class JournalReader:
                 raise damaged(self.path, f"the note {name!s:.40} is not as it was written")
         return {name: value for name, value, _ in rows}
 
-    def incidents(self, run: Run, notes: Mapping[str, bytes]) -> dict[str, int]:
+    def incidents(self, run: RunRow, notes: Mapping[str, bytes]) -> dict[str, int]:
         """Return how many refusals there were by code, all that the run has counted."""
         counts: Counter[str] = Counter()
         for name, value in notes.items():
@@ -272,7 +272,7 @@ class Journal(JournalReader):
         # Two names of one file are one journal, with one lock and one marker.
         self.path = Path(path).resolve()
         self._role: Role = role
-        self._last: Row | None = None
+        self._last: JournalRow | None = None
         self._keep, self._durable = keep, durable
         self._refused: Counter[tuple[str, int]] = Counter()
         self._refused_in: dict[tuple[str, int], int] = {}
@@ -333,7 +333,7 @@ class Journal(JournalReader):
             # by this one.
             checkpoint(self._database, self.path)
 
-    def append(self, row: Row, notes: Mapping[str, bytes] | None = None) -> None:
+    def append(self, row: JournalRow, notes: Mapping[str, bytes] | None = None) -> None:
         """Write a round durably; returns only when it is on disk."""
         if notes or self._refused:
             self._write(self._run, row, notes)
@@ -486,8 +486,8 @@ class Journal(JournalReader):
 
     def _write(
         self,
-        run: Run,
-        row: Row | None = None,
+        run: RunRow,
+        row: JournalRow | None = None,
         notes: Mapping[str, bytes] | None = None,
         *,
         forget: bool = False,
@@ -521,7 +521,7 @@ class Journal(JournalReader):
             yield name, _encoder.encode(value)
 
 
-def _values(row: Row) -> tuple[object, ...]:
+def _values(row: JournalRow) -> tuple[object, ...]:
     said_seal = None if row.said is None else seal(row.said)
     fields = (row.k, row.context, row.release, row.digest, row.attendance)
     return (*fields, row.seal, row.said, said_seal)
@@ -543,6 +543,6 @@ def _create(database: sqlite3.Connection, role: Role) -> None:
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("BEGIN")
     create_tables(database)
-    run = Run(role=role, run_id=uuid.uuid4().hex, created=utc())
+    run = RunRow(role=role, run_id=uuid.uuid4().hex, created=utc())
     database.execute(_RUN, run.row)
     database.execute("COMMIT")

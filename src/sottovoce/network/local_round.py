@@ -209,12 +209,12 @@ class LocalRound:
     def unsafe(self) -> list[int]:
         """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
         # Rounds need none of it, and a device has little memory.
-        from sottovoce.network.setup import bounded
+        from sottovoce.network.setup import with_bounds
         from sottovoce.privacy.feasibility import unsafe_fallbacks
 
         groups, places = self._cloud.groups, np.array(self._agents) - 1
-        can = tuple(bounded(groups, places, *self._bounds))
-        fixed = tuple(bounded(groups, places, self._fallback, self._fallback))
+        can = tuple(with_bounds(groups, places, *self._bounds))
+        fixed = tuple(with_bounds(groups, places, self._fallback, self._fallback))
         found = unsafe_fallbacks(self._cloud.sums, can, fixed)
         return [agent for agent in self._agents if found[agent - 1]]
 

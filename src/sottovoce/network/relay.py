@@ -28,10 +28,10 @@ from sottovoce.network.protocol.actions import (
     Setup,
     Stop,
 )
-from sottovoce.network.protocol.client import ClientPhase
+from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.codec import decode_from_cloud, encode
 from sottovoce.network.protocol.messages import FromCloud, Round, Welcome
-from sottovoce.network.protocol.relay import RelayMachine
+from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect, stopped
 from sottovoce.network.setup import Parties, PlanFromWelcome
 from sottovoce.network.supervisor import Supervisor

@@ -200,7 +200,7 @@ class _Sums:
 
     def __init__(self, plan: NoisePlan) -> None:
         sigma = plan.sigma
-        self._totals = Totals(plan)
+        self._totals = ContributionTotals(plan)
         self._noisy = np.flatnonzero(sigma > 0)
         # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
         rows = Rows(plan.cloud, plan.cloud.sums.families)
@@ -224,7 +224,7 @@ class _MaskedSums:
     """
 
     def __init__(self, plan: NoisePlan) -> None:
-        self._totals = Totals(plan, skip=MASK_HEAD)
+        self._totals = ContributionTotals(plan, skip=MASK_HEAD)
         self._sums = _Sums(plan)
         self._noisy = np.flatnonzero(plan.sigma > 0)
         everybody = np.arange(plan.cloud.agents)
@@ -251,7 +251,7 @@ class _MaskedSums:
 
 
 @final
-class Totals:
+class ContributionTotals:
     """Adds up the contributions of all parties: ``parts -> one whole number per sum``.
 
     No overflow: the plan certifies that all agents together stay below 2^51 steps, and what a

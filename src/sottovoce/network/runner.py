@@ -20,7 +20,7 @@ from sottovoce.network.errors import CrashedError, HaltedError, RefusedError
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.protocol.actions import Action, Halt, Incident, Reconnect, Send, Stop
-from sottovoce.network.protocol.client import ClientMachine
+from sottovoce.network.protocol.client_machine import ClientMachine
 from sottovoce.network.protocol.messages import Code, Done
 from sottovoce.privacy.fence import Fence
 

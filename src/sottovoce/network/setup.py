@@ -86,7 +86,7 @@ class PlanFromWelcome:
             for row, (name, step) in enumerate(zip(labels, grid, strict=True))
         )
         ends = (unpack(welcome.lower), unpack(welcome.upper))
-        domain = tuple(bounded(cloud.groups, np.array(agents) - 1, *ends))
+        domain = tuple(with_bounds(cloud.groups, np.array(agents) - 1, *ends))
         return PlanFromWelcome(cloud=cloud, outputs=outputs, domain=domain)
 
 
@@ -225,7 +225,7 @@ def _blocks(plan: PlanView) -> Iterator[_Block]:
         yield _Block(rows=rows, first=first, count=count, lower=low, upper=high, takes=takes)
 
 
-def bounded(
+def with_bounds(
     groups: Sequence[Group], places: Integers, lower: Array, upper: Array
 ) -> Iterator[Group]:
     """Yield groups with the bounds of the agents at ``places``, given one after the other."""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, read_config
 from sottovoce.network.errors import StoreError
-from sottovoce.network.journal import Journal, Row
+from sottovoce.network.journal import Journal, JournalRow
 from sottovoce.network.journal_file import damaged
 from sottovoce.network.protocol.actions import Commit, Part, Party, Record, Setup
 from sottovoce.network.protocol.codec import pack
@@ -86,7 +86,7 @@ class CloudStore(Journal):
         """Write a round durably; returns only when it is on disk."""
         said, parties = self._numbered(record.parts)
         attendance = (tuple(sorted(record.held)), record.missed)
-        row = Row(
+        row = JournalRow(
             k=record.k,
             context=pack(record.price),
             release=release_bytes(released),
@@ -122,7 +122,7 @@ class CloudStore(Journal):
         """Whether an agent's last words counted again in some round."""
         return any(True for _ in self._held())
 
-    def _held(self) -> Iterator[tuple[Row, tuple[int, ...]]]:
+    def _held(self) -> Iterator[tuple[JournalRow, tuple[int, ...]]]:
         for row in self.rounds("WHERE length(attendance) > 0"):
             held, _ = attendance_in(row)
             if held:
@@ -241,7 +241,7 @@ def check_store(plan: NoisePlan, store: CloudStore) -> None:
         )
 
 
-def attendance_in(row: Row) -> Attendance:
+def attendance_in(row: JournalRow) -> Attendance:
     """Return the agents, from 1, that were held in a round, and the gaps known since."""
     return _attendance.decode(row.attendance) if row.attendance else ((), ())
 
@@ -256,7 +256,7 @@ def parties_in(notes: Mapping[str, bytes]) -> dict[int, tuple[int, ...]]:
 
 
 def said_in(
-    row: Row, parties: Mapping[int, tuple[int, ...]], path: os.PathLike[str]
+    row: JournalRow, parties: Mapping[int, tuple[int, ...]], path: os.PathLike[str]
 ) -> tuple[tuple[tuple[int, ...], bytes], ...]:
     """Return who spoke in a round and what they said; nothing once it is erased."""
     if row.said is None:

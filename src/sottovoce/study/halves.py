@@ -29,7 +29,7 @@ from sottovoce.network.protocol.codec import (
     mask_of,
     unpack_whole,
 )
-from sottovoce.network.protocol.helper import HelperMachine
+from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,

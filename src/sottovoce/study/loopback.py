@@ -36,8 +36,8 @@ from sottovoce.network.protocol.actions import (
     SendUp,
     Think,
 )
-from sottovoce.network.protocol.agent import AgentMachine
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.agent_machine import AgentMachine
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import (
     Integers,
     decode_from_agent,

@@ -12,7 +12,7 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.network.config import RunConfig, Shares, algorithm_of, read_config
-from sottovoce.network.journal import JournalReader, Row, Run, Status
+from sottovoce.network.journal import JournalReader, JournalRow, RunRow, Status
 from sottovoce.network.protocol.codec import Floats, unpack
 from sottovoce.network.store import attendance_in, parties_in, said_in
 
@@ -110,11 +110,11 @@ def transcript(path: str | os.PathLike[str]) -> Transcript:
     )
 
 
-def _config(run: Run) -> RunConfig | None:
+def _config(run: RunRow) -> RunConfig | None:
     return read_config(run.config) if run.config else None
 
 
-def _answers(run: Run, rows: Iterable[Row]) -> Iterator[tuple[Row, Floats]]:
+def _answers(run: RunRow, rows: Iterable[JournalRow]) -> Iterator[tuple[JournalRow, Floats]]:
     """Yield every round with the prices to report after it; a helper knows none."""
     config = _config(run)
     algorithm = None if config is None else algorithm_of(config.algorithm)

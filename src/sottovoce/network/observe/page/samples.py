@@ -16,7 +16,7 @@ from typing import Final, final
 import numpy as np
 
 from sottovoce.network.observe.page.limits import SHOWN, Limits
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.problem.agents import Array
 
 TICK_SECONDS: Final = 0.25

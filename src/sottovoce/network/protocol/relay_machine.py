@@ -1,7 +1,7 @@
 """A relay as a state machine: an agent to whoever is above it, a cloud to those below.
 
 Above it says hello for all its agents, contributes their total, and hears rounds: the client half,
-``protocol.client``. Below it collects, clips and answers as ``protocol.cloud`` does, and what it
+``client_machine``. Below it collects, clips and answers as ``cloud_machine`` does, and what it
 answers with has come from above: the configuration, prices and receipts, to the byte. A relay has
 no noise, no key that signs receipts, and no memory that outlives it: those below keep the receipts.
 """
@@ -22,8 +22,8 @@ from sottovoce.network.protocol.actions import (
     SendUp,
     Setup,
 )
-from sottovoce.network.protocol.client import ClientMachine, ClientPhase
-from sottovoce.network.protocol.cloud import CloudMachine
+from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import Floats, MalformedError, finite, pack_whole, unpack
 from sottovoce.network.protocol.collected import few_gaps
 from sottovoce.network.protocol.messages import (

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from sottovoce.network.protocol.actions import Action, Finish, Join, Memory, Save, SendUp, Think
-from sottovoce.network.protocol.client import ClientMachine, ClientPhase
+from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.codec import (
     Floats,
     Integers,
