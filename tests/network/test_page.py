@@ -24,17 +24,17 @@ from sottovoce.network.errors import DiskError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.metrics import TURNED_AWAY
-from sottovoce.network.observe.page import files, live, viewers
+from sottovoce.network.observe.page import live
 from sottovoce.network.observe.page.budget import Budget
-from sottovoce.network.observe.page.limits import Limits
-from sottovoce.network.observe.page.samples import (
+from sottovoce.network.observe.page.charts import (
     POINTS,
     TICK_SECONDS,
     WINDOW,
     Point,
     Sample,
     Samples,
-    merged,
+    ShownConstraints,
+    halved,
 )
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.messages import Code
@@ -45,7 +45,7 @@ from sottovoce.privacy.plan import plan as make
 from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 
-FOLDER = Path(files.__file__).parent
+FOLDER = Path(live.__file__).parent
 ALL = list(range(1, 8))
 
 
@@ -99,7 +99,7 @@ def test_the_page_its_files_and_its_events_are_the_operators(
 ) -> None:
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            own = ("/", *(f"/page/{name}" for name in files.TYPES))
+            own = ("/", *(f"/page/{name}" for name in live.TYPES))
             assert await statuses(cloud, keys, "agents/1", *own, "/events") == {403}
             assert await statuses(cloud, keys, "operator", *own) == {200}
             others = ("/page/live.py", "/page/..%2Fcloud.py", "/page/")
@@ -117,7 +117,7 @@ def test_every_answer_of_the_page_has_a_strict_policy_and_is_not_stored(
             serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
             aiohttp.ClientSession(connector=connector) as session,
         ):
-            for path in ("/", "/events", *(f"/page/{name}" for name in files.TYPES)):
+            for path in ("/", "/events", *(f"/page/{name}" for name in live.TYPES)):
                 async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
                     policy = answer.headers["Content-Security-Policy"].split("; ")
                     assert "default-src 'none'" in policy
@@ -132,15 +132,15 @@ def test_every_answer_of_the_page_has_a_strict_policy_and_is_not_stored(
 
 
 def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
-    html = (FOLDER / files.INDEX).read_text("utf-8")
+    html = (FOLDER / live.INDEX).read_text("utf-8")
     assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?![^>]* src=)", html)
-    for name in files.TYPES:
+    for name in live.TYPES:
         text = (FOLDER / name).read_text("utf-8")
         for address in re.findall(r"(?:https?:)?//[a-z][^\s\"'`)]*", text):
             assert address == "http://www.w3.org/2000/svg"  # a name, never fetched
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
     named = set(re.findall(r"(?:src|href|from)\s*=?\s*\"/page/([\w.]+)\"", html))
-    assert named <= set(files.TYPES)
+    assert named <= set(live.TYPES)
 
 
 def test_everything_that_may_be_refused_has_a_meaning_on_the_page() -> None:
@@ -267,24 +267,24 @@ def test_a_page_opened_late_gets_the_points_it_has_missed(
 def test_a_viewer_that_does_not_read_is_dropped_and_no_more_than_six_are_served(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(viewers, "WAITING", 3)
+    monkeypatch.setattr(live, "WAITING", 3)
 
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
             async with contextlib.AsyncExitStack() as stack:
                 seen = [
                     await stack.enter_async_context(watching(cloud, keys))
-                    for _ in range(viewers.VIEWERS)
+                    for _ in range(live.VIEWERS)
                 ]
                 await seen[-1].named("budget")
                 assert (await page(cloud, keys, "operator", "/events"))[0] == 503
                 # A text larger than what socket and transport hold, so that it must wait.
-                for _ in range(viewers.WAITING + 2):
-                    cloud._live._viewers.tell(b": " + bytes(1 << 23))
+                for _ in range(live.WAITING + 2):
+                    cloud._live.tell(b": " + bytes(1 << 23))
                     await asyncio.sleep(0)
                 await asyncio.sleep(0.1)
                 assert cloud.viewers == 0
-                assert cloud._metrics.turned_away["viewer"] == viewers.VIEWERS + 1
+                assert cloud._metrics.turned_away["viewer"] == live.VIEWERS + 1
             async with watching(cloud, keys) as events:
                 await events.named("run")
 
@@ -356,7 +356,7 @@ def test_agents_still_come_in_by_the_pages_address(
 
 
 def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Problem) -> None:
-    samples = Samples(Limits(plan_for(paper)))
+    samples = Samples(ShownConstraints(plan_for(paper)))
     generator = np.random.default_rng(1)
     seen = []
     for k in range(1, 4 * POINTS):
@@ -380,7 +380,7 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
     x = states(n, lower=0, upper=1)
     constraints = [x[i] + x[(i + 1) % n] <= 1 for i in range(n)]
     problem = Problem(states=x, objectives=[a**2 for a in x], constraints=constraints)
-    samples = Samples(Limits(plan_for(problem)))
+    samples = Samples(ShownConstraints(plan_for(problem)))
     began, ticks = time.thread_time(), 100
     for k in range(1, ticks + 1):
         value = np.full(n, 1.0 / k)
@@ -392,25 +392,25 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
 
 
 def test_a_round_is_sampled_once_and_an_odd_point_is_kept(paper: Problem) -> None:
-    samples = Samples(Limits(plan_for(paper)))
+    samples = Samples(ShownConstraints(plan_for(paper)))
     zero = np.zeros(4)
     sample = Sample(round=1, price=zero, answer=zero, release=zero)
     assert samples.add(None) is None
     assert samples.add(sample) is not None
     assert samples.add(sample) is None
     points = [Point(round=k, series=np.full((3, 1), float(k))) for k in (1, 2, 3)]
-    assert [p.flat() for p in merged(points)] == [[2, 2.0, 1.0, 2.0], [3, 3.0, 3.0, 3.0]]
+    assert [p.flat() for p in halved(points)] == [[2, 2.0, 1.0, 2.0], [3, 3.0, 3.0, 3.0]]
 
 
 def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Problem) -> None:
-    stated = Limits(plan_for(paper))
+    stated = ShownConstraints(plan_for(paper))
     sums = paper.cloud.sums
     assert [row.upper for row in stated.shown] == sums.upper.tolist()
     assert [row.lower for row in stated.shown] == [None] * 4
     releases = np.arange(12.0).reshape(3, 4)
     expected = [releases.mean(axis=0), releases.min(axis=0), releases.max(axis=0)]
     assert stated.spread(releases).tolist() == np.array(expected).tolist()
-    mixed = Limits(plan_for(coupled))
+    mixed = ShownConstraints(plan_for(coupled))
     held = coupled.cloud.sums
     at = np.linspace(0.5, 1.0, held.count)[None]
     for row, shown in zip(mixed.shown, mixed.spread(at).T, strict=True):
@@ -421,7 +421,7 @@ def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Pro
         phi = evaluate(region.phi, dict(zip(region.symbols, at[0, list(region.rows)], strict=True)))
         assert shown[0] == pytest.approx(float(phi))
         assert (row.upper, row.sigma) == (0.0, None)
-    values = Limits(plan_for(coupled, method="paper"))
+    values = ShownConstraints(plan_for(coupled, method="paper"))
     assert [row.upper for row in values.shown] == [0.0] * coupled.cloud.rows
 
 
@@ -429,10 +429,10 @@ def test_constraints_are_shown_with_what_is_aimed_at(paper: Problem) -> None:
     hide = Trajectory(radius=0.01, rounds=1000)
     plan = make(certify(paper.cloud), epsilon=1.0, delta=0.01, hide=hide, feasible=0.95)
     assert plan.feasible is not None
-    rows = Limits(plan).shown
+    rows = ShownConstraints(plan).shown
     assert [row.aims for row in rows] == [(aim,) for aim in plan.feasible.target.upper.tolist()]
     assert all(row.upper is not None and row.aims[0] < row.upper for row in rows)
-    assert all(row.aims == () for row in Limits(plan_for(paper)).shown)
+    assert all(row.aims == () for row in ShownConstraints(plan_for(paper)).shown)
 
 
 def test_the_budget_lists_what_the_ledger_knows_least_left_first(

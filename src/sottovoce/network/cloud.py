@@ -24,9 +24,8 @@ from sottovoce.network.identity.tls import server_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
+from sottovoce.network.observe.page.charts import sample_of
 from sottovoce.network.observe.page.live import Live
-from sottovoce.network.observe.page.samples import sample_of
-from sottovoce.network.observe.page.show import Show
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import EngineSampler, Rounds, deployed_sampler, noisy_sigma
@@ -314,7 +313,9 @@ class Cloud:
         self._live = Live(
             self._authorization,
             self._metrics,
-            Show.of(plan, config, self._ledger),
+            plan=plan,
+            config=config,
+            ledger=self._ledger,
             sample=partial(sample_of, self._machine),
             facts=self._facts,
         )

@@ -1,25 +1,36 @@
-"""The live page of a cloud: its files, and events for whoever has it open."""
+"""The live page of a cloud: its static files, and events for whoever has it open."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any, Final, final
 
 import msgspec
 from aiohttp import web
 
+from sottovoce.network.config import RunConfig
 from sottovoce.network.identity.authorization import Authorization
+from sottovoce.network.identity.roles import Identity
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts
-from sottovoce.network.observe.page.files import HEADERS, INDEX, PageFiles
-from sottovoce.network.observe.page.samples import TICK_SECONDS, Point, Sample
-from sottovoce.network.observe.page.show import Show
-from sottovoce.network.observe.page.viewers import Viewer, Viewers
-from sottovoce.network.transport.listener import connection_of
+from sottovoce.network.observe.page.budget import Budget
+from sottovoce.network.observe.page.charts import (
+    TICK_SECONDS,
+    Point,
+    Sample,
+    Samples,
+    ShownConstraints,
+    about,
+)
+from sottovoce.network.transport.listener import Connection, connection_of
 from sottovoce.network.transport.server import Server
+from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.noise_plan import NoisePlan
 
 STATUS_TICKS: Final = 4
 """Who is there, and whether viewers still may look, once a second: a fleet takes time to count."""
@@ -30,6 +41,67 @@ BUDGET_TICKS: Final = 240
 RETRY: Final = b"retry: 2000\n\n"
 """How soon a browser comes back after the connection is lost, milliseconds."""
 
+VIEWERS: Final = 6
+"""At a time; a certificate has eight connections, and each page needs another for its files."""
+
+WAITING: Final = 40
+"""Events that may wait for a viewer: those of ten seconds."""
+
+CLOSE_SECONDS: Final = 1.0
+"""How long the last events may take to leave."""
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+"""Own files alone, nothing inline, nothing framed, and no way to make code or markup of text."""
+
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+INDEX: Final = "page.html"
+
+TYPES: Final = {
+    INDEX: "text/html",
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "chart.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+"""All files there are; nothing else is ever read."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Viewer:
+    """One open page: never waited for, and dropped when it falls behind."""
+
+    connection: Connection
+    identity: Identity
+    waiting: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(WAITING))
+
+    def drop(self) -> None:
+        self.connection.abort()
+        with contextlib.suppress(asyncio.QueueFull):  # then it is writing, and notices
+            self.waiting.put_nowait(None)
+
 
 @final
 class Live:
@@ -38,7 +110,9 @@ class Live:
     Args:
         authorization: says who asks; the page is the operator's.
         metrics: the process's counters.
-        show: what is shown of the run.
+        plan: the plan that is carried out.
+        config: the run.
+        ledger: accounts of the agents, if there are any.
         sample: the last round as everybody may know it, None before the first.
         facts: who is there, and what is wrong.
     """
@@ -47,29 +121,32 @@ class Live:
         self,
         authorization: Authorization,
         metrics: Metrics,
-        show: Show,
         *,
+        plan: NoisePlan,
+        config: RunConfig,
+        ledger: Ledger | None,
         sample: Callable[[], Sample | None],
         facts: Callable[[], Facts],
     ) -> None:
+        constraints = ShownConstraints(plan)
         self._authorization = authorization
         self._metrics = metrics
         self._sample = sample
         self._facts = facts
-        self._samples = show.samples
-        self._budget = show.budget
-        self._about = event("run", show.about)
-        self._files = PageFiles()
-        self._viewers = Viewers(authorization, metrics)
+        self._samples = Samples(constraints)
+        self._budget = Budget(plan, ledger)
+        self._about = event("run", about(plan, config, constraints))
+        self._files = {name: (files(__package__) / name).read_bytes() for name in TYPES}
+        self._viewers: set[_Viewer] = set()
 
     @property
     def viewers(self) -> int:
         """How many pages are open."""
-        return self._viewers.count
+        return len(self._viewers)
 
     def add_to(self, server: Server) -> None:
         """Add the page to a server."""
-        server.index = self._index
+        server.index = self._file
         server.listener.app.router.add_get("/page/{name}", self._file)
         server.listener.app.router.add_get("/events", self._events)
 
@@ -80,45 +157,76 @@ class Live:
             await asyncio.sleep(TICK_SECONDS)
             tick += 1
             point = self._samples.add(self._sample())
-            if not self._viewers.count:
+            if not self._viewers:
                 continue
             words = self._rounds(point)
             if tick % STATUS_TICKS == 0:
-                self._viewers.check()
+                self._check()
                 words += self._status()
             if tick % BUDGET_TICKS == 0:
                 words += event("budget", await self._budget.lines())
-            self._viewers.tell(words)
+            self.tell(words)
+
+    def tell(self, words: bytes) -> None:
+        """Queue events for everybody, and drop who is too far behind."""
+        for viewer in list(self._viewers):
+            try:
+                viewer.waiting.put_nowait(words)
+            except asyncio.QueueFull:
+                self._turn_away(viewer)
 
     async def close(self) -> None:
-        """Tell the viewers how it ended, and let them go."""
-        if self._viewers.count:
+        """Tell the viewers how it ended, and let them go, within a second."""
+        if self._viewers:
             point = self._samples.add(self._sample())
-            self._viewers.tell(self._rounds(point) + self._status() + event("end", {}))
-        await self._viewers.close()
+            self.tell(self._rounds(point) + self._status() + event("end", {}))
+        for viewer in self._viewers:
+            with contextlib.suppress(asyncio.QueueFull):
+                viewer.waiting.put_nowait(None)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._viewers:
+                    await asyncio.sleep(0.01)
+        for viewer in self._viewers:
+            viewer.drop()
 
-    async def _index(self, request: web.Request) -> web.StreamResponse:
-        self._authorization.require_operator(request)
-        return self._files.answer(INDEX)
+    def _check(self) -> None:
+        """Drop whoever is revoked or has expired."""
+        for viewer in list(self._viewers):
+            if not self._authorization.valid(viewer.identity):
+                self._turn_away(viewer)
+
+    def _turn_away(self, viewer: _Viewer) -> None:
+        self._metrics.turned_away["viewer"] += 1
+        viewer.drop()
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         self._authorization.require_operator(request)
-        return self._files.answer(request.match_info["name"])
+        name = request.match_info.get("name", INDEX)
+        if name not in TYPES:
+            raise web.HTTPNotFound(text="no such page")
+        return web.Response(
+            body=self._files[name], content_type=TYPES[name], charset="utf-8", headers=HEADERS
+        )
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         identity = self._authorization.require_operator(request)
-        connection = connection_of(request)
+        viewer = _Viewer(connection=connection_of(request), identity=identity)
         budget = event("budget", await self._budget.lines())
-        viewer = Viewer(connection, identity)
-        self._viewers.enter(viewer)
+        if len(self._viewers) >= VIEWERS:
+            self._metrics.turned_away["viewer"] += 1
+            raise web.HTTPServiceUnavailable(text=f"{VIEWERS} pages are open already: close one")
+        self._viewers.add(viewer)
         try:
             answer = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream"})
             await answer.prepare(request)
-            connection.due = math.inf  # nothing more is asked for on this connection
-            await answer.write(self._opening() + budget)
-            await viewer.serve(answer)
+            viewer.connection.due = math.inf  # nothing more is asked for on this connection
+            with contextlib.suppress(ConnectionError):
+                await answer.write(self._opening() + budget)
+                while (words := await viewer.waiting.get()) is not None:
+                    await answer.write(words)
         finally:
-            self._viewers.leave(viewer)
+            self._viewers.discard(viewer)
         return answer
 
     def _opening(self) -> bytes:

@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from sottovoce.network.identity.tls import client_context
-from sottovoce.network.observe.page.files import HEADERS
+from sottovoce.network.observe.page.live import HEADERS
 from sottovoce.network.transport.listener import Handler
 
 HOST: Final = "127.0.0.1"
