@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import cvxpy
 import numpy as np
 import pytest
 from kernel_builds import BUILDS, use_build
@@ -11,9 +12,9 @@ from kernel_builds import BUILDS, use_build
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
-from sottovoce.formula.functions import exp
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.cloud import Ball, Cloud, Gains, Level, PublicSum, _phi_tape
+from sottovoce.kernels import variant
+from sottovoce.kernels.cloud import Ball, Cloud, Gains, Level, PublicSum
 
 U = [symbol(f"u{i}") for i in range(3)]
 
@@ -132,7 +133,57 @@ def test_prices_that_run_away_are_reported(build: str) -> None:
     assert not cloud.round(1, np.full(4, np.nan), share=1.0)
 
 
-def test_phi_comes_with_its_gradient_and_hessian() -> None:
-    region = Level(members=(0, 1), symbols=(U[0], U[1]), phi=canonical(exp(U[0]) + U[0] * U[1]))
-    code = _phi_tape(region)
-    assert code.outputs.size == 1 + 2 + 4
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The plain build, whose inner functions Python may call; other builds have its bits."""
+    for _ in use_build("plain", monkeypatch):
+        yield variant.build("plain")
+
+
+def nearest_in_metric(kernels: Any, public_set: Any, v: Any, weight: Any) -> Any:
+    u = np.zeros(v.size)
+    kernels.project(v, weight, public_set, u, np.zeros(kernels.project_work(v.size)))
+    return u
+
+
+def test_projections_in_a_weighted_metric_are_clarabels(plain: Any) -> None:
+    cp: Any = cvxpy
+    core = Cloud(with_regions(), Gains(), planned=True).core
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        v, weight = 3.0 * rng.normal(size=6), 10 ** rng.uniform(-2, 2, 6)
+        x = cp.Variable(6)
+        cost = cp.sum(cp.multiply(weight / weight.max(), cp.square(x - v)))
+        quadratic = cp.quad_form(x[[1, 2]], np.array([[1.0, 0.5], [0.5, 1.0]]))
+        kept = [
+            cp.norm(x[[0, 3]] - np.array([0.5, -0.25])) <= 1.0,
+            quadratic + 0.1 * cp.power(x[4], 4) - x[4] - 2.0 + 0.25 <= 0.0,
+            x[5] >= -1.0,
+            x[5] <= 1.5,
+        ]
+        cp.Problem(cp.Minimize(cost), kept).solve(solver="CLARABEL", tol_gap_rel=1e-12)
+        u = nearest_in_metric(plain, core.c_set, v, weight)
+        np.testing.assert_allclose(u, x.value, atol=2e-4)
+        off = weight @ (u - v) ** 2
+        assert off <= weight @ (x.value - v) ** 2 * (1 + 1e-6) + 1e-9
+
+
+@pytest.mark.parametrize("public", [intervals(4), with_regions()], ids=["intervals", "regions"])
+def test_prices_meet_the_optimality_conditions_of_their_model(
+    plain: Any, public: PublicSum
+) -> None:
+    core, unit = Cloud(public, Gains(), planned=True).core, np.array(public.unit)
+    rng, p = np.random.default_rng(2), unit.size
+    for _ in range(6):
+        root, model = rng.normal(size=(p, p)), plain.DualModel()
+        H, center = root @ root.T + 0.1 * np.eye(p), rng.normal(size=p)
+        total, recent = 5.0 * rng.normal(size=p), 3.0
+        model.p, model.dense, model.H, model.recent = p, True, H.ravel(), recent
+        model.total, model.unit, model.public_set = total, unit, core.c_set
+        price, aim = np.zeros(p), np.zeros(p)
+        plain.maximise(model, center, price, aim, np.zeros(plain.prices_work(p, p * p)))
+        right = total + H @ center
+        np.testing.assert_allclose(H @ price + recent * aim, right, atol=1e-7 * np.abs(right).max())
+        # u is in C, and l is normal to C there: projecting u + l leads back to u.
+        back = nearest_in_metric(plain, core.c_set, (aim + price) * unit, 1.0 / unit**2)
+        np.testing.assert_allclose(back / unit, aim, atol=1e-7 * (1.0 + np.abs(aim + price).max()))

@@ -193,3 +193,26 @@ def test_quadratics_over_rows_are_minimised_as_clarabel_does(seed: int, ball: bo
     assert np.all(A @ found <= b + 1e-9)
     assert np.all(np.abs(E @ found - e) <= 1e-9)
     assert not ball or found @ found <= radius + 1e-9
+
+
+@pytest.mark.parametrize("scale", [(1.0, 1.0), (1e6, 1e-3), (1e-5, 1e4)])
+@pytest.mark.parametrize("pinned", [False, True])
+def test_units_and_sets_of_one_point_do_not_disturb_the_interior_point(
+    scale: tuple[float, float], pinned: bool
+) -> None:
+    """``(x/s0 - 2)^2 + (y/s1 - 2)^2`` over x/s0 + y/s1 = 1, and x/s0 - y/s1 = 0.2 if pinned."""
+    x, (a, b) = states(2), (1.0 / scale[0], 1.0 / scale[1])
+    objective = canonical((a * x[0] - 2) ** 2 + (b * x[1] - 2) ** 2)
+    equal = [canonical(a * x[0] + b * x[1] - 1)]
+    equal += [canonical(a * x[0] - b * x[1] - 0.2)] if pinned else []
+    none = np.zeros((1, 0))
+    form = SmoothForm(
+        extra=(), objective=objective, terms=(x[0],), inequalities=(), equalities=tuple(equal),
+        lower=none, upper=none,
+    )  # fmt: skip
+    upper = 3.0 * np.array(scale)
+    result = minimised(
+        np.zeros(2), -upper, upper, objective=objective, form=form, local_rows=len(equal)
+    )
+    expected = np.array([0.6, 0.4]) if pinned else np.array([0.5, 0.5])
+    np.testing.assert_allclose(result / scale, expected, atol=1e-8)

@@ -154,14 +154,6 @@ def test_second_derivatives_share_a_tape_with_values() -> None:
     np.testing.assert_allclose(in_lanes(lowered(whole)), expected(whole), rtol=1e-13)
 
 
-def test_vector_formulas_become_repeated_instructions() -> None:
-    many = [symbol(f"y{i}") for i in range(24)]
-    builder = TapeBuilder(24, {s: i for i, s in enumerate(many)})
-    code = builder.finish([builder.value(canonical(2 * s + 1)) for s in many])
-    assert code.lanes.size == 9
-    assert code.lanes[5] == 24
-
-
 def test_registers_are_given_back() -> None:
     builder = TapeBuilder(1, {X[0]: 0})
     value = 0

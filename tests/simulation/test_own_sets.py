@@ -14,12 +14,13 @@ from formula_values import evaluate
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
+from sottovoce.kernels.fleet_problem import SeparableForm
 from sottovoce.problem import gallery
 from sottovoce.problem.epigraph import HomeForm
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.home_shape import Separable, separable, shape_of
+from sottovoce.simulation.home_shape import separable, shape_of
 
 cp: Any = cvxpy  # it has no types
 
@@ -71,7 +72,7 @@ def test_the_structure_is_read_off_the_formulas(
     if rows is None:
         assert isinstance(shape, HomeForm)
     else:
-        assert isinstance(shape, Separable)
+        assert isinstance(shape, SeparableForm)
         assert len(shape.rows) == rows
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.kernels import variant
@@ -264,7 +263,7 @@ def _weights(
         terms = len(part.terms)
         if part.weights is None:
             term_row[first : first + terms] = part.row + np.arange(terms)
-        elif sparse.issparse(part.weights):
+        elif hasattr(part.weights, "tocsc"):  # sparse; SciPy is large, and few agents need it
             tables.append(_entries(part, first, count))
         else:
             own = pack(np.asarray(part.weights, dtype=np.float64).T, width)

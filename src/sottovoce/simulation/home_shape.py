@@ -9,8 +9,8 @@ battery or a generator is. ``algorithm.dual_search`` minimises that exactly.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias, final
+from dataclasses import replace
+from typing import TypeAlias
 
 from sottovoce.formula.canonical import (
     add,
@@ -23,6 +23,7 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
+from sottovoce.kernels.fleet_problem import LocalRow, SeparableForm
 from sottovoce.problem.epigraph import HomeForm, home_form
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.local import box_of
@@ -30,39 +31,7 @@ from sottovoce.problem.local import box_of
 _MOST_ROWS = 2
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearRow:
-    """``least <= a'x <= most``, or a square ``k (a'x - e)^2`` of the objective, in parameters.
-
-    Attributes:
-        factors: a, one per component.
-        least: lower limits, all of which hold; for a square e.
-        most: upper limits, likewise.
-        square: k; None for a row of the agent's set.
-    """
-
-    factors: tuple[Expression, ...]
-    least: tuple[Expression, ...]
-    most: tuple[Expression, ...]
-    square: Expression | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Separable:
-    """An agent's problem at home with its structure.
-
-    Attributes:
-        objective: the separable part of f.
-        rows: what mixes components, two at most.
-    """
-
-    objective: Expression
-    rows: tuple[LinearRow, ...]
-
-
-Shape: TypeAlias = Separable | HomeForm | None
+Shape: TypeAlias = SeparableForm | HomeForm | None
 """How an agent minimises: by a search, by an interior-point method, or by steps in its box."""
 
 
@@ -94,7 +63,7 @@ def _inequalities(fleet: Fleet) -> tuple[Expression, ...]:
     return () if fleet.local is None else fleet.local.inequalities
 
 
-def separable(fleet: Fleet) -> Separable | None:
+def separable(fleet: Fleet) -> SeparableForm | None:
     """Return the structure of what a fleet's agents minimise; None if it is another one."""
     symbols = fleet.group.symbols
     split = _split(fleet.objective, symbols)
@@ -106,12 +75,12 @@ def separable(fleet: Fleet) -> Separable | None:
         return None
     if not all(_quadratic(expr, symbols) for expr in (objective, *fleet.terms)):
         return None
-    return Separable(objective=objective, rows=(*limits, *squares))
+    return SeparableForm(objective=objective, rows=(*limits, *squares))
 
 
 def _split(
     objective: Expression, symbols: Sequence[Expression]
-) -> tuple[Expression, list[LinearRow]] | None:
+) -> tuple[Expression, list[LocalRow]] | None:
     """The separable part of an objective, and its squares of sums."""
     kept, squares = [], []
     for term in _terms(objective, symbols):
@@ -135,7 +104,7 @@ def _terms(expr: Expression, symbols: Sequence[Expression]) -> Iterator[Expressi
         yield from addends(expand(term))
 
 
-def _square(term: Expression, symbols: Sequence[Expression]) -> LinearRow | None:
+def _square(term: Expression, symbols: Sequence[Expression]) -> LocalRow | None:
     """``k (a'x - e)^2`` with k and a free of states."""
     moving = [f for f in factors(term) if f.symbols.intersection(symbols)]
     if len(moving) != 1 or moving[0].op != Op.POW or moving[0].value != 2:
@@ -145,7 +114,7 @@ def _square(term: Expression, symbols: Sequence[Expression]) -> LinearRow | None
         return None
     coefficients, constant = row
     goal = (negate(constant),)
-    return LinearRow(factors=coefficients, least=goal, most=goal, square=divide(term, moving[0]))
+    return LocalRow(factors=coefficients, least=goal, most=goal, square=divide(term, moving[0]))
 
 
 def _affine(
@@ -160,11 +129,11 @@ def _affine(
     return coefficients, substitute(expr, at_zero)
 
 
-def _limits(fleet: Fleet) -> list[LinearRow] | None:
+def _limits(fleet: Fleet) -> list[LocalRow] | None:
     """The rows of the agents' own set, if all are linear; parallel ones become an interval."""
     if fleet.local is None:
         return []
-    found: list[LinearRow] = []
+    found: list[LocalRow] = []
     rows = [(expr, False) for expr in fleet.local.inequalities]
     rows += [(expr, True) for expr in fleet.local.equalities]
     for expr, equality in rows:
@@ -176,7 +145,7 @@ def _limits(fleet: Fleet) -> list[LinearRow] | None:
 
 
 def _join(
-    found: list[LinearRow],
+    found: list[LocalRow],
     row_factors: tuple[Expression, ...],
     constant: Expression,
     *,
@@ -193,7 +162,7 @@ def _join(
             found[place] = replace(row, least=least, most=most)
             return
     goal = negate(constant)
-    found.append(LinearRow(factors=row_factors, least=(goal,) if equality else (), most=(goal,)))
+    found.append(LocalRow(factors=row_factors, least=(goal,) if equality else (), most=(goal,)))
 
 
 def _same(left: tuple[Expression, ...], right: tuple[Expression, ...]) -> bool:

@@ -18,7 +18,6 @@ from sottovoce.kernels.cloud import Ball, Gains, Level, PublicSum
 from sottovoce.kernels.fleet import FleetKernel
 from sottovoce.kernels.fleet_problem import (
     FleetProblem,
-    LocalRow,
     SeparableForm,
     SmoothForm,
     Terms,
@@ -29,7 +28,7 @@ from sottovoce.problem.ball import ball_of
 from sottovoce.problem.code import Watched
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.sums import Region, Sums
-from sottovoce.simulation.home_shape import Separable, Shape, general_form, shape_of
+from sottovoce.simulation.home_shape import Shape, general_form, shape_of
 
 LARGEST_REGION = 64
 """Up to so many sums in one region of C."""
@@ -129,14 +128,8 @@ def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
 
 
 def _form(shape: Shape) -> SeparableForm | SmoothForm | None:
-    if shape is None:
-        return None
-    if isinstance(shape, Separable):
-        rows = tuple(
-            LocalRow(factors=r.factors, least=r.least, most=r.most, square=r.square)
-            for r in shape.rows
-        )
-        return SeparableForm(objective=shape.objective, rows=rows)
+    if shape is None or isinstance(shape, SeparableForm):
+        return shape
     return SmoothForm(
         extra=shape.extra,
         objective=shape.objective,
