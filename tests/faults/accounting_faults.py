@@ -11,7 +11,7 @@ from fault import Fault, changed, returning
 from sottovoce.privacy.adjacency import Everything
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of
 
-ALLOCATE = "privacy/test_allocate.py::"
+ALLOCATE = "privacy/test_allocation.py::"
 CAPS = "faults/test_rounding.py::test_allocated_noise_keeps_every_cap_in_exact_arithmetic"
 GROWS = "faults/test_rounding.py::test_noise_grows_with_rounds_radii_and_promises_of_agents"
 FEASIBLE = "privacy/test_feasibility.py::"
