@@ -327,5 +327,6 @@ KEPT = (
     Fault(name="a mark that is not written", seam="mark", breaks=returning(),
           killed_by=DAMAGE + "test_a_halt_that_was_lost_is_missed"),
     Fault(name="seals that hold anything", seam="seal", breaks=returning(b"sealed"),
-          killed_by=DAMAGE + "test_a_flipped_bit_in_any_field_of_the_last_round_is_found[attendance]"),
+          killed_by=DAMAGE
+          + "test_a_flipped_bit_in_any_field_of_the_last_round_is_found[attendance]"),
 )  # fmt: skip
