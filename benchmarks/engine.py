@@ -124,7 +124,7 @@ def _numpy_draws(count: int) -> None:
 def _numpy_paper(rounds: int) -> None:
     """The paper's rounds with NumPy arrays and the same arithmetic."""
     rng = np.random.default_rng(0)
-    steps = Tikhonov().schedule(np.arange(1, rounds + 1), rounds)
+    steps = Tikhonov().schedule(np.arange(1, rounds + 1))
     x, mu, Y = np.zeros(7), np.zeros(4), np.zeros((4, 7))
     Y[0, :3] = Y[2, 3] = Y[2, 5] = 1.0
     centre, power = np.array([9, -4, 1, 0, -3, 7, 5.0]), np.array([2, 4, 8, 2, 6, 2, 2.0])
@@ -183,7 +183,7 @@ def _numpy_chargers(problem: Problem, rounds: int) -> None:
     x, slope = np.zeros((group.count, 24)), np.empty((group.count, 24))
     mu, g, unmet = np.zeros(24), np.empty(24), np.empty(group.count)
     upper = np.ascontiguousarray(group.upper)
-    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1), rounds):
+    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1)):
         x.sum(axis=1, out=unmet)
         unmet -= need
         unmet *= value
@@ -220,7 +220,7 @@ def _scipy_sparse(problem: Problem, rounds: int) -> None:
     B = A.T.tocsr()
     (a,) = group.parameters.values()
     x, mu = np.zeros(group.count), np.zeros(24)
-    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1), rounds):
+    for gamma, alpha in Tikhonov().schedule(np.arange(1, rounds + 1)):
         slope = B @ mu
         slope += 2.0 * (x - a)
         slope += alpha * x
