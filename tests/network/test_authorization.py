@@ -20,8 +20,8 @@ from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import Identity
 from sottovoce.network.observe import operator_pages as pages_module
+from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.supervisor import Supervisor
 from sottovoce.problem.problem import Problem
 
 TICK = 0.02

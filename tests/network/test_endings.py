@@ -30,7 +30,7 @@ ALL = list(range(1, 8))
 
 HOLD_A_STORE = """
 import asyncio, sys
-from sottovoce.network import loop
+from sottovoce.network import process as network_process
 from sottovoce.network.store import CloudStore
 
 async def main():
@@ -41,7 +41,7 @@ async def main():
     finally:
         store.close()
 
-loop.run(main())
+network_process.run(main())
 """
 
 

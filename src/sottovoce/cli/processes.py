@@ -16,7 +16,7 @@ import aiohttp
 
 from sottovoce.cli.console import errors
 from sottovoce.errors import SottovoceError
-from sottovoce.network import loop
+from sottovoce.network import process as network_process
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.page.page_link import PageLink
 from sottovoce.progress import Progress, shown
@@ -62,7 +62,7 @@ def run_processes(
         halves = len(running)
         errors.print(f"{parties} are starting on port {port}")
         watch = _watch_with_page if page else _watch
-        loop.run(watch(keys / "operator", port, running, agents))
+        network_process.run(watch(keys / "operator", port, running, agents))
         for process in (running[0], *running[halves:]):  # a helper stays: the cloud may ask again
             process.wait(60)
         _require_healthy(running)

@@ -297,13 +297,13 @@ def _run(serve: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
     """Run a party, which makes asyncio objects, so that it must be made inside the loop."""
     import asyncio
 
-    from sottovoce.network import loop
+    from sottovoce.network import process as network_process
 
     async def main() -> _T:
         await asyncio.sleep(0)
         return await serve()
 
-    return loop.run(main())
+    return network_process.run(main())
 
 
 def _take_part(group: AgentGroup, *, cloud: str, keys: Path, saved: Path) -> AgentResult:

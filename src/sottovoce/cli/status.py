@@ -13,7 +13,7 @@ from sottovoce.cli.console import show_result
 from sottovoce.cli.options import Json
 
 if TYPE_CHECKING:
-    from sottovoce.network.observe.run_summary import Summary
+    from sottovoce.network.observe.run_summary import RunSummary
 
 
 def status_command(
@@ -44,7 +44,7 @@ def _kept(feasible: dict[str, Any] | None) -> str:
     return f"P(the answer is confirmed and violates {each}) <= {rest}"
 
 
-def _table(summary: Summary) -> Table:
+def _table(summary: RunSummary) -> Table:
     from sottovoce.privacy.adjacency import adjacency_of
     from sottovoce.privacy.statement import hidden, up
     from sottovoce.privacy.trust import WORDS, trust_of

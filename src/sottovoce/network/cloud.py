@@ -26,6 +26,7 @@ from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
 from sottovoce.network.observe.page.charts import sample_of
 from sottovoce.network.observe.page.live import Live
+from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import EngineSampler, Rounds, deployed_sampler, noisy_sigma
@@ -40,7 +41,6 @@ from sottovoce.network.setup import (
     setup_of,
 )
 from sottovoce.network.store import CloudStore, PendingQuestion, check_store, resumed
-from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.helper_link import HelperLink
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence

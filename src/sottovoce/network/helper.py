@@ -27,6 +27,7 @@ from sottovoce.network.identity.tls import server_context
 from sottovoce.network.journal import Journal, JournalRow
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.actions import (
     Action,
     AnswerRecord,
@@ -42,7 +43,6 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Answers, noisy_sigma
 from sottovoce.network.runner import Outcome, Runner, make_durable
 from sottovoce.network.setup import make_config, round_key
-from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.channel import Channel
 from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.listener import Listener

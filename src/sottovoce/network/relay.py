@@ -19,6 +19,7 @@ from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import server_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.actions import (
     Close,
     Finish,
@@ -34,7 +35,6 @@ from sottovoce.network.protocol.messages import FromCloud, Round, Welcome
 from sottovoce.network.protocol.relay_machine import RelayMachine
 from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect, stopped
 from sottovoce.network.setup import Parties, PlanFromWelcome
-from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.network.transport.server import Server
 from sottovoce.problem.problem import CloudView

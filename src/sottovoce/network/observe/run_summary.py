@@ -18,7 +18,7 @@ from sottovoce.network.store import attendance_in, parties_in, said_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class RunSummary:
     """What a store says about its run without anything that agents said.
 
     Attributes:
@@ -42,7 +42,7 @@ class Summary:
     created: str
 
 
-def summarise(path: str | os.PathLike[str]) -> Summary:
+def summarise(path: str | os.PathLike[str]) -> RunSummary:
     """Read a store's summary; a cloud may be writing to it meanwhile.
 
     Raises:
@@ -56,7 +56,7 @@ def summarise(path: str | os.PathLike[str]) -> Summary:
             held += len(attendance_in(row)[0])
             rounds, price = row.k, answer
         incidents = journal.incidents(run, journal.notes())
-    return Summary(
+    return RunSummary(
         config=config,
         status=run.status,
         reason=run.reason,
@@ -79,7 +79,7 @@ Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Transcript:
+class StoredTranscript:
     """All rounds of a store, for an audit; what was said is as private as the store itself.
 
     Attributes:
@@ -93,7 +93,7 @@ class Transcript:
     multiples: Any
 
 
-def transcript(path: str | os.PathLike[str]) -> Transcript:
+def transcript(path: str | os.PathLike[str]) -> StoredTranscript:
     """Read every round of a store.
 
     Raises:
@@ -103,7 +103,7 @@ def transcript(path: str | os.PathLike[str]) -> Transcript:
         config = _config(journal.run())
         rows, parties = list(journal.rounds()), parties_in(journal.notes())
     kept = tuple(said_in(row, parties, Path(path)) for row in rows if row.said is not None)
-    return Transcript(
+    return StoredTranscript(
         config=config,
         said=kept if rows and len(kept) == len(rows) else None,
         multiples=np.array([np.frombuffer(row.release, dtype="<i8") for row in rows]),

@@ -15,7 +15,7 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.errors import BusyError
 from sottovoce.network.identity.roles import Identity, identity_of
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.supervisor import Supervisor
+from sottovoce.network.process import Supervisor
 from sottovoce.network.transport.limits import Limits, Quota, most_sockets
 
 HANDSHAKE_SECONDS: Final = 10.0

@@ -14,6 +14,7 @@ from aiohttp import web
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
+from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.actions import Send, Setup
 from sottovoce.network.protocol.codec import (
     MalformedError,
@@ -23,7 +24,6 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.messages import Code, FromAgent
 from sottovoce.network.setup import Parties
-from sottovoce.network.supervisor import Supervisor
 from sottovoce.network.transport.channel import Channel
 from sottovoce.network.transport.limits import Limits
 from sottovoce.network.transport.listener import Handler, Listener

@@ -1,0 +1,109 @@
+"""A process of the network: its event loop, how it ends, and its background tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, Final, TypeVar, final
+
+from sottovoce.errors import SottovoceError
+from sottovoce.network.errors import CrashedError
+
+Answer = TypeVar("Answer")
+
+FAREWELL_SECONDS = 0.25
+"""TLS says goodbye after a connection was closed; the loop must still be there to hear it."""
+
+ENDING: Final = ("SIGTERM", "SIGHUP")
+"""Signals that ask a process to end: by systemd, and by a terminal that is closed."""
+
+
+def run(main: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run ``main`` with uvloop, or with asyncio where there is none (Windows).
+
+    A signal that asks for the end cancels ``main``, which closes what it has opened; the process
+    then dies of that signal, so that whoever sent it sees it obeyed.
+    """
+    heard: list[signal.Signals] = []
+    try:
+        try:
+            import uvloop
+        except ImportError:
+            return asyncio.run(_to_the_end(main, heard))
+        return uvloop.run(_to_the_end(main, heard))
+    finally:
+        if heard:
+            signal.signal(heard[0], signal.SIG_DFL)
+            os.kill(os.getpid(), heard[0])
+
+
+async def _to_the_end(main: Coroutine[Any, Any, Answer], heard: list[signal.Signals]) -> Answer:
+    task = asyncio.ensure_future(main)
+    if os.name == "posix" and threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for name in ENDING:
+            number = signal.Signals[name]
+            loop.add_signal_handler(number, _end, loop, number, task, heard)
+    try:
+        return await task
+    finally:
+        await asyncio.sleep(FAREWELL_SECONDS)
+
+
+def _end(
+    loop: asyncio.AbstractEventLoop,
+    number: signal.Signals,
+    task: asyncio.Future[Any],
+    heard: list[signal.Signals],
+) -> None:
+    heard.append(number)
+    task.cancel()
+    for name in ENDING:
+        loop.remove_signal_handler(signal.Signals[name])  # who asks twice does not want to wait
+
+
+@final
+class Supervisor:
+    """Starts background tasks and reports the first that ends before it was told to.
+
+    A task that nobody awaits dies in silence, and what it guarded is no longer guarded.
+
+    Args:
+        failed: called with the reason when a task has ended, whatever it ended with.
+    """
+
+    def __init__(self, failed: Callable[[SottovoceError], None]) -> None:
+        self._failed = failed
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+
+    def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work``, which must not end before ``stop``."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._ended, name))
+
+    async def stop(self) -> None:
+        """End all tasks and wait until they have."""
+        self._stopping = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if self._stopping:
+            return
+        if isinstance(error, SottovoceError):
+            self._failed(error)
+            return
+        # The type alone: an error's text may quote what it was working on.
+        kind = "nothing" if error is None else type(error).__name__
+        self._failed(CrashedError(f"the background task {name!r} must not end, got {kind}: "
+                                  "start again to continue"))  # fmt: skip
