@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
-from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, patiently, precise
 
+from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, patiently, precise
 from sottovoce.certificate.branch import Component, Norm, Signed, maximise, middle
 from sottovoce.certificate.forms import simplified
 from sottovoce.errors import CertificateError

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from random_expressions import (
     SYMBOLS,
     boxes,
@@ -21,7 +22,6 @@ from random_expressions import (
     symbols,
     total,
 )
-
 from sottovoce.certificate import contract as module
 from sottovoce.certificate.contract import EmptyDomainError
 from sottovoce.errors import ProblemError

@@ -10,10 +10,10 @@ import pytest
 import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_expressions import precise
 
 import sottovoce as sv
 from formula_values import evaluate
+from random_expressions import precise
 from sottovoce.certificate.contributions import contribution_ranges, own_range, sum_ranges
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import canonical

@@ -13,8 +13,8 @@ import pytest
 import sympy as sp
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from random_expressions import precise, symbols
 
+from random_expressions import precise, symbols
 from sottovoce.certificate import convexity as module
 from sottovoce.certificate.convexity import Convexity, Smoothness
 from sottovoce.errors import InputError

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, precise
 
 import sottovoce as sv
 from formula_values import evaluate
+from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, precise
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import CertificateError, ProblemError
 from sottovoce.formula.canonical import canonical, substitute

@@ -7,6 +7,7 @@ from typing import Any
 import mpmath
 import pytest
 from hypothesis import given
+
 from random_expressions import (
     SYMBOLS,
     boxes,
@@ -18,7 +19,6 @@ from random_expressions import (
     symbols,
     total,
 )
-
 from sottovoce.certificate.forms import (
     candidates,
     equivalents,

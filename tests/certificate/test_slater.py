@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_expressions import precise as exact_value
 
+from random_expressions import precise as exact_value
 from sottovoce.certificate.slater import SlaterPoint, slater_point
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.functions import exp, log

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_expressions import SYMBOLS, boxes, expressions, inside, patiently, precise, symbols
 
 from formula_values import evaluate
+from random_expressions import SYMBOLS, boxes, expressions, inside, patiently, precise, symbols
 from sottovoce.certificate import norms, supremum
 from sottovoce.certificate.norms import euclidean, singular_bounds, spectral_norm_upper
 from sottovoce.errors import CertificateError, InputError

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from random_expressions import (
     SYMBOLS,
     boxes,
@@ -21,7 +22,6 @@ from random_expressions import (
     symbols,
     total,
 )
-
 from sottovoce.certificate import branch
 from sottovoce.certificate.supremum import Supremum
 from sottovoce.certificate.supremum import supremum as bounded
