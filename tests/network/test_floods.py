@@ -129,15 +129,16 @@ def test_refused_connections_are_read_no_further_and_closed_within_a_second(
     run(main())
 
 
+@pytest.mark.parametrize("more", [b"", b"Upgrade: x\r\n"], ids=["plain", "upgrade elsewhere"])
 def test_pages_are_answered_so_often_and_no_more(
-    paper: Problem, keys: Path, tmp_path: Path
+    more: bytes, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     async def main() -> None:
         async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
             )
-            request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n"
             answers = b""
             with contextlib.suppress(OSError):
                 for _ in range(3 * PAGES):

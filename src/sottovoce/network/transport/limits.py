@@ -12,9 +12,9 @@ from sottovoce.network.identity.roles import Identity
 HANDSHAKES_PER_SECOND: Final = 8
 HANDSHAKES_PER_ADDRESS: Final = 2
 AGENTS_PER_HANDSHAKE: Final = 100
-"""While rounds go on; for every hundred agents one more handshake per second. A handshake and what
-a peer may do with it take about 4 ms of the cloud's processor: a flood from one address takes 1%
-of it, from many 3%."""
+"""While rounds go on; for every hundred agents one more handshake per second. With
+these rates floods from one address took 3.0 to 4.5% of the cloud's processor (docs, security);
+floods from many addresses were not measured."""
 
 SPARE: Final = 8
 """Handshakes at once beyond one per agent: all agents may come back at once."""

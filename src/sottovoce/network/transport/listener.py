@@ -193,8 +193,9 @@ class Listener:
         connection = connection_of(request)
         connection.due = asyncio.get_running_loop().time() + REQUEST_SECONDS
         try:
-            # WebSockets are limited by their handshakes.
-            if "Upgrade" not in request.headers and not connection.quota.pages.take():
+            # WebSockets are limited by their handshakes; only this path has them.
+            upgrade = request.path == "/" and "Upgrade" in request.headers
+            if not upgrade and not connection.quota.pages.take():
                 self.turn_away("pages")
                 raise web.HTTPTooManyRequests(text="too many requests")
             answer = await handler(request)
