@@ -121,14 +121,14 @@ def _quadratics(agents: int) -> Case:
         import sottovoce as sv
 
         rng = np.random.default_rng(0)
-        x = sv.states(agents, lower=-5, upper=5)
+        x = sv.agents(agents, lower=-5, upper=5)
         curves, centres = rng.uniform(0.5, 2, agents), rng.normal(0, 2, agents)
         objectives = [a * (s - c) ** 2 for a, c, s in zip(curves, centres, x, strict=True)]
         rows = rng.normal(size=(20, agents)) / np.sqrt(agents)
         sums = [sum(a * s for a, s in zip(row, x, strict=True)) for row in rows]
         bounds = rows @ centres - 0.3
         constraints = [total <= b for total, b in zip(sums, bounds, strict=True)]
-        problem = sv.Problem(states=x, objectives=objectives, constraints=constraints)
+        problem = sv.Problem(agents=x, objectives=objectives, constraints=constraints)
         return problem, sv.Trajectory(radius=0.1, rounds=ROUNDS)
 
     return make
@@ -142,7 +142,7 @@ def _dispatch() -> tuple[Any, Any]:
 
     rng = np.random.default_rng(0)
     hours, units = 24, 6
-    p = sv.states(units, dim=hours, lower=0, upper=10, names=[f"p{i + 1}" for i in range(units)])
+    p = sv.agents([f"p{i + 1}" for i in range(units)], dim=hours, lower=0, upper=10)
     costs = rng.uniform(0.02, 0.1, units), rng.uniform(1, 3, units)
     objectives = [sum(a * s**2 + b * s for s in own) for a, b, own in zip(*costs, p, strict=True)]
     demand = 30 + 10 * np.sin(np.arange(hours) * np.pi / 12)
@@ -155,7 +155,7 @@ def _dispatch() -> tuple[Any, Any]:
             constraints[f"line{line + 1}at{t + 1}"] = flow <= 15.0
     steps = [(own[t + 1] - own[t]) for own in p for t in range(hours - 1)]
     local = [row for step in steps for row in (step <= 2.0, -step <= 2.0)]
-    problem = sv.Problem(states=p, objectives=objectives, constraints=constraints, local=local)
+    problem = sv.Problem(agents=p, objectives=objectives, constraints=constraints, local=local)
     return problem, sv.Trajectory(radius=0.1, rounds=ROUNDS)
 
 

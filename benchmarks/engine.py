@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
+import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
@@ -20,7 +21,6 @@ from sottovoce.paper.reproduction import published_noise
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
-from sottovoce.problem.agents import fleet
 from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery import paper
 from sottovoce.problem.gallery.chargers import PRICE, WEAR, chargers
@@ -206,11 +206,11 @@ def _sparse_problem(n: int) -> Problem:
     weights = sparse.csc_array(
         (rng.uniform(0.5, 1.5, 2 * n), rows, np.arange(0, 2 * n + 1, 2)), shape=(24, n)
     )
-    group = fleet(n, lower=0.0, upper=2.0, parameters={"a": rng.uniform(0, 2, n)})
+    group = sv.agents(n, lower=0.0, upper=2.0, parameters={"a": rng.uniform(0, 2, n)})
     return Problem(
-        states=group,
-        objectives=(group.state - group.parameter("a")) ** 2,
-        constraints=[total(group, group.state, weights=weights) <= n / 24],
+        agents=group,
+        objectives=(group.x - group["a"]) ** 2,
+        constraints=[total(group.x, weights=weights) <= n / 24],
     )
 
 

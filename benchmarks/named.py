@@ -125,17 +125,17 @@ def _plan(certificate: Any) -> Any:
 def quadratics(n: int, m: int = 20) -> sv.Problem:
     """n agents with random convex quadratics under m dense rows."""
     rng = np.random.default_rng(0)
-    x = sv.states(n, lower=-5, upper=5)
+    x = sv.agents(n, lower=-5, upper=5)
     a, c, W = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n), rng.uniform(0, 1, (m, n))
     f = [float(p) * (s - float(q)) ** 2 for p, q, s in zip(a, c, x, strict=True)]
     rows = W @ x <= 0.3 * np.maximum(W @ c, 0.0) + 1.0
-    return sv.Problem(states=x, objectives=f, constraints=[rows])
+    return sv.Problem(agents=x, objectives=f, constraints=[rows])
 
 
 def generators(n: int = 6, hours: int = 24, lines: int = 40) -> sv.Problem:
     """A dispatch: quadratic costs, a balance and limits of lines per hour, ramps at home."""
     rng = np.random.default_rng(0)
-    x = sv.states(n, lower=0.0, upper=100.0, dim=hours, names=[f"gen{i + 1}" for i in range(n)])
+    x = sv.agents([f"gen{i + 1}" for i in range(n)], lower=0.0, upper=100.0, dim=hours)
     cost, slope = rng.uniform(0.01, 0.1, n), rng.uniform(5, 20, n)
     shift = rng.uniform(-1, 1, (lines, n))
     balance, flows = np.zeros((hours, n * hours)), np.zeros((hours * lines, n * hours))
@@ -156,7 +156,7 @@ def generators(n: int = 6, hours: int = 24, lines: int = 40) -> sv.Problem:
         for t in range(hours - 1)
         for row in (own[t + 1] - own[t] <= RAMP, own[t] - own[t + 1] <= RAMP)
     ]
-    return sv.Problem(states=x, objectives=f, constraints=rows, local=ramps)
+    return sv.Problem(agents=x, objectives=f, constraints=rows, local=ramps)
 
 
 WORKS = {

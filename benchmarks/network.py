@@ -153,15 +153,15 @@ def _commits(path: Path) -> float:
 def _fleet(n: int) -> Any:
     import numpy as np
 
-    from sottovoce.problem.agents import fleet
+    import sottovoce as sv
     from sottovoce.problem.constraints import total
     from sottovoce.problem.problem import Problem
 
-    ev = fleet(n, lower=0, upper=1, name="ev", parameters={"want": np.linspace(0.2, 0.9, n)})
+    ev = sv.agents(n, lower=0, upper=1, name="ev", parameters={"want": np.linspace(0.2, 0.9, n)})
     return Problem(
-        states=ev,
-        objectives=(ev.state - ev.parameter("want")) ** 2,
-        constraints={"capacity": total(ev, ev.state) <= 0.4 * n},
+        agents=ev,
+        objectives=(ev.x - ev["want"]) ** 2,
+        constraints={"capacity": total(ev.x) <= 0.4 * n},
     )
 
 

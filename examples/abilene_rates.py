@@ -54,11 +54,10 @@ passes = np.zeros((len(links), len(flows)))
 for f, way in enumerate(flows):
     passes[way, f] = 1.0
 worth = np.random.default_rng(0).lognormal(0.0, 0.5, len(flows))
-flow = sv.fleet(len(flows), lower=0.05, upper=2.0, name="flow", parameters={"worth": worth})
+flow = sv.agents(len(flows), lower=0.05, upper=2.0, name="flow", parameters={"worth": worth})
 problem = sv.Problem(
-    states=flow,
-    objectives=-flow.parameter("worth") * sv.log(flow.state),
-    constraints=[sv.total(flow, flow.state, weights=passes) <= np.full(len(links), CAPACITY)],
+    objectives=-flow["worth"] * sv.log(flow.x),
+    constraints=[sv.total(flow.x, weights=passes) <= np.full(len(links), CAPACITY)],
 )
 best = sv.reference_optimum(problem)
 certificate = sv.certify(problem)

@@ -2,10 +2,9 @@
 
 import sottovoce as sv
 
-x = sv.states(3, lower=-2, upper=2, names=["pump", "valve", "tank"])
+x = sv.agents(["pump", "valve", "tank"], lower=-2, upper=2)
 pump, valve, tank = x
 problem = sv.Problem(
-    states=x,
     objectives=[(pump - 1) ** 2, (valve + 1) ** 2, (tank - 2) ** 2],
     constraints={
         "pressure": (pump + 10 * valve) ** 2 + tank**2 <= 30,

@@ -58,9 +58,8 @@ highest = np.maximum(own, 0) @ most - fixed
 lowest = np.minimum(own, 0) @ most - fixed
 needed = np.flatnonzero((highest > rating) | (lowest < -rating))
 
-p = sv.states(6, lower=0, upper=most, names=[f"g{bus}" for bus in GENERATORS])
+p = sv.agents([f"g{bus}" for bus in GENERATORS], lower=0, upper=most)
 problem = sv.Problem(
-    states=p,
     objectives=[a * s**2 + b * s for s, (_, a, b) in zip(p, GENERATORS.values(), strict=True)],
     constraints=[
         sum(p) == demand,

@@ -21,16 +21,15 @@ def charging(cars: int) -> sv.Problem:
     hour = np.arange(HOURS)
     parked = (hour >= come[:, np.newaxis]) & (hour < leave[:, np.newaxis])
     need = np.minimum(rng.lognormal(np.log(9.0), 0.5, cars), 0.9 * connector * (leave - come))
-    ev = sv.fleet(
+    ev = sv.agents(
         cars, dim=HOURS, lower=0.0, upper=22.0, name="ev",
         parameters={"need": need, "window": connector[:, np.newaxis] * parked},
     )  # fmt: skip
     price = [0.10, 0.09, 0.08, 0.074, 0.07, 0.068, 0.07, 0.075]  # euro per kWh
     return sv.Problem(
-        states=ev,
-        objectives=sum(p * x + 0.002 * x**2 for p, x in zip(price, ev.state, strict=True)),
-        constraints=[sv.total(ev, ev.state) <= np.full(HOURS, PER_CAR * cars)],
-        local=[sum(ev.state) == ev.parameter("need"), ev.state <= ev.parameter("window")],
+        objectives=sum(p * x + 0.002 * x**2 for p, x in zip(price, ev.x, strict=True)),
+        constraints=[sv.total(ev.x) <= np.full(HOURS, PER_CAR * cars)],
+        local=[sum(ev.x) == ev["need"], ev.x <= ev["window"]],
     )
 
 

@@ -16,19 +16,18 @@ RUNS = 16
 def shedding(buildings: int) -> sv.Problem:
     """Return a problem of so many buildings; discomfort and energy are drawn."""
     rng = np.random.default_rng(0)
-    building = sv.fleet(
+    building = sv.agents(
         buildings, dim=4, lower=0.0, upper=40.0, name="building",
         parameters={
             "discomfort": rng.lognormal(0.0, 0.6, buildings),
             "energy": rng.uniform(30.0, 100.0, buildings),
         },
     )  # fmt: skip
-    shed = building.state
+    shed = building.x
     return sv.Problem(
-        states=building,
-        objectives=building.parameter("discomfort") * sum(0.01 * s**2 for s in shed),
-        constraints=[sv.total(building, shed) >= ASKED * buildings],
-        local=[sum(shed) <= building.parameter("energy")],
+        objectives=building["discomfort"] * sum(0.01 * s**2 for s in shed),
+        constraints=[sv.total(shed) >= ASKED * buildings],
+        local=[sum(shed) <= building["energy"]],
     )
 
 

@@ -21,12 +21,11 @@ def clinics(n: int) -> sv.Problem:
     effect = rng.choice([0.0, 0.0, 0.0, 1.0], size=n)
     outcome = dose * effect[:, np.newaxis] + 2.0 * rng.normal(size=(n, PATIENTS))
     moments = {"square": (dose**2).mean(axis=1), "product": (dose * outcome).mean(axis=1)}
-    clinic = sv.fleet(n, lower=-1.5, upper=1.5, name="clinic", parameters=moments)
-    t = clinic.state
+    clinic = sv.agents(n, lower=-1.5, upper=1.5, name="clinic", parameters=moments)
+    t = clinic.x
     return sv.Problem(
-        states=clinic,
-        objectives=clinic.parameter("square") * t**2 / 2 - clinic.parameter("product") * t,
-        constraints={"budget": sv.total(clinic, abs(t)) <= 0.25 * n},
+        objectives=clinic["square"] * t**2 / 2 - clinic["product"] * t,
+        constraints={"budget": sv.total(abs(t)) <= 0.25 * n},
     )
 
 

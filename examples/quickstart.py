@@ -4,9 +4,8 @@ import math
 
 import sottovoce as sv
 
-x = sv.states(3, lower=-10, upper=10)
+x = sv.agents(3, lower=-10, upper=10)
 problem = sv.Problem(
-    states=x,
     objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, (x[2] - 1) ** 2],
     constraints=[x[0] + x[1] + x[2] <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
 )

@@ -15,9 +15,8 @@ WISHES = np.array([[-90.0, 20.0], [-30.0, -35.0], [10.0, 40.0], [55.0, -20.0], [
 ROUNDS = 2_000
 RUNS = 64
 
-robots = sv.states(5, dim=2, lower=-100, upper=100, names=["ant", "bee", "cat", "dog", "elk"])
+robots = sv.agents(["ant", "bee", "cat", "dog", "elk"], dim=2, lower=-100, upper=100)
 problem = sv.Problem(
-    states=robots,
     objectives=[
         0.01 * ((r[0] - a) ** 2 + (r[1] - b) ** 2) for r, (a, b) in zip(robots, WISHES, strict=True)
     ],

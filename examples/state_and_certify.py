@@ -4,9 +4,8 @@ import math
 
 import sottovoce as sv
 
-x = sv.states(7, lower=-10, upper=10)
+x = sv.agents(7, lower=-10, upper=10)
 problem = sv.Problem(
-    states=x,
     objectives=[(x[0] - 9)**2 + x[0], (x[1] + 4)**4, (x[2] - 1)**8, x[3]**2 + x[3] + 6,
                 (x[4] + 3)**6, (x[5] - 7)**2, (x[6] - 5)**2],
     constraints=[x[0] + x[1] + x[2] <= 3, x[4]**2 + x[5]**4/12 + x[6]**4/12 <= 20,

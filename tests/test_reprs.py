@@ -26,12 +26,12 @@ def values_of(problem: sv.Problem) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def million() -> dict[str, Any]:
-    u = sv.fleet(1_000_000, lower=0, upper=1, name="u")
+    u = sv.agents(1_000_000, lower=0, upper=1, name="u")
     return values_of(
         sv.Problem(
-            states=u,
-            objectives=(u.state - 1) ** 2,
-            constraints=[sv.total(u, u.state) <= 400_000.0],
+            agents=u,
+            objectives=(u.x - 1) ** 2,
+            constraints=[sv.total(u.x) <= 400_000.0],
         )
     )
 
@@ -46,19 +46,19 @@ def test_the_repr_of_a_million_agents_is_short(million: dict[str, Any], name: st
 
 def test_the_repr_of_many_long_names_is_short() -> None:
     names = ["".join(chr(97 + int(d)) for d in str(i)) * 30 for i in range(40)]
-    x = sv.states(40, lower=0, upper=1, names=names)
+    x = sv.agents(names, lower=0, upper=1)
     rows = {f"row {'y' * 300} {i}": x[i] + x[i + 1] <= 1 for i in range(39)}
-    problem = sv.Problem(states=x, objectives=[s**2 for s in x], constraints=rows)
+    problem = sv.Problem(agents=x, objectives=[s**2 for s in x], constraints=rows)
     for value in values_of(problem).values():
         assert len(repr(value)) < MOST
         assert len(value._repr_html_()) < MOST
 
 
 def test_html_is_escaped() -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     evil = "<script>alert(1)</script>"
     problem = sv.Problem(
-        states=x, objectives=[(s - 1) ** 2 for s in x], constraints={evil: x[0] + x[1] <= 1}
+        agents=x, objectives=[(s - 1) ** 2 for s in x], constraints={evil: x[0] + x[1] <= 1}
     )
     shown = [value._repr_html_() for value in values_of(problem).values()]
     shown.append(problem.evaluate([0.0, 0.0])._repr_html_())
@@ -71,8 +71,8 @@ def test_html_is_escaped() -> None:
 
 
 def test_a_repr_says_what_counts() -> None:
-    x = sv.states(2, lower=0, upper=1)
-    problem = sv.Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1])
+    x = sv.agents(2, lower=0, upper=1)
+    problem = sv.Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1])
     text = " ".join(repr(value) for value in values_of(problem).values())
     for word in ("agents=2", "holds=True", "hide=everything", "epsilon=1,", "trust='one'"):
         assert word in text

@@ -20,13 +20,13 @@ WRONG = [
     object(), np.array([[1.0]]),
 ]  # fmt: skip
 
-x = sv.states(2, lower=0, upper=1)
-problem = sv.Problem(states=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1])
+x = sv.agents(2, lower=0, upper=1)
+problem = sv.Problem(agents=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 1])
 certificate = sv.certify(problem)
 hide = sv.Trajectory(radius=1.0, rounds=100)
 plan = sv.plan(certificate, epsilon=1, delta=0.05, hide=hide)
 saddle = sv.reference_optimum(problem)
-ev = sv.fleet(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
+ev = sv.agents(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
 house = sv.network.AgentGroup.of_problem(problem, [1])
 
 
@@ -38,16 +38,15 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # A call that is right, to be spoilt in one argument at a time.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "states": (sv.states, {"n": 2, "lower": 0, "upper": 1, "dim": 1, "names": ["a", "b"]}),
-    "fleet": (sv.fleet, {"n": 3, "lower": 0, "upper": 1, "dim": 1, "name": "x",
-                         "parameters": {"a": [1, 2, 3]}}),
-    "parameter": (ev.parameter, {"name": "a"}),
-    "total": (sv.total, {"group": ev, "terms": ev.state, "weights": None}),
+    "named": (sv.agents, {"who": ["a", "b"], "lower": 0, "upper": 1, "dim": 1}),
+    "counted": (sv.agents, {"who": 3, "lower": 0, "upper": 1, "dim": 1, "name": "x",
+                            "parameters": {"a": [1, 2, 3]}}),
+    "total": (sv.total, {"terms": ev.x, "weights": None}),
     "exp": (sv.exp, {"argument": x[0]}),
     "log": (sv.log, {"argument": x[0]}),
     "sqrt": (sv.sqrt, {"argument": x[0]}),
     "logsumexp": (lambda first: sv.logsumexp(first, x[1]), {"first": x[0]}),
-    "Problem": (sv.Problem, {"states": x, "objectives": list(x), "constraints": [x[0] + x[1] <= 1],
+    "Problem": (sv.Problem, {"agents": x, "objectives": list(x), "constraints": [x[0] + x[1] <= 1],
                              "start": [0, 0], "privacy": {}, "schedule": {}, "source": None}),
     "agent": (problem.agent, {"agent": 1}),
     "evaluate": (problem.evaluate, {"x": [0.0, 0.0]}),
@@ -69,16 +68,16 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
                        {"radius": 1.0, "rounds": 100}),
     "planned everything": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
                                                    hide=sv.Everything(**given)), {"rounds": 100}),
-    "equal": (lambda left, right: sv.Problem(states=x, objectives=list(x),
+    "equal": (lambda left, right: sv.Problem(agents=x, objectives=list(x),
                                              constraints=[left == right]),
               {"left": x[0] + x[1], "right": 1}),
-    "equal of a total": (lambda left, right: sv.Problem(states=ev, objectives=ev.state,
+    "equal of a total": (lambda left, right: sv.Problem(agents=ev, objectives=ev.x,
                                                         constraints=[left == right]),
-                         {"left": sv.total(ev, ev.state), "right": 1}),
+                         {"left": sv.total(ev.x), "right": 1}),
     "feasible": (lambda **given: sv.plan(certificate, epsilon=1, delta=0.05,
                                          hide=sv.Trajectory(radius=0.01, rounds=100), **given),
                  {"feasible": 0.95}),
-    "hard": (lambda constraint: sv.Problem(states=x, objectives=list(x),
+    "hard": (lambda constraint: sv.Problem(agents=x, objectives=list(x),
                                            constraints=[sv.hard(constraint)]),
              {"constraint": x[0] + x[1] <= 1}),
     "compare": (sv.compare, {"problem": problem, "epsilon": 1, "delta": 0.05, "radius": 1.0,
@@ -146,5 +145,5 @@ def test_solve_refuses_a_wrong_value_and_says_which(argument: str, wrong: Any) -
 def test_text_in_a_total_is_never_evaluated(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     with pytest.raises(sv.SottovoceError, match="must be a number or made of states, got str"):
-        sv.total(ev, f"open({str(trace)!r}, 'w')")
+        sv.total(f"open({str(trace)!r}, 'w')")
     assert not trace.exists()

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from sottovoce.privacy.plan import plan as plan
     from sottovoce.privacy.trust import SplitCloud as SplitCloud
     from sottovoce.problem import gallery as gallery
-    from sottovoce.problem.agents import fleet as fleet
-    from sottovoce.problem.agents import states as states
+    from sottovoce.problem.agents import agents as agents
     from sottovoce.problem.code import Objective as Objective
     from sottovoce.problem.constraints import hard as hard
     from sottovoce.problem.constraints import total as total
@@ -71,7 +70,7 @@ _NAMES = {
     "privacy.limit": ("accuracy_limit",),
     "privacy.plan": ("plan",),
     "privacy.trust": ("SplitCloud",),
-    "problem.agents": ("fleet", "states"),
+    "problem.agents": ("agents",),
     "problem.code": ("Objective",),
     "problem.constraints": ("hard", "total"),
     "problem.problem": ("Problem",),

@@ -54,27 +54,27 @@ TRUTH: tuple[type[Exception], ...] = (TypeError, ProblemError)
 
 def agents(count: int, **bounds: Any) -> Any:
     """Agents stated one by one; ``[i]`` is the state of agent ``i`` from 0."""
-    return sv.states(count, **bounds)
+    return sv.agents(bounds.pop("names", count), **bounds)
 
 
 def fleet(count: int, **facts: Any) -> Any:
     """Agents with one formula and arrays of parameters."""
-    return sv.fleet(count, **facts)
+    return sv.agents(count, **facts)
 
 
 def state_of(group: Any) -> Any:
     """The state of one agent of a fleet, as formulas."""
-    return group.state
+    return group.x
 
 
 def parameter(group: Any, name: str) -> Any:
     """A parameter of a fleet, as a formula."""
-    return group.parameter(name)
+    return group[name]
 
 
 def total(group: Any, terms: Any = None, **weights: Any) -> Any:
     """A sum over all agents of a fleet."""
-    return sv.total(group, terms, **weights)
+    return sv.total(group if terms is None else terms, **weights)
 
 
 def equal(left: Any, right: Any) -> Any:
@@ -84,7 +84,7 @@ def equal(left: Any, right: Any) -> Any:
 
 def state_problem(who: Any, objectives: Any, constraints: Any, **more: Any) -> sv.Problem:
     """A problem of these agents."""
-    return sv.Problem(states=who, objectives=objectives, constraints=constraints, **more)
+    return sv.Problem(agents=who, objectives=objectives, constraints=constraints, **more)
 
 
 def load_problem(folder: Any) -> sv.Problem:

@@ -18,10 +18,10 @@ from sottovoce.privacy.gaussian import mu_of
 def named(A: Any) -> Certificate:
     """One agent with a state of several components, one affine row each, beside a second agent."""
     rows = np.asarray(A, dtype=float)
-    x = sv.states(2, lower=-1, upper=1, dim=[rows.shape[1], 1])
+    x = sv.agents(2, lower=-1, upper=1, dim=[rows.shape[1], 1])
     own = list(np.atleast_1d(x[0]))
     g = [sum(float(c) * s for c, s in zip(row, own, strict=True)) + x[1] <= 90 for row in rows]
-    return sv.certify(sv.Problem(states=x, objectives=[sum(own), x[1]], constraints=g).cloud)
+    return sv.certify(sv.Problem(agents=x, objectives=[sum(own), x[1]], constraints=g).cloud)
 
 
 @settings(max_examples=12, deadline=None)
@@ -41,15 +41,15 @@ def test_the_bound_is_the_largest_singular_value_rounded_up(seed: int) -> None:
 def test_a_fleet_gets_the_singular_value_of_each_of_its_agents(kind: str) -> None:
     rng = np.random.default_rng(4)
     n, k, w = 7, rng.uniform(0.5, 2, 7), rng.normal(size=(3, 7))
-    ev = sv.fleet(n, lower=0, upper=1, dim=2, name="ev", parameters={"k": k})
-    p, q = ev.state
+    ev = sv.agents(n, lower=0, upper=1, dim=2, name="ev", parameters={"k": k})
+    p, q = ev.x
     weights: Any = {"ones": None, "dense": w, "sparse": sparse.csr_array(w)}[kind]
-    terms = [p + ev.parameter("k") * q, p - 2 * q]
+    terms = [p + ev["k"] * q, p - 2 * q]
     rows = 2 if weights is None else 6
     problem = sv.Problem(
-        states=ev,
+        agents=ev,
         objectives=p + q,
-        constraints=[sv.total(ev, terms, weights=weights) <= np.full(rows, 90.0)],
+        constraints=[sv.total(terms, weights=weights) <= np.full(rows, 90.0)],
     )
     precision = rng.uniform(0.5, 2, rows)
     found = sv.certify(problem.cloud).sensitivity.together(precision)
@@ -62,10 +62,10 @@ def test_a_fleet_gets_the_singular_value_of_each_of_its_agents(kind: str) -> Non
 
 
 def test_curved_contributions_are_added_to_the_affine_ones() -> None:
-    x = sv.states(2, lower=-1, upper=1, dim=[2, 1])
+    x = sv.agents(2, lower=-1, upper=1, dim=[2, 1])
     (p, q), r = x
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[p, r],
         constraints=[p + q + r <= 9, p - q + r <= 9, p**2 + q**2 + r <= 9],
     )

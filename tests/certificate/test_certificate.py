@@ -85,9 +85,9 @@ def test_the_papers_release_knows_whose_gradients_others_move() -> None:
     assert kinds[0, 0] == "public"
     assert kinds[1, 4] == "own"
     assert "released" not in kinds.values()
-    x = sv.states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     coupled = Problem(
-        states=x, objectives=[x[0], x[1]], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
+        agents=x, objectives=[x[0], x[1]], constraints=[(x[0] + 10 * x[1]) ** 2 <= 50]
     )
     assert [e.kind for e in gradient_entries(coupled.cloud)] == ["released", "released"]
     # Only the sum x1 + 10 x2 is ever released by default, whatever its square does.
@@ -95,9 +95,9 @@ def test_the_papers_release_knows_whose_gradients_others_move() -> None:
 
 
 def test_hard_constraints_over_a_large_box_stay_within_five_percent() -> None:
-    x = sv.states(7, lower=-10, upper=10)
+    x = sv.agents(7, lower=-10, upper=10)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[s**2 for s in x],
         constraints=[sv.logsumexp(*x) <= 5, sv.sqrt(1 + sum(s**2 for s in x)) <= 20],
     )
@@ -119,8 +119,8 @@ def test_the_cloud_can_certify_without_objectives() -> None:
 
 
 def test_a_constraint_that_is_not_convex_fails_with_a_witness_and_is_refused() -> None:
-    x = sv.states(2, lower=-2, upper=2)
-    problem = Problem(states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] * x[1] <= 1])
+    x = sv.agents(2, lower=-2, upper=2)
+    problem = Problem(agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] * x[1] <= 1])
     certificate = certify(problem)
     failing = next(a for a in certificate.assumptions if a.name == "convexity of g1")
     assert failing.status == "fails"
@@ -130,18 +130,18 @@ def test_a_constraint_that_is_not_convex_fails_with_a_witness_and_is_refused() -
 
 
 def test_an_objective_that_is_not_convex_fails() -> None:
-    x = sv.states(2, lower=-2, upper=2)
+    x = sv.agents(2, lower=-2, upper=2)
     problem = Problem(
-        states=x, objectives=[-(x[0] ** 2), x[1] ** 2], constraints=[x[0] + x[1] <= 1]
+        agents=x, objectives=[-(x[0] ** 2), x[1] ** 2], constraints=[x[0] + x[1] <= 1]
     )
     certificate = certify(problem)
     assert status(certificate, "convexity of the objective of x1") == "fails"
 
 
 def test_constraints_without_interior_fail_slater() -> None:
-    x = sv.states(2, lower=-2, upper=2)
+    x = sv.agents(2, lower=-2, upper=2)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2],
         constraints=[x[0] + x[1] <= 1, -x[0] - x[1] <= -1],
     )
@@ -152,16 +152,16 @@ def test_constraints_without_interior_fail_slater() -> None:
 
 
 def test_infeasible_constraints_are_an_error_of_their_own() -> None:
-    x = sv.states(2, lower=-1, upper=1)
-    problem = Problem(states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= -3])
+    x = sv.agents(2, lower=-1, upper=1)
+    problem = Problem(agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= -3])
     with pytest.raises(ProblemError, match="must have a common point"):
         certify(problem)
 
 
 def test_an_unbounded_sensitivity_is_refused_with_the_remedy() -> None:
-    x = sv.states(2, lower=[0, -1], upper=1)
+    x = sv.agents(2, lower=[0, -1], upper=1)
     problem = Problem(
-        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[-sv.log(x[0]) + x[1] <= 9]
+        agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[-sv.log(x[0]) + x[1] <= 9]
     )
     with pytest.raises(CertificateError, match=r"influence of x1 on output 1.*bounds"):
         certify(problem, tighten=False)
@@ -172,15 +172,15 @@ def test_an_unbounded_sensitivity_is_refused_with_the_remedy() -> None:
 def test_a_fleet_has_the_same_sensitivities_as_its_agents_one_by_one() -> None:
     rng = np.random.default_rng(3)
     draw, upper = rng.uniform(0.5, 2, 4), rng.uniform(1, 3, 4)
-    ev = sv.fleet(4, lower=0.0, upper=upper, parameters={"draw": draw})
+    ev = sv.agents(4, lower=0.0, upper=upper, parameters={"draw": draw})
     fleet = Problem(
-        states=ev,
-        objectives=ev.state**2,
-        constraints=[sv.total(ev, ev.parameter("draw") * ev.state**2) <= 4],
+        agents=ev,
+        objectives=ev.x**2,
+        constraints=[sv.total(ev["draw"] * ev.x**2) <= 4],
     )
-    x = sv.states(4, lower=0.0, upper=list(upper))
+    x = sv.agents(4, lower=0.0, upper=list(upper))
     named = Problem(
-        states=x,
+        agents=x,
         objectives=[s**2 for s in x],
         constraints=[sum(float(d) * s**2 for d, s in zip(draw, x, strict=True)) <= 4],
     )
@@ -190,11 +190,11 @@ def test_a_fleet_has_the_same_sensitivities_as_its_agents_one_by_one() -> None:
 
 
 def test_negative_weights_on_a_convex_term_are_not_convex() -> None:
-    ev = sv.fleet(2, lower=-1.0, upper=1.0)
+    ev = sv.agents(2, lower=-1.0, upper=1.0)
     problem = Problem(
-        states=ev,
-        objectives=ev.state**2,
-        constraints=[sv.total(ev, ev.state**2, weights=[[1.0, -1.0]]) <= 1],
+        agents=ev,
+        objectives=ev.x**2,
+        constraints=[sv.total(ev.x**2, weights=[[1.0, -1.0]]) <= 1],
     )
     with pytest.raises(ConvexityError):
         certify(problem).require()
@@ -204,14 +204,14 @@ def test_negative_weights_on_a_convex_term_are_not_convex() -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_random_convex_problems_are_bounded_from_above(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x = sv.states(3, lower=-2, upper=2)
+    x = sv.agents(3, lower=-2, upper=2)
     rows = []
     for _ in range(2):
         a = rng.integers(-2, 3, 3)
         inner = sum(int(c) * s for c, s in zip(a, x, strict=True))
         choices = [inner**2, sv.exp(inner / 2), sv.logsumexp(*x), (inner + 1) ** 4 / 10]
         rows.append(choices[rng.integers(4)] + x[int(rng.integers(3))] ** 2 + sum(x) / 8 <= 30)
-    problem = Problem(states=x, objectives=[s**2 for s in x], constraints=rows)
+    problem = Problem(agents=x, objectives=[s**2 for s in x], constraints=rows)
     certificate = certify(problem, tighten=bool(rng.integers(2)))
     seen = sampled(problem, certificate, 300)
     assert np.all(seen <= certificate.sensitivity.dense() * (1 + 1e-12))
@@ -219,8 +219,8 @@ def test_random_convex_problems_are_bounded_from_above(seed: int) -> None:
 
 def test_parameters_that_never_occur_together_are_judged_agent_by_agent() -> None:
     a = np.array([1.0, 3.0])
-    ev = sv.fleet(2, lower=-1.0, upper=1.0, parameters={"a": a, "b": 0.5 - a})
-    curved = ev.parameter("a") * ev.state**2 + ev.parameter("b") * ev.state**2
-    problem = Problem(states=ev, objectives=curved, constraints=[sv.total(ev, ev.state) <= 1])
+    ev = sv.agents(2, lower=-1.0, upper=1.0, parameters={"a": a, "b": 0.5 - a})
+    curved = ev["a"] * ev.x**2 + ev["b"] * ev.x**2
+    problem = Problem(agents=ev, objectives=curved, constraints=[sv.total(ev.x) <= 1])
     # Over the box of all parameters a + b may be as low as -1.5; for every agent it is 0.5.
     assert status(certify(problem), "convexity of the objective of x") == "proven"

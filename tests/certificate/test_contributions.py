@@ -25,23 +25,23 @@ from sottovoce.problem.sums import contributions
 def mixture(kind: str, seed: int) -> sv.Problem:
     """Two named agents beside a fleet whose weights may be negative where terms are affine."""
     rng = np.random.default_rng(seed)
-    x = sv.states(2, lower=[-1, 0.5], upper=[2, 1.5], dim=[2, 1])
+    x = sv.agents(2, lower=[-1, 0.5], upper=[2, 1.5], dim=[2, 1])
     (p, q), r = x
     own = {"k": rng.normal(0, 2, 4)}
-    ev = sv.fleet(4, lower=-1.0, upper=rng.uniform(0, 2, 4), name="ev", parameters=own)
+    ev = sv.agents(4, lower=-1.0, upper=rng.uniform(0, 2, 4), name="ev", parameters=own)
     weights: Any = None
     if kind != "ones":
         weights = rng.normal(0, 1, (2, 4)) * (rng.random((2, 4)) < 0.7)
         weights[0, 0] = 1.0
         weights[1, 1:] = -1.5
         weights = sparse.csr_array(weights) if kind == "sparse" else weights
-    term = ev.parameter("k") * ev.state if kind != "ones" else ev.state**2
+    term = ev["k"] * ev.x if kind != "ones" else ev.x**2
     rows = 1 if weights is None else 2
     return sv.Problem(
-        states=[x, ev],
-        objectives=[p**2 + q**2, r**2, ev.state**2],
+        agents=[x, ev],
+        objectives=[p**2 + q**2, r**2, ev.x**2],
         constraints=[
-            sv.total(ev, term, weights=weights) + p - 2 * q + sv.exp(r) <= np.full(rows, 90.0),
+            sv.total(term, weights=weights) + p - 2 * q + sv.exp(r) <= np.full(rows, 90.0),
             (p - r) ** 2 + sv.exp(q) / 3 <= 80,
         ],
     )
@@ -90,9 +90,9 @@ def test_ranges_slopes_and_sizes_are_never_below_what_agents_do(kind: str, seed:
 
 
 def test_the_range_of_an_affine_contribution_is_exact() -> None:
-    x = sv.states(2, lower=[[-1, 0], [2, 2]], upper=[[1, 3], [5, 5]], dim=2)
+    x = sv.agents(2, lower=[[-1, 0], [2, 2]], upper=[[1, 3], [5, 5]], dim=2)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[s[0] + s[1] for s in x],
         constraints=[x[0][0] - 2 * x[0][1] + 3 * x[1][0] + x[1][1] <= 90],
     )
@@ -103,8 +103,8 @@ def test_the_range_of_an_affine_contribution_is_exact() -> None:
 
 
 def test_sum_ranges_hold_where_large_contributions_cancel() -> None:
-    ev = sv.fleet(3, lower=[1e16, -1e16, 0.1], upper=[1e16, -1e16, 0.3])
-    problem = sv.Problem(states=ev, objectives=ev.state, constraints=[sv.total(ev, ev.state) <= 9])
+    ev = sv.agents(3, lower=[1e16, -1e16, 0.1], upper=[1e16, -1e16, 0.3])
+    problem = sv.Problem(agents=ev, objectives=ev.x, constraints=[sv.total(ev.x) <= 9])
     low, high = sum_ranges(problem.cloud.sums, problem.cloud.groups)[0]
     assert low <= 0.1
     assert high >= 0.3
@@ -112,9 +112,9 @@ def test_sum_ranges_hold_where_large_contributions_cancel() -> None:
 
 def test_a_sum_of_a_single_agent_keeps_its_range_to_the_last_bit() -> None:
     # sqrt is not defined beyond 0, so that a range one bit too wide would prove nothing.
-    x = sv.states(2, lower=[0.0, 0.1], upper=[0.7, 3.0])
+    x = sv.agents(2, lower=[0.0, 0.1], upper=[0.7, 3.0])
     problem = sv.Problem(
-        states=x, objectives=list(x), constraints=[x[0] ** 2 / x[1] + sv.exp(x[0] + x[1]) <= 40]
+        agents=x, objectives=list(x), constraints=[x[0] ** 2 / x[1] + sv.exp(x[0] + x[1]) <= 40]
     )
     ranges = sum_ranges(problem.cloud.sums, problem.cloud.groups)
     assert (0.0, 0.7) in ranges
@@ -122,9 +122,9 @@ def test_a_sum_of_a_single_agent_keeps_its_range_to_the_last_bit() -> None:
 
 
 def test_an_agent_in_no_sum_contributes_nothing_and_is_promised_everything() -> None:
-    x = sv.states(3, lower=-1, upper=1)
+    x = sv.agents(3, lower=-1, upper=1)
     problem = sv.Problem(
-        states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1, x[2] <= 0.5]
+        agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1, x[2] <= 0.5]
     )
     assert contributions(problem.cloud.sums, problem.cloud.groups[2]) == {}
     certificate = sv.certify(problem)
@@ -135,8 +135,8 @@ def test_an_agent_in_no_sum_contributes_nothing_and_is_promised_everything() -> 
 
 
 def test_a_contribution_without_a_finite_range_is_refused() -> None:
-    x = sv.states(2, lower=[0, -1], upper=1)
-    problem = sv.Problem(states=x, objectives=list(x), constraints=[x[1] - sv.log(x[0]) <= 9])
+    x = sv.agents(2, lower=[0, -1], upper=1)
+    problem = sv.Problem(agents=x, objectives=list(x), constraints=[x[1] - sv.log(x[0]) <= 9])
     with pytest.raises(CertificateError, match="every contribution must have finite bounds"):
         contribution_ranges(problem.cloud.sums, problem.cloud.groups)
 
@@ -145,7 +145,7 @@ def test_a_contribution_without_a_finite_range_is_refused() -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_error_of_a_contribution_covers_what_float64_does(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x = sv.states(1, lower=-2, upper=3, dim=2)
+    x = sv.agents(1, lower=-2, upper=3, dim=2)
     p, q = x[0]
     h = canonical(rng.normal() * p**3 + sv.exp(q / 3) - rng.normal() * p * q)
     _, error = own_range(h, x.groups[0])
@@ -157,9 +157,9 @@ def test_the_error_of_a_contribution_covers_what_float64_does(seed: int) -> None
 
 
 def test_the_range_of_an_agent_that_cannot_move_is_nothing() -> None:
-    x = sv.states(3, lower=[-400, 0, 0], upper=[-400, 5, 5])
+    x = sv.agents(3, lower=[-400, 0, 0], upper=[-400, 5, 5])
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0], x[1] ** 2, x[2] ** 2],
         constraints=[sv.exp(2 * x[0]) + x[1] ** 2 + sv.exp(x[2]) <= 20],
     )

@@ -21,17 +21,17 @@ def test_the_papers_constraints_shrink_its_boxes_and_leave_a_margin() -> None:
 
 
 def test_the_margin_stops_half_way_to_the_original_bound() -> None:
-    x = sv.states(2, lower=0, upper=[1.0, 0.998])
-    problem = sv.Problem(states=x, objectives=[x[0], x[1]], constraints=[x[0] + x[1] <= 0.99])
+    x = sv.agents(2, lower=0, upper=[1.0, 0.998])
+    problem = sv.Problem(agents=x, objectives=[x[0], x[1]], constraints=[x[0] + x[1] <= 0.99])
     first, second = tightened_domain(problem.cloud)
     assert first.upper[0, 0] == pytest.approx(0.995, abs=1e-12)
     assert second.upper[0, 0] == pytest.approx(0.994, abs=1e-12)
 
 
 def test_constraints_that_exclude_each_other_are_proven_infeasible() -> None:
-    x = sv.states(2, lower=-10, upper=10)
+    x = sv.agents(2, lower=-10, upper=10)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0], x[1]],
         constraints={"small": x[0] + x[1] <= 1, "large": x[0] + x[1] >= 2},
     )
@@ -52,16 +52,16 @@ def test_a_fleet_is_tightened_like_the_same_agents_stated_one_by_one(
     lower, upper = -rng.uniform(0, 3, count), rng.uniform(0.5, 4, count)
     weights = np.ones((1, count)) if kind == "same" else rng.uniform(0.2, 2.0, (2, count))
     bound = rng.uniform(0.5, 2.0, (weights.shape[0],))
-    ev = sv.fleet(count, lower=lower, upper=upper)
+    ev = sv.agents(count, lower=lower, upper=upper)
     given_weights = {"same": None, "dense": weights, "sparse": sparse.csr_array(weights)}[kind]
-    total = sv.total(ev, ev.state + ev.state**2, weights=given_weights)
-    fleet = sv.Problem(states=ev, objectives=ev.state, constraints=[total <= bound])
-    x = sv.states(count, lower=list(lower), upper=list(upper))
+    total = sv.total(ev.x + ev.x**2, weights=given_weights)
+    fleet = sv.Problem(agents=ev, objectives=ev.x, constraints=[total <= bound])
+    x = sv.agents(count, lower=list(lower), upper=list(upper))
     rows = [
         sum(float(w) * (s + s**2) for w, s in zip(row, x, strict=True)) <= float(b)
         for row, b in zip(weights, bound, strict=True)
     ]
-    named = sv.Problem(states=x, objectives=list(x), constraints=rows)
+    named = sv.Problem(agents=x, objectives=list(x), constraints=rows)
     together = tightened_domain(fleet.cloud)[0]
     one_by_one = tightened_domain(named.cloud)
     np.testing.assert_allclose(
@@ -76,13 +76,13 @@ def test_a_fleet_is_tightened_like_the_same_agents_stated_one_by_one(
 @given(seed=st.integers(0, 2**32 - 1))
 def test_no_feasible_point_is_ever_lost(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x = sv.states(3, lower=-4, upper=4)
+    x = sv.agents(3, lower=-4, upper=4)
     a = rng.integers(-3, 4, (2, 3))
     rows = [
         sum(int(c) * s for c, s in zip(row, x, strict=True)) + sum(s**2 for s in x) / 3 <= 4
         for row in a
     ]
-    problem = sv.Problem(states=x, objectives=list(x), constraints=rows)
+    problem = sv.Problem(agents=x, objectives=list(x), constraints=rows)
     points = rng.uniform(-4, 4, (4000, 3))
     feasible = np.all(points @ a.T + (points**2).sum(axis=1, keepdims=True) / 3 <= 4, axis=1)
     domain = tightened_domain(problem.cloud, margin=0.0)
@@ -92,12 +92,12 @@ def test_no_feasible_point_is_ever_lost(seed: int) -> None:
 
 
 def test_agents_untouched_by_a_sparse_row_keep_their_box() -> None:
-    ev = sv.fleet(3, lower=0.0, upper=5.0)
+    ev = sv.agents(3, lower=0.0, upper=5.0)
     weights = sparse.csr_array(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]))
     problem = sv.Problem(
-        states=ev,
-        objectives=ev.state,
-        constraints=[sv.total(ev, ev.state, weights=weights) <= [1.0, 100.0]],
+        agents=ev,
+        objectives=ev.x,
+        constraints=[sv.total(ev.x, weights=weights) <= [1.0, 100.0]],
     )
     upper = tightened_domain(problem.cloud)[0].upper[:, 0]
     np.testing.assert_allclose(upper, [1.1, 1.1, 5.0])

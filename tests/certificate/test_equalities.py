@@ -18,9 +18,9 @@ from sottovoce.problem.numeric import Numeric
 
 
 def stated(*constraints: Any, lower: Any = -2.0, upper: Any = 2.0) -> sv.Problem:
-    x = sv.states(3, lower=lower, upper=upper)
+    x = sv.agents(3, lower=lower, upper=upper)
     rows = [row(x) for row in constraints]
-    return sv.Problem(states=x, objectives=[(s - 1) ** 2 for s in x], constraints=rows)
+    return sv.Problem(agents=x, objectives=[(s - 1) ** 2 for s in x], constraints=rows)
 
 
 def test_slaters_condition_asks_equalities_for_a_point_and_inequalities_for_an_interior() -> None:
@@ -41,13 +41,13 @@ def test_equalities_alone_need_no_interior() -> None:
 
 def test_equalities_over_a_large_fleet_are_met_without_a_dense_matrix() -> None:
     n = 40_000
-    ev = sv.fleet(n, lower=0, upper=1, dim=2)
+    ev = sv.agents(n, lower=0, upper=1, dim=2)
     problem = sv.Problem(
-        states=ev,
-        objectives=ev.state[0] + ev.state[1],
+        agents=ev,
+        objectives=ev.x[0] + ev.x[1],
         constraints=[
-            sv.total(ev, list(ev.state)) == [0.99 * n, 0.3 * n],
-            sv.total(ev, ev.state[0] - ev.state[1]) <= 0.8 * n,
+            sv.total(list(ev.x)) == [0.99 * n, 0.3 * n],
+            sv.total(ev.x[0] - ev.x[1]) <= 0.8 * n,
         ],
     )
     tracemalloc.start()
@@ -104,9 +104,9 @@ def test_multipliers_of_equalities_have_either_sign_and_meet_the_conditions(seed
     n, m = 5, 2
     A, t = rng.normal(size=(m, n)), rng.normal(size=n)
     b, c = A @ rng.uniform(-1, 1, n), rng.uniform(0.5, 3, n)
-    x = sv.states(n, lower=-50, upper=50)
+    x = sv.agents(n, lower=-50, upper=50)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[float(k) * (s - float(v)) ** 2 / 2 for k, v, s in zip(c, t, x, strict=True)],
         constraints=[
             sum(float(w) * s for w, s in zip(row, x, strict=True)) == float(right)
@@ -125,11 +125,11 @@ def test_a_fleet_balances_a_demand() -> None:
     rng = np.random.default_rng(5)
     n = 3_000
     c = rng.uniform(0.5, 2, n)
-    ev = sv.fleet(n, lower=-10, upper=10, parameters={"c": c})
+    ev = sv.agents(n, lower=-10, upper=10, parameters={"c": c})
     problem = sv.Problem(
-        states=ev,
-        objectives=ev.parameter("c") * ev.state**2 / 2,
-        constraints=[sv.total(ev, ev.state) == n],
+        agents=ev,
+        objectives=ev["c"] * ev.x**2 / 2,
+        constraints=[sv.total(ev.x) == n],
     )
     found = sv.reference_optimum(problem)
     price = -n / np.sum(1 / c)

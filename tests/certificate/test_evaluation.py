@@ -72,10 +72,8 @@ def test_a_sum_of_exact_numbers_is_rounded() -> None:
 def test_the_error_of_a_contribution_does_not_grow_with_the_fleet() -> None:
     # Agents round by themselves and the cloud adds integers.
     def problem(n: int) -> sv.Problem:
-        ev = sv.fleet(n, lower=0.0, upper=1.0)
-        return sv.Problem(
-            states=ev, objectives=ev.state, constraints=[sv.total(ev, ev.state / 3) <= n]
-        )
+        ev = sv.agents(n, lower=0.0, upper=1.0)
+        return sv.Problem(agents=ev, objectives=ev.x, constraints=[sv.total(ev.x / 3) <= n])
 
     small, large = (float(certify(problem(n)).contributions.error[0]) for n in (10, 1000))
     assert large == small > 0

@@ -115,9 +115,9 @@ def test_domains_shrink_by_what_kinks_imply() -> None:
 
 
 def problem() -> sv.Problem:
-    x = sv.states(3, lower=-5, upper=5)
+    x = sv.agents(3, lower=-5, upper=5)
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[
             abs(x[0] - 2) + 0.1 * x[0] ** 2,
             sv.huber(x[1] - 1, 0.5),
@@ -149,9 +149,9 @@ def test_the_saddle_point_is_that_of_another_solver_and_rounds_go_there() -> Non
 
 
 def test_sensitivities_are_the_steepest_slopes_at_kinks() -> None:
-    x = sv.states(2, lower=-3, upper=3)
+    x = sv.agents(2, lower=-3, upper=3)
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2],
         constraints=[sv.maximum(x[0], -3 * x[0]) + 2 * abs(x[1] - 1) <= 40],
     )
@@ -163,10 +163,10 @@ def test_sensitivities_are_the_steepest_slopes_at_kinks() -> None:
 def test_the_form_for_vectors_has_the_same_minimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b, c, d = rng.uniform(-2, 2, 4)
-    x = sv.states(2, lower=-3, upper=3, dim=[2, 1])
+    x = sv.agents(2, lower=-3, upper=3, dim=[2, 1])
     u, v = x[0]
     objective = abs(u - a) + sv.huber(v - b, 0.5) + 2 * sv.norm(u - c, v - d) + sv.pos(u + v) ** 2
-    stated = sv.Problem(states=x, objectives=[objective, x[1] ** 2], constraints=[u + x[1] <= 9])
+    stated = sv.Problem(agents=x, objectives=[objective, x[1] ** 2], constraints=[u + x[1] <= 9])
     assert stated.objectives[0] is not None
     form = home_form(stated.groups[0], stated.objectives[0], [abs(u)], stated.local[0])
     assert all(is_smooth(e) for e in (form.objective, *form.inequalities))

@@ -30,19 +30,19 @@ def chargers(need: Any, *, cap: float, equality: bool, named: bool = False) -> s
 
     limit = cap * np.sum(need) / hours * np.array([1.0, 1.1, 1.0, 1.1])
     if named:
-        x = sv.states(n, lower=0, upper=11, dim=hours)
+        x = sv.agents(n, lower=0, upper=11, dim=hours)
         return sv.Problem(
-            states=x,
+            agents=x,
             objectives=[cost(s) for s in x],
             constraints=[sum(s[t] for s in x) <= float(limit[t]) for t in range(hours)],
             local=[row for s, e in zip(x, need, strict=True) for row in rows(s, float(e))],
         )
-    ev = sv.fleet(n, dim=hours, lower=0, upper=11, name="ev", parameters={"need": need})
+    ev = sv.agents(n, dim=hours, lower=0, upper=11, name="ev", parameters={"need": need})
     return sv.Problem(
-        states=ev,
-        objectives=cost(ev.state),
-        constraints=[sv.total(ev, ev.state) <= limit],
-        local=rows(ev.state, ev.parameter("need")),
+        agents=ev,
+        objectives=cost(ev.x),
+        constraints=[sv.total(ev.x) <= limit],
+        local=rows(ev.x, ev["need"]),
     )
 
 
@@ -111,9 +111,9 @@ def test_the_certificate_of_the_cloud_does_not_depend_on_local_sets() -> None:
 
 
 def test_a_multiplier_that_is_not_unique_is_a_note_with_its_rows() -> None:
-    x = sv.states(2, lower=-2, upper=2)
+    x = sv.agents(2, lower=-2, upper=2)
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints={"a": x[0] + x[1] <= 1, "b": 2 * x[0] + 2 * x[1] <= 2, "c": x[0] - x[1] <= 3},
     )
@@ -126,12 +126,12 @@ def test_a_multiplier_that_is_not_unique_is_a_note_with_its_rows() -> None:
 def test_a_point_inside_local_sets_is_found_where_rows_are_thousands() -> None:
     n, asked = 300, np.array([9.0, 12.0, 12.0, 7.0])
     energy = np.random.default_rng(0).uniform(30.0, 100.0, n)
-    room = sv.fleet(n, dim=4, lower=0, upper=40, name="room", parameters={"energy": energy})
+    room = sv.agents(n, dim=4, lower=0, upper=40, name="room", parameters={"energy": energy})
     stated = sv.Problem(
-        states=room,
-        objectives=sum(s**2 for s in room.state),
-        constraints=[sv.total(room, room.state) >= asked * n],
-        local=[sum(room.state) <= room.parameter("energy")],
+        agents=room,
+        objectives=sum(s**2 for s in room.x),
+        constraints=[sv.total(room.x) >= asked * n],
+        local=[sum(room.x) <= room["energy"]],
     )
     found = local_slater_point(stated)
     # What is left of all energy, spread over the hours in equal parts.
@@ -142,13 +142,15 @@ def test_a_point_inside_local_sets_is_found_where_rows_are_thousands() -> None:
 def test_the_limit_moves_along_local_rows_only() -> None:
     # Along (1, -1) alone, by which n agents answer to an error w of the sum with w/n each.
     n, rounds = 4, 100
-    ev = sv.fleet(n, dim=2, lower=-9, upper=9, name="ev", parameters={"need": [1.0, 2.0, 3.0, 2.5]})
-    a, b = ev.state
+    ev = sv.agents(
+        n, dim=2, lower=-9, upper=9, name="ev", parameters={"need": [1.0, 2.0, 3.0, 2.5]}
+    )
+    a, b = ev.x
     stated = sv.Problem(
-        states=ev,
+        agents=ev,
         objectives=a**2 / 2 + b**2 / 2,
-        constraints=[sv.total(ev, a) <= 2.0],
-        local=[a + b == ev.parameter("need")],
+        constraints=[sv.total(a) <= 2.0],
+        local=[a + b == ev["need"]],
     )
     hide = sv.Trajectory(radius=0.1, rounds=rounds)
     plan = sv.plan(sv.certify(stated), epsilon=1.0, delta=1e-3, hide=hide)
@@ -158,9 +160,9 @@ def test_the_limit_moves_along_local_rows_only() -> None:
 
 
 def test_an_agent_in_no_constraint_minimises_alone() -> None:
-    x = sv.states(3, lower=-2, upper=2)
+    x = sv.agents(3, lower=-2, upper=2)
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2, (x[2] - 0.3) ** 2],
         constraints=[x[0] + x[1] <= 1],
     )
@@ -172,9 +174,9 @@ def test_an_agent_in_no_constraint_minimises_alone() -> None:
 
 
 def test_kinks_do_not_hide_a_point_with_slack() -> None:
-    z = sv.states(3, lower=-4, upper=4, dim=2)
+    z = sv.agents(3, lower=-4, upper=4, dim=2)
     stated = sv.Problem(
-        states=z,
+        agents=z,
         objectives=[sum(s**2) for s in z],
         constraints=[
             sv.norm(z[0] - z[1]) <= 1,
@@ -204,7 +206,7 @@ class Dispatch:
         self.limit = np.abs(self.shift @ np.full(GENERATORS, 40.0)) + 30.0
 
     def problem(self) -> sv.Problem:
-        x = sv.states(GENERATORS, lower=0, upper=100, dim=HOURS)
+        x = sv.agents(GENERATORS, lower=0, upper=100, dim=HOURS)
         of_hour = np.eye(HOURS)
         balance, flows = np.kron(np.ones(GENERATORS), of_hour), np.kron(self.shift, of_hour)
         costs = [
@@ -219,7 +221,7 @@ class Dispatch:
             for row in (own[t + 1] - own[t] <= ramp, own[t] - own[t + 1] <= ramp)
         ]
         return sv.Problem(
-            states=x,
+            agents=x,
             objectives=costs,
             constraints=[
                 balance @ x == self.demand,

@@ -14,13 +14,13 @@ import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sottovoce as sv
 from sottovoce.certificate.interior_point import KktSolver
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.formula.expression import number, symbol
 from sottovoce.formula.functions import exp
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
@@ -269,12 +269,12 @@ def test_random_quadratic_fleets_agree_with_a_second_solver(seed: int, scale: fl
     target, weights = rng.normal(1.0, 1.0, (n, d)), rng.uniform(0.0, 1.0, (rows, n))
     upper = np.where(rng.random((n, d)) < 0.2, 0.0, 2.0)
     bound = rng.uniform(0.2, 2.0, rows * d)
-    ev = fleet(n, lower=0.0, upper=scale * upper, dim=d, parameters={"t": scale * target})
-    pairs = zip(ev.state, ev.parameter("t"), strict=True)
+    ev = sv.agents(n, lower=0.0, upper=scale * upper, dim=d, parameters={"t": scale * target})
+    pairs = zip(ev.x, ev["t"], strict=True)
     problem = Problem(
-        states=ev,
+        agents=ev,
         objectives=sum(((a - t) ** 2 for a, t in pairs), number(0)) / scale**2,
-        constraints=[total(ev, ev.state, weights=weights) <= scale * bound],
+        constraints=[total(ev.x, weights=weights) <= scale * bound],
     )
     x = cp.Variable((n, d))
     limit = cp.vec(weights @ x, order="C") <= bound
@@ -287,15 +287,15 @@ def test_random_quadratic_fleets_agree_with_a_second_solver(seed: int, scale: fl
 
 def test_a_fleet_and_the_same_agents_stated_one_by_one_have_one_saddle_point() -> None:
     target = np.array([1.0, 2.0, 3.0, 0.5])
-    ev = fleet(4, lower=0, upper=2, parameters={"t": target})
-    x = states(4, lower=0, upper=2)
+    ev = sv.agents(4, lower=0, upper=2, parameters={"t": target})
+    x = sv.agents(4, lower=0, upper=2)
     together = Problem(
-        states=ev,
-        objectives=exp(ev.state) - ev.parameter("t") * ev.state,
-        constraints=[total(ev, ev.state**2) <= 0.5],
+        agents=ev,
+        objectives=exp(ev.x) - ev["t"] * ev.x,
+        constraints=[total(ev.x**2) <= 0.5],
     )
     apart = Problem(
-        states=x,
+        agents=x,
         objectives=[exp(v) - float(t) * v for v, t in zip(x, target, strict=True)],
         constraints=[sum(v**2 for v in x) <= 0.5],
     )
@@ -306,9 +306,9 @@ def test_a_fleet_and_the_same_agents_stated_one_by_one_have_one_saddle_point() -
 
 
 def test_states_that_cannot_move_stay_and_do_not_count_against_regularity() -> None:
-    x = states(3, lower=[0, 1, 0], upper=[4, 1, 4])
+    x = sv.agents(3, lower=[0, 1, 0], upper=[4, 1, 4])
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 3) ** 2, x[1] ** 2, (x[2] - 3) ** 2],
         constraints=[x[0] + x[1] + x[2] <= 4],
     )
@@ -321,9 +321,9 @@ def test_states_that_cannot_move_stay_and_do_not_count_against_regularity() -> N
 
 
 def test_bound_multipliers_have_the_sign_of_the_bound_that_presses() -> None:
-    x = states(3, lower=0, upper=1)
+    x = sv.agents(3, lower=0, upper=1)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] + 1) ** 2, (x[1] - 3) ** 2, (2 * x[2] - 1) ** 2],
         constraints=[x[0] + x[1] + x[2] <= 9],
     )
@@ -334,9 +334,9 @@ def test_bound_multipliers_have_the_sign_of_the_bound_that_presses() -> None:
 
 
 def test_a_constraint_stated_twice_is_not_regular() -> None:
-    x = states(2, lower=-5, upper=5)
+    x = sv.agents(2, lower=-5, upper=5)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 2) ** 2, (x[1] - 2) ** 2],
         constraints=[x[0] + x[1] <= 1, 2 * x[0] + 2 * x[1] <= 2],
     )
@@ -347,8 +347,8 @@ def test_a_constraint_stated_twice_is_not_regular() -> None:
 
 
 def test_an_active_constraint_without_a_force_is_not_strict() -> None:
-    x = states(2, lower=-5, upper=5)
-    problem = Problem(states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= 0])
+    x = sv.agents(2, lower=-5, upper=5)
+    problem = Problem(agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[x[0] + x[1] <= 0])
     saddle = reference_optimum(problem)
     np.testing.assert_allclose(saddle.x, [0.0, 0.0], atol=1e-6)
     assert saddle.active == (0,)
@@ -357,9 +357,9 @@ def test_an_active_constraint_without_a_force_is_not_strict() -> None:
 
 
 def test_a_whole_edge_of_optima_is_reported_as_flat() -> None:
-    x = states(3, lower=0, upper=1)
+    x = sv.agents(3, lower=0, upper=1)
     problem = Problem(
-        states=x, objectives=[-x[0], -x[1], x[2] ** 2], constraints=[x[0] + x[1] + x[2] <= 1]
+        agents=x, objectives=[-x[0], -x[1], x[2] ** 2], constraints=[x[0] + x[1] + x[2] <= 1]
     )
     saddle = reference_optimum(problem)
     assert saddle.objective == pytest.approx(-1.0)
@@ -368,11 +368,11 @@ def test_a_whole_edge_of_optima_is_reported_as_flat() -> None:
 
 
 def test_a_linear_fleet_with_a_vertex_for_an_optimum_is_unique() -> None:
-    ev = fleet(6, lower=0, upper=1, parameters={"c": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
+    ev = sv.agents(6, lower=0, upper=1, parameters={"c": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]})
     problem = Problem(
-        states=ev,
-        objectives=-ev.parameter("c") * ev.state,
-        constraints=[total(ev, ev.state) <= 2.5],
+        agents=ev,
+        objectives=-ev["c"] * ev.x,
+        constraints=[total(ev.x) <= 2.5],
     )
     saddle = reference_optimum(problem)
     np.testing.assert_allclose(saddle.x, [0, 0, 0, 0.5, 1, 1], atol=1e-9)
@@ -383,9 +383,9 @@ def test_a_linear_fleet_with_a_vertex_for_an_optimum_is_unique() -> None:
 
 @pytest.mark.parametrize("gap", [1e-3, 1.0])
 def test_contradicting_constraints_are_named(gap: float) -> None:
-    x = states(3, lower=-10, upper=10)
+    x = sv.agents(3, lower=-10, upper=10)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2, x[2] ** 2],
         constraints={
             "below": x[0] + x[1] <= 1 - gap,
@@ -398,42 +398,40 @@ def test_contradicting_constraints_are_named(gap: float) -> None:
 
 
 def test_a_constraint_out_of_reach_of_the_box_is_named() -> None:
-    ev = fleet(100, lower=1, upper=2)
-    problem = Problem(
-        states=ev, objectives=ev.state**2, constraints={"cap": total(ev, ev.state) <= 99}
-    )
+    ev = sv.agents(100, lower=1, upper=2)
+    problem = Problem(agents=ev, objectives=ev.x**2, constraints={"cap": total(ev.x) <= 99})
     with pytest.raises(ProblemError, match="got none for cap: relax a constraint or widen the box"):
         reference_optimum(problem)
 
 
 def test_a_single_feasible_point_is_never_called_infeasible() -> None:
-    ev = fleet(1000, lower=1, upper=2)
-    problem = Problem(states=ev, objectives=ev.state**2, constraints=[total(ev, ev.state) <= 1000])
+    ev = sv.agents(1000, lower=1, upper=2)
+    problem = Problem(agents=ev, objectives=ev.x**2, constraints=[total(ev.x) <= 1000])
     saddle = reference_optimum(problem)
     np.testing.assert_allclose(saddle.x, 1.0, atol=1e-9)
     assert not saddle.regular
 
 
 def test_without_a_multiplier_there_is_a_refusal_and_not_a_guess() -> None:
-    x = states(2, lower=-10, upper=10)
+    x = sv.agents(2, lower=-10, upper=10)
     discs = [x[0] ** 2 + x[1] ** 2 <= 1, (x[0] - 2) ** 2 + x[1] ** 2 <= 1]
-    problem = Problem(states=x, objectives=[x[0] ** 2, (x[1] - 1) ** 2], constraints=discs)
+    problem = Problem(agents=x, objectives=[x[0] ** 2, (x[1] - 1) ** 2], constraints=discs)
     with pytest.raises(CertificateError, match=r"residual of at most 1e-09, got .* strictly"):
         reference_optimum(problem)
 
 
 @pytest.mark.parametrize("formula", ["-x1**2", "x1**3", "x1**4 - x1**2"])
 def test_a_bend_downwards_is_refused(formula: str) -> None:
-    x = states(2, lower=-2, upper=3)
-    problem = Problem(states=x, objectives=[formula, "x2**2"], constraints=[x[0] + x[1] <= 9])
+    x = sv.agents(2, lower=-2, upper=3)
+    problem = Problem(agents=x, objectives=[formula, "x2**2"], constraints=[x[0] + x[1] <= 9])
     with pytest.raises(ConvexityError, match="must be convex"):
         reference_optimum(problem)
 
 
 def test_a_constraint_that_bends_downwards_is_not_called_infeasible() -> None:
-    x = states(2, lower=-2, upper=2)
+    x = sv.agents(2, lower=-2, upper=2)
     problem = Problem(
-        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[1 - x[0] ** 2 + x[1] <= 0]
+        agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[1 - x[0] ** 2 + x[1] <= 0]
     )
     with pytest.raises(ConvexityError, match="constraints must be convex"):
         reference_optimum(problem)

@@ -22,15 +22,15 @@ def forces(problem: sv.Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def mixture() -> sv.Problem:
     """Stated sums, regions and unwrapped ones beside a fleet, in names that might be confused."""
-    x = sv.states(3, lower=-3, upper=3, names=["a", "b", "c"])
+    x = sv.agents(["a", "b", "c"], lower=-3, upper=3)
     a, b, c = x
-    ev = sv.fleet(4, lower=-3, upper=3, name="ev", parameters={"t": [1.0, 2.0, 3.0, 4.0]})
+    ev = sv.agents(4, lower=-3, upper=3, name="ev", parameters={"t": [1.0, 2.0, 3.0, 4.0]})
     return sv.Problem(
-        states=[x, ev],
-        objectives=[(a - 3) ** 2, (b + 2) ** 2, (c - 1) ** 2, (ev.state - ev.parameter("t")) ** 2],
+        agents=[x, ev],
+        objectives=[(a - 3) ** 2, (b + 2) ** 2, (c - 1) ** 2, (ev.x - ev["t"]) ** 2],
         constraints={
-            "g mixed": sv.total(ev, ev.state) + a <= 5,
-            "g": sv.total(ev, ev.state**2 / 4) + sv.exp(a - b) <= 9,
+            "g mixed": sv.total(ev.x) + a <= 5,
+            "g": sv.total(ev.x**2 / 4) + sv.exp(a - b) <= 9,
             "h": sv.log(sv.exp(b) + sv.exp(c)) <= 1,
             "k": (a - c) ** 2 + b**2 <= 4,
             "balance": a + b + c == 1,

@@ -24,17 +24,15 @@ def certified(problem: sv.Problem) -> Sensitivity:
 
 
 def test_hours_that_nobody_mixes_cost_no_more_than_one() -> None:
-    ev = sv.fleet(5, dim=3, lower=0.0, upper=1.0)
-    apart = sv.Problem(
-        states=ev, objectives=sum(ev.state), constraints=[sv.total(ev, ev.state) <= [2, 2, 2]]
-    )
+    ev = sv.agents(5, dim=3, lower=0.0, upper=1.0)
+    apart = sv.Problem(agents=ev, objectives=sum(ev.x), constraints=[sv.total(ev.x) <= [2, 2, 2]])
     np.testing.assert_allclose(certified(apart).loads(np.ones(3)), 1.0, rtol=1e-12)
     mixed = sv.Problem(
-        states=ev,
-        objectives=sum(ev.state),
+        agents=ev,
+        objectives=sum(ev.x),
         constraints=[
-            sv.total(ev, ev.state) <= [2, 2, 2],
-            sv.total(ev, sum(ev.state)) <= 4,
+            sv.total(ev.x) <= [2, 2, 2],
+            sv.total(sum(ev.x)) <= 4,
         ],
     )
     # One more output that adds all hours up ties them together: 1 + 1 + 1 + sqrt(3)^2.
@@ -42,12 +40,12 @@ def test_hours_that_nobody_mixes_cost_no_more_than_one() -> None:
 
 
 def test_a_fleet_of_one_is_tied_together_by_totals_and_formulas_alike() -> None:
-    one = sv.fleet(1, dim=2, lower=0.0, upper=1.0)
-    x = one.state
+    one = sv.agents(1, dim=2, lower=0.0, upper=1.0)
+    x = one.x
     problem = sv.Problem(
-        states=one,
+        agents=one,
         objectives=x[0] + x[1],
-        constraints=[sv.total(one, x) <= [1, 1], x[0] + x[1] <= 1.5],
+        constraints=[sv.total(x) <= [1, 1], x[0] + x[1] <= 1.5],
     )
     np.testing.assert_allclose(certified(problem).loads(np.ones(3)), 4.0, rtol=1e-12)
 
@@ -58,7 +56,7 @@ def test_loads_bound_the_largest_singular_value_everywhere(seed: int) -> None:
     rng = np.random.default_rng(seed)
     dim, rows = int(rng.integers(1, 5)), int(rng.integers(1, 5))
     # A second agent in every row, or rows of one component would be bounds.
-    x = sv.states(2, dim=[dim, 1], lower=-1, upper=2)
+    x = sv.agents(2, dim=[dim, 1], lower=-1, upper=2)
     own = list(np.atleast_1d(x[0]))
     g = []
     for _ in range(rows):
@@ -66,7 +64,7 @@ def test_loads_bound_the_largest_singular_value_everywhere(seed: int) -> None:
         g.append(sum(int(rng.integers(1, 4)) * s**2 + s for s in chosen))
     g += own
     problem = sv.Problem(
-        states=x, objectives=[sum(own), x[1]], constraints=[e + x[1] <= 90 for e in g]
+        agents=x, objectives=[sum(own), x[1]], constraints=[e + x[1] <= 90 for e in g]
     )
     precision = rng.uniform(0.1, 3.0, len(g))
     load = certified(problem).loads(precision)[0]
@@ -77,30 +75,30 @@ def test_loads_bound_the_largest_singular_value_everywhere(seed: int) -> None:
 
 
 def test_sparse_weights_with_agents_that_cannot_move_have_a_typical_slope() -> None:
-    ev = sv.fleet(3, lower=0.0, upper=1.0, parameters={"draw": [2.0, 0.0, 8.0]})
+    ev = sv.agents(3, lower=0.0, upper=1.0, parameters={"draw": [2.0, 0.0, 8.0]})
     weights = sparse.csr_array(np.array([[1.0, 1.0, 1.0]]))
     problem = sv.Problem(
-        states=ev,
-        objectives=ev.state,
-        constraints=[sv.total(ev, ev.parameter("draw") * ev.state, weights=weights) <= 5],
+        agents=ev,
+        objectives=ev.x,
+        constraints=[sv.total(ev["draw"] * ev.x, weights=weights) <= 5],
     )
     assert certified(problem).typical()[0] == pytest.approx(5.0)
     assert certified(problem).smallest()[0] == pytest.approx(2.0)
 
 
 def test_an_agent_moves_a_sum_by_its_own_term_alone() -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     problem = sv.Problem(
-        states=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
+        agents=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
     )
     # The square itself would move by 22 and 220, and its gradient by 2 to 200.
     np.testing.assert_allclose(certified(problem).dense(), [[1, 10]], rtol=1e-9)
 
 
 def test_outputs_that_are_not_sums_keep_their_cross_terms() -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     cloud = sv.Problem(
-        states=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
+        agents=x, objectives=list(x), constraints=[(x[0] + 10 * x[1]) ** 2 <= 1000]
     ).cloud
     slopes = tuple(e.formula for e in gradient_entries(cloud) if e.kind == "released")
     released = Constraint(name="slopes", sums=(), rest=slopes, offset=np.zeros(len(slopes)))
@@ -111,17 +109,17 @@ def test_outputs_that_are_not_sums_keep_their_cross_terms() -> None:
 
 
 def test_decimal_coefficients_are_differentiated_without_rounding() -> None:
-    x = sv.states(2, lower=0, upper=1)
-    problem = sv.Problem(states=x, objectives=list(x), constraints=[0.1 * x[0] ** 3 + x[1] <= 1])
+    x = sv.agents(2, lower=0, upper=1)
+    problem = sv.Problem(agents=x, objectives=list(x), constraints=[0.1 * x[0] ** 3 + x[1] <= 1])
     bound = certified(problem).dense()[0, 0]
     assert Fraction(bound) >= 3 * Fraction(0.1)
 
 
 @pytest.mark.parametrize("centre", [-1.0, 4.0])
 def test_a_fleets_slope_is_the_steepest_at_either_end(centre: float) -> None:
-    ev = sv.fleet(3, lower=[0.0, 1.0, 2.0], upper=[1.0, 2.0, 3.0])
+    ev = sv.agents(3, lower=[0.0, 1.0, 2.0], upper=[1.0, 2.0, 3.0])
     problem = sv.Problem(
-        states=ev, objectives=ev.state, constraints=[sv.total(ev, (ev.state - centre) ** 2) <= 90]
+        agents=ev, objectives=ev.x, constraints=[sv.total((ev.x - centre) ** 2) <= 90]
     )
     ends = np.array([[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])
     np.testing.assert_allclose(
@@ -132,11 +130,9 @@ def test_a_fleets_slope_is_the_steepest_at_either_end(centre: float) -> None:
 def test_convexity_that_is_not_proven_shortens_no_search() -> None:
     # A bump too narrow for any sample to meet: its slope exceeds that of both ends four times.
     height, width, at = 1e-5, 1e-6, Fraction(3717, 10_000)
-    ev = sv.fleet(3, lower=0.0, upper=1.0)
-    bump = height * sv.exp(-(((ev.state - at) / width) ** 2))
-    problem = sv.Problem(
-        states=ev, objectives=ev.state, constraints=[sv.total(ev, ev.state**2 + bump) <= 5]
-    )
+    ev = sv.agents(3, lower=0.0, upper=1.0)
+    bump = height * sv.exp(-(((ev.x - at) / width) ** 2))
+    problem = sv.Problem(agents=ev, objectives=ev.x, constraints=[sv.total(ev.x**2 + bump) <= 5])
     certificate = sv.certify(problem.cloud, tighten=False)
     assert {a.name: a.status for a in certificate.assumptions}["convexity of g1"] == "numerical"
     steepest = float(2 * at) + height / width * math.sqrt(2 / math.e)
@@ -146,8 +142,8 @@ def test_convexity_that_is_not_proven_shortens_no_search() -> None:
 
 @pytest.mark.parametrize("kind", [np.array, sparse.csr_array], ids=["dense", "sparse"])
 def test_negative_weights_move_a_sum_as_far_as_positive_ones(kind: Any) -> None:
-    ev = sv.fleet(3, lower=0.0, upper=1.0)
+    ev = sv.agents(3, lower=0.0, upper=1.0)
     weights = np.array([[2.0, -3.0, 0.5], [-1.0, 4.0, -6.0]])
-    total = sv.total(ev, ev.state, weights=kind(weights))
-    problem = sv.Problem(states=ev, objectives=ev.state, constraints=[total <= [1, 1]])
+    total = sv.total(ev.x, weights=kind(weights))
+    problem = sv.Problem(agents=ev, objectives=ev.x, constraints=[total <= [1, 1]])
     np.testing.assert_allclose(certified(problem).dense(), np.abs(weights), rtol=1e-12)

@@ -12,12 +12,12 @@ import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sottovoce as sv
 from random_expressions import precise as exact_value
 from sottovoce.certificate.slater import SlaterPoint, slater_point
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.functions import exp, log
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import CloudView, Problem
 
@@ -80,9 +80,9 @@ def test_small_problems_come_close_to_the_largest_slack(name: str, largest: Any)
 
 
 def test_a_point_inside_a_narrow_ball_is_found() -> None:
-    x = states(2, lower=-10, upper=10)
+    x = sv.agents(2, lower=-10, upper=10)
     ball = (x[0] - 0.3) ** 2 + (x[1] + 0.7) ** 2 <= 1e-6
-    found = find(Problem(states=x, objectives=[x[0], x[1]], constraints=[ball, x[0] + x[1] <= 9]))
+    found = find(Problem(agents=x, objectives=[x[0], x[1]], constraints=[ball, x[0] + x[1] <= 9]))
     assert found.status == "proven"
     assert found.slack == pytest.approx(-1e-6, rel=1e-3)
 
@@ -91,9 +91,9 @@ def test_a_point_inside_a_narrow_ball_is_found() -> None:
     "constraint", [lambda x: x[0] + x[1] <= -1, lambda x: x[0] ** 2 + x[1] ** 2 <= 0]
 )
 def test_without_an_interior_the_condition_fails_and_names_the_constraint(constraint: Any) -> None:
-    x = states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     problem = Problem(
-        states=x, objectives=[x[0], x[1]], constraints={"easy": x[0] <= 2, "hard": constraint(x)}
+        agents=x, objectives=[x[0], x[1]], constraints={"easy": x[0] <= 2, "hard": constraint(x)}
     )
     found = find(problem)
     assert found.status == "fails"
@@ -112,16 +112,14 @@ def test_a_sum_that_only_rounding_keeps_below_its_bound_is_not_accepted(
     values: list[float], bound: float
 ) -> None:
     assert np.sum(values) < bound < sum(Fraction(v) for v in values)
-    group = fleet(len(values), lower=values, upper=values, name="u")
-    problem = Problem(
-        states=group, objectives=[group.state], constraints=[total(group, group.state) <= bound]
-    )
+    group = sv.agents(len(values), lower=values, upper=values, name="u")
+    problem = Problem(agents=group, objectives=[group.x], constraints=[total(group.x) <= bound])
     assert find(problem).status == "fails"
 
 
 def test_a_point_where_a_constraint_is_minus_infinity_does_not_count() -> None:
-    x = states(1, lower=0, upper=1)
-    problem = Problem(states=x, objectives=[x[0]], constraints=[log(x[0]) + 1 <= 0])
+    x = sv.agents(1, lower=0, upper=1)
+    problem = Problem(agents=x, objectives=[x[0]], constraints=[log(x[0]) + 1 <= 0])
     found = find(problem)
     assert found.point[0] > 0
     assert np.isfinite(found.slack)
@@ -138,17 +136,17 @@ COEFFICIENTS = st.lists(
 def test_the_certified_slack_bounds_weighted_sums_with_50_digits(
     kind: str, weights: list[float], rate: list[float]
 ) -> None:
-    group = fleet(5, lower=-1, upper=2, dim=2, name="u", parameters={"a": rate})
-    u, a = group.state, group.parameter("a")
+    group = sv.agents(5, lower=-1, upper=2, dim=2, name="u", parameters={"a": rate})
+    u, a = group.x, group["a"]
     w: Any = np.array(weights).reshape(2, 5)
     w = sparse.csr_array(w) if kind == "sparse" else w
-    single = states(1, lower=-1, upper=1, names=["v"])
+    single = sv.agents(["v"], lower=-1, upper=1)
     problem = Problem(
-        states=[group, single],
+        agents=[group, single],
         objectives=[u[0], single[0]],
         constraints=[
-            total(group, [u[0] + u[1], u[0] - u[1]], weights=w) + single[0] <= [4, 5, 6, 7],
-            total(group, exp(a * u[0]) + u[1] ** 2) <= 60,
+            total([u[0] + u[1], u[0] - u[1]], weights=w) + single[0] <= [4, 5, 6, 7],
+            total(exp(a * u[0]) + u[1] ** 2) <= 60,
         ],
     )
     found = find(problem)
@@ -159,11 +157,11 @@ def test_the_certified_slack_bounds_weighted_sums_with_50_digits(
 
 def test_a_fleet_between_two_sided_bounds_is_found_by_descent() -> None:
     n = 2000
-    group = fleet(n, lower=0, upper=np.linspace(1, 3, n)[:, None], dim=3, name="u")
-    sums = total(group, group.state)
+    group = sv.agents(n, lower=0, upper=np.linspace(1, 3, n)[:, None], dim=3, name="u")
+    sums = total(group.x)
     problem = Problem(
-        states=group,
-        objectives=[sum(group.state)],
+        agents=group,
+        objectives=[sum(group.x)],
         constraints=[sums <= [3900, 200, 2000], -sums <= [-3700, -100, -1900]],
     )
     corners = [problem.cloud.lower(), problem.cloud.upper()]
@@ -183,9 +181,9 @@ def precise_sums(problem: Problem, x: Any) -> list[Fraction]:
 
 
 def test_the_largest_slack_beside_an_equality_is_the_one_by_hand() -> None:
-    x = states(3, lower=0, upper=4)
+    x = sv.agents(3, lower=0, upper=4)
     rows = [x[0] + x[1] <= 3, x[1] - x[2] <= 1, 2 * x[2] - x[0] <= 2, x[0] + x[2] == 2]
-    found = find(Problem(states=x, objectives=list(x), constraints=rows))
+    found = find(Problem(agents=x, objectives=list(x), constraints=rows))
     # x = (2 - z, y, z): the largest of y - z - 1, y - 1 - z and 3 z - 4 is least at y = 0, z = 3/4.
     assert found.slack == pytest.approx(-1.75, abs=1e-5)
     np.testing.assert_allclose(found.point, [1.25, 0.0, 0.75], atol=1e-7)

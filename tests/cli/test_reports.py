@@ -42,15 +42,15 @@ def test_the_sums_of_the_coupled_problem_are_shown_with_their_set_and_the_reason
 
 
 def test_equalities_intervals_fleets_and_own_bounds_are_told_apart() -> None:
-    x = sv.states(2, lower=-1, upper=1, names=["a", "b"])
-    ev = sv.fleet(3, lower=0, upper=1, name="ev")
+    x = sv.agents(["a", "b"], lower=-1, upper=1)
+    ev = sv.agents(3, lower=0, upper=1, name="ev")
     problem = sv.Problem(
-        states=[x, ev],
-        objectives=[*x, ev.state],
+        agents=[x, ev],
+        objectives=[*x, ev.x],
         constraints={
-            "balance": sv.total(ev, ev.state) + x[0] == 1,
+            "balance": sv.total(ev.x) + x[0] == 1,
             "between": (x[0] - x[1]) ** 2 <= 1,
-            "weighted": sv.total(ev, ev.state**2, weights=[[1.0, 2.0, 3.0]]) <= 4,
+            "weighted": sv.total(ev.x**2, weights=[[1.0, 2.0, 3.0]]) <= 4,
             "own": x[0] ** 2 <= 0.25,
         },
     )
@@ -65,20 +65,20 @@ def test_equalities_intervals_fleets_and_own_bounds_are_told_apart() -> None:
 
 
 def test_many_sums_are_cut_short_and_say_so() -> None:
-    ev = sv.fleet(3, lower=0, upper=1, dim=30, name="ev")
+    ev = sv.agents(3, lower=0, upper=1, dim=30, name="ev")
     problem = sv.Problem(
-        states=ev,
-        objectives=sum(ev.state),
-        constraints=[sv.total(ev, list(ev.state)) <= np.full(30, 2.0)],
+        agents=ev,
+        objectives=sum(ev.x),
+        constraints=[sv.total(list(ev.x)) <= np.full(30, 2.0)],
     )
     assert "... 6 more" in shown(problem)
     assert len(rows(problem)) == 30
 
 
 def test_long_fractions_are_shown_as_decimals() -> None:
-    x = sv.states(2, lower=-1, upper=1, names=["a", "b"])
+    x = sv.agents(["a", "b"], lower=-1, upper=1)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=list(x),
         constraints=[0.1 * x[0] ** 2 + 0.3 * x[0] * x[1] + x[1] ** 2 <= 1],
     )

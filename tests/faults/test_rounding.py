@@ -51,9 +51,9 @@ def test_a_sum_of_intervals_holds_the_exact_sum() -> None:
 
 
 def two_sums() -> Certificate:
-    x = sv.states(3, lower=-1, upper=1)
+    x = sv.agents(3, lower=-1, upper=1)
     constraints = [x[0] + 2 * x[1] <= 1, x[1] - 3 * x[2] <= 1, x[0] + x[2] <= 1]
-    problem = sv.Problem(states=x, objectives=[s**2 for s in x], constraints=constraints)
+    problem = sv.Problem(agents=x, objectives=[s**2 for s in x], constraints=constraints)
     return sv.certify(problem.cloud)
 
 
@@ -68,9 +68,9 @@ def test_allocated_noise_keeps_every_cap_in_exact_arithmetic() -> None:
 
 
 def test_sensitivities_are_never_below_what_is_seen_in_the_domain() -> None:
-    x = sv.states(2, lower=-1, upper=3)
+    x = sv.agents(2, lower=-1, upper=3)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2],
         constraints=[x[0] ** 2 + 2 * x[1] <= 4, sv.exp(x[0]) + 5 * x[1] ** 2 <= 20],
     )

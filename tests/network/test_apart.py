@@ -26,10 +26,10 @@ ROUNDS = 6
 
 def stated(local: list[Any] | None = None, **settings: Any) -> Problem:
     """Two agents whose limit of 5 leaves half of their boxes, with a margin."""
-    x = sv.states(2, lower=0, upper=10)
+    x = sv.agents(2, lower=0, upper=10)
     rows = [x[0] >= 6] if local is None else local
     return Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"fuse": x[0] + x[1] <= 5},
         local=rows,
@@ -86,13 +86,13 @@ def test_a_simulation_refuses_own_sets_that_miss_the_domain() -> None:
 
 def test_own_rows_that_miss_the_domain_take_part_with_the_nearest_public_point() -> None:
     need = np.array([1.0, 16.0, 9.0])
-    x = sv.fleet(3, name="x", dim=2, lower=0, upper=10, parameters={"need": need})
-    a, b = x.state
+    x = sv.agents(3, name="x", dim=2, lower=0, upper=10, parameters={"need": need})
+    a, b = x.x
     problem = Problem(
-        states=[x],
+        agents=[x],
         objectives=[a**2 + b**2],
-        constraints={"limit": sv.total(x, a) <= 15},
-        local=[a + 2 * b >= 1.5 * x.parameter("need")],
+        constraints={"limit": sv.total(a) <= 15},
+        local=[a + 2 * b >= 1.5 * x["need"]],
         fallback=[[10.0, 10.0]],
     )
     group = AgentGroup.of_problem(problem, [1, 2, 3])
@@ -112,10 +112,10 @@ def test_own_rows_that_miss_the_domain_take_part_with_the_nearest_public_point()
 
 def test_the_nearest_public_point_is_between_corners_where_a_row_bends() -> None:
     """Own set: at most 1 from (7, 2); public: up to 5. Nearest: (5, 2) and (6, 2)."""
-    x = sv.states(2, dim=2, lower=0, upper=10)
+    x = sv.agents(2, dim=2, lower=0, upper=10)
     (a, b), (c, _) = x
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[a + b, c],
         constraints={"limit": a + c <= 9},
         local=[(a - 7) ** 2 + (b - 2) ** 2 <= 1],

@@ -17,12 +17,12 @@ CANARIES = (0.7123456789, 3.9182736455, 4.3344556677)
 
 
 def problem(*, secret: bool) -> sv.Problem:
-    x = sv.states(7, lower=-5, upper=5, dim=[2, 1, 1, 1, 1, 1, 1])
+    x = sv.agents(7, lower=-5, upper=5, dim=[2, 1, 1, 1, 1, 1, 1])
     (a, b), c, d = x[0], x[1], x[2]
     low, high, most = CANARIES
     local = [a + b >= low, c <= high, sv.maximum(d, -2 * d) <= most, a - b <= most]
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[
             (a - 1) ** 2 + (b - 1) ** 2,
             *((s - k / 4) ** 2 for k, s in enumerate(list(x)[1:])),

@@ -22,10 +22,10 @@ ROUNDS = 400
 
 def alike(agents: int, dim: int = 1) -> Problem:
     """Agents of one kind that share a capacity, one by one."""
-    x = sv.states(agents, lower=-3, upper=3, dim=dim)
+    x = sv.agents(agents, lower=-3, upper=3, dim=dim)
     parts = [[s] if dim == 1 else list(s) for s in x]
     return Problem(
-        states=x,
+        agents=x,
         objectives=[sum((c + 1) * (v - 2) ** 2 for c, v in enumerate(s)) for s in parts],
         constraints=[sum(v for s in parts for v in s) <= agents],
     )
@@ -57,25 +57,25 @@ def test_among_agents_alike_it_is_the_limit(dim: int) -> None:
 
 
 def test_a_fleet_behind_a_gateway_has_one_each() -> None:
-    u = sv.fleet(6, lower=0, upper=1, name="u", parameters={"a": [1, 1, 1, 1, 1, 1.0]})
+    u = sv.agents(6, lower=0, upper=1, name="u", parameters={"a": [1, 1, 1, 1, 1, 1.0]})
     problem = Problem(
-        states=u,
-        objectives=u.parameter("a") * (u.state - 0.9) ** 2,
-        constraints=[sv.total(u, u.state) <= 3],
+        agents=u,
+        objectives=u["a"] * (u.x - 0.9) ** 2,
+        constraints=[sv.total(u.x) <= 3],
     )
     own, known = deviation(problem, [2, 3, 4])
     np.testing.assert_allclose(own, 1.09 * known, rtol=0.01)
 
 
 def test_a_state_at_its_bound_and_a_price_of_zero_move_nothing() -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     held = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 5) ** 2, (x[1] - 1) ** 2],
         constraints=[x[0] + x[1] <= 1.5],
     )
     assert deviation(held, [1])[0].tolist() == [0.0]
-    slack = Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1.5])
+    slack = Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1.5])
     assert deviation(slack, [1])[0].tolist() == [0.0]
 
 
@@ -108,16 +108,16 @@ def test_code_counts_as_curved_and_the_paper_s_algorithm_tells_nothing() -> None
 
 
 def test_every_sum_knows_how_many_agents_it_is_over() -> None:
-    x = sv.states(3, lower=0, upper=1)
-    u = sv.fleet(4, lower=0, upper=1, name="u")
+    x = sv.agents(3, lower=0, upper=1)
+    u = sv.agents(4, lower=0, upper=1, name="u")
     weights = np.array([[1.0, 1, 0, 0], [1, 1, 1, 1]])
     problem = Problem(
-        states=[*x.groups, u],
-        objectives=[*(s**2 for s in x), u.state**2],
+        agents=[*x.groups, u],
+        objectives=[*(s**2 for s in x), u.x**2],
         constraints=[
             x[0] + x[0] ** 2 + x[2] <= 1,
-            sv.total(u, u.state, weights=weights) <= np.array([1.0, 2.0]),
-            sv.total(u, u.state) + x[1] <= 3,
+            sv.total(u.x, weights=weights) <= np.array([1.0, 2.0]),
+            sv.total(u.x) + x[1] <= 3,
         ],
     )
     assert agents_of(problem.cloud.sums, problem.groups).tolist() == [2, 2, 4, 5]

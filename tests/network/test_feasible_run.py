@@ -86,7 +86,7 @@ async def whole(
 def safe(paper: Problem) -> Problem:
     """The paper's problem, whose agents know what to do without an answer."""
     return Problem(
-        states=list(paper.groups),
+        agents=list(paper.groups),
         objectives=list(paper.objectives),
         constraints=dict(zip(paper.cloud.row_labels(), _stated(paper), strict=True)),
         fallback=[[0.25], None, None, None, None, None, None],
@@ -234,10 +234,10 @@ def test_an_agent_that_missed_rounds_averages_what_it_last_said_in_them(paper: P
 
 
 def test_an_agent_takes_no_part_in_a_run_without_margins_over_a_hard_constraint() -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     for mark, words in ((sv.hard, "a constraint is hard"), (lambda g: g, None)):
         problem = Problem(
-            states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[mark(x[0] + x[1] <= 1)]
+            agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[mark(x[0] + x[1] <= 1)]
         )
         welcome = welcome_to(problem.cloud, [1], DualAveraging())
         wrong = welcome_objection(welcome, problem.cloud, allow_simulated=True)

@@ -31,9 +31,9 @@ SHARES = (0.1, 0.5, 0.9, 0.99)
 
 def together(agents: int = 2, *, most: float = 5.0) -> Problem:
     """Agents that must reach 3 together, would rather do nothing, and can safely do the most."""
-    x = sv.states(agents, lower=0, upper=most)
+    x = sv.agents(agents, lower=0, upper=most)
     return Problem(
-        states=x,
+        agents=x,
         objectives=[xi**2 for xi in x],
         constraints={"demand": sv.hard(sum(x) >= LIMIT)},
         fallback=[[most]] * agents,

@@ -12,6 +12,7 @@ import typer
 from network_harness import contributed, parts_at, plan_for, run, serving
 from typer.testing import CliRunner
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.cli.services import cloud_command as command
@@ -30,7 +31,6 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler
-from sottovoce.problem.agents import states
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
 
@@ -41,9 +41,9 @@ HOLD: dict[str, Any] = {"straggler": "hold", "deadline": 1.0}
 @pytest.fixture(scope="module")
 def certificate() -> Certificate:
     """The problem of the README."""
-    x = states(3, lower=-10, upper=10)
+    x = sv.agents(3, lower=-10, upper=10)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, (x[2] - 1) ** 2],
         constraints=[x[0] + x[1] + x[2] <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
     )

@@ -78,22 +78,22 @@ class Played:
 def mixed() -> Problem:
     """A named vector longer than NumPy adds up in order, a number, and a fleet with weights."""
     a, upper = np.linspace(0.2, 0.9, 40), np.linspace(0.5, 1.5, 40)
-    ev = sv.fleet(40, lower=0.0, upper=upper, name="ev", parameters={"a": a})
-    named = sv.states(2, lower=-1.0, upper=2.0, dim=[9, 1], names=["v", "q"])
+    ev = sv.agents(40, lower=0.0, upper=upper, name="ev", parameters={"a": a})
+    named = sv.agents(["v", "q"], lower=-1.0, upper=2.0, dim=[9, 1])
     dense = np.random.default_rng(3).uniform(-1, 1, (2, 40))
     routes = sparse.csr_array(np.where(dense > 0.3, dense, 0.0))
-    x, own, (v, q) = ev.state, ev.parameter("a"), named
+    x, own, (v, q) = ev.x, ev["a"], named
     return Problem(
-        states=[named, ev],
+        agents=[named, ev],
         objectives=[
             sum((w - c) ** 2 for w, c in zip(v, np.linspace(-1, 1, 9), strict=True)) + sum(v) ** 2,
             sv.exp(q) - 2 * q,
             own * (x - own) ** 2 - 0.1 * sv.log(x + own),
         ],
         constraints={
-            "links": sv.total(ev, own * x, weights=dense) <= np.array([3.0, 2.0]),
-            "routes": sv.total(ev, [x, x**2], weights=routes) <= np.full(4, 2.0),
-            "all": sv.total(ev, x) + sum(w**2 for w in v) - 2 * q <= 9.0,
+            "links": sv.total(own * x, weights=dense) <= np.array([3.0, 2.0]),
+            "routes": sv.total([x, x**2], weights=routes) <= np.full(4, 2.0),
+            "all": sv.total(x) + sum(w**2 for w in v) - 2 * q <= 9.0,
         },
     )
 
@@ -103,12 +103,12 @@ def private() -> Problem:
     rng = np.random.default_rng(4)
     n = 20
     parameters = {"need": rng.uniform(0.5, 2.5, n), "limit": rng.uniform(0.9, 1.0, n)}
-    ev = sv.fleet(n, lower=0.0, upper=1.0, dim=3, name="ev", parameters=parameters)
-    named = sv.states(2, lower=-1.0, upper=2.0, dim=[4, 3], names=["v", "w"])
-    x, (v, w) = ev.state, named
+    ev = sv.agents(n, lower=0.0, upper=1.0, dim=3, name="ev", parameters=parameters)
+    named = sv.agents(["v", "w"], lower=-1.0, upper=2.0, dim=[4, 3])
+    x, (v, w) = ev.x, named
     ramps = [v[t + 1] - v[t] <= 0.4 for t in range(3)] + [v[t] - v[t + 1] <= 0.4 for t in range(3)]
     return Problem(
-        states=[named, ev],
+        agents=[named, ev],
         objectives=[
             sum((a - c) ** 2 for a, c in zip(v, (2.0, -1.0, 0.5, 0.1), strict=True))
             + abs(v[0] - v[2] - 0.1),
@@ -116,16 +116,16 @@ def private() -> Problem:
             sum(0.1 * t * a + a**2 for t, a in enumerate(x)),
         ],
         constraints={
-            "peak": sv.total(ev, list(x)) <= np.array([12.5, 13.0, 13.5]),
-            "all": sv.total(ev, x[0]) + v[0] - w[0] <= 11.5,
+            "peak": sv.total(list(x)) <= np.array([12.5, 13.0, 13.5]),
+            "all": sv.total(x[0]) + v[0] - w[0] <= 11.5,
         },
         local=[
             *ramps,
             sum(a**2 for a in v) <= 2.0,
             w[0] + w[1] + w[2] == 1.0,
             w[0] - w[2] <= 0.3,
-            x[0] + x[1] + x[2] == ev.parameter("need"),
-            x[1] <= ev.parameter("limit"),
+            x[0] + x[1] + x[2] == ev["need"],
+            x[1] <= ev["limit"],
         ],
     )
 
@@ -275,9 +275,9 @@ def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their
 
 
 def test_a_slope_that_is_not_finite_at_a_bound_gives_a_step_that_is() -> None:
-    x = sv.states(2, lower=0.0, upper=1.0)
+    x = sv.agents(2, lower=0.0, upper=1.0)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[-sv.log(x[0]) - x[0] ** 0.75 + sv.exp(1000 * x[0]), x[1] ** 2],
         constraints=[x[0] ** 2 + x[1] <= 1.5],
     )

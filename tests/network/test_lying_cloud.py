@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_harness import split_plan
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.identity.authority import new_key, public_key
 from sottovoce.network.identity.pledges import Certified, HelperKeys
@@ -31,7 +32,6 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.rounds import Answers
 from sottovoce.network.setup import Parties, make_config
 from sottovoce.privacy.adjacency import Everything, Trajectory
-from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 
 ROUNDS = 6
@@ -57,10 +57,10 @@ class World:
     """Agents that have masked contributions, a helper, and what a cloud got out of it."""
 
     def __init__(self, hide: Trajectory | Everything) -> None:
-        x = states(4, lower=-1, upper=1)
+        x = sv.agents(4, lower=-1, upper=1)
         rows = [x[0] + x[1] <= 1, x[0] - x[1] <= 1, x[1] + x[2] <= 1, x[2] + 2 * x[3] <= 1]
         objectives = [x[i] ** 2 for i in range(4)]
-        plan = split_plan(Problem(states=x, objectives=objectives, constraints=rows), hide=hide)
+        plan = split_plan(Problem(agents=x, objectives=objectives, constraints=rows), hide=hide)
         config = make_config(plan, DualAveraging(), rounds=ROUNDS, noise="secure", run_id="r")
         own, signing = X25519PrivateKey.generate(), new_key()
         keys = [X25519PrivateKey.generate() for _ in CERTIFIED]

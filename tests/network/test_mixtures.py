@@ -26,10 +26,10 @@ ROUNDS = 20
 
 def fused(*fallback: float, rows: Any = None, limit: float = 3.0) -> Problem:
     """Two agents under a limit, with the fallbacks given."""
-    x = sv.states(2, lower=0, upper=5)
+    x = sv.agents(2, lower=0, upper=5)
     couple = sv.hard(sum(x) <= limit) if rows is None else rows(x)
     return Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"fuse": couple},
         fallback=[[value] for value in fallback] or None,
@@ -84,9 +84,9 @@ def test_mixtures_with_an_unsafe_fallback_are_noted_by_its_agent(
 def test_an_own_bound_makes_the_least_that_an_agent_can(
     keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    x = sv.states(2, lower=0, upper=5)
+    x = sv.agents(2, lower=0, upper=5)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"fuse": sv.hard(x[0] + x[1] <= 3)},
         local=[x[0] >= 1],

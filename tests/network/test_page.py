@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
+import sottovoce as sv
 from formula_values import evaluate
 from sottovoce.certificate.certificate import certify
 from sottovoce.network import identity
@@ -42,7 +43,6 @@ from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Offset, Trajectory
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.plan import plan as make
-from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 
 FOLDER = Path(live.__file__).parent
@@ -377,9 +377,9 @@ def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Prob
 
 def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
     n = 32
-    x = states(n, lower=0, upper=1)
+    x = sv.agents(n, lower=0, upper=1)
     constraints = [x[i] + x[(i + 1) % n] <= 1 for i in range(n)]
-    problem = Problem(states=x, objectives=[a**2 for a in x], constraints=constraints)
+    problem = Problem(agents=x, objectives=[a**2 for a in x], constraints=constraints)
     samples = Samples(ShownConstraints(plan_for(problem)))
     began, ticks = time.thread_time(), 100
     for k in range(1, ticks + 1):

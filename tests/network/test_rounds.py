@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from network_harness import contributed, parts_at, plan_for
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError, PrivacyError
@@ -29,7 +30,7 @@ from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
-from sottovoce.problem.agents import Array, lower_bounds, states, upper_bounds
+from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.gallery import paper
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
@@ -160,9 +161,9 @@ def test_a_plan_is_refused_that_releases_other_numbers_than_the_algorithm_works_
 
 
 def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -> None:
-    x = states(4, lower=[0.0, 0.0, 0.3, 0.4], upper=[1.0, 1.0, 0.3, 0.4])
+    x = sv.agents(4, lower=[0.0, 0.0, 0.3, 0.4], upper=[1.0, 1.0, 0.3, 0.4])
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(s - 1) ** 2 for s in x],
         constraints=[x[0] + x[1] <= 1, x[2] + x[3] <= 1],
     )

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from network_harness import Peer, member, plan_for, run, serving
 
+import sottovoce as sv
 from sottovoce.network.identity.tls import client_context
-from sottovoce.problem.agents import fleet
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
@@ -18,13 +18,13 @@ AGENTS = 1_000
 
 
 def chargers() -> Problem:
-    ev = fleet(
+    ev = sv.agents(
         AGENTS, lower=0, upper=1, name="ev", parameters={"want": np.linspace(0.2, 0.9, AGENTS)}
     )
     return Problem(
-        states=ev,
-        objectives=(ev.state - ev.parameter("want")) ** 2,
-        constraints={"capacity": total(ev, ev.state) <= 0.4 * AGENTS},
+        agents=ev,
+        objectives=(ev.x - ev["want"]) ** 2,
+        constraints={"capacity": total(ev.x) <= 0.4 * AGENTS},
     )
 
 

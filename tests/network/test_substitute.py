@@ -22,7 +22,7 @@ from sottovoce.network.local_round import LocalRound, Stepped, Substitute
 from sottovoce.network.observe.run_summary import transcript
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
-from sottovoce.problem.agents import Array, fleet
+from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
@@ -182,12 +182,12 @@ def test_an_agent_of_a_compiled_fleet_fails_alone(dim: int) -> None:
     shift[ill] = -5.0  # the root of a negative number
     steps = []
     for a in (np.ones(count), shift):
-        ev = fleet(count, lower=0, upper=2, dim=dim, name="ev", parameters={"a": a})
-        x = ev.state if dim == 2 else [ev.state]
+        ev = sv.agents(count, lower=0, upper=2, dim=dim, name="ev", parameters={"a": a})
+        x = ev.x if dim == 2 else [ev.x]
         problem = Problem(
-            states=ev,
-            objectives=sum((v**2 - 1.5 * sv.sqrt(v + ev.parameter("a")) for v in x), 0),
-            constraints={"net": total(ev, [x[0]]) <= np.ones(1)},
+            agents=ev,
+            objectives=sum((v**2 - 1.5 * sv.sqrt(v + ev["a"]) for v in x), 0),
+            constraints={"net": total([x[0]]) <= np.ones(1)},
         )
         house = AgentGroup.of_problem(problem, range(1, count + 1))
         assert house.sizes == [dim] * count

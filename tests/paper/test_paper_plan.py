@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sottovoce as sv
 from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.paper.paper_constants import Constants, certified_constants
@@ -17,7 +18,7 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajector
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array, fleet, states
+from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
@@ -33,9 +34,9 @@ def paper() -> Certificate:
 @pytest.fixture(scope="module")
 def coupled() -> Certificate:
     """x2 moves dg/dx1 by 20, of which K_g'^1 = 2 knows nothing."""
-    x = states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     g = [(x[0] + 10 * x[1]) ** 2 <= 200]
-    return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
+    return certify(Problem(agents=x, objectives=[s**2 for s in x], constraints=g).cloud)
 
 
 def made(certificate: Certificate, **change: Any) -> NoisePlan:
@@ -125,9 +126,9 @@ def test_an_undernoised_plan_is_made_only_on_request_and_says_so(coupled: Certif
 
 
 def test_each_mechanism_is_held_to_its_rounding_too() -> None:
-    x = states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] / 1024 <= 0.5]
+        agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] / 1024 <= 0.5]
     )
     alone = certify(problem.cloud)
     just = exact_sigma(EPSILON, DELTA) / kappa(EPSILON, DELTA)
@@ -172,16 +173,16 @@ def test_constants_whose_squares_vanish_are_refused(paper: Certificate) -> None:
 
 
 def test_fleets_are_not_for_the_paper() -> None:
-    ev = fleet(2, lower=0, upper=1, name="ev")
-    problem = Problem(states=ev, objectives=ev.state**2, constraints=[total(ev, ev.state) <= 1.0])
+    ev = sv.agents(2, lower=0, upper=1, name="ev")
+    problem = Problem(agents=ev, objectives=ev.x**2, constraints=[total(ev.x) <= 1.0])
     for constants in (None, Constants(k_g=1.0, k_prime=(0.0, 0.0))):
         with pytest.raises(PrivacyError, match="the paper's plan knows no fleets"):
             made(certify(problem.cloud), constants=constants)
 
 
 def test_equalities_are_not_for_the_paper() -> None:
-    x = states(2, lower=0, upper=1)
-    problem = Problem(states=x, objectives=list(x), constraints=[x[0] + x[1] == 1])
+    x = sv.agents(2, lower=0, upper=1)
+    problem = Problem(agents=x, objectives=list(x), constraints=[x[0] + x[1] == 1])
     with pytest.raises(PrivacyError, match="the paper's plan knows no equalities"):
         made(certify(problem.cloud))
 

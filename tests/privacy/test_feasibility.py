@@ -33,9 +33,9 @@ RUNS, ROUNDS = 20_000, 30
 
 @cache
 def two_rows() -> sv.Problem:
-    x = sv.states(2, lower=0, upper=5)
+    x = sv.agents(2, lower=0, upper=5)
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"sum": x[0] + x[1] <= 3, "squares": x[0] ** 2 + x[1] ** 2 <= 6},
     )
@@ -114,9 +114,9 @@ def test_sums_at_the_answer_are_the_averaged_release_less_its_noise(seed: int, r
 
 
 def coupled_regions() -> sv.Problem:
-    a, b, c, d = x = sv.states(4, lower=-2, upper=2)
+    a, b, c, d = x = sv.agents(4, lower=-2, upper=2)
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[a**2, b**2, c**2, d**2],
         constraints={
             "disc": (a - c) ** 2 + (b - d) ** 2 <= 4,
@@ -169,9 +169,9 @@ POLES: list[tuple[Formula, tuple[float, float], float]] = [
 
 def over_one(formula: Formula, ends: tuple[float, float], most: float) -> sv.Problem:
     """Four agents under one constraint."""
-    x = sv.states(4, lower=ends[0], upper=ends[1])
+    x = sv.agents(4, lower=ends[0], upper=ends[1])
     return sv.Problem(
-        states=x, objectives=[s**2 for s in x], constraints={"curved": formula(*x) <= most}
+        agents=x, objectives=[s**2 for s in x], constraints={"curved": formula(*x) <= most}
     )
 
 
@@ -224,9 +224,9 @@ def test_poles_far_from_the_margin_change_nothing() -> None:
 
 
 def disc() -> sv.Problem:
-    a, b, c, d = x = sv.states(4, lower=-2, upper=2)
+    a, b, c, d = x = sv.agents(4, lower=-2, upper=2)
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[a**2, b**2, c**2, d**2],
         constraints={"disc": (a - c) ** 2 + (b - d) ** 2 <= 4},
     )
@@ -264,15 +264,15 @@ def test_a_ball_with_held_agents_holds_noise_and_box_together_and_no_more() -> N
 def unproven(kind: str) -> sv.Problem:
     """Constraints of which no counterexample is found, but no proof either."""
     if kind == "mixed":
-        a, b, c = x = sv.states(3, lower=-0.5, upper=1)
+        a, b, c = x = sv.agents(3, lower=-0.5, upper=1)
         quartic = a**4 + 3 * a**2 * b**2 + b**4 + c <= 2
-        return sv.Problem(states=x, objectives=[a**2, b**2, c**2], constraints={"load": quartic})
-    ev = sv.fleet(3, lower=-0.5, upper=1, dim=2)
-    a, b = ev.state
+        return sv.Problem(agents=x, objectives=[a**2, b**2, c**2], constraints={"load": quartic})
+    ev = sv.agents(3, lower=-0.5, upper=1, dim=2)
+    a, b = ev.x
     most = {"one": 2, "the second row": [99, 2], "never violated": 99}[kind]
     weights = np.ones((2, 3)) if kind == "the second row" else None
-    total = sv.total(ev, a**4 + 3 * a**2 * b**2 + b**4, weights=weights)
-    return sv.Problem(states=ev, objectives=a**2 + b**2, constraints={"load": total <= most})
+    total = sv.total(a**4 + 3 * a**2 * b**2 + b**4, weights=weights)
+    return sv.Problem(agents=ev, objectives=a**2 + b**2, constraints={"load": total <= most})
 
 
 @pytest.mark.parametrize("kind", ["one", "the second row", "mixed"])
@@ -314,9 +314,9 @@ def test_what_is_aimed_at_leaves_the_margin_and_the_lag() -> None:
 
 
 def test_a_constraint_that_nobody_can_violate_needs_no_margin() -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2],
         constraints={"idle": x[0] + x[1] <= 3, "busy": x[0] - x[1] <= 0.5},
     )
@@ -385,9 +385,9 @@ def test_margins_for_each_row_are_smaller_and_a_split_cloud_has_larger_ones() ->
 
 
 def test_a_hard_constraint_is_not_planned_without() -> None:
-    x = sv.states(2, lower=0, upper=5)
+    x = sv.agents(2, lower=0, upper=5)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"fuse": sv.hard(x[0] + x[1] <= 3), "soft": x[0] - x[1] <= 2},
     )

@@ -25,9 +25,9 @@ from sympy_oracle import sympy_of, sympy_symbol
 
 def two() -> sv.Problem:
     """Two agents whose active constraint mixes them: a square of a sum and a separable rest."""
-    x = sv.states(2, lower=-3, upper=3)
+    x = sv.agents(2, lower=-3, upper=3)
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[2 * (x[0] - 2) ** 2, (x[1] - 1) ** 2],
         constraints=[(x[0] + 2 * x[1]) ** 2 / 4 + x[0] <= 3, x[0] - x[1] <= 5],
     )
@@ -35,10 +35,10 @@ def two() -> sv.Problem:
 
 def balanced() -> sv.Problem:
     """Equalities beside an inequality that presses and one that does not."""
-    x = sv.states(4, lower=-5, upper=5, dim=[2, 1, 1, 1])
+    x = sv.agents(4, lower=-5, upper=5, dim=[2, 1, 1, 1])
     (a, b), c, d, e = x
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(a - 1) ** 2 + b**2 + a * b, 3 * (c + 1) ** 2, (d - 2) ** 4 + d**2, e**2],
         constraints=[
             a + b + c + d + e == 1,
@@ -103,7 +103,7 @@ def shifted(problem: sv.Problem, o: int, by: float) -> sv.Problem:
     for region in sums.regions:
         rows = dict(zip(region.symbols, (moved[r] for r in region.rows), strict=True))
         g.append(substitute(region.phi, rows) <= 0)
-    return sv.Problem(states=problem.groups, objectives=problem.objectives, constraints=g)
+    return sv.Problem(agents=problem.groups, objectives=problem.objectives, constraints=g)
 
 
 @pytest.mark.parametrize(
@@ -181,17 +181,17 @@ def dense(problem: sv.Problem, made: NoisePlan) -> tuple[Array, Array]:
 def mixed_fleet() -> sv.Problem:
     """A fleet whose total meets named agents inside a formula."""
     rng = np.random.default_rng(2)
-    x = sv.states(2, lower=-3, upper=3, names=["a", "b"])
+    x = sv.agents(["a", "b"], lower=-3, upper=3)
     own = {"t": rng.uniform(1, 2, 5), "c": rng.uniform(1, 4, 5)}
-    ev = sv.fleet(5, lower=0, upper=3, name="ev", dim=2, parameters=own)
-    p, q = ev.state
-    t, c = ev.parameter("t"), ev.parameter("c")
+    ev = sv.agents(5, lower=0, upper=3, name="ev", dim=2, parameters=own)
+    p, q = ev.x
+    t, c = ev["t"], ev["c"]
     return sv.Problem(
-        states=[x, ev],
+        agents=[x, ev],
         objectives=[(x[0] - 2) ** 2, x[1] ** 2, c * (p - t) ** 2 + (q - t) ** 2 + p * q / 2],
         constraints=[
-            sv.total(ev, p + q**2 / 4) + sv.exp(x[0] - x[1]) <= 6,
-            sv.total(ev, q) + x[1] <= 4,
+            sv.total(p + q**2 / 4) + sv.exp(x[0] - x[1]) <= 6,
+            sv.total(q) + x[1] <= 4,
         ],
     )
 
@@ -210,11 +210,11 @@ def test_twenty_thousand_agents_have_a_limit() -> None:
     rng = np.random.default_rng(0)
     n = 20_000
     c, t = rng.uniform(0.5, 2, n), rng.uniform(1, 2, n)
-    ev = sv.fleet(n, lower=-50, upper=50, parameters={"c": c, "t": t})
+    ev = sv.agents(n, lower=-50, upper=50, parameters={"c": c, "t": t})
     problem = sv.Problem(
-        states=ev,
-        objectives=ev.parameter("c") * (ev.state - ev.parameter("t")) ** 2 / 2,
-        constraints=[sv.total(ev, ev.state) <= n],
+        agents=ev,
+        objectives=ev["c"] * (ev.x - ev["t"]) ** 2 / 2,
+        constraints=[sv.total(ev.x) <= n],
     )
     made = planned(problem)
     found = accuracy_limit(problem, made, 100)
@@ -240,9 +240,9 @@ def averaged_rounds(made: NoisePlan, at: ReferenceOptimum, *, rounds: int, runs:
 def test_averaged_prices_sit_at_the_limit() -> None:
     # 400 runs know a root-mean-square within 1/sqrt(800) = 3.5%; 15% is 4.2 times that, so that
     # fewer than one seed in ten thousand gives a false alarm. The seed is fixed.
-    x = sv.states(2, lower=-30, upper=30)
+    x = sv.agents(2, lower=-30, upper=30)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[2 * (x[0] - 2) ** 2, (x[1] - 1) ** 2],
         constraints=[x[0] + x[1] <= 1],
     )
@@ -270,7 +270,7 @@ def test_the_units_of_the_objective_do_not_matter() -> None:
         plain = two()
         f = [factor * each for each in plain.objectives]
         g = [row <= 0 for family in plain.constraints for row in family.formulas]
-        problem = sv.Problem(states=plain.groups, objectives=f, constraints=g)
+        problem = sv.Problem(agents=plain.groups, objectives=f, constraints=g)
         return accuracy_limit(problem, planned(problem), 100)
 
     plain, large = scaled(1.0), scaled(1e4)
@@ -279,9 +279,9 @@ def test_the_units_of_the_objective_do_not_matter() -> None:
 
 
 def test_states_held_by_a_bound_and_fixed_states_have_no_error() -> None:
-    x = sv.states(3, lower=[-1, -1, 0.25], upper=[1, 1, 0.25])
+    x = sv.agents(3, lower=[-1, -1, 0.25], upper=[1, 1, 0.25])
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 5) ** 2, x[1] ** 2, -x[2] / 8],  # mu = 1/8: no force on x3
         constraints=[x[0] + 2 * x[1] + x[2] <= 1],
     )
@@ -296,8 +296,8 @@ def test_states_held_by_a_bound_and_fixed_states_have_no_error() -> None:
 
 def test_a_direction_that_nothing_holds_is_flat_though_each_of_its_states_is_seen() -> None:
     # Only s = x1 + x2 matters to anybody: noise w on it moves s by w, and x1 - x2 is anybody's.
-    x = sv.states(2, lower=-9, upper=9)
-    problem = sv.Problem(states=x, objectives=[-x[0], -x[1]], constraints=[(x[0] + x[1]) ** 2 <= 1])
+    x = sv.agents(2, lower=-9, upper=9)
+    problem = sv.Problem(agents=x, objectives=[-x[0], -x[1]], constraints=[(x[0] + x[1]) ** 2 <= 1])
     made = planned(problem)
     found = accuracy_limit(problem, made, 100)
     assert found.flat == (0, 1)
@@ -305,8 +305,8 @@ def test_a_direction_that_nothing_holds_is_flat_though_each_of_its_states_is_see
 
 
 def test_a_state_without_curvature_that_a_pressed_sum_holds_is_not_flat() -> None:
-    x = sv.states(2, lower=-9, upper=9)
-    problem = sv.Problem(states=x, objectives=[-x[0], x[1] ** 2], constraints=[x[0] + x[1] <= 1])
+    x = sv.agents(2, lower=-9, upper=9)
+    problem = sv.Problem(agents=x, objectives=[-x[0], x[1] ** 2], constraints=[x[0] + x[1] <= 1])
     assert accuracy_limit(problem, planned(problem), 100).flat == ()
 
 
@@ -316,10 +316,10 @@ def test_the_flat_state_of_the_papers_problem_is_named() -> None:
 
 
 def test_a_flat_direction_across_the_components_of_one_agent_is_named() -> None:
-    x = sv.states(2, lower=-9, upper=9, dim=[2, 1])
+    x = sv.agents(2, lower=-9, upper=9, dim=[2, 1])
     (p, q), r = x
     problem = sv.Problem(
-        states=x, objectives=[(p + q - 1) ** 2, (r - 2) ** 2], constraints=[p + q + r <= 1]
+        agents=x, objectives=[(p + q - 1) ** 2, (r - 2) ** 2], constraints=[p + q + r <= 1]
     )
     assert accuracy_limit(problem, planned(problem), 100).flat == (0, 1)
 
@@ -335,8 +335,8 @@ def block(hessian: Array, slopes: Array) -> Array:
 
 
 def test_where_nothing_presses_noise_moves_nothing() -> None:
-    x = sv.states(2, lower=0, upper=1)
-    problem = sv.Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1.5])
+    x = sv.agents(2, lower=0, upper=1)
+    problem = sv.Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 1.5])
     found = accuracy_limit(problem, planned(problem), 100)
     assert (found.x, found.price) == (0.0, 0.0)
 
@@ -400,9 +400,9 @@ def test_bad_input_is_refused() -> None:
 
 
 def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
-    x = sv.states(3, lower=-5, upper=5, dim=[1, 1, 2])
+    x = sv.agents(3, lower=-5, upper=5, dim=[1, 1, 2])
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[10 * abs(x[0] - 1), (x[1] - 3) ** 2, (x[2][0] - 1) ** 2 + x[2][1] ** 2],
         constraints=[x[0] + x[1] <= 2],
         local=[abs(x[2][0]) + x[2][1] <= 0.5],  # in no sum: noise does not reach it
@@ -417,7 +417,7 @@ def test_a_state_in_the_corner_of_a_kink_is_held() -> None:
 
 
 def test_a_kink_that_mixes_agents_is_held_as_the_interval_that_it_is() -> None:
-    x = sv.states(2, lower=-5, upper=5)
+    x = sv.agents(2, lower=-5, upper=5)
     stated = {
         "a kink": [abs(x[0] - x[1]) <= 2],
         "two rows": [x[0] - x[1] <= 2, x[1] - x[0] <= 2],
@@ -425,7 +425,7 @@ def test_a_kink_that_mixes_agents_is_held_as_the_interval_that_it_is() -> None:
     found = []
     for rows in stated.values():
         problem = sv.Problem(
-            states=x, objectives=[(x[0] - 4) ** 2, 3 * (x[1] + 1) ** 2], constraints=rows
+            agents=x, objectives=[(x[0] - 4) ** 2, 3 * (x[1] + 1) ** 2], constraints=rows
         )
         hide = sv.Trajectory(radius=0.5, rounds=100)
         made = sv.plan(sv.certify(problem), epsilon=1.0, delta=1e-3, hide=hide)

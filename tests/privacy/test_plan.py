@@ -28,7 +28,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import SecureSampler, grid_of, reach_of
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array, fleet, states
+from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sympy_oracle import function_of
@@ -41,9 +41,9 @@ def linear(
 ) -> Certificate:
     """One agent per column, one affine constraint per row."""
     rows = np.atleast_2d(np.asarray(coefficients, dtype=float))
-    x = states(rows.shape[1], lower=lower, upper=upper)
+    x = sv.agents(rows.shape[1], lower=lower, upper=upper)
     g = [sum(float(c) * s for c, s in zip(row, x, strict=True)) <= bound for row in rows]
-    return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
+    return certify(Problem(agents=x, objectives=[s**2 for s in x], constraints=g).cloud)
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,10 @@ def paper() -> Certificate:
 @pytest.fixture(scope="module")
 def three() -> Certificate:
     """Three agents under two constraints, one of which mixes two of them: three sums."""
-    x = states(3, lower=-1, upper=2)
+    x = sv.agents(3, lower=-1, upper=2)
     return certify(
         Problem(
-            states=x,
+            agents=x,
             objectives=[s**2 for s in x],
             constraints=[x[0] + x[1] + x[2] <= 3, (x[0] + 2 * x[1]) ** 2 + x[2] <= 20],
         ).cloud
@@ -150,7 +150,7 @@ KINDS: dict[str, Callable[[Any, list[Any]], Any]] = {
 def problems(draw: st.DrawFn) -> Problem:
     """Two or three agents of one or two dimensions under affine, coupled and separable rows."""
     dims = draw(st.lists(st.integers(1, 2), min_size=2, max_size=3))
-    x = states(len(dims), lower=-2, upper=[1.0 + i for i in range(len(dims))], dim=dims)
+    x = sv.agents(len(dims), lower=-2, upper=[1.0 + i for i in range(len(dims))], dim=dims)
     flat = [s for group in x.groups for s in group.symbols]
     g = [sum(flat) <= 30]
     for kind in draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=2)):
@@ -158,7 +158,7 @@ def problems(draw: st.DrawFn) -> Problem:
         form = sum(Fraction(t, 10) * s for t, s in zip(tenths, flat, strict=True))
         g.append(KINDS[kind](form, flat) <= 50)
     objectives = [sum(s**2 for s in group.symbols) for group in x.groups]
-    return Problem(states=x, objectives=objectives, constraints=g)
+    return Problem(agents=x, objectives=objectives, constraints=g)
 
 
 def contributed(problem: Problem) -> Any:
@@ -249,9 +249,9 @@ def test_more_rounds_cost_the_root_of_their_number(paper: Certificate, hide: Adj
 
 
 def test_everything_means_the_range_of_every_contribution() -> None:
-    x = states(2, lower=[[-1, 0], [0, 0]], upper=[[1, 1], [0, 3]], dim=2)
+    x = sv.agents(2, lower=[[-1, 0], [0, 0]], upper=[[1, 1], [0, 3]], dim=2)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[s[0] ** 2 + s[1] ** 2 for s in x],
         constraints=[x[0][0] + x[0][1] + x[1][0] + x[1][1] <= 30],
     )
@@ -264,9 +264,9 @@ def test_everything_means_the_range_of_every_contribution() -> None:
 
 
 def test_a_range_counts_far_less_than_slope_and_diameter_where_a_contribution_bends() -> None:
-    x = states(2, lower=-4, upper=4, dim=3)
+    x = sv.agents(2, lower=-4, upper=4, dim=3)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[s[0] for s in x],
         constraints=[sum(c**2 for s in x for c in s) <= 90],
     )
@@ -310,10 +310,10 @@ def test_a_plan_never_changes(three: Certificate) -> None:
 
 def named_twin(weights: Array, slopes: Array, curved: bool) -> Certificate:
     n = slopes.size
-    x = states(n, lower=-1, upper=2)
+    x = sv.agents(n, lower=-1, upper=2)
     h = [s**2 if curved else p * s for p, s in zip(slopes.tolist(), x, strict=True)]
     g = [sum(w * t for w, t in zip(row, h, strict=True)) <= 9 for row in weights.tolist()]
-    return certify(Problem(states=x, objectives=[s**2 for s in x], constraints=g).cloud)
+    return certify(Problem(agents=x, objectives=[s**2 for s in x], constraints=g).cloud)
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "dense", "sparse"])
@@ -325,15 +325,15 @@ def test_a_fleet_gets_the_noise_of_the_same_agents_stated_by_name(kind: str, cur
     weights = np.ones((1, n)) if kind == "broadcast" else rng.uniform(0.0, 2.0, (3, n))
     weights[weights < 0.4] = 0.0
     weights[0] += 0.1
-    ev = fleet(n, lower=-1, upper=2, name="ev", parameters={"p": slopes})
-    term = ev.state**2 if curved else (1.5 if kind == "broadcast" else
-                                       ev.parameter("p")) * ev.state  # fmt: skip
+    ev = sv.agents(n, lower=-1, upper=2, name="ev", parameters={"p": slopes})
+    term = ev.x**2 if curved else (1.5 if kind == "broadcast" else
+                                       ev["p"]) * ev.x  # fmt: skip
     held = {"broadcast": None, "dense": weights, "sparse": sparse.csr_array(weights)}[kind]
     used = weights if held is not None else np.ones((1, n))
     problem = Problem(
-        states=ev,
-        objectives=ev.state**2,
-        constraints=[total(ev, term, weights=held) <= np.full(len(used), 9.0)],
+        agents=ev,
+        objectives=ev.x**2,
+        constraints=[total(term, weights=held) <= np.full(len(used), 9.0)],
     )
     asked: dict[str, Any] = {
         "epsilon": np.linspace(0.5, 1.5, n),
@@ -360,13 +360,13 @@ def test_a_hundred_thousand_chargers_are_planned_in_seconds() -> None:
 
 
 def test_a_row_nobody_moves_gets_no_noise() -> None:
-    ev = fleet(4, lower=0, upper=1, name="ev")
+    ev = sv.agents(4, lower=0, upper=1, name="ev")
     rows = np.array([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
     for weights in (rows, sparse.csr_array(rows)):
         problem = Problem(
-            states=ev,
-            objectives=ev.state**2,
-            constraints=[total(ev, ev.state, weights=weights) <= np.array([3.0, 1.0])],
+            agents=ev,
+            objectives=ev.x**2,
+            constraints=[total(ev.x, weights=weights) <= np.array([3.0, 1.0])],
         )
         made = plan(certify(problem.cloud), **ASKED)
         assert made.sigma[0] > 0
@@ -374,11 +374,11 @@ def test_a_row_nobody_moves_gets_no_noise() -> None:
 
 
 def test_an_agent_that_moves_nothing_spends_only_what_rounding_costs() -> None:
-    ev = fleet(3, lower=0, upper=1, name="ev", parameters={"p": [0.0, 1.0, 2.0]})
+    ev = sv.agents(3, lower=0, upper=1, name="ev", parameters={"p": [0.0, 1.0, 2.0]})
     problem = Problem(
-        states=ev,
-        objectives=ev.state**2,
-        constraints=[total(ev, ev.parameter("p") * ev.state) <= 2.0],
+        agents=ev,
+        objectives=ev.x**2,
+        constraints=[total(ev["p"] * ev.x) <= 2.0],
     )
     made = plan(certify(problem.cloud), **ASKED)
     assert made.gdp_mu[0] < 1e-3 * made.gdp_mu[2]
@@ -495,8 +495,8 @@ def test_there_is_no_guarantee_for_an_agent_that_does_not_exist(three: Certifica
 
 
 def test_a_problem_that_is_not_convex_gets_no_plan() -> None:
-    x = states(2, lower=-1, upper=1)
-    problem = Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] - x[1] ** 2 <= 0.5])
+    x = sv.agents(2, lower=-1, upper=1)
+    problem = Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] - x[1] ** 2 <= 0.5])
     with pytest.raises(ConvexityError):
         plan(certify(problem.cloud), **ASKED)
 

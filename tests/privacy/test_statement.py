@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Everything, Offset, Trajectory
@@ -18,7 +19,6 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.statement import down, hidden, not_covered, percent_down, statement, up
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
@@ -87,10 +87,10 @@ def test_only_a_trajectory_warns_of_averages(paper: Certificate) -> None:
 
 
 def test_sums_are_named_by_their_constraint() -> None:
-    x = states(2, lower=-1, upper=1, dim=[2, 1], names=["car", "mast"])
+    x = sv.agents(["car", "mast"], lower=-1, upper=1, dim=[2, 1])
     (car, mast) = x
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[car[0] ** 2 + car[1] ** 2, mast**2],
         constraints={"near": (car[1] - mast) ** 2 + car[0] <= 3},
     )
@@ -101,11 +101,11 @@ def test_sums_are_named_by_their_constraint() -> None:
 
 
 def test_long_lists_are_cut_short_and_say_so() -> None:
-    ev = fleet(3, lower=0, upper=1, dim=20, name="ev")
+    ev = sv.agents(3, lower=0, upper=1, dim=20, name="ev")
     problem = Problem(
-        states=ev,
-        objectives=sum(s**2 for s in ev.state),
-        constraints=[total(ev, list(ev.state)) <= np.full(20, 2.0)],
+        agents=ev,
+        objectives=sum(s**2 for s in ev.x),
+        constraints=[total(list(ev.x)) <= np.full(20, 2.0)],
     )
     found = made(certify(problem.cloud))
     assert f"... and 8 more, up to {down(found.sigma.max())}" in str(found)
@@ -136,8 +136,8 @@ def test_a_guarantee_says_what_is_hidden_in_the_users_terms(paper: Certificate) 
 
 def test_under_a_hidden_trajectory_averaging_finds_a_state_that_stays_where_it_is() -> None:
     # Why the words above are so careful: 2,000 releases of x1 + x2 with x2 known, box of 20.
-    x = states(2, lower=-10, upper=10)
-    problem = Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 15])
+    x = sv.agents(2, lower=-10, upper=10)
+    problem = Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 15])
     certificate = certify(problem.cloud)
     found = made(certificate, hide=Trajectory(radius=1.0, rounds=2_000))
     assert found.sigma[0] / np.sqrt(2_000) < 0.04

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 
 def test_objective_and_rows_are_those_of_the_formulas() -> None:
-    x = states(3, lower=-10, upper=10)
+    x = sv.agents(3, lower=-10, upper=10)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, x[2] ** 2],
         constraints={"low": x[0] + x[1] <= 3, "mix": (x[0] + x[2]) ** 2 <= 4,
                      "balance": x[1] + x[2] == 1},
@@ -29,21 +29,21 @@ def test_objective_and_rows_are_those_of_the_formulas() -> None:
 
 
 def test_a_fleet_is_evaluated_with_its_parameters() -> None:
-    ev = fleet(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
+    ev = sv.agents(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
     problem = Problem(
-        states=ev,
-        objectives=ev.parameter("a") * ev.state**2,
-        constraints=[total(ev, ev.state) <= 1],
+        agents=ev,
+        objectives=ev["a"] * ev.x**2,
+        constraints=[total(ev.x) <= 1],
     )
     found = problem.evaluate([1.0, 0.5, 0.0])
     assert (found.objective, found.rows.tolist()) == (1.5, [0.5])
 
 
 def test_code_counts_with_its_value_and_is_unknown_without() -> None:
-    x = states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
 
     def stated(code: Objective) -> float:
-        problem = Problem(states=x, objectives=[x[0] ** 2, code], constraints=[x[0] + x[1] <= 1])
+        problem = Problem(agents=x, objectives=[x[0] ** 2, code], constraints=[x[0] + x[1] <= 1])
         return problem.evaluate([0.5, 1.0]).objective
 
     told = Objective(gradient=lambda s: 2 * s, value=lambda s: float(s @ s))

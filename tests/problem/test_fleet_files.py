@@ -74,8 +74,8 @@ def write(folder: Path, **change: str) -> Path:
 
 
 def stated() -> sv.Problem:
-    home = sv.states(1, lower=0, upper=3, names=["home"])
-    ev = sv.fleet(
+    home = sv.agents(["home"], lower=0, upper=3)
+    ev = sv.agents(
         4,
         name="ev",
         dim=2,
@@ -87,15 +87,15 @@ def stated() -> sv.Problem:
             "hurry": [1, 0.5, 2, 1],
         },
     )
-    x, (loss, need, hurry) = ev.state, map(ev.parameter, ("loss", "need", "hurry"))
+    x, (loss, need, hurry) = ev.x, map(ev.__getitem__, ("loss", "need", "hurry"))
     weights = sparse.csr_array([[1, 1, 0, 0], [0, 0, 1, 0.5]])
     return sv.Problem(
-        states=[home, ev],
+        agents=[home, ev],
         objectives=[(home[0] - 2) ** 2, hurry * (sum(x) - need) ** 2 + loss * x[0]],
         constraints={
-            "hours": sv.total(ev, x) <= [8, 9.5],
-            "feeder": sv.total(ev, 2 * loss * x[0]) + home[0] <= 11,
-            "streets": sv.total(ev, x[0], weights=weights) <= 5,
+            "hours": sv.total(x) <= [8, 9.5],
+            "feeder": sv.total(2 * loss * x[0]) + home[0] <= 11,
+            "streets": sv.total(x[0], weights=weights) <= 5,
         },
         local=[sum(x) >= need / 2],
         start=[None, 0.25],
@@ -161,25 +161,23 @@ def test_a_folder_is_written_back_to_the_letter(tmp_path: Path) -> None:
 def mixed() -> sv.Problem:
     """A fleet before agents, columns of all kinds, weights dense and sparse, an equality."""
     rng = np.random.default_rng(1)
-    ev = sv.fleet(
+    ev = sv.agents(
         6, name="ev", lower=0, upper=np.arange(1, 7),
         parameters={"w": rng.normal(size=6) ** 2, "need": rng.normal(size=(6, 2))},
     )  # fmt: skip
-    x = sv.states(2, lower=0, upper=1, names=["a", "b"])
-    heat = sv.fleet(3, name="heat", dim=2, lower=-1, upper=1)
-    need, state = ev.parameter("need"), ev.state
+    x = sv.agents(["a", "b"], lower=0, upper=1)
+    heat = sv.agents(3, name="heat", dim=2, lower=-1, upper=1)
+    need, state = ev["need"], ev.x
     return sv.Problem(
-        states=[ev, x, heat],
-        objectives=[(state - need[0]) ** 2, x[0] ** 2, x[1] ** 2, sum(heat.state**2)],
+        agents=[ev, x, heat],
+        objectives=[(state - need[0]) ** 2, x[0] ** 2, x[1] ** 2, sum(heat.x**2)],
         constraints={
-            "one": sv.total(ev, ev.parameter("w") * state) + (x[0] - x[1]) <= 3,
-            "sparse/": sv.total(
-                ev, state, weights=sparse.random_array((3, 6), density=0.5, rng=rng)
-            )
+            "one": sv.total(ev["w"] * state) + (x[0] - x[1]) <= 3,
+            "sparse/": sv.total(state, weights=sparse.random_array((3, 6), density=0.5, rng=rng))
             <= [1, 2, 3.5],
-            "dense": sv.total(ev, state, weights=rng.normal(size=(2, 6))) >= 0.25,
-            "both": sv.total(ev, state) + sv.total(heat, heat.state[0]) + x[1] == 1,
-            "terms": sv.total(heat, [heat.state[0] ** 2, heat.state[1]]) <= 2,
+            "dense": sv.total(state, weights=rng.normal(size=(2, 6))) >= 0.25,
+            "both": sv.total(state) + sv.total(heat.x[0]) + x[1] == 1,
+            "terms": sv.total([heat.x[0] ** 2, heat.x[1]]) <= 2,
             "plain": x[0] + x[1] <= 1,
         },
         start=[rng.uniform(size=(6, 1)), None, None, None],

@@ -56,9 +56,9 @@ def test_formulas_of_one_form_keep_their_numbers_apart() -> None:
 
 
 def test_rows_become_weights_terms_by_template_and_mixtures() -> None:
-    x = sv.states(4, lower=-5, upper=5)
+    x = sv.agents(4, lower=-5, upper=5)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(s - 1) ** 2 for s in x],
         constraints=[
             x[0] + 2.5 * x[1] <= 3,
@@ -76,33 +76,33 @@ def test_rows_become_weights_terms_by_template_and_mixtures() -> None:
 
 def test_ten_thousand_named_agents_are_one_fleet() -> None:
     n, rng = 10_000, np.random.default_rng(0)
-    x = sv.states(n, lower=-5, upper=5)
+    x = sv.agents(n, lower=-5, upper=5)
     a, c = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n)
     f = [float(p) * (s - float(q)) ** 2 for p, q, s in zip(a, c, x, strict=True)]
-    problem = sv.Problem(states=x, objectives=f, constraints=[np.ones((1, n)) @ x <= 5.0])
+    problem = sv.Problem(agents=x, objectives=f, constraints=[np.ones((1, n)) @ x <= 5.0])
     (one,) = fleets_of(problem.groups, problem.cloud.sums.families, problem.objectives)
     assert one.group.count == n
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.coo_array])
 def test_a_matrix_times_states_is_the_same_rows_written_out(kind: Any) -> None:
-    x = sv.states(3, lower=-5, upper=5, dim=[1, 2, 1])
+    x = sv.agents(3, lower=-5, upper=5, dim=[1, 2, 1])
     A = np.array([[1.0, 0.0, 2.5, 0.0], [0.0, -1.0, 0.0, 3.0]])
     flat = [x[0], *x[1], x[2]]
     objectives = [(x[0] - 1) ** 2, x[1][0] ** 2 + x[1][1] ** 2, x[2] ** 2]
-    matrix = sv.Problem(states=x, objectives=objectives, constraints={"g": kind(A) @ x <= [1, 2]})
+    matrix = sv.Problem(agents=x, objectives=objectives, constraints={"g": kind(A) @ x <= [1, 2]})
     rows = [
         sum(w * s for w, s in zip(row, flat, strict=True)) <= b
         for row, b in zip(A, (1, 2), strict=True)
     ]
-    written = sv.Problem(states=x, objectives=objectives, constraints=rows)
+    written = sv.Problem(agents=x, objectives=objectives, constraints=rows)
     assert matrix.cloud.row_labels() == ["g[1]", "g[2]"]
     sums, same = matrix.cloud.sums, written.cloud.sums
     assert (sums.upper.tolist(), sums.count) == (same.upper.tolist(), same.count)
     left, right = sv.certify(matrix), sv.certify(written)
     np.testing.assert_array_equal(left.sensitivity.dense(), right.sensitivity.dense())
     assert (
-        sv.Problem(states=x, objectives=objectives, constraints=[kind(A) @ x == [1, 2]])
+        sv.Problem(agents=x, objectives=objectives, constraints=[kind(A) @ x == [1, 2]])
         .constraints[0]
         .equality
     )
@@ -117,18 +117,18 @@ def test_a_matrix_times_states_is_the_same_rows_written_out(kind: Any) -> None:
     ],
 )
 def test_a_matrix_that_does_not_fit_is_refused(weights: Any, message: str) -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     with pytest.raises(ProblemError, match=message):
-        sv.Problem(states=x, objectives=[x[0], x[1]], constraints=[weights @ x <= 1])
+        sv.Problem(agents=x, objectives=[x[0], x[1]], constraints=[weights @ x <= 1])
 
 
 def test_many_agents_are_certified_by_their_forms() -> None:
     rng, n = np.random.default_rng(0), 120
-    x = sv.states(n, lower=-5, upper=5)
+    x = sv.agents(n, lower=-5, upper=5)
     curvature, centre = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n)
     A = rng.uniform(0, 1, (6, n))
     f = [float(a) * (s - float(c)) ** 2 for a, c, s in zip(curvature, centre, x, strict=True)]
-    problem = sv.Problem(states=x, objectives=f, constraints=[A @ x <= np.full(6, 10.0)])
+    problem = sv.Problem(agents=x, objectives=f, constraints=[A @ x <= np.full(6, 10.0)])
     found = sv.certify(problem)
     assert found.holds
     assert len(found.assumptions) == 1 + 2 * 6 + 1 + 2 * n + 1
@@ -142,18 +142,18 @@ def test_many_agents_are_certified_by_their_forms() -> None:
 def scalars(n: int = 40) -> sv.Problem:
     """Quadratics under dense rows and a row of squares."""
     rng = np.random.default_rng(1)
-    x = sv.states(n, lower=-5, upper=5)
+    x = sv.agents(n, lower=-5, upper=5)
     a, c, w = rng.uniform(0.5, 2, n), rng.uniform(-3, 3, n), rng.uniform(0.1, 1, n)
     rows = rng.uniform(-1, 1, (8, n)) @ x <= np.ones(8)
     squares = sum(float(q) * s**2 for q, s in zip(w, x, strict=True))
     f = [float(p) * (s - float(q)) ** 2 for p, q, s in zip(a, c, x, strict=True)]
-    return sv.Problem(states=x, objectives=f, constraints=[rows, squares <= 100])
+    return sv.Problem(agents=x, objectives=f, constraints=[rows, squares <= 100])
 
 
 def vectors(n: int = 6, d: int = 6) -> sv.Problem:
     """Rows on one component of every agent, and rows that mix components."""
     rng = np.random.default_rng(2)
-    x = sv.states(n, lower=-5, upper=5, dim=d)
+    x = sv.agents(n, lower=-5, upper=5, dim=d)
     single = np.zeros((12, n * d))
     for r in range(12):
         single[r, np.arange(n) * d + r % d] = rng.uniform(-1, 1, n)
@@ -164,7 +164,7 @@ def vectors(n: int = 6, d: int = 6) -> sv.Problem:
         for s in x
     ]
     rows = [single @ x <= np.ones(12), mixed @ x <= np.ones(2)]
-    return sv.Problem(states=x, objectives=f, constraints=rows)
+    return sv.Problem(agents=x, objectives=f, constraints=rows)
 
 
 def fleets(problem: sv.Problem) -> list[Fleet]:
@@ -186,10 +186,10 @@ def test_agents_that_differ_in_numbers_are_one_fleet(made: Any) -> None:
 
 
 def test_other_forms_and_rows_make_other_fleets() -> None:
-    x = sv.states(40, lower=0.1, upper=5)
+    x = sv.agents(40, lower=0.1, upper=5)
     f = [(s - 1.5) ** 2 if i % 2 else 2.5 * s + s**4 for i, s in enumerate(x)]
     bent = sum(0.5 * s**2 for s in x[:10])
-    problem = sv.Problem(states=x, objectives=f, constraints=[sum(x) <= 30, bent <= 20])
+    problem = sv.Problem(agents=x, objectives=f, constraints=[sum(x) <= 30, bent <= 20])
     assert sorted(one.group.count for one in fleets(problem)) == [5, 5, 15, 15]
 
 

@@ -50,9 +50,9 @@ def write(folder: Path, cloud: str = CLOUD, **agents: str) -> Path:
 
 def test_a_folder_written_by_hand_becomes_the_problem_it_says(tmp_path: Path) -> None:
     problem = sv.Problem.load(write(tmp_path / "a"))
-    x = sv.states(2, lower=[-1, -2], upper=[1, 2.5])
+    x = sv.agents(2, lower=[-1, -2], upper=[1, 2.5])
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 3) ** 2, x[1] ** 2],
         constraints=[x[0] + x[1] <= 1, x[0] ** 2 + 0.5 * x[1] ** 2 <= 2],
         start=[None, 0.5],
@@ -208,9 +208,9 @@ _LETTERS = st.one_of(
 def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
     name: str, epsilon: float | str, radius: list[float]
 ) -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     problem = sv.Problem(
-        states=x,
+        agents=x,
         objectives=list(x),
         constraints={name: x[0] + x[1] <= 1},
         privacy={"epsilon": epsilon, "radius": tuple(map(np.float64, radius))},
@@ -225,7 +225,7 @@ def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
 
 
 def test_settings_of_the_wrong_type_are_refused_in_python_too() -> None:
-    x = sv.states(1, lower=0, upper=1)
+    x = sv.agents(1, lower=0, upper=1)
     wrong: list[tuple[Any, str]] = [
         ({"epsilon": True}, "privacy"),
         ({"epsilons": 1.0}, "privacy"),
@@ -234,7 +234,7 @@ def test_settings_of_the_wrong_type_are_refused_in_python_too() -> None:
     ]
     for table, name in wrong:
         with pytest.raises(ProblemError, match=rf"\[{name}\]|got"):
-            sv.Problem(states=x, objectives=[x[0]], constraints=[x[0] <= 1], **{name: table})
+            sv.Problem(agents=x, objectives=[x[0]], constraints=[x[0] <= 1], **{name: table})
 
 
 def test_missing_and_surplus_agent_files_are_named(tmp_path: Path) -> None:

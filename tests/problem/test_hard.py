@@ -14,14 +14,14 @@ def stated(*, marked: bool) -> sv.Problem:
     def mark(constraint: object) -> object:
         return sv.hard(constraint) if marked else constraint
 
-    x = sv.states(2, lower=0, upper=5, names=["a", "b"])
-    ev = sv.fleet(3, lower=0, upper=1, name="ev")
+    x = sv.agents(["a", "b"], lower=0, upper=5)
+    ev = sv.agents(3, lower=0, upper=1, name="ev")
     return sv.Problem(
-        states=[x, ev],
-        objectives=[x[0] ** 2, x[1] ** 2, (ev.state - 1) ** 2],
+        agents=[x, ev],
+        objectives=[x[0] ** 2, x[1] ** 2, (ev.x - 1) ** 2],
         constraints={
             "fuse": mark(x[0] + x[1] <= 3),
-            "line": mark(sv.total(ev, ev.state) + x[0] <= 4),
+            "line": mark(sv.total(ev.x) + x[0] <= 4),
             "both": mark(["a - b <= 1", x[1] - x[0] <= 1]),
             "soft": x[0] + 2 * x[1] <= 9,
         },

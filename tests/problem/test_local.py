@@ -24,22 +24,22 @@ CANARY = 7.123456789
 def chargers(n: int = 5, hours: int = 4, **settings: Any) -> tuple[Any, dict[str, Any]]:
     need = np.linspace(5, 12, n)
     window = np.tile([11.0, 11.0, 3.0, 0.5], (n, 1))[:, :hours]
-    ev = sv.fleet(
+    ev = sv.agents(
         n, dim=hours, lower=0, upper=11, name="ev", parameters={"need": need, "window": window}
     )
     return ev, {
-        "states": ev,
-        "objectives": sum(r**2 for r in ev.state),
-        "constraints": [sv.total(ev, ev.state) <= 40.0 * np.ones(hours)],
+        "agents": ev,
+        "objectives": sum(r**2 for r in ev.x),
+        "constraints": [sv.total(ev.x) <= 40.0 * np.ones(hours)],
         **settings,
     }
 
 
 def pair(*local: Any) -> sv.Problem:
-    x = sv.states(2, lower=-5, upper=5, dim=[1, 2])
+    x = sv.agents(2, lower=-5, upper=5, dim=[1, 2])
     rows = [row(x) if callable(row) else row for row in local]
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0] ** 2, x[1][0] ** 2 + x[1][1] ** 2],
         constraints=[x[0] + x[1][0] <= 1],
         local=rows,
@@ -48,16 +48,16 @@ def pair(*local: Any) -> sv.Problem:
 
 def test_rows_stay_with_their_agents() -> None:
     ev, stated = chargers()
-    rows = [sum(ev.state) == ev.parameter("need"), ev.state[1] - ev.state[0] <= 2]
+    rows = [sum(ev.x) == ev["need"], ev.x[1] - ev.x[0] <= 2]
     (own,) = sv.Problem(**stated, local=rows).local
-    assert own.inequalities[0] is canonical(ev.state[1] - ev.state[0] - 2)
-    assert own.equalities[0] is canonical(sum(ev.state) - ev.parameter("need"))
+    assert str(own.inequalities[0]) == str(canonical(ev.x[1] - ev.x[0] - 2))
+    assert str(own.equalities[0]) == str(canonical(sum(ev.x) - ev["need"]))
     assert own.labels == ("-ev[1] + ev[2] <= 2", "ev[1] + ev[2] + ev[3] + ev[4] == need")
 
 
 def test_windows_become_private_bounds_inside_the_public_box() -> None:
     ev, stated = chargers()
-    problem = sv.Problem(**stated, local=[ev.state <= ev.parameter("window"), 2 * ev.state[0] >= 1])
+    problem = sv.Problem(**stated, local=[ev.x <= ev["window"], 2 * ev.x[0] >= 1])
     (own,) = problem.local
     assert own.rows == 0
     np.testing.assert_array_equal(own.upper, np.tile([11.0, 11.0, 3.0, 0.5], (5, 1)))
@@ -67,10 +67,10 @@ def test_windows_become_private_bounds_inside_the_public_box() -> None:
 
 def test_an_agent_sees_its_own_numbers() -> None:
     ev, stated = chargers()
-    problem = sv.Problem(**stated, local=[sum(ev.state) >= ev.parameter("need")])
+    problem = sv.Problem(**stated, local=[sum(ev.x) >= ev["need"]])
     (row,) = problem.agent(3).local.inequalities
-    assert row.symbols == set(ev.state)
-    assert evaluate(row, dict.fromkeys(ev.state, 0.0)) == pytest.approx(8.5)
+    assert row.symbols == set(ev.fleet.symbols)
+    assert evaluate(row, dict.fromkeys(ev.fleet.symbols, 0.0)) == pytest.approx(8.5)
     assert problem.agent(3).local.lower.shape == (1, 4)
 
 
@@ -106,16 +106,16 @@ def test_a_total_is_no_local_row() -> None:
     with pytest.raises(
         ProblemError, match=r"got a total over a fleet.* write the row for one agent"
     ):
-        sv.Problem(**stated, local=[sv.total(ev, ev.state) <= 3])
+        sv.Problem(**stated, local=[sv.total(ev.x) <= 3])
 
 
 def test_an_empty_set_names_the_agent_and_the_rows_that_exclude_each_other() -> None:
     ev, stated = chargers()
     rows = {
-        "need": sum(ev.state) >= ev.parameter("need"),
-        "early": ev.state[0] + ev.state[1] <= 4,
-        "late": ev.state[2] + ev.state[3] <= 6,
-        "ramp": ev.state[1] - ev.state[0] <= 2,
+        "need": sum(ev.x) >= ev["need"],
+        "early": ev.x[0] + ev.x[1] <= 4,
+        "late": ev.x[2] + ev.x[3] <= 6,
+        "ramp": ev.x[1] - ev.x[0] <= 2,
     }
     with pytest.raises(ProblemError, match=r"of ev4 .* got none for need and early and late:"):
         sv.Problem(**stated, local=rows)
@@ -139,7 +139,7 @@ def test_emptiness_of_linear_rows_is_that_of_a_linear_program(seed: int) -> None
     slopes[np.all(slopes == 0, axis=1)] = 1
     right = rng.integers(-9, 10, rows)
     equal = rng.random(rows) < 0.3
-    x = sv.states(2, lower=-2, upper=3, dim=dim)
+    x = sv.agents(2, lower=-2, upper=3, dim=dim)
     local = [
         row @ x[0] == b if same else row @ x[0] <= b
         for row, b, same in zip(slopes, right.tolist(), equal, strict=True)
@@ -153,7 +153,7 @@ def test_emptiness_of_linear_rows_is_that_of_a_linear_program(seed: int) -> None
         bounds=[(-2, 3)] * dim,
     )
     stated: dict[str, Any] = {
-        "states": x,
+        "agents": x,
         "objectives": [x[0][0], x[1][0]],
         "constraints": [x[0][0] + x[1][1] <= 9],
     }
@@ -168,7 +168,7 @@ def test_the_cloud_sees_nothing_of_them() -> None:
     ev, stated = chargers()
     plain = sv.Problem(**stated)
     secret = sv.Problem(
-        **stated, local=[sum(ev.state) >= CANARY, ev.state <= CANARY, ev.state[0] >= CANARY / 9]
+        **stated, local=[sum(ev.x) >= CANARY, ev.x <= CANARY, ev.x[0] >= CANARY / 9]
     )
     assert secret.cloud.fingerprint == plain.cloud.fingerprint
     assert secret.fingerprint != plain.fingerprint
@@ -213,21 +213,21 @@ def test_a_local_row_in_a_file_is_refused_with_its_line(
 
 
 def test_a_row_need_be_convex_only_where_the_agent_can_be() -> None:
-    x = sv.states(2, lower=-5, upper=5, dim=2)
+    x = sv.agents(2, lower=-5, upper=5, dim=2)
     objectives = [-sv.log(x[0][0] + 4) + x[0][1] ** 4, x[1][0] ** 2 + x[1][1] ** 2]
     rows = [x[0][0] ** 3 + x[0][1] <= 8, x[0][0] >= 0]  # in either order
     constraints = [x[0][0] + x[1][0] <= 3]
     for local in (rows, rows[::-1]):
         kept = sv.Problem(
-            states=x, objectives=objectives, constraints=constraints, local=local
+            agents=x, objectives=objectives, constraints=constraints, local=local
         ).local[0]
         assert kept.labels == ("x1[1]**3 + x1[2] <= 8",)
         np.testing.assert_array_equal(kept.lower, [[0, -5]])
     with pytest.raises(ConvexityError, match=r"bend one way over the box, got x1\[1\]\*\*3"):
-        sv.Problem(states=x, objectives=objectives, constraints=constraints, local=rows[:1])
+        sv.Problem(agents=x, objectives=objectives, constraints=constraints, local=rows[:1])
     # The same holds for objectives: log(x + 4) is not asked for below a private bound of 0.
-    public = sv.Problem(states=x, objectives=objectives, constraints=constraints)
+    public = sv.Problem(agents=x, objectives=objectives, constraints=constraints)
     assert not sv.certify(public).holds
     assert sv.certify(
-        sv.Problem(states=x, objectives=objectives, constraints=constraints, local=rows)
+        sv.Problem(agents=x, objectives=objectives, constraints=constraints, local=rows)
     ).holds

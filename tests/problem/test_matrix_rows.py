@@ -55,14 +55,14 @@ def write(root: Path, table: str, cloud: str = CLOUD) -> Path:
 @pytest.mark.parametrize("table", [DENSE, SPARSE])
 def test_weights_in_a_table_are_the_rows_they_say(table: str, tmp_path: Path) -> None:
     problem = sv.Problem.load(write(tmp_path / "p", table))
-    a = sv.states(1, lower=0, upper=5, names=["a"])
-    b = sv.states(1, lower=0, upper=5, dim=2, names=["b"])
-    ev = sv.fleet(2, lower=0, upper=1, name="ev")
+    a = sv.agents(["a"], lower=0, upper=5)
+    b = sv.agents(["b"], lower=0, upper=5, dim=2)
+    ev = sv.agents(2, lower=0, upper=1, name="ev")
     of_a, of_b = np.array([[4.0], [0.0]]), np.array([[0.0, 2.0], [0.0, 0.2]])
     stated = sv.Problem(
-        states=[a, b, ev],
-        objectives=[a[0] ** 2, b[0][0] ** 2 + b[0][1] ** 2, ev.state**2],
-        constraints=[of_a @ a + of_b @ b <= [4, 5], sv.total(ev, ev.state) <= 1],
+        agents=[a, b, ev],
+        objectives=[a[0] ** 2, b[0][0] ** 2 + b[0][1] ** 2, ev.x**2],
+        constraints=[of_a @ a + of_b @ b <= [4, 5], sv.total(ev.x) <= 1],
     )
     assert problem.cloud.fingerprint == stated.cloud.fingerprint
     assert problem.cloud.row_labels() == ["lines[1]", "lines[2]", "fleet"]
@@ -77,11 +77,11 @@ def test_matrices_stated_in_python_read_back_the_same(
 ) -> None:
     n = 60
     rng = np.random.default_rng(0)
-    x = sv.states(n, lower=-1, upper=1, dim=dim)
+    x = sv.agents(n, lower=-1, upper=1, dim=dim)
     W = rng.uniform(size=(7, n * dim)) * (rng.random((7, n * dim)) < share)
     W[:, 0] = 1 / 3
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[sum(np.ravel(s) ** 2) for s in x],
         constraints={
             "rows": W @ x <= 1,

@@ -12,13 +12,13 @@ from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 
 
 def states() -> Any:
-    return sv.states(3, lower=-5, upper=5, dim=[1, 1, 2])
+    return sv.agents(3, lower=-5, upper=5, dim=[1, 1, 2])
 
 
 def stated(constraint: Any, **more: Any) -> sv.Problem:
     x = states()
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0] ** 2, x[1] ** 2, x[2][0] ** 2 + x[2][1] ** 2],
         constraints=[constraint(x)],
         **more,
@@ -89,10 +89,10 @@ def test_a_use_that_is_not_convex_is_refused_with_the_rule(row: Any, rule: str |
 def test_a_formula_that_is_not_convex_fails_with_the_rule(
     formula: Any, rule: str, place: str
 ) -> None:
-    x = sv.states(2, lower=-3, upper=3)
+    x = sv.agents(2, lower=-3, upper=3)
     bad, fine = formula(x[0]), x[0] ** 2
     objective, row = (bad, fine) if place == "objective" else (fine, bad)
-    stated = sv.Problem(states=x, objectives=[objective, x[1] ** 2], constraints=[row + x[1] <= 2])
+    stated = sv.Problem(agents=x, objectives=[objective, x[1] ** 2], constraints=[row + x[1] <= 2])
     # A constraint whose slope has no bound is no certificate at all, and says both.
     kinds = (ConvexityError, CertificateError)
     with pytest.raises(kinds, match=f"must be convex, got .*{rule}.*; restate it"):

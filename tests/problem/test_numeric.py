@@ -12,11 +12,11 @@ import sympy as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sottovoce as sv
 from sottovoce.formula.canonical import canonical, substitute
 from sottovoce.formula.expression import number
 from sottovoce.formula.functions import exp, log
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import States, fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.numeric import PIECE, Numeric
 from sottovoce.problem.problem import Problem
@@ -75,15 +75,15 @@ def test_values_and_derivatives_agree_with_50_digits(name: str) -> None:
 
 
 def test_a_constant_reaches_the_tape_bit_by_bit() -> None:
-    x = states(2, lower=0, upper=2)
+    x = sv.agents(2, lower=0, upper=2)
     constant = 0.1 + 0.2  # not 0.3
-    problem = Problem(states=x, objectives=[constant * x[0], 0], constraints=[x[0] + x[1] <= 1])
+    problem = Problem(agents=x, objectives=[constant * x[0], 0], constraints=[x[0] + x[1] <= 1])
     assert Numeric(problem).objective(np.ones(2)) == constant
 
 
 def test_where_a_formula_is_undefined_the_answer_is_not_finite_and_no_warning_appears() -> None:
-    x = states(2, lower=-1, upper=3)
-    problem = Problem(states=x, objectives=[-log(x[0]), x[1]], constraints=[1 / x[0] + x[1] <= 9])
+    x = sv.agents(2, lower=-1, upper=3)
+    problem = Problem(agents=x, objectives=[-log(x[0]), x[1]], constraints=[1 / x[0] + x[1] <= 9])
     numeric = Numeric(problem)
     assert not np.isfinite(numeric.objective(np.array([-1.0, 0.0])))
     assert not np.isfinite(numeric.constraints(np.array([0.0, 0.0]))).any()
@@ -95,34 +95,33 @@ def two_statements(weights: Any, seed: int) -> tuple[Problem, Problem]:
     rng = np.random.default_rng(seed)
     upper = rng.uniform(1.0, 2.0, (n, d))
     p, q = rng.uniform(0.5, 1.5, n), rng.normal(size=(n, 2))
-    ends = states(2, lower=-1, upper=1, names=["a", "b"])
-    ev = fleet(n, lower=0, upper=upper, dim=d, name="ev", parameters={"p": p, "q": q})
-    terms = [ev.state[0] ** 2 * ev.parameter("p") + ev.state[1], exp(ev.state[1])]
-    objective = ev.parameter("p") * ev.state[0] * ev.state[1] + ev.parameter("q")[1] * ev.state[0]
+    ends = [sv.agents([name], lower=-1, upper=1) for name in "ab"]
+    a, b = (end[0] for end in ends)
+    ev = sv.agents(n, lower=0, upper=upper, dim=d, name="ev", parameters={"p": p, "q": q})
+    terms = [ev.x[0] ** 2 * ev["p"] + ev.x[1], exp(ev.x[1])]
+    objective = ev["p"] * ev.x[0] * ev.x[1] + ev["q"][1] * ev.x[0]
     matrix = np.ones((1, n)) if weights is None else weights
     rows = matrix.shape[0] * 2
     bound = np.arange(1.0, rows + 1.0)
     fleet_problem = Problem(
-        states=[States([ends.groups[0]]), ev, States([ends.groups[1]])],
-        objectives=[ends[0] ** 2, objective, exp(ends[1])],
+        agents=[ends[0], ev, ends[1]],
+        objectives=[a**2, objective, exp(b)],
         constraints=[
-            total(ev, terms, weights=weights) + ends[0] * ends[1] <= bound,
-            ends[0] + ends[1] ** 4 <= 1,
-            total(ev, ev.state[0]) <= 3,
+            total(terms, weights=weights) + a * b <= bound,
+            a + b**4 <= 1,
+            total(ev.x[0]) <= 3,
         ],
     )
     names = ["a", *(f"ev{i + 1}" for i in range(n)), "b"]
     low = [[-1.0], *([0.0, 0.0] for _ in range(n)), [-1.0]]
-    x = states(
-        n + 2, lower=low, upper=[[1.0], *upper.tolist(), [1.0]], dim=[1, *[d] * n, 1], names=names
-    )
+    x = sv.agents(names, lower=low, upper=[[1.0], *upper.tolist(), [1.0]], dim=[1, *[d] * n, 1])
     a, b = x[0], x[n + 1]
     dense = matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
     def of(expr: Any, i: int) -> Any:
-        mine = dict(zip((ev.parameter("p"), *ev.parameter("q")), (p[i], *q[i]), strict=True))
+        mine = dict(zip((ev["p"], *ev["q"]), (p[i], *q[i]), strict=True))
         values = {s: number(v) for s, v in mine.items()}
-        return substitute(canonical(expr), values | dict(zip(ev.symbols, x[i + 1], strict=True)))
+        return substitute(canonical(expr), values | dict(zip(ev.x, x[i + 1], strict=True)))
 
     sums = [
         sum(dense[r, i] * of(h, i) for i in range(n)) + a * b - bound[r * 2 + t]
@@ -130,7 +129,7 @@ def two_statements(weights: Any, seed: int) -> tuple[Problem, Problem]:
         for t, h in enumerate(terms)
     ]
     named_problem = Problem(
-        states=x,
+        agents=x,
         objectives=[a**2, *(of(objective, i) for i in range(n)), exp(b)],
         constraints=[
             *(e <= 0 for e in sums),
@@ -194,12 +193,12 @@ def test_a_fleet_larger_than_a_piece_is_evaluated_whole() -> None:
     n = 2 * PIECE + 17
     rng = np.random.default_rng(8)
     p, x = rng.normal(size=n), rng.uniform(0.0, 1.0, (n, 2))
-    ev = fleet(n, lower=0, upper=1, dim=2, parameters={"p": p})
-    a, b = ev.state
+    ev = sv.agents(n, lower=0, upper=1, dim=2, parameters={"p": p})
+    a, b = ev.x
     problem = Problem(
-        states=ev,
-        objectives=(a - ev.parameter("p")) ** 2 + a * b**3,
-        constraints=[total(ev, [a * a, b]) <= [n, n]],
+        agents=ev,
+        objectives=(a - ev["p"]) ** 2 + a * b**3,
+        constraints=[total([a * a, b]) <= [n, n]],
     )
     numeric = Numeric(problem)
     flat, mu = x.ravel(), np.array([0.3, 0.7])

@@ -12,13 +12,13 @@ from sottovoce.problem.files.save import save_problem
 
 
 def stated(**given: Any) -> sv.Problem:
-    a, b = x = sv.states(2, lower=0, upper=5, names=["a", "b"], dim=[1, 2])
-    ev = sv.fleet(3, lower=0, upper=2, name="ev", parameters={"need": np.array([0.5, 1.0, 1.5])})
+    a, b = x = sv.agents(["a", "b"], lower=0, upper=5, dim=[1, 2])
+    ev = sv.agents(3, lower=0, upper=2, name="ev", parameters={"need": np.array([0.5, 1.0, 1.5])})
     return sv.Problem(
-        states=[x, ev],
-        objectives=[a**2, b[0] ** 2 + b[1] ** 2, (ev.state - 1) ** 2],
-        constraints={"all": sv.total(ev, ev.state) + a + b[0] <= 6},
-        local=[b[0] + b[1] >= 1, b[0] == b[1], ev.state >= ev.parameter("need")],
+        agents=[x, ev],
+        objectives=[a**2, b[0] ** 2 + b[1] ** 2, (ev.x - 1) ** 2],
+        constraints={"all": sv.total(ev.x) + a + b[0] <= 6},
+        local=[b[0] + b[1] >= 1, b[0] == b[1], ev.x >= ev["need"]],
         **given,
     )
 

@@ -19,11 +19,11 @@ from sottovoce.formula.expression import symbol
 
 
 def problem(*own: Any, lower: Any = -5.0, upper: Any = 5.0) -> sv.Problem:
-    x = sv.states(2, lower=lower, upper=upper, dim=[1, 2])
+    x = sv.agents(2, lower=lower, upper=upper, dim=[1, 2])
     y, z = x[1]
     rows = [row(x[0]) if callable(row) else row for row in own]
     return sv.Problem(
-        states=x, objectives=[x[0] ** 2, y**2 + z**2], constraints=[*rows, x[0] + y - z <= 3]
+        agents=x, objectives=[x[0] ** 2, y**2 + z**2], constraints=[*rows, x[0] + y - z <= 3]
     )
 
 
@@ -55,9 +55,9 @@ def test_a_constraint_on_one_component_is_a_bound(row: Any, expected: tuple[floa
 
 
 def test_a_component_of_a_vector_is_bounded_alone() -> None:
-    x = sv.states(2, lower=-5, upper=5, dim=[1, 2])
+    x = sv.agents(2, lower=-5, upper=5, dim=[1, 2])
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0], x[1][0]],
         constraints=[x[1][1] ** 2 <= 9, x[0] + x[1][0] + x[1][1] <= 1],
     )
@@ -119,9 +119,9 @@ def test_one_that_may_not_be_convex_stays_a_constraint() -> None:
 
 
 def test_a_problem_without_coupling_is_refused() -> None:
-    x = sv.states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     with pytest.raises(ProblemError, match="at least one constraint that couples agents, got none"):
-        sv.Problem(states=x, objectives=list(x), constraints=[x[0] <= 0.5, x[1] <= 0.5])
+        sv.Problem(agents=x, objectives=list(x), constraints=[x[0] <= 0.5, x[1] <= 0.5])
 
 
 def test_such_constraints_survive_a_folder(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_such_constraints_survive_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_optimum_respects_them_without_a_multiplier() -> None:
-    x = sv.states(2, lower=-5, upper=5)
+    x = sv.agents(2, lower=-5, upper=5)
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 4) ** 2, x[1] ** 2],
         constraints=[x[0] + x[1] <= 9, x[0] ** 2 <= 4],
     )

@@ -15,17 +15,19 @@ SIZES = np.array([6.0, 8.0, 10.0, 20.0])
 
 
 def chargers(*public: Any) -> sv.Problem:
-    ev = sv.fleet(4, dim=3, lower=0, upper=11, name="ev", parameters={"size": SIZES, "need": SIZES})
+    ev = sv.agents(
+        4, dim=3, lower=0, upper=11, name="ev", parameters={"size": SIZES, "need": SIZES}
+    )
     rows = [row(ev) for row in public]
     return sv.Problem(
-        states=ev,
-        objectives=sum(r**2 for r in ev.state) - sum(ev.state) * ev.parameter("need"),
-        constraints=[sv.total(ev, ev.state) <= np.full(3, 30.0), *rows],
+        agents=ev,
+        objectives=sum(r**2 for r in ev.x) - sum(ev.x) * ev["need"],
+        constraints=[sv.total(ev.x) <= np.full(3, 30.0), *rows],
     )
 
 
 def battery(ev: Any) -> Any:
-    return sum(ev.state) <= ev.parameter("size")
+    return sum(ev.x) <= ev["size"]
 
 
 def test_a_fleets_public_row_is_kept_by_every_agent() -> None:
@@ -55,12 +57,12 @@ def test_the_domain_and_the_noise_shrink_with_it() -> None:
 
 
 def _of(sizes: Any, *, public: bool) -> sv.Problem:
-    ev = sv.fleet(len(sizes), dim=2, lower=0, upper=11, name="ev", parameters={"size": sizes})
-    rows = [sum(ev.state) <= ev.parameter("size")] if public else []
+    ev = sv.agents(len(sizes), dim=2, lower=0, upper=11, name="ev", parameters={"size": sizes})
+    rows = [sum(ev.x) <= ev["size"]] if public else []
     return sv.Problem(
-        states=ev,
-        objectives=sum(r**2 for r in ev.state),
-        constraints=[sv.total(ev, ev.state) <= [20.0, 20.0], *rows],
+        agents=ev,
+        objectives=sum(r**2 for r in ev.x),
+        constraints=[sv.total(ev.x) <= [20.0, 20.0], *rows],
     )
 
 
@@ -75,15 +77,15 @@ def test_code_keeps_public_rows_and_private_ones_beside_them() -> None:
 
 
 def test_windows_of_a_fleet_are_public_bounds() -> None:
-    stated = chargers(lambda ev: ev.state[0] <= ev.parameter("size") / 4)
+    stated = chargers(lambda ev: ev.x[0] <= ev["size"] / 4)
     np.testing.assert_allclose(stated.cloud.groups[0].upper[:, 0], [1.5, 2.0, 2.5, 5.0])
     assert stated.cloud.kept == ((),)
 
 
 def test_a_named_agents_row_on_several_components_has_a_price() -> None:
-    x = sv.states(2, lower=-5, upper=5, dim=2)
+    x = sv.agents(2, lower=-5, upper=5, dim=2)
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0][0] ** 2 + x[0][1], x[1][0] ** 2],
         constraints={
             "couple": x[0][0] + x[1][0] <= 1,
@@ -96,9 +98,9 @@ def test_a_named_agents_row_on_several_components_has_a_price() -> None:
 
 
 def test_they_survive_a_folder(tmp_path: Path) -> None:
-    x = sv.states(2, lower=-5, upper=5, dim=2)
+    x = sv.agents(2, lower=-5, upper=5, dim=2)
     stated = sv.Problem(
-        states=x,
+        agents=x,
         objectives=[x[0][0] ** 2 + x[0][1], x[1][0] ** 2],
         constraints=[x[0][0] + x[1][0] <= 1, x[0][0] ** 2 + x[0][1] ** 2 <= 4],
         local=[x[0][0] + x[0][1] >= 0.5],
@@ -113,10 +115,10 @@ def test_they_survive_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "kind", "message"),
     [
-        (lambda ev: ev.state[0] * ev.state[1] <= 3, ConvexityError, "positive semidefinite"),
-        (lambda ev: ev.state[0] <= -1, ProblemError, "must hold somewhere between the bounds"),
-        (lambda ev: ev.parameter("size") <= 9, ProblemError, "must name the state of ev"),
-        (lambda ev: sum(ev.state) >= 34, ProblemError, "at least one point of its box, got none"),
+        (lambda ev: ev.x[0] * ev.x[1] <= 3, ConvexityError, "positive semidefinite"),
+        (lambda ev: ev.x[0] <= -1, ProblemError, "must hold somewhere between the bounds"),
+        (lambda ev: ev["size"] <= 9, ProblemError, "must name the state of ev"),
+        (lambda ev: sum(ev.x) >= 34, ProblemError, "at least one point of its box, got none"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(row: Any, kind: Any, message: str) -> None:
@@ -125,7 +127,7 @@ def test_what_cannot_be_kept_is_refused(row: Any, kind: Any, message: str) -> No
 
 
 def test_a_fleet_beside_others_needs_a_total() -> None:
-    ev = sv.fleet(3, lower=0, upper=1, name="ev")
-    x = sv.states(1, lower=0, upper=1)
+    ev = sv.agents(3, lower=0, upper=1, name="ev")
+    x = sv.agents(1, lower=0, upper=1)
     with pytest.raises(ProblemError, match=r"sum over it with sv.total\(ev, ...\)"):
-        sv.Problem(states=[ev, x], objectives=[0, 0], constraints=[ev.state + x[0] <= 1])
+        sv.Problem(agents=[ev, x], objectives=[0, 0], constraints=[ev.x + x[0] <= 1])

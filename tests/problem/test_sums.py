@@ -23,21 +23,21 @@ from sottovoce.problem.sums import contributions
 def mixture(seed: int) -> sv.Problem:
     """Named agents inside formulas and beside a fleet, with dense or sparse weights."""
     rng = np.random.default_rng(seed)
-    x = sv.states(3, lower=-2, upper=2, dim=[1, 2, 1], names=["a", "b", "c"])
+    x = sv.agents(["a", "b", "c"], lower=-2, upper=2, dim=[1, 2, 1])
     a, (b, d), c = x
-    ev = sv.fleet(5, lower=-1, upper=1, name="ev", parameters={"k": rng.uniform(0.5, 2, 5)})
+    ev = sv.agents(5, lower=-1, upper=1, name="ev", parameters={"k": rng.uniform(0.5, 2, 5)})
     weights = rng.uniform(0, 1, (2, 5))
     held: Any = sparse.csr_array(weights) if rng.random() < 0.5 else weights
     inner = [(a - b) ** 2, sv.exp(a + c), a * c + a**2 + c**2, sv.sqrt(1 + (a - d) ** 2 + c**2),
              expand(canonical((a + 2 * c) ** 2)), sv.logsumexp(a, b - c) + b**2]  # fmt: skip
     chosen = inner[rng.integers(len(inner))]
     return sv.Problem(
-        states=[x, ev],
-        objectives=[a, b + d, c, ev.state],
+        agents=[x, ev],
+        objectives=[a, b + d, c, ev.x],
         constraints={
-            "plain": sv.total(ev, ev.parameter("k") * ev.state) + a + c**2 <= rng.uniform(0, 3),
-            "mixed": sv.total(ev, ev.state**2) + chosen + d / 2 <= rng.uniform(1, 5),
-            "two": sv.total(ev, ev.state, weights=held) + 2**0.5 * (a + b) <= [1.0, 2.0],
+            "plain": sv.total(ev["k"] * ev.x) + a + c**2 <= rng.uniform(0, 3),
+            "mixed": sv.total(ev.x**2) + chosen + d / 2 <= rng.uniform(1, 5),
+            "two": sv.total(ev.x, weights=held) + 2**0.5 * (a + b) <= [1.0, 2.0],
         },
     )
 
@@ -99,9 +99,9 @@ def test_the_coupled_problem_takes_five_sums() -> None:
 
 
 def balanced(**changes: Any) -> sv.Problem:
-    p = sv.states(3, lower=0, upper=10, names=["p1", "p2", "p3"])
+    p = sv.agents(["p1", "p2", "p3"], lower=0, upper=10)
     parts: dict[str, Any] = {
-        "states": p,
+        "agents": p,
         "objectives": [(k + 1) * s**2 for k, s in enumerate(p)],
         "constraints": {"balance": p[0] + p[1] + p[2] == 6},
     }
@@ -109,10 +109,10 @@ def balanced(**changes: Any) -> sv.Problem:
 
 
 def test_an_equality_is_kept_at_a_point_however_it_is_stated() -> None:
-    p = sv.states(3, lower=0, upper=10, names=["p1", "p2", "p3"])
+    p = sv.agents(["p1", "p2", "p3"], lower=0, upper=10)
     for row in (p[0] + p[1] + p[2] == 6, "p1 + p2 + p3 == 6", sum(p) == 6,
                 sum(p) == 6):  # fmt: skip
-        stated = balanced(states=p, constraints={"balance": row})
+        stated = balanced(agents=p, constraints={"balance": row})
         sums = stated.cloud.sums
         assert sums.lower[0] == sums.upper[0]
         assert abs(sums.lower[0]) == 6
@@ -121,13 +121,13 @@ def test_an_equality_is_kept_at_a_point_however_it_is_stated() -> None:
 
 
 def test_totals_over_fleets_are_equalities_from_either_side() -> None:
-    ev = sv.fleet(4, lower=0, upper=10, parameters={"k": [1.0, 2.0, 3.0, 4.0]})
+    ev = sv.agents(4, lower=0, upper=10, parameters={"k": [1.0, 2.0, 3.0, 4.0]})
     for row in (
-        sv.total(ev, ev.state) == 6,
-        sv.total(ev, ev.state) == 6,
-        sv.total(ev, ev.parameter("k") * ev.state) == np.array([6.0]),
+        sv.total(ev.x) == 6,
+        sv.total(ev.x) == 6,
+        sv.total(ev["k"] * ev.x) == np.array([6.0]),
     ):
-        stated = sv.Problem(states=ev, objectives=ev.state**2, constraints=[row])
+        stated = sv.Problem(agents=ev, objectives=ev.x**2, constraints=[row])
         sums = stated.cloud.sums
         assert sums.lower.tolist() == sums.upper.tolist()
         assert sums.free
@@ -136,26 +136,26 @@ def test_totals_over_fleets_are_equalities_from_either_side() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        lambda ev, x: sv.total(ev, ev.state**2) == 5,
-        lambda ev, x: sv.total(ev, ev.parameter("k") * sv.exp(ev.state)) == 5,
-        lambda ev, x: sv.total(ev, ev.state) + x[0] ** 2 == 5,
-        lambda ev, x: sv.total(ev, ev.state) + x[0] * x[1] == 5,
+        lambda ev, x: sv.total(ev.x**2) == 5,
+        lambda ev, x: sv.total(ev["k"] * sv.exp(ev.x)) == 5,
+        lambda ev, x: sv.total(ev.x) + x[0] ** 2 == 5,
+        lambda ev, x: sv.total(ev.x) + x[0] * x[1] == 5,
     ],
 )
 def test_an_equality_with_a_fleet_must_be_affine_too(row: Any) -> None:
-    ev = sv.fleet(3, lower=0, upper=1, name="ev", parameters={"k": [1.0, 2.0, 3.0]})
-    x = sv.states(2, lower=0, upper=1)
+    ev = sv.agents(3, lower=0, upper=1, name="ev", parameters={"k": [1.0, 2.0, 3.0]})
+    x = sv.agents(2, lower=0, upper=1)
     with pytest.raises(ProblemError, match="constraint g1 must be affine to be an equality, got"):
         sv.Problem(
-            states=[x, ev],
-            objectives=[*x, ev.state],
-            constraints=[row(ev, x), x[0] + x[1] + sv.total(ev, ev.state) <= 3],
+            agents=[x, ev],
+            objectives=[*x, ev.x],
+            constraints=[row(ev, x), x[0] + x[1] + sv.total(ev.x) <= 3],
         )
 
 
 def test_an_equality_changes_the_fingerprint() -> None:
-    p = sv.states(3, lower=0, upper=10, names=["p1", "p2", "p3"])
-    below = balanced(states=p, constraints={"balance": p[0] + p[1] + p[2] <= 6})
-    assert balanced(states=p, constraints={"balance": sum(p) == 6}).fingerprint != (
+    p = sv.agents(["p1", "p2", "p3"], lower=0, upper=10)
+    below = balanced(agents=p, constraints={"balance": p[0] + p[1] + p[2] <= 6})
+    assert balanced(agents=p, constraints={"balance": sum(p) == 6}).fingerprint != (
         below.fingerprint
     )

@@ -22,7 +22,7 @@ from sottovoce.study.loopback import Loopback
 
 
 def problem(*, code: bool, gradient: Any = None) -> sv.Problem:
-    x = sv.states(3, lower=-5, upper=5, dim=[1, 2, 1])
+    x = sv.agents(3, lower=-5, upper=5, dim=[1, 2, 1])
     a, (b, c), d = x
     second: Any = (b - 1) ** 2 + (c - 2) ** 2 + b * c / 2
     first: Any = (a - 3) ** 2
@@ -33,13 +33,13 @@ def problem(*, code: bool, gradient: Any = None) -> sv.Problem:
             gradient=lambda s: [2 * (s[0] - 1) + s[1] / 2, 2 * (s[1] - 2) + s[0] / 2]
         )
     return sv.Problem(
-        states=x, objectives=[first, second, (d - 2) ** 2], constraints=[a + b + c + d <= 4]
+        agents=x, objectives=[first, second, (d - 2) ** 2], constraints=[a + b + c + d <= 4]
     )
 
 
 def storages(*, code: bool, empty: bool = False) -> sv.Problem:
     """Two storages over three hours, the first with a need, a ramp and a disc of its own."""
-    x = sv.states(2, lower=0, upper=4, dim=3)
+    x = sv.agents(2, lower=0, upper=4, dim=3)
     wear = [1.0, 2.0, 0.5]
     first: Any = sum(w * sv.exp(s / 2) - s for w, s in zip(wear, x[0], strict=True))
     second: Any = sum((s - 1) ** 2 for s in x[1])
@@ -47,7 +47,7 @@ def storages(*, code: bool, empty: bool = False) -> sv.Problem:
         first = sv.Objective(gradient=lambda s: np.array(wear) * np.exp(s / 2) / 2 - 1)
         second = sv.Objective(gradient=lambda s: 2 * (s - 1))
     return sv.Problem(
-        states=x,
+        agents=x,
         objectives=[first, second],
         constraints=[x[0][t] + x[1][t] <= 2.5 for t in range(3)],
         local=[
@@ -90,7 +90,7 @@ def test_rounds_are_those_of_formulas_up_to_rounding() -> None:
     first = stated.groups[0].symbols[0]
     slope = tape((derivative(stated.objectives[0], first),), (first,))
     code = sv.Problem(
-        states=list(stated.groups),
+        agents=list(stated.groups),
         objectives=[sv.Objective(gradient=lambda s: slope(s[0])[0]), *stated.objectives[1:]],
         constraints=list(stated.constraints),
     )
@@ -157,10 +157,10 @@ def test_watching_changes_nothing_and_speaks_once() -> None:
     ],
 )
 def test_a_gradient_that_falls_anywhere_in_the_box_is_noticed(dim: int, gradient: Any) -> None:
-    x = sv.states(2, lower=-5, upper=5, dim=dim)
+    x = sv.agents(2, lower=-5, upper=5, dim=dim)
     first = [s if dim == 1 else s[0] for s in x]
     stated = sv.Problem(
-        states=x, objectives=[sv.Objective(gradient=gradient), 0], constraints=[sum(first) <= 9]
+        agents=x, objectives=[sv.Objective(gradient=gradient), 0], constraints=[sum(first) <= 9]
     )
     group = sv.network.AgentGroup.of_problem(stated, [1])
     watched = group.groups[0].gradient
@@ -196,15 +196,15 @@ def test_what_needs_a_formula_says_so(tmp_path: Any) -> None:
         sv.simulate(stated, rounds=5, algorithm=sv.paper.Tikhonov())
     with pytest.raises(ProblemError, match="gradient of an Objective must be a function"):
         sv.Objective(gradient=3)  # type: ignore[arg-type]
-    ev = sv.fleet(3, lower=0, upper=1, name="ev")
-    x = sv.states(2, lower=0, upper=1)
+    ev = sv.agents(3, lower=0, upper=1, name="ev")
+    x = sv.agents(2, lower=0, upper=1)
     with pytest.raises(ProblemError, match=r"got a function: .* sv.Objective\(gradient=...\)"):
-        sv.Problem(states=x, objectives=[lambda s: s, x[1]], constraints=[sum(x) <= 1])
+        sv.Problem(agents=x, objectives=[lambda s: s, x[1]], constraints=[sum(x) <= 1])
     with pytest.raises(ProblemError, match="must be a formula for a fleet of 3, got code"):
         sv.Problem(
-            states=ev,
+            agents=ev,
             objectives=sv.Objective(gradient=lambda s: s),
-            constraints=[sv.total(ev, ev.state) <= 1],
+            constraints=[sv.total(ev.x) <= 1],
         )
     assert stated.objectives[0] is NAN
     found = {a.name: a.status for a in sv.certify(stated).assumptions}

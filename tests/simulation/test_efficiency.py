@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
@@ -32,7 +33,6 @@ from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
@@ -44,9 +44,9 @@ GOAL, GOAL_ROUNDS = 1.3, 2000
 
 def several() -> Problem:
     """Two active constraints, one with three times the noise of the other, and one never active."""
-    x = states(4, lower=-2, upper=2)
+    x = sv.agents(4, lower=-2, upper=2)
     return Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 2) ** 2, (x[1] + 1) ** 2, (x[2] - 1) ** 2, (x[3] - 2) ** 2],
         constraints=[x[0] + x[2] <= 1, x[1] ** 2 + x[3] <= 1, x[0] - x[1] <= 3],
     )
@@ -54,9 +54,9 @@ def several() -> Problem:
 
 def mixed() -> Problem:
     """A quadratic form in two agents, whose sum is projected on a region."""
-    x = states(2, lower=-3, upper=3)
+    x = sv.agents(2, lower=-3, upper=3)
     return Problem(
-        states=x,
+        agents=x,
         objectives=[2 * (x[0] - 2) ** 2, (x[1] - 1) ** 2],
         constraints=[(x[0] + 2 * x[1]) ** 2 / 4 + x[0] <= 3, x[0] - x[1] <= 5],
     )
@@ -66,20 +66,20 @@ def hundred() -> Problem:
     """A fleet of a hundred under one active and one inactive constraint."""
     rng = np.random.default_rng(5)
     parameters = {"p": rng.uniform(0.3, 1, 100), "c": rng.uniform(1, 3, 100)}
-    u = fleet(100, lower=0, upper=1, name="u", parameters=parameters)
+    u = sv.agents(100, lower=0, upper=1, name="u", parameters=parameters)
     return Problem(
-        states=u,
-        objectives=u.parameter("c") * (u.state - u.parameter("p")) ** 2,
-        constraints=[total(u, u.state) <= 40.0, total(u, u.state**2) <= 30.0],
+        agents=u,
+        objectives=u["c"] * (u.x - u["p"]) ** 2,
+        constraints=[total(u.x) <= 40.0, total(u.x**2) <= 30.0],
     )
 
 
 def planes() -> Problem:
     """Two vectors under two active constraints."""
-    x = states(2, lower=-2, upper=2, dim=2, names=["p", "q"])
+    x = sv.agents(["p", "q"], lower=-2, upper=2, dim=2)
     p, q = x
     return Problem(
-        states=x,
+        agents=x,
         objectives=[
             (p[0] - 2) ** 2 + p[1] ** 2 + p[0] * p[1],
             (q[0] - 1) ** 2 + (q[1] - 2) ** 2,
@@ -90,10 +90,10 @@ def planes() -> Problem:
 
 def dispatch() -> Problem:
     """Ten generators with curvatures from 1e-3 to 1e3 that meet a demand exactly."""
-    p = states(10, lower=0, upper=10)
+    p = sv.agents(10, lower=0, upper=10)
     curvature = np.geomspace(1e-3, 1e3, 10)
     return Problem(
-        states=p,
+        agents=p,
         objectives=[c / 2 * (a - 4) ** 2 for a, c in zip(p, curvature, strict=True)],
         constraints=[sum(p) == 30],
     )
@@ -101,9 +101,9 @@ def dispatch() -> Problem:
 
 def exponentials() -> Problem:
     """The logarithm of a sum of exponentials of three agents: one sum, unwrapped."""
-    x = states(3, lower=-3, upper=3)
+    x = sv.agents(3, lower=-3, upper=3)
     return Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2 / 2, 2 * (x[2] + 1) ** 2],
         constraints=[log(exp(x[0]) + exp(x[1]) + exp(x[2])) <= 1],
     )

@@ -37,9 +37,9 @@ def first_agent(problem: Problem) -> Fleet:
 
 def stated(objective: Any, *local: object) -> Problem:
     """One agent with three components, and another so that a constraint couples somebody."""
-    states = sv.states(2, lower=-1.0, upper=1.0, dim=[3, 1], names=["x", "y"])
+    states = sv.agents(["x", "y"], lower=-1.0, upper=1.0, dim=[3, 1])
     return Problem(
-        states=states,
+        agents=states,
         objectives=[objective, states[1] ** 2],
         constraints=[states[0][0] + states[1] <= 0.5],
         local=list(local),
@@ -118,10 +118,10 @@ def test_noisy_averages_stay_in_private_sets() -> None:
 
 
 def test_a_set_that_misses_the_domain_is_an_error_that_names_the_agent() -> None:
-    states = sv.states(2, lower=0.0, upper=1.0, dim=2, names=["a", "b"])
+    states = sv.agents(["a", "b"], lower=0.0, upper=1.0, dim=2)
     a, b = states
     problem = Problem(
-        states=states,
+        agents=states,
         objectives=[sum(a), sum(b)],
         constraints=[a[0] + b[0] <= 1.5],
         local=[a[0] + a[1] == 1.5],

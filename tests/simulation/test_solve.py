@@ -24,13 +24,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+import sottovoce as sv
 import sottovoce.simulation.drive as drive_module
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.formula.functions import exp
 from sottovoce.kernels.cloud import Cloud
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
 from sottovoce.problem.gallery.chargers import chargers
@@ -51,19 +51,19 @@ HAT = (
 def mixed() -> Problem:
     """Two named agents, a fleet with plain, dense and sparse sums, and one with its own boxes."""
     rng = np.random.default_rng(1)
-    x = states(2, lower=-2, upper=2, dim=[1, 2], names=["a", "b"])
+    x = sv.agents(["a", "b"], lower=-2, upper=2, dim=[1, 2])
     a, b = x
-    one = fleet(37, lower=-1, upper=1, dim=2, name="u", parameters={"p": rng.normal(size=37)})
-    two = fleet(
+    one = sv.agents(37, lower=-1, upper=1, dim=2, name="u", parameters={"p": rng.normal(size=37)})
+    two = sv.agents(
         9, lower=rng.uniform(-2, -1, 9), upper=rng.uniform(1, 2, 9), name="v",
         parameters={"q": rng.uniform(1, 2, (9, 2))},
     )  # fmt: skip
-    u, v, p, q = one.state, two.state, one.parameter("p"), two.parameter("q")
+    u, v, p, q = one.x, two.x, one["p"], two["q"]
     dense = rng.uniform(0, 1, (2, 37))
     thin = np.round(rng.uniform(0, 1, (3, 9)), 1) * (rng.uniform(size=(3, 9)) < 0.4) + np.eye(3, 9)
     corners = np.arange(9) % 3 == np.arange(3)[:, np.newaxis]
     return Problem(
-        states=[x, one, two],
+        agents=[x, one, two],
         objectives=[
             (a - 1) ** 2,
             b[0] ** 2 + b[1] ** 2 + b[0],
@@ -71,9 +71,9 @@ def mixed() -> Problem:
             q[0] * (v - q[1]) ** 2,
         ],
         constraints=[
-            total(one, [u[0], u[0] ** 2 + u[1] ** 2]) + a + b[0] ** 2 <= [3.0, 20.0],
-            total(one, u[1], weights=dense) <= 2.0,
-            total(two, [v, v**2], weights=sparse.csr_array(thin + corners)) <= 9.0,
+            total([u[0], u[0] ** 2 + u[1] ** 2]) + a + b[0] ** 2 <= [3.0, 20.0],
+            total(u[1], weights=dense) <= 2.0,
+            total([v, v**2], weights=sparse.csr_array(thin + corners)) <= 9.0,
             a + b[1] <= 1,
         ],
     )
@@ -81,10 +81,10 @@ def mixed() -> Problem:
 
 def regions() -> Problem:
     """Numbers and vectors under a ball, a general region, an equality and a half-line."""
-    x = states(4, lower=-2, upper=2, dim=[1, 1, 2, 1], names=["a", "b", "p", "c"])
+    x = sv.agents(["a", "b", "p", "c"], lower=-2, upper=2, dim=[1, 1, 2, 1])
     a, b, p, c = x
     return Problem(
-        states=x,
+        agents=x,
         objectives=[
             (a - 1) ** 2,
             (b - 2) ** 2 + exp(b) / 4,
@@ -241,11 +241,11 @@ def big_fleet(scale: float = 1.0, order: Any = slice(None), n: int = 5000) -> Pr
     """Enough agents for several chunks; the constraint and its bound times ``scale``."""
     rng = np.random.default_rng(2)
     target, weights = rng.uniform(0, 2, n)[order], rng.integers(1, 4, (1, n))[:, order]
-    group = fleet(n, lower=-1, upper=3, parameters={"target": target})
-    constraint = total(group, group.state, weights=scale * weights) <= scale * n
+    group = sv.agents(n, lower=-1, upper=3, parameters={"target": target})
+    constraint = total(group.x, weights=scale * weights) <= scale * n
     return Problem(
-        states=group,
-        objectives=(group.state - group.parameter("target")) ** 2,
+        agents=group,
+        objectives=(group.x - group["target"]) ** 2,
         constraints=[constraint],
     )
 
@@ -404,9 +404,9 @@ def test_an_interrupted_run_is_valid_and_resumes_to_the_same_bits(
 
 
 def test_a_run_that_blows_up_is_marked_with_its_round_and_the_others_go_on() -> None:
-    x = states(2, lower=[-800, -1], upper=[800, 1])
+    x = sv.agents(2, lower=[-800, -1], upper=[800, 1])
     problem = Problem(
-        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[exp(x[0]) + x[1] <= 10]
+        agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[exp(x[0]) + x[1] <= 10]
     )
     plan = noise(problem, 0.0, {(0, 0): 1e5})
     result = simulate(
@@ -499,9 +499,9 @@ def test_a_plan_of_another_release_is_refused_and_so_is_mu0_with_prices() -> Non
 
 def test_a_run_whose_prices_run_away_says_in_which_round() -> None:
     """Nothing within the boxes meets the constraint, so prices grow for as long as they may."""
-    x = states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     problem = Problem(
-        states=x, objectives=[a**2 for a in x], constraints=[x[0] + x[1] >= 3, x[0] <= 2]
+        agents=x, objectives=[a**2 for a in x], constraints=[x[0] + x[1] >= 3, x[0] <= 2]
     )
     zeros = (np.zeros(2), np.zeros(problem.cloud.sums.count))
     result = simulate(problem, rounds=3000, record=[], saddle=zeros)

@@ -12,13 +12,13 @@ import pytest
 from made_result import made_result
 from matplotlib.figure import Figure
 
+import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
@@ -79,9 +79,9 @@ def test_an_assessment_is_what_the_problem_and_the_plan_say() -> None:
 
 
 def test_a_scale_is_the_bound_or_else_the_width_of_the_range() -> None:
-    x = states(2, lower=-1, upper=2)
+    x = sv.agents(2, lower=-1, upper=2)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[s**2 for s in x],
         constraints=[x[0] + x[1] <= -0.5, x[0] - x[1] <= 0, (x[0] + x[1]) ** 2 + x[0] <= 9],
     )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.errors import InputError
@@ -23,7 +24,6 @@ from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.files.save import save_problem
@@ -120,11 +120,11 @@ def test_rounds_are_free_for_a_trajectory_and_few_otherwise(paper: Advice) -> No
 
 def test_a_fleet_of_the_size_advised_costs_one_percent() -> None:
     def stated(agents: int) -> Problem:
-        u = fleet(agents, lower=0, upper=1, name="u")
+        u = sv.agents(agents, lower=0, upper=1, name="u")
         return Problem(
-            states=u,
-            objectives=(u.state - 1) ** 2,
-            constraints=[total(u, u.state) <= 0.4 * agents],
+            agents=u,
+            objectives=(u.x - 1) ** 2,
+            constraints=[total(u.x) <= 0.4 * agents],
         )
 
     (few,) = advise(stated(20), hide="everything", epsilons=[1.0], delta=1e-3).rows
@@ -167,9 +167,9 @@ def test_what_is_recommended_is_strong_and_cheap_or_the_cheapest(paper: Advice) 
 
 
 def test_margins_without_room_are_said_and_left_out_of_the_line() -> None:
-    x = states(2, lower=0, upper=1)
+    x = sv.agents(2, lower=0, upper=1)
     problem = Problem(
-        states=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 0.2]
+        agents=x, objectives=[(s - 1) ** 2 for s in x], constraints=[x[0] + x[1] <= 0.2]
     )
     tight = advise(problem, hide="offset", radius=0.06, epsilons=[1.0], delta=0.01, rounds=400)
     (row,) = tight.rows
@@ -230,8 +230,8 @@ def test_an_executor_gives_the_same_rows_and_tells_how_many_are_done(paper: Advi
 def test_what_is_not_said_is_taken_from_the_problem_or_its_boxes() -> None:
     said = advise(PAPER, hide="trajectory", epsilons=[1.0], rounds=100).rows[0]
     assert (said.radius, said.delta) == (1.0, 0.05)
-    x = states(2, lower=0, upper=8)
-    problem = Problem(states=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 4])
+    x = sv.agents(2, lower=0, upper=8)
+    problem = Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 4])
     guessed = advise(problem, hide="offset", epsilons=[1.0], rounds=100).rows[0]
     assert (guessed.radius, guessed.delta) == (0.4, 0.01)
 
@@ -250,8 +250,8 @@ def test_what_is_not_said_is_taken_from_the_problem_or_its_boxes() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_and_named(argument: str, wrong: list[Any]) -> None:
-    x = states(2, lower=0, upper=1)
-    problem = Problem(states=x, objectives=list(x), constraints=[x[0] + x[1] <= 1])
+    x = sv.agents(2, lower=0, upper=1)
+    problem = Problem(agents=x, objectives=list(x), constraints=[x[0] + x[1] <= 1])
     right: dict[str, Any] = {"problem": problem, "epsilons": [1.0], "delta": 0.05, "radius": 1.0}
     for value in wrong:
         with pytest.raises(InputError, match=r"must .*got"):

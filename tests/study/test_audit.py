@@ -25,6 +25,7 @@ from broken_samplers import (
 )
 from msgspec.structs import replace as changed
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.sensitivity import Sensitivity
@@ -40,7 +41,7 @@ from sottovoce.privacy.gaussian import mu_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array, fleet, read_only, states
+from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.study import audit as module
@@ -73,9 +74,9 @@ def paper() -> Case:
 @pytest.fixture(scope="module")
 def two() -> Case:
     """Two sums of two agents; x2 moves the first one ten times as much as x1 does."""
-    x = states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints=[x[0] + 10 * x[1] <= 8, exp(x[0]) + x[1] ** 2 <= 3],
     )
@@ -85,9 +86,9 @@ def two() -> Case:
 @pytest.fixture(scope="module")
 def stiff() -> Case:
     """The paper's release has cross terms: x2 moves the first gradient ten times as much as x1."""
-    x = states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints=[(x[0] + 10 * x[1]) ** 2 <= 150],
     )
@@ -168,9 +169,9 @@ def test_sums_that_a_region_holds_can_be_audited() -> None:
 
 @pytest.mark.slow
 def test_a_fleet_can_be_audited() -> None:
-    ev = fleet(3, lower=0, upper=1, dim=2, name="ev")
-    shared = total(ev, list(ev.state)) <= 1.0
-    cars = Problem(states=ev, objectives=sum(s**2 for s in ev.state), constraints=[shared])
+    ev = sv.agents(3, lower=0, upper=1, dim=2, name="ev")
+    shared = total(list(ev.x)) <= 1.0
+    cars = Problem(agents=ev, objectives=sum(s**2 for s in ev.x), constraints=[shared])
     found = short(cars, made(certify(cars.cloud)), 1)
     assert found.passed
     assert found.played_share > 0.99

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
@@ -23,7 +24,6 @@ from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import fleet, states
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.simulate import simulate
@@ -47,9 +47,9 @@ X_HAT, MU_HAT = (0.5, 0.5, -0.5), (1.0, 0.0)
 
 def line() -> Problem:
     """Two agents held by an affine constraint, and a third, held by none, that is flat at -0.5."""
-    x = states(3, lower=-2, upper=2)
+    x = sv.agents(3, lower=-2, upper=2)
     return Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2, (x[2] + 0.5) ** 4],
         constraints=[x[0] + x[1] <= 1, x[1] + x[2] <= 3],
     )
@@ -180,16 +180,14 @@ def test_one_plan_that_covers_the_longest_serves_all_where_rounds_cost_nothing(
 
 
 def crowd() -> Problem:
-    ev = fleet(3, lower=0, upper=1, name="ev")
-    return Problem(
-        states=ev, objectives=(ev.state - 1) ** 2, constraints=[total(ev, ev.state) <= 2.0]
-    )
+    ev = sv.agents(3, lower=0, upper=1, name="ev")
+    return Problem(agents=ev, objectives=(ev.x - 1) ** 2, constraints=[total(ev.x) <= 2.0])
 
 
 def stiff() -> Problem:
-    x = states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     return Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 1) ** 2, (x[1] - 1) ** 2],
         constraints=[(x[0] + 10 * x[1]) ** 2 <= 50],
     )
@@ -218,9 +216,9 @@ def test_a_plan_that_the_papers_method_refuses_is_a_row_that_says_so(
 def test_an_algorithm_that_cannot_keep_local_rows_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    x = states(2, lower=0, upper=5, dim=2)
+    x = sv.agents(2, lower=0, upper=5, dim=2)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[sum((s - 3) ** 2) for s in x],
         constraints=[x[0][0] + x[1][0] <= 4],
         local=[x[0][0] + x[0][1] <= 3],
@@ -249,7 +247,7 @@ def test_the_published_noise_is_compared_on_the_papers_problem_alone(
     long = compared(problem, [2_000_000], radius=1.0, algorithms=TIKHONOV)
     assert [refusal.why for refusal in long.refusals] == ["covers 1,000,000 rounds, not 2,000,000"]
     moved = Problem(
-        states=states(7, lower=-10, upper=11),
+        agents=sv.agents(7, lower=-10, upper=11),
         objectives=problem.objectives,
         constraints=[c.formulas[0] <= 0 for c in problem.constraints],
     )

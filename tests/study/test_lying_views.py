@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from broken_samplers import Faulty
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
 from sottovoce.network.masks import Secret, Stream
@@ -30,7 +31,7 @@ from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.trust import SplitCloud
-from sottovoce.problem.agents import Array, states
+from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.study.halves import Keys
 
@@ -80,13 +81,13 @@ class Gateway:
     def __init__(
         self, sums: list[range], hide: Adjacency, *, rounds: int, acted: range, apart: float
     ) -> None:
-        x = states(len(sums), lower=-1, upper=1)
+        x = sv.agents(len(sums), lower=-1, upper=1)
         rows = [
             x[0] + sum(x[i] * (1 - o / 1000) for i in range(1, len(sums)) if o in sums[i]) <= 1
             for o in sums[0]
         ]
         objectives = [x[i] ** 2 for i in range(len(sums))]
-        problem = Problem(states=x, objectives=objectives, constraints=rows)
+        problem = Problem(agents=x, objectives=objectives, constraints=rows)
         self.plan = plan(
             certify(problem.cloud),
             epsilon=math.log(3),

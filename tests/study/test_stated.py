@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 
+import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import Array, fleet, states
+from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
 from sottovoce.problem.numeric import Numeric, Rows
 from sottovoce.problem.problem import Problem
@@ -29,17 +30,18 @@ def planned(problem: Problem, method: str = "joint") -> NoisePlan:
 
 def routed(sparsely: bool) -> Problem:
     """A fleet with weights and parameters beside a named agent."""
-    ev = fleet(3, lower=[0, 0, 1], upper=[1, 2, 3], name="ev", parameters={"a": [1.0, 2.0, 0.5]})
-    x = states(1, lower=-1, upper=1, names=["s"])
+    ev = sv.agents(
+        3, lower=[0, 0, 1], upper=[1, 2, 3], name="ev", parameters={"a": [1.0, 2.0, 0.5]}
+    )
+    x = sv.agents(["s"], lower=-1, upper=1)
     weights = np.array([[1.0, 0.0, 0.25], [0.0, 2.0, 0.0]])
     used = total(
-        ev,
-        [ev.parameter("a") * ev.state, ev.state**2],
+        [ev["a"] * ev.x, ev.x**2],
         weights=sparse.csr_array(weights) if sparsely else weights,
     )
     return Problem(
-        states=[ev, x],
-        objectives=[ev.state**2, x[0] ** 2],
+        agents=[ev, x],
+        objectives=[ev.x**2, x[0] ** 2],
         constraints={"links": used + x[0] <= [5.0, 9.0, 6.0, 9.0]},
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from broken_samplers import Faulty
 
+import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError
@@ -23,7 +24,6 @@ from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import Released, Sampler, grid_of
 from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 from sottovoce.study.audit import Audit, audit
 from sottovoce.study.loopback import Loopback
@@ -41,9 +41,9 @@ def paper() -> Case:
 @pytest.fixture(scope="module")
 def two() -> Case:
     """Two sums of two agents."""
-    x = states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        states=x,
+        agents=x,
         objectives=[(x[0] - 0.5) ** 2, (x[1] + 0.5) ** 2],
         constraints=[x[0] + 10 * x[1] <= 1, x[0] - x[1] <= 1],
     )

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
-from sottovoce.problem.agents import states
 from sottovoce.problem.problem import Problem
 from sottovoce.study.stated import WorstPair, moved_by, worst_pair
 
@@ -70,9 +70,9 @@ def test_any_two_behaviours_that_are_hidden_reach_nine_tenths_of_the_claim(name:
 
 
 def test_the_pair_of_a_sum_is_the_agents_own_and_of_a_gradient_everybodys() -> None:
-    x = states(2, lower=-1, upper=1)
+    x = sv.agents(2, lower=-1, upper=1)
     problem = Problem(
-        states=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 150]
+        agents=x, objectives=[x[0] ** 2, x[1] ** 2], constraints=[(x[0] + 10 * x[1]) ** 2 <= 150]
     )
     asked: dict[str, Any] = {"epsilon": 1.0, "delta": 0.05, "hide": Trajectory(radius=0.05)}
     certificate = certify(problem.cloud)
@@ -85,8 +85,8 @@ def test_the_pair_of_a_sum_is_the_agents_own_and_of_a_gradient_everybodys() -> N
 
 def test_a_reach_without_end_finds_the_extremes_of_a_curved_contribution() -> None:
     # x^2 ranges over [0, 1] on [-1, 1]: its least value is at no corner
-    x = states(2, lower=-1, upper=1)
-    problem = Problem(states=x, objectives=[x[0], x[1]], constraints=[x[0] ** 2 + x[1] ** 2 <= 1.5])
+    x = sv.agents(2, lower=-1, upper=1)
+    problem = Problem(agents=x, objectives=[x[0], x[1]], constraints=[x[0] ** 2 + x[1] ** 2 <= 1.5])
     made = plan(certify(problem.cloud), epsilon=1.0, delta=0.05, hide=Everything(rounds=4))
     pair = found(made, 1, math.inf)
     assert pair.shift == pytest.approx(1.0 / made.sigma[0], rel=1e-5)

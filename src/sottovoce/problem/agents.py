@@ -7,11 +7,14 @@ agents and components from 1 (``x3[2]``), arrays from 0.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NoReturn, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import count as count_from
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -20,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import substitute
-from sottovoce.formula.expression import Expression, number, symbol
+from sottovoce.formula.expression import Expression, Op, node, nodes, number, symbol
 from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
 
@@ -60,9 +63,6 @@ class Group:
     upper: Array
     parameters: Mapping[Expression, Array]
 
-    # NumPy must leave the product ``W @ fleet`` to us.
-    __array_ufunc__: ClassVar[None] = None
-
     def __getstate__(self) -> dict[str, Any]:
         # One row for all agents travels as one row.
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -81,86 +81,185 @@ class Group:
         """The dimension d of each agent's state."""
         return len(self.symbols)
 
-    @property
-    def state(self) -> State:
-        """The state of one agent as formulas use it: a symbol, or an array of d symbols."""
-        return bundled(self.symbols)
-
-    def parameter(self, name: str) -> State:
-        """The symbol of parameter ``name``, or an array of symbols if each agent has several."""
-        pattern = re.compile(re.escape(str(name)) + r"(\[\d+\])?\Z")
-        found = [s for s in self.parameters if pattern.match(s.name)]
-        if not found:
-            known = ", ".join(s.name for s in self.parameters) or "none"
-            raise ProblemError(
-                f"parameter must be one of the fleet's ({known}), got {name!r}: "
-                "give its values in parameters={...}"
-            )
-        return bundled(found)
-
     def fill(self, formula: Expression, place: int = 0) -> Expression:
         """A formula with the parameters of agent ``place`` (from 0) filled in."""
         values = {s: number(float(a[place])) for s, a in self.parameters.items()}
         return substitute(formula, values) if values else formula
-
-    def __rmatmul__(self, weights: Any) -> Any:
-        """``W @ fleet``: the sums ``sum_i W[r, i] x_i``, component by component."""
-        from sottovoce.problem.constraints import total  # it knows agents, not they it
-
-        return total(self, self.state, weights=weights)
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise ProblemError(
-            f"{self.name} stands for {self.count:,} agents, got it in place of a formula: write "
-            f"{self.name}.state for the state of each of them, sv.total({self.name}) for their sum"
-        )
-
-    # One answer to every operator: a fleet is no array.
-    __getitem__ = __iter__ = __le__ = __ge__ = __add__ = __sub__ = __mul__ = __rmul__ = _refuse
 
     def label(self, index: int) -> str:
         """What people call agent ``index`` (from 0) of the group."""
         return self.name if self.count == 1 else f"{self.name}{index + 1}"
 
 
-class States(NDArrayOperatorsMixin, Sequence[State]):
-    """The states of agents stated one by one; ``x[0]`` is the first agent's state.
+class _Name(str):
+    """The name of a symbol that knows whose state or parameter it is, until a problem is stated."""
+
+    __slots__ = ("owner", "single")
+
+    owner: Agents
+    single: bool  # of one agent, and not of every agent of them
+
+    def __new__(cls, name: str, owner: Agents, *, single: bool) -> _Name:
+        made = super().__new__(cls, name)
+        made.owner, made.single = owner, single
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, _Name) and self.owner is other.owner
+        return same and str.__eq__(self, str(other))
+
+    def __hash__(self) -> int:
+        return hash((str.__hash__(self), id(self.owner)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
+_serials = count_from(1)
+
+
+@final
+class Agents(NDArrayOperatorsMixin, Sequence[State]):
+    """Agents to state a problem with: one by one, or all by one formula.
+
+    ``x[0]`` is the state of the first agent, a formula or an array of d formulas. ``ev.x`` is the
+    state of every agent, ``ev["need"]`` a parameter of every agent: formulas in them are templates
+    that hold for all. ``sv.total`` adds over agents. Problems find their agents from the formulas.
 
     ``A @ x``, with A a NumPy or SciPy sparse array that has one column per component of all states,
-    is compared like any sum: ``A @ x <= b`` states as many rows as A has, without a formula each.
-    Other operators, and indices such as ``x[:, 0]``, see an array with a row per agent.
+    or one per agent for sums component by component, is compared like any sum: ``A @ x <= b``
+    states as many rows as A has, without a formula each. Other operators, and indices such as
+    ``x[:, 0]``, see an array with a row per agent.
     """
 
-    __slots__ = ("groups",)
+    def __init__(
+        self, name: str, fleet: Group | None, named: Sequence[Group] | None = None
+    ) -> None:
+        self.name, self.serial = name, next(_serials)
+        self._fleet, self._named = fleet, None if named is None else tuple(named)
+        self._states: dict[int, State] = {}
 
-    groups: tuple[Group, ...]
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = tuple(groups)
+    @property
+    def by_name(self) -> bool:
+        """Whether they were stated by their names, so that each has formulas of its own."""
+        return self._named is not None
 
     def __len__(self) -> int:
-        return len(self.groups)
+        return self._fleet.count if self._named is None and self._fleet else len(self.groups)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, str):
+            return self._parameter(index)
         if isinstance(index, tuple):
             return self._array()[index]
         if isinstance(index, slice):
-            return [group.state for group in self.groups[index]]
-        return self.groups[index].state
+            return [self._state(i) for i in range(*index.indices(len(self)))]
+        place = operator.index(index)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"agents count from 0 to {len(self) - 1}, got {place}")
+        return self._state(place % len(self))
 
     def __iter__(self) -> Iterator[State]:
-        return (group.state for group in self.groups)
+        return (self._state(i) for i in range(len(self)))
 
     @property
+    def x(self) -> State:
+        """The state of every agent, as templates name it."""
+        return bundled(self.template.symbols)
+
+    @cached_property
+    def template(self) -> Group:
+        """All agents as one group, whose symbols know these agents."""
+        if self._fleet is None:
+            dims = sorted({group.dim for group in self.groups})
+            raise ProblemError(
+                f"states of {self.name} must have one dimension to share a formula, got {dims}: "
+                "name them one by one, x[0], x[1]"
+            )
+        group = self._fleet
+        owned = {s: self._symbol(s.name, single=False) for s in (*group.symbols, *group.parameters)}
+        return replace(
+            group,
+            symbols=tuple(owned[s] for s in group.symbols),
+            parameters={owned[s]: values for s, values in group.parameters.items()},
+        )
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Every agent as a group of its own."""
+        if self._named is not None:
+            return self._named
+        assert self._fleet is not None  # noqa: S101  one of both is there
+        fleet = self._fleet
+        return tuple(
+            replace(
+                fleet,
+                name=f"{fleet.name}{i + 1}",
+                count=1,
+                symbols=_symbols(f"{fleet.name}{i + 1}", fleet.dim),
+                lower=fleet.lower[i : i + 1],
+                upper=fleet.upper[i : i + 1],
+                parameters={},
+            )
+            for i in range(fleet.count)
+        )
+
+    @property
+    def fleet(self) -> Group:
+        """All agents as one group."""
+        assert self._fleet is not None  # noqa: S101  a template was named
+        return self._fleet
+
+    @cached_property
     def symbols(self) -> tuple[Expression, ...]:
         """The components of all states, one after the other."""
-        return tuple(s for group in self.groups for s in group.symbols)
+        return tuple(s for state in self for s in np.ravel(np.asarray(state, dtype=object)))
+
+    def alone(self, formula: Expression, place: int) -> Expression:
+        """A template's formula for agent ``place`` (from 0), parameters filled in."""
+        template = self.template
+        own = np.ravel(np.asarray(self._state(place), dtype=object))
+        values = dict(zip(template.symbols, own, strict=True))
+        values |= {s: number(float(a[place])) for s, a in template.parameters.items()}
+        return rewritten(formula, values)
+
+    def calls(self, names: Iterable[str]) -> bool:
+        """Whether one of these names is that of a single agent."""
+        digits = (n[len(self.name) :] for n in names if n.startswith(self.name))
+        return any(d.isdecimal() and _counts_to(d, len(self)) for d in digits)
+
+    def _state(self, place: int) -> State:
+        if place not in self._states:
+            if self._named is None and self._fleet is not None:
+                names = _symbols(f"{self._fleet.name}{place + 1}", self._fleet.dim)
+            else:
+                names = self.groups[place].symbols
+            self._states[place] = bundled([self._symbol(s.name, single=True) for s in names])
+        return self._states[place]
+
+    def _symbol(self, name: str, *, single: bool) -> Expression:
+        return node(Op.SYMBOL, (), _Name(name, self, single=single))
+
+    def _parameter(self, name: str) -> State:
+        pattern = re.compile(re.escape(name) + r"(\[\d+\])?\Z")
+        parameters = self.template.parameters
+        found = [s for s in parameters if pattern.match(s.name)]
+        if not found:
+            known = ", ".join(s.name for s in parameters) or "none"
+            raise ProblemError(
+                f"parameter must be one of these agents' ({known}), got {name!r}: "
+                "give its values in parameters={...}"
+            )
+        return bundled(found)
 
     def __rmatmul__(self, weights: Any) -> Any:
-        from sottovoce.problem.constraints import linear_total  # it knows agents, not they it
+        from sottovoce.problem.constraints import linear_total, total  # they know agents
 
         if isinstance(weights, FormulaArray):  # x @ Q @ x
             return weights @ np.array(self.symbols, dtype=object)
+        columns = np.shape(weights)[-1] if np.ndim(weights) or hasattr(weights, "shape") else 0
+        if self._named is None and columns == len(self):
+            return total(self, weights=weights)
         return linear_total(self.symbols, weights)
 
     def __matmul__(self, weights: Any) -> Any:
@@ -169,7 +268,7 @@ class States(NDArrayOperatorsMixin, Sequence[State]):
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         # One object to SciPy, whose sparse arrays then leave the product to ``__rmatmul__``.
         if dtype is not None:
-            return np.array([group.state for group in self.groups], dtype=dtype)
+            return np.array(list(self), dtype=dtype)
         whole = np.empty((), dtype=object)
         whole[()] = self
         return whole
@@ -178,11 +277,11 @@ class States(NDArrayOperatorsMixin, Sequence[State]):
         if ufunc is np.matmul:
             left, right = inputs
             return self @ right if left is self else self.__rmatmul__(left)
-        plain = [i._array() if isinstance(i, States) else i for i in inputs]
+        plain = [i._array() if isinstance(i, Agents) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **settings)
 
     def __array_function__(self, function: Any, types: Any, args: Any, settings: Any) -> Any:
-        plain = [a._array() if isinstance(a, States) else a for a in args]
+        plain = [a._array() if isinstance(a, Agents) else a for a in args]
         return function(*plain, **settings)
 
     def _array(self) -> Any:
@@ -191,7 +290,100 @@ class States(NDArrayOperatorsMixin, Sequence[State]):
                 "states must have one dimension to be an array, got several: write rows over "
                 "single agents, x[0][1] + x[1][0] <= 3, or A @ x with a column per component"
             )
-        return np.array([group.state for group in self.groups], dtype=object).view(FormulaArray)
+        return np.array(list(self), dtype=object).view(FormulaArray)
+
+    __hash__ = object.__hash__  # of its identity
+
+    def __repr__(self) -> str:
+        return f"Agents({len(self):,} of {self.name})"
+
+
+def owners(formulas: Iterable[Expression]) -> dict[Agents, bool]:
+    """Return the agents that formulas name, and whether they name single ones of them."""
+    found: dict[Agents, bool] = {}
+    for part in nodes(tuple(formulas)):
+        if part.op == Op.SYMBOL and isinstance(part.value, _Name):
+            found[part.value.owner] = found.get(part.value.owner, False) or part.value.single
+    return found
+
+
+def rewritten(formula: Expression, values: Mapping[Expression, Expression]) -> Expression:
+    """Return a formula as written with other symbols, or with plain ones by default."""
+    known: dict[Expression, Expression] = dict(values)
+    for part in nodes((formula,)):
+        if part in known:
+            continue
+        if part.op == Op.SYMBOL and isinstance(part.value, _Name) and not values:
+            known[part] = symbol(str(part.value))
+        elif any(known.get(a, a) is not a for a in part.args):
+            known[part] = node(part.op, tuple(known.get(a, a) for a in part.args), part.value)
+    return known.get(formula, formula)
+
+
+def agents(
+    who: int | Sequence[str],
+    *,
+    lower: Any,
+    upper: Any,
+    dim: int | Sequence[int] = 1,
+    name: str = "x",
+    parameters: Mapping[str, ArrayLike] | None = None,
+) -> Agents:
+    """Return agents, ``x_i in X_i = {x in R^d : lower_i <= x <= upper_i}``, to state problems with.
+
+    Args:
+        who: their names, or how many there are; a million is fine, no symbol is made per agent.
+        lower: one bound for all, one per agent, or an array (n, d).
+        upper: likewise.
+        dim: d; the paper has d = 1. Agents with formulas of their own may have one each.
+        name: what agents that are counted are called, ``x1``, ``x2``, ... in files and reports.
+        parameters: for each name n numbers, or an array (n, p) for p numbers per agent, for
+            formulas that all agents share, ``f_i(x_i) = f(x_i; p_i)``.
+    """
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise ProblemError(f"parameters must map names to numbers, got {parameters!r:.60}")
+    counted = not np.iterable(who) or isinstance(who, str)
+    if counted and not np.iterable(dim):
+        n = _count(who)
+        ends = {"lower": _rows(lower, n, dim), "upper": _rows(upper, n, dim)}
+        return Agents(name, fleet_group(n, dim=dim, name=name, parameters=parameters, **ends))
+    names = [f"{name}{i + 1}" for i in range(_count(who))] if counted else list(who)  # type: ignore[arg-type]
+    named = named_groups(names, lower=lower, upper=upper, dim=dim)
+    fleet = None
+    if len({group.dim for group in named}) == 1:
+        both = (np.concatenate([g.lower for g in named]), np.concatenate([g.upper for g in named]))
+        fleet = fleet_group(
+            len(named),
+            lower=both[0],
+            upper=both[1],
+            dim=named[0].dim,
+            name=name,
+            parameters=parameters,
+        )
+    elif parameters:
+        raise ProblemError("parameters need states of one dimension, got several")
+    return Agents(name, fleet, named)
+
+
+def _rows(bounds: Any, n: int, dim: Any) -> Any:
+    """One bound per agent as a column; bounds that may be meant per component too are refused."""
+    try:
+        array = np.asarray(bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        return bounds
+    if array.ndim != 1 or array.size != n or dim == 1:
+        return bounds
+    if n == dim:
+        raise ProblemError(
+            f"bounds of {n} agents with {n} components must be one number or an array ({n}, {n}), "
+            f"got {n} numbers: write one row per agent"
+        )
+    return array[:, np.newaxis]
+
+
+def _symbols(name: str, dim: int) -> tuple[Expression, ...]:
+    names = [name] if dim == 1 else [f"{name}[{c + 1}]" for c in range(dim)]
+    return tuple(symbol(s) for s in names)
 
 
 def lower_bounds(groups: Sequence[Group]) -> Array:
@@ -251,44 +443,27 @@ def _counts_to(digits: str, count: int) -> bool:
     return digits[0] != "0" and (len(digits), digits) <= (len(most), most)
 
 
-def states(
-    n: int,
-    *,
-    lower: Any,
-    upper: Any,
-    dim: int | Sequence[int] = 1,
-    names: Sequence[str] | None = None,
-) -> States:
-    """Return the states of n agents, ``x_i in X_i = {x in R^d_i : lower_i <= x <= upper_i}``.
-
-    Args:
-        n: number of agents.
-        lower: one bound for all, one per agent, or per agent a list with one per component.
-        upper: likewise.
-        dim: d_i, one for all or one per agent. The paper has d_i = 1: then ``x[i]`` is a plain
-            symbol; otherwise it is an array of d_i symbols.
-        names: what to call the agents in files and reports; x1, x2, ... by default.
-    """
-    n = _count(n)
+def named_groups(
+    names: Sequence[str], *, lower: Any, upper: Any, dim: int | Sequence[int] = 1
+) -> list[Group]:
+    """Return agents stated one by one; bounds for all, per agent, or per agent a list."""
+    n = len(names)
+    if not n:
+        raise ProblemError("a problem needs at least one agent, got no names")
     dims = entries("dim", dim, "dimensions, one per agent") if np.iterable(dim) else [dim] * n
-    labels = [f"x{i + 1}" for i in range(n)]
-    if names is not None:
-        labels = entries("names", names, "a list of names, one per agent")
-    for what, given in (("dim", dims), ("names", labels)):
-        if len(given) != n:
-            raise ProblemError(f"{what} must have one entry per agent ({n}), got {len(given)}")
-    for name, uses in Counter(map(str, labels)).items():
+    if len(dims) != n:
+        raise ProblemError(f"dim must have one entry per agent ({n}), got {len(dims)}")
+    for name, uses in Counter(map(str, names)).items():
         if uses > 1:
             raise ProblemError(f"names must differ, got {name} twice: rename one")
     lows, highs = _per_agent(lower, n, "lower"), _per_agent(upper, n, "upper")
-    groups = [
-        _group(name=labels[i], count=1, dim=dims[i], lower=lows[i], upper=highs[i])
-        for i in range(n)
+    return [
+        _group(name=name, count=1, dim=d, lower=low, upper=high)
+        for name, d, low, high in zip(names, dims, lows, highs, strict=True)
     ]
-    return States(groups)
 
 
-def fleet(
+def fleet_group(
     n: int,
     *,
     lower: ArrayLike,
@@ -297,19 +472,7 @@ def fleet(
     name: str = "x",
     parameters: Mapping[str, ArrayLike] | None = None,
 ) -> Group:
-    """Return n agents that share one formula, ``f_i(x_i) = f(x_i; p_i)``.
-
-    Args:
-        n: number of agents; a million is fine, no symbol is made per agent.
-        lower: anything that broadcasts to (n, dim); for dim = 1 also a list of n numbers.
-        upper: likewise.
-        dim: the dimension d of each agent's state.
-        name: the common name of the agents in reports.
-        parameters: for each name n numbers, or an array (n, p) for p numbers per agent.
-    """
-    n = _count(n)
-    if parameters is not None and not isinstance(parameters, Mapping):
-        raise ProblemError(f"parameters must map names to numbers, got {parameters!r:.60}")
+    """Return n agents that share one formula; bounds broadcast to (n, dim)."""
     arrays: dict[Expression, Array] = {}
     for key, values in (parameters or {}).items():
         arrays.update(_parameter(key, values, n))
@@ -327,19 +490,19 @@ def _group(
 ) -> Group:
     check_name(name, where="agent")
     dim = whole(f"dim of {name}", dim, least=1, most=_MOST_COMPONENTS, error=ProblemError)
-    names = [name] if dim == 1 else [f"{name}[{c + 1}]" for c in range(dim)]
     low = _bounds(lower, count, dim, f"lower bound of {name}")
     high = _bounds(upper, count, dim, f"upper bound of {name}")
     if (low > high).any():
         at = np.unravel_index(int(np.argmax(low > high)), low.shape)
+        who = name if count == 1 else f"{name}{int(at[0]) + 1}"
         raise ProblemError(
-            f"lower must not exceed upper, got lower={low[at]:g} > upper={high[at]:g} for {name}: "
+            f"lower must not exceed upper, got lower={low[at]:g} > upper={high[at]:g} for {who}: "
             "its domain is empty; swap the bounds or mend them"
         )
     return Group(
         name=name,
         count=count,
-        symbols=tuple(symbol(s) for s in names),
+        symbols=_symbols(name, dim),
         lower=low,
         upper=high,
         parameters=dict(parameters or {}),

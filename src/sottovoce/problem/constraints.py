@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.arguments import array, instance
+from sottovoce.arguments import array
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number
 from sottovoce.formula.functions import formula_array
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.agents import Agents, Array, Group, owners, read_only
 from sottovoce.problem.linear import Linear, linear_rows
 
 # NumPy's names of operators with an array on the left, and ours with a total there.
@@ -27,6 +27,8 @@ _REFLECTED = {
     "greater_equal": "__le__",
     "equal": "__eq__",
 }
+
+_WRITTEN_OUT = 20_000  # agents of which a formula is made for each
 
 Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
 
@@ -130,13 +132,15 @@ class Total:
         return getattr(ufunc, method)(*plain, **settings)
 
     def _array(self) -> Any:
-        """The rows as formulas, if no fleet takes part."""
-        if self.sums:
+        """The rows as formulas of single agents' states."""
+        if any(len(owners(part.terms)) != 1 for part in self.sums):
             raise ProblemError(
                 f"a total over {self.sums[0].group.name} must be added, multiplied by numbers or "
                 "compared, got another use: write abs(total) <= b as two rows total <= b and "
-                "total >= -b, and name terms inside it, sv.total(ev, abs(ev.state))"
+                "total >= -b"
             )
+        if self.sums:
+            return one_by_one(self)._array()
         family = self <= 0.0
         return formula_array(family.formulas)
 
@@ -238,28 +242,82 @@ class Total:
             )
 
 
-def total(group: Group, terms: Any = None, *, weights: ArrayLike | Any | None = None) -> Total:
-    """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over a fleet, to be compared.
+def total(terms: Any, *, weights: ArrayLike | Any | None = None) -> Total:
+    """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over agents, to be compared.
 
     Args:
-        group: the fleet.
-        terms: h, one formula or several, in the fleet's symbols and parameters, affine or convex;
-            the state itself, ``fleet.state``, if not given.
+        terms: agents, whose states are added; or h, one formula or several in the state and the
+            parameters of every agent, ``ev.x`` and ``ev["need"]``, affine or convex.
         weights: W, a dense or SciPy sparse array (rows, agents); the same coefficient 1 for all if
             not given. Weights of terms that are not affine must not be negative.
 
     Example:
-        ``total(ev, ev.state) <= capacity`` keeps a fleet of chargers below the capacity of each
-        hour.
+        ``total(ev.x) <= capacity`` keeps a fleet of chargers below the capacity of each hour.
     """
-    instance("group", group, Group, "sv.fleet(...)")
-    listed = np.ravel(np.asarray(group.state if terms is None else terms, dtype=object))
-    if not listed.size:
-        raise ProblemError(f"total over {group.name} must have at least one term, got none")
+    listed = np.ravel(np.asarray(terms.x if isinstance(terms, Agents) else terms, dtype=object))
     exprs = tuple(canonical(expression(h)) for h in listed)
+    named = owners(exprs)
+    if len(named) != 1 or any(named.values()):
+        got = " and ".join(a.name for a in named) or "none"
+        single = ", single ones of them" if any(named.values()) else ""
+        raise ProblemError(
+            "total must be over the state x.x of every agent of one sv.agents(...), got "
+            f"{got}{single} in {terms!r:.60}: write one total for each, single states in a sum"
+        )
+    (agents,) = named
+    made = total_over(agents.template, exprs, weights)
+    # Named agents have formulas of their own at once.
+    return one_by_one(made) if agents.by_name else made
+
+
+def total_over(group: Group, terms: Sequence[Expression], weights: Any = None) -> Total:
+    """Return sums over a group of agents, of formulas in its symbols."""
+    if not terms:
+        raise ProblemError(f"total over {group.name} must have at least one term, got none")
     held = None if weights is None else _weights(weights, group)
-    part = FleetSum(group=group, terms=exprs, weights=held)
+    part = FleetSum(group=group, terms=tuple(terms), weights=held)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
+
+
+def one_by_one(stated: Total) -> Total:
+    """Return the same sums over single agents' states: weights of components, or formulas."""
+    made = replace(stated, sums=())
+    for part in stated.sums:
+        (agents,) = owners(part.terms)
+        count, dim = part.group.count, part.group.dim
+        if count > _WRITTEN_OUT:
+            raise ProblemError(
+                f"a total over {count:,} agents must be added, multiplied by numbers or compared, "
+                f"got another use, or single states beside it: at most {_WRITTEN_OUT:,} agents are "
+                "written out"
+            )
+        place = {s: c for c, s in enumerate(part.group.symbols)}
+        weights = np.ones((1, count)) if part.weights is None else part.weights
+        entries = sparse.coo_array(weights)
+        rows, columns, values = [], [], []
+        rest: list[list[Expression]] = [[] for _ in range(part.rows)]
+        for t, h in enumerate(part.terms):
+            row = entries.row * len(part.terms) + t
+            if h in place:
+                rows.append(row)
+                columns.append(entries.col * dim + place[h])
+                values.append(entries.data)
+                continue
+            own = [canonical(agents.alone(h, i)) for i in range(count)]
+            for r, i, w in zip(row.tolist(), entries.col.tolist(), entries.data, strict=True):
+                rest[r].append(multiply(number(w), own[i]))
+        more = Total(
+            sums=(),
+            rest=tuple(add(*terms) for terms in rest) if any(rest) else (),
+            offset=read_only(np.zeros(part.rows)),
+        )
+        if rows:
+            at = (np.concatenate(rows), np.concatenate(columns))
+            shape = (part.rows, count * dim)
+            matrix = sparse.csr_array((np.concatenate(values), at), shape=shape)
+            more = replace(more, linear=linear_rows(agents.symbols, matrix))
+        made = made + more
+    return made
 
 
 def linear_total(symbols: Sequence[Expression], weights: Any) -> Total:
@@ -300,7 +358,7 @@ def hard(constraint: Any) -> Any:
         constraint: as it would be stated without the mark; text, or several in a list, too.
 
     Example:
-        ``hard(total(ev, ev.state) <= capacity)`` for a fuse that blows above the capacity.
+        ``hard(total(ev.x) <= capacity)`` for a fuse that blows above the capacity.
     """
     if isinstance(constraint, Constraint):
         return replace(constraint, hard=True)
@@ -334,7 +392,9 @@ def _weights(weights: Any, group: Group) -> Weights:
             f"got shape {matrix.shape}"
         )
     if not np.all(np.isfinite(values)):
-        raise ProblemError(f"weights over {group.name} must be finite, got NaN or infinity")
+        raise ProblemError(
+            f"A in A @ x, weights over {group.name}, must be finite, got NaN or infinity"
+        )
     return matrix
 
 

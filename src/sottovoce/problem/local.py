@@ -88,8 +88,8 @@ def local_rows(given: Any, groups: Sequence[Group]) -> dict[str, list[Row]]:
         if isinstance(row, Constraint | Total):
             raise ProblemError(
                 f"{where} must name one agent, got a total over a fleet, which couples its "
-                "agents: write the row for one agent, such as sum(ev.state) >= "
-                'ev.parameter("need"), or put it into constraints'
+                "agents: write the row for one agent, such as ev.x.sum() >= "
+                'ev["need"], or put it into constraints'
             )
         read = read_row(row, symbols, where)
         if isinstance(given, Mapping):

@@ -39,9 +39,9 @@ from sottovoce.problem.own_rows import Absorbed, absorbed
 from sottovoce.problem.relations import Row
 from sottovoce.problem.statement import (
     read_constraints,
-    read_groups,
     read_objectives,
     read_start,
+    resolved,
 )
 from sottovoce.problem.sums import Sums, sums_of
 from sottovoce.tables import facts_html
@@ -145,15 +145,16 @@ class Problem:
     Values are checked when the problem is stated and never change afterwards.
 
     Args:
-        states: from ``states`` or ``fleet``, or a list of such.
-        objectives: f_i for every agent stated by itself and one formula per fleet, in the order of
-            ``states``; a formula may be text such as ``"(x1 - 9)**2 + x1"``. An agent stated by
-            itself may have an ``Objective`` instead: any code that tells its gradient.
-        constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev, ev.state) <= 40``,
+        objectives: f_i for every agent, or one formula in ``ev.x`` for all of ``ev``, in the order
+            in which agents were made; a formula may be text such as ``"(x1 - 9)**2 + x1"``. An
+            agent by itself may have an ``Objective`` instead: any code that tells its gradient.
+        constraints: comparisons such as ``x[0] + x[1] <= 3`` or ``total(ev.x) <= 40``,
             equalities such as ``x[0] + x[1] == 3``, or text; a mapping gives them names.
         local: rows that name one agent, or one fleet's state and parameters, and never leave it:
-            convex inequalities such as ``sum(ev.state) >= ev.parameter("need")`` and affine
+            convex inequalities such as ``ev.x.sum() >= ev["need"]`` and affine
             equalities.
+        agents: from ``sv.agents``, one or several in order, where formulas are text or name none;
+            by default those that the formulas name.
         start: x_i(0) per agent or fleet in the same order; by default the point of X_i nearest 0.
         fallback: what agents apply while there is no answer, per agent or fleet in the same order,
             in their own sets; None, and by default, where they start.
@@ -176,10 +177,10 @@ class Problem:
     def __init__(
         self,
         *,
-        states: Any,
         objectives: Any,
         constraints: Any,
         local: Any = None,
+        agents: Any = None,
         start: Any = None,
         fallback: Any = None,
         privacy: Mapping[str, Any] | None = None,
@@ -188,16 +189,16 @@ class Problem:
     ) -> None:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
-        stated = read_groups(states)
-        found = absorbed(stated, read_constraints(constraints, stated))
-        groups, private = found.groups, local_rows(local, found.groups)
+        stated = resolved(agents, objectives, constraints, local)
+        found = absorbed(stated.groups, read_constraints(stated.constraints, stated.groups))
+        groups, private = found.groups, local_rows(stated.local, found.groups)
         sets = tuple(
             local_set(group, public, private[group.name])
             for group, public in zip(groups, found.kept, strict=True)
         )
         for group, kept in zip(groups, sets, strict=True):
             require_nonempty(group, kept)
-        stated_as = read_objectives(objectives, groups)
+        stated_as = read_objectives(stated.objectives, groups)
         vars(self).update(
             groups=groups,
             objectives=tuple(NAN if isinstance(f, Objective) else f for f in stated_as),

@@ -2,54 +2,209 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sottovoce.arguments import entries
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import in_order
+from sottovoce.formula.canonical import canonical, in_order
 from sottovoce.formula.derive import is_smooth
-from sottovoce.formula.expression import Expression
+from sottovoce.formula.expression import Expression, Relation
 from sottovoce.formula.parse import check_expression, parse_expression
 from sottovoce.problem.agents import (
+    Agents,
     Array,
     Group,
-    States,
+    owners,
     read_only,
     read_states,
     require_distinct_labels,
+    rewritten,
 )
 from sottovoce.problem.code import Objective
-from sottovoce.problem.constraints import Constraint, Hard
+from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
 from sottovoce.problem.pieces import pieces
 from sottovoce.problem.relations import named_rows, read_formula
 
+_WORD = re.compile(r"[^\W\d]\w*")
 
-def read_groups(given: Any) -> tuple[Group, ...]:
-    """Return the agents of ``states=``, in order."""
-    alone = isinstance(given, (Group, States))
-    parts = [given] if alone else entries("states", given, "from sv.states or sv.fleet")
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resolved:
+    """A statement in plain symbols: groups of agents, and what was stated about them."""
+
+    groups: tuple[Group, ...]
+    objectives: Any
+    constraints: Any
+    local: Any
+
+
+def resolved(agents: Any, objectives: Any, constraints: Any, local: Any) -> Resolved:
+    """Find the agents of a statement, and write it in plain symbols.
+
+    Agents are groups of one if they were given by their names, or if a formula names single ones;
+    all in one group if formulas name the state of every one. Their order is that of ``agents``, or
+    that in which they were made.
+
+    Args:
+        agents: from ``sv.agents``, one or several, which formulas then name by their names; None:
+            those whose states or parameters the formulas are made of.
+        objectives: as ``Problem`` takes them.
+        constraints: likewise.
+        local: likewise.
+    """
+    used: dict[Agents, bool] = {}
+    names: set[str] = set()
+    for formula in _formulas((objectives, constraints, local)):
+        if isinstance(formula, str):
+            names.update(_WORD.findall(formula))
+            continue
+        for one, single in owners((formula,)).items():
+            used[one] = used.get(one, False) or single
+    listed: list[Agents | Group] = [*sorted(used, key=lambda one: one.serial)]
+    if agents is not None:
+        alone = isinstance(agents, (Agents, Group))
+        listed = [agents] if alone else entries("agents", agents, "from sv.agents")
+    if not listed:
+        raise ProblemError(
+            "a problem needs at least one agent, got none: formulas that are text name agents "
+            "given in agents=..."
+        )
+    for part in listed:
+        if not isinstance(part, (Agents, Group)):
+            raise ProblemError(f"agents must come from sv.agents, got {part!r:.60}")
+    for one in (one for one in used if used[one] and one not in set(listed)):
+        names.update(s.name.partition("[")[0] for s in one.symbols)
+    whole = sum(len(part) if isinstance(part, Agents) else 1 for part in listed)
+    # As many objectives as agents: each has its own.
+    each = isinstance(objectives, (list, tuple)) and len(objectives) == whole != len(listed)
+    apart = {
+        part
+        for part in listed
+        if isinstance(part, Agents)
+        and (part.by_name or each or used.get(part, False) or part.calls(names))
+    }
     groups: list[Group] = []
-    for part in parts:
-        if isinstance(part, States):
-            groups.extend(part.groups)
-        elif isinstance(part, Group):
+    for part in listed:
+        if isinstance(part, Group):
             groups.append(part)
         else:
-            raise ProblemError(f"states must come from sv.states or sv.fleet, got {part!r}")
-    if not groups:
-        raise ProblemError("a problem needs at least one agent, got no states")
+            groups += part.groups if part in apart else [part.fleet]
+    _check_names(groups)
+    return Resolved(
+        groups=tuple(groups),
+        objectives=_plain_objectives(objectives, listed, apart),
+        constraints=_plain(constraints, apart),
+        local=_plain(_per_agent(local, apart), apart),
+    )
+
+
+def _check_names(groups: Sequence[Group]) -> None:
     names = [group.name for group in groups]
     names += sorted({s.name.partition("[")[0] for g in groups for s in g.parameters})
     for name, uses in Counter(names).items():
         if uses > 1:
             raise ProblemError(f"names must differ, got {name} twice: rename one")
     require_distinct_labels(groups)
-    return tuple(groups)
+
+
+def _formulas(given: Any) -> Iterator[Expression | str]:
+    """All formulas of a statement, texts too."""
+    if isinstance(given, Expression | str):
+        yield given
+    elif isinstance(given, Relation):
+        yield from (given.left, given.right)
+    elif isinstance(given, Constraint | Total):
+        yield from given.rest
+        yield from (h for part in given.sums for h in part.terms)
+        yield from () if given.linear is None else given.linear.symbols[:1]
+    elif isinstance(given, Hard):
+        yield from _formulas(given.row)
+    elif isinstance(given, Mapping):
+        yield from _formulas(list(given.values()))
+    elif isinstance(given, np.ndarray | list | tuple):
+        for entry in np.ravel(given) if isinstance(given, np.ndarray) else given:
+            yield from _formulas(entry)
+
+
+def _plain(given: Any, apart: Collection[Agents]) -> Any:
+    """A statement in plain symbols; sums over agents that are stated one by one are written out."""
+    if isinstance(given, Expression):
+        return rewritten(given, {})
+    if isinstance(given, Relation):
+        return Relation(rewritten(given.left, {}), given.sign, rewritten(given.right, {}))
+    if isinstance(given, Constraint):
+        return _plain_constraint(given, apart)
+    if isinstance(given, Hard):
+        return Hard(_plain(given.row, apart))
+    if isinstance(given, Mapping):
+        return {name: _plain(row, apart) for name, row in given.items()}
+    if isinstance(given, np.ndarray):
+        return _plain(np.ravel(given).tolist(), apart) if given.dtype == object else given
+    if isinstance(given, list | tuple):
+        return [_plain(row, apart) for row in given]
+    return given
+
+
+def _plain_constraint(given: Constraint, apart: Collection[Agents]) -> Constraint:
+    whole = Total(sums=given.sums, rest=given.rest, offset=given.offset, linear=given.linear)
+    stated = [part for part in whole.sums if not any(a in apart for a in owners(part.terms))]
+    if len(stated) < len(whole.sums):
+        written = tuple(part for part in whole.sums if part not in stated)
+        whole = one_by_one(replace(whole, sums=written))
+    sums = []
+    for part in stated:
+        terms = tuple(canonical(rewritten(h, {})) for h in part.terms)
+        named = [*owners(part.terms)]
+        sums.append(replace(part, terms=terms, group=named[0].fleet if named else part.group))
+    linear = whole.linear
+    if linear is not None:
+        symbols = tuple(rewritten(s, {}) for s in linear.symbols)
+        linear = replace(linear, symbols=symbols)
+    rest = tuple(canonical(rewritten(e, {})) for e in whole.rest)
+    return replace(given, sums=tuple(sums), rest=rest, offset=whole.offset, linear=linear)
+
+
+def _plain_objectives(
+    given: Any, listed: Sequence[Agents | Group], apart: Collection[Agents]
+) -> list[Any]:
+    """The objectives, a template's written out for agents that are stated one by one."""
+    stated = list(given) if isinstance(given, (list, tuple, np.ndarray)) else [given]
+    if len(stated) == len(listed):
+        found: list[Any] = []
+        for formula, part in zip(stated, listed, strict=True):
+            template = isinstance(formula, Expression) and owners((formula,)) == {part: False}
+            if isinstance(part, Agents) and part in apart and template:
+                found += [part.alone(formula, i) for i in range(len(part))]
+            else:
+                found.append(formula)
+        stated = found
+    return [_plain(formula, apart) for formula in stated]
+
+
+def _per_agent(local: Any, spread: Collection[Agents]) -> Any:
+    """Local rows with those of a template written out for agents that are stated one by one."""
+    if not spread or local is None:
+        return local
+    found: dict[str, Any] = {}
+    for name, row in named_rows(local, "local"):
+        relation = row.row if isinstance(row, Hard) else row
+        sides = (relation.left, relation.right) if isinstance(relation, Relation) else ()
+        named = owners(sides)
+        shared = len(named) == 1 and not any(named.values())
+        owner = next(iter(named)) if shared else None
+        if owner is None or owner not in spread:
+            found[name] = row
+            continue
+        for i in range(len(owner)):
+            left, right = (owner.alone(side, i) for side in sides)
+            found[f"{name} {i + 1}"] = Relation(left, relation.sign, right)
+    return found if isinstance(local, Mapping) else list(found.values())
 
 
 def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[Expression | Objective, ...]:
@@ -68,7 +223,7 @@ def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[Expression |
             if group.count > 1:
                 raise ProblemError(
                     f"{where} must be a formula for a fleet of {group.count}, got code: state "
-                    "agents with code one by one, with sv.states"
+                    "agents with code one by one, by their names"
                 )
             exprs.append(formula)
             continue
@@ -156,7 +311,9 @@ def _fleet_constraint(
         raise ProblemError(f"{where} must sum over each fleet once: add the terms inside one total")
     for part in given.sums:
         if part.group not in groups:
-            raise ProblemError(f"{where} sums over {part.group.name}, which is not in states")
+            raise ProblemError(
+                f"{where} sums over {part.group.name}, which is not among the agents"
+            )
         allowed = {*part.group.symbols, *part.group.parameters}
         for h in part.terms:
             check_expression(h, allowed, where)
@@ -166,7 +323,7 @@ def _fleet_constraint(
                 )
     rest = tuple(check_expression(e, symbols.values(), where) for e in given.rest)
     if given.linear is not None and not given.linear.used() <= set(symbols.values()):
-        raise ProblemError(f"{where} names agents that are not in states")
+        raise ProblemError(f"{where} names agents that are not there")
     if given.linear is not None and not (given.sums or rest):
         weights = np.diff(given.linear.weights.indptr)
         if not np.all(weights):

@@ -12,7 +12,7 @@ from sottovoce.formula.canonical import multiply, split_constant, substitute
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression, symbol
 from sottovoce.problem.agents import Group
-from sottovoce.problem.constraints import Constraint, Total, Weights, total
+from sottovoce.problem.constraints import Constraint, Total, Weights, total_over
 
 BOUND = symbol("bound")
 """What stands for a number per row, given beside the text."""
@@ -89,7 +89,7 @@ class Totals:
         sums = []
         for stand_in, (group, terms) in self._found.items():
             scaled = [multiply(slopes.get(stand_in, ZERO), h) for h in terms]
-            sums.append(total(group, scaled, weights=weights.get(group.name)))
+            sums.append(total_over(group, scaled, weights.get(group.name)))
         constant, named = split_constant(rest)
         right: Any = -float(constant)
         if BOUND in slopes:

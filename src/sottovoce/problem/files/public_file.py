@@ -13,7 +13,7 @@ from typing import Any
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO, Expression, Relation
 from sottovoce.formula.parse import parse_constraint
-from sottovoce.problem.agents import Array, Group, fleet, states
+from sottovoce.problem.agents import Array, Group, fleet_group, named_groups
 from sottovoce.problem.constraints import Constraint, Hard, hard
 from sottovoce.problem.files.schema import (
     AgentTable,
@@ -65,7 +65,7 @@ class Stated:
         """Return the agents with their private parameters as well."""
         if self.alone:
             box = {key: [bound] for key, bound in self.box.items()}
-            return states(1, names=[self.name], dim=self.spec.dim, **box).groups[0]
+            return named_groups([self.name], dim=self.spec.dim, **box)[0]
         for name in self.parameters.keys() & private.keys():
             raise ProblemError(
                 f"parameter {name} of {self.name} must be public or private, got it in both "
@@ -73,7 +73,7 @@ class Stated:
             )
         every = {**self.parameters, **private}
         count, dim = len(self.numbers), self.spec.dim
-        return fleet(count, name=self.name, dim=dim, **self.box, parameters=every)
+        return fleet_group(count, name=self.name, dim=dim, **self.box, parameters=every)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,7 +97,7 @@ class PublicFile:
     def arguments(self, groups: Sequence[Group]) -> dict[str, Any]:
         """Return the arguments of ``Problem`` that the file states, for these agents."""
         return {
-            "states": list(groups),
+            "agents": list(groups),
             "constraints": dict(_constraints(self, groups)),
             **self.settings,
         }

@@ -14,7 +14,7 @@ from typing import Any
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.parse import parse_number
-from sottovoce.problem.agents import states
+from sottovoce.problem.agents import agents
 from sottovoce.problem.gallery.chargers import chargers, smart_charging
 from sottovoce.problem.problem import Problem
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _FLEETS: dict[str, Callable[[], Problem]] = {"chargers": chargers, "smart_charging": smart_charging}
-_OF_STATES = ("dim", "names", "lower", "upper")
+_OF_STATES = ("dim", "lower", "upper")
 _OF_PROBLEM = ("objectives", "constraints", "start", "privacy", "schedule")
 _BOOK = "Hock and Schittkowski (1981), problem {}; multipliers from the conditions of optimality"
 
@@ -67,8 +67,11 @@ def get(name: str) -> Problem:
     if _checked(name) in _FLEETS:
         return _FLEETS[name]()
     entry = _data()[name]
-    x = states(entry["agents"], **{key: entry[key] for key in _OF_STATES if key in entry})
-    return Problem(states=x, **{key: entry[key] for key in _OF_PROBLEM if key in entry})
+    x = agents(
+        entry.get("names") or [f"x{i + 1}" for i in range(entry["agents"])],
+        **{key: entry[key] for key in _OF_STATES if key in entry},
+    )
+    return Problem(agents=x, **{key: entry[key] for key in _OF_PROBLEM if key in entry})
 
 
 def known(name: str) -> KnownOptimum | None:

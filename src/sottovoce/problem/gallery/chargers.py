@@ -10,7 +10,7 @@ import numpy as np
 
 from sottovoce.arguments import whole
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array, fleet
+from sottovoce.problem.agents import Array, agents
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
@@ -52,7 +52,7 @@ def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
     arrival = np.clip(np.floor(rng.normal(1.0, 1.5, n)), 0, hours - 1)
     departure = np.clip(np.floor(rng.normal(14.5, 1.2, n)), arrival + 1, hours)
     wanted = np.clip(rng.lognormal(np.log(8.0), 0.6, n), 1.0, 60.0)
-    ev = fleet(
+    ev = agents(
         n,
         name="ev",
         dim=hours,
@@ -63,16 +63,15 @@ def chargers(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
             "value": rng.uniform(0.2, 0.5, n),
         },
     )
-    x = list(np.atleast_1d(ev.state))
+    x = list(np.atleast_1d(ev.x))
     clock = (FIRST_HOUR + np.arange(hours)) % 24
     price = np.take(PRICE, clock)
     cost = sum((p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
-    unmet = (sum(x) - ev.parameter("need")) ** 2
+    unmet = (sum(x) - ev["need"]) ** 2
     capacity = n * (NETWORK_KW_PER_HOME - np.take(HOME_KW, clock))
     return Problem(
-        states=ev,
-        objectives=cost + ev.parameter("value") * unmet,
-        constraints={"capacity": total(ev, x) <= capacity},
+        objectives=cost + ev["value"] * unmet,
+        constraints={"capacity": total(x) <= capacity},
         start=[0.0],
     )
 
@@ -93,7 +92,7 @@ def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
     capacity = -base.constraints[0].offset
     need = {s.name: values for s, values in base.groups[0].parameters.items()}["need"]
     parameters = {"need": need, "limit": base.groups[0].upper}
-    ev = fleet(
+    ev = agents(
         n,
         name="ev",
         dim=hours,
@@ -102,15 +101,14 @@ def smart_charging(n: int = 100, *, seed: int = 0, hours: int = 24) -> Problem:
         parameters=parameters,
     )
     del base, parameters  # a million chargers' limits are 0.2 GB
-    x = list(ev.state)
+    x = list(ev.x)
     price = np.take(PRICE, (FIRST_HOUR + np.arange(hours)) % 24)
     cost = sum((p * x_t + WEAR * x_t**2 for p, x_t in zip(price, x, strict=True)))
-    window = zip(x, ev.parameter("limit"), strict=True)
+    window = zip(x, ev["limit"], strict=True)
     return Problem(
-        states=ev,
         objectives=cost,
-        constraints={"capacity": total(ev, x) <= capacity},
-        local=[sum(x) == ev.parameter("need"), *(x_t <= limit for x_t, limit in window)],
+        constraints={"capacity": total(x) <= capacity},
+        local=[sum(x) == ev["need"], *(x_t <= limit for x_t, limit in window)],
     )
 
 
