@@ -1,8 +1,8 @@
 """Where agents live: their states, boxes and parameters, and the symbols to write formulas with.
 
-Agents come in groups that share one formula. An agent stated by itself is a group of one; a fleet
-is one group of many, told apart by arrays of parameters, never by a symbol each. People count
-agents and components from 1 (``x3[2]``), arrays from 0.
+``Agents`` is what people state problems with. A problem keeps groups: an agent with formulas of its
+own is a group of one; agents that share a formula are one group, told apart by arrays of
+parameters, never by a symbol each. Names and components count from 1 (``x3[2]``), arrays from 0.
 """
 
 from __future__ import annotations
