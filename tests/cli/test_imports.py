@@ -56,7 +56,7 @@ def test_the_package_loads_nothing_heavy() -> None:
 
 
 def test_a_name_of_the_package_loads_what_it_needs() -> None:
-    assert loaded("import sottovoce; sottovoce.states") == {"numpy"}
+    assert loaded("import sottovoce; sottovoce.agents") == {"numpy"}
 
 
 def test_what_a_cloud_is_made_of_loads_nothing_that_is_rarely_used() -> None:
