@@ -4,17 +4,16 @@ import math
 
 import sottovoce as sv
 
-x = sv.agents(3, lower=-10, upper=10)
+x = sv.agents(["mill", "hill", "dam"], lower=-10, upper=10)
 problem = sv.Problem(
     objectives=[(x[0] - 9) ** 2, (x[1] + 4) ** 4, (x[2] - 1) ** 2],
-    constraints=[x[0] + x[1] + x[2] <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
+    constraints=[sv.total(x) <= 3, x[1] ** 2 + x[2] ** 2 <= 20],
 )
-certificate = sv.certify(problem)
-hide = sv.Trajectory(radius=1.0, rounds=2_000)
-plan = sv.plan(certificate, epsilon=math.log(3), delta=0.05, hide=hide)
-print("assumptions hold:", certificate.holds)
+plan = sv.plan(
+    problem, epsilon=math.log(3), delta=0.05, hide=sv.Trajectory(radius=1.0, rounds=2_000)
+)
 print("noise on each sum, at least:", [math.floor(100 * s) / 100 for s in plan.sigma])
 print("optimum:", sv.reference_optimum(problem).x.round(3))
 print("after 2,000 rounds:", sv.simulate(problem, plan).x[0].round(3))
 print("accuracy that they allow:", round(sv.accuracy_limit(problem, plan).x, 2))
-print(plan.guarantee(agent=1))
+print(plan.guarantee(agent="hill"))

@@ -29,4 +29,4 @@ def test_the_readme_shows_the_quickstart_and_what_it_prints(
     runpy.run_path(str(script), run_name="__main__")
     assert capsys.readouterr().out in readme
     assert script.read_text(encoding="utf-8").partition('"""\n\n')[2] in readme
-    assert len(readme.splitlines()) < 200
+    assert len(readme.splitlines()) < 150
