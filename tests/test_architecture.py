@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import sottovoce as sv
@@ -99,6 +100,22 @@ def test_imports_point_only_towards_the_left() -> None:
 def test_the_public_names_are_these() -> None:
     assert sorted(sv.__all__) == PUBLIC
     assert all(hasattr(sv, name) for name in sv.__all__)
+
+
+def test_no_two_modules_types_or_public_functions_share_a_name() -> None:
+    # The compiled kernels are one namespace of their own: their add and exp are the machine's.
+    places: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        if path.parent.name == "core" or path.name == "__init__.py":
+            continue
+        where = str(path.relative_to(SOURCE))
+        places["module", path.stem].append(where)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places["class", node.name].append(where)
+            elif isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                places["function", node.name].append(where)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 def test_every_public_function_has_a_docstring() -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.kernels.cloud import Cloud, Gains, PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
 from sottovoce.problem.agents import Array
 
 GAINS = Gains()
@@ -26,10 +26,10 @@ def intervals(lower: Any, upper: Any) -> Intervals:
 
 def cloud_of(
     public: Intervals, unit: Any, noisy: float = 1.0, gains: Gains = GAINS, *, planned: bool = True
-) -> Cloud:
+) -> CloudKernel:
     noise = np.full(np.size(unit), noisy)
     known = PublicSum(lower=public.lower, upper=public.upper, unit=unit, noisy=noise)
-    return Cloud(known, gains, planned=planned)
+    return CloudKernel(known, gains, planned=planned)
 
 
 class Quadratics:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from quadratics import GAINS, Intervals, Logarithms, Quadratics, intervals, residual
 
-from sottovoce.kernels.cloud import Gains
+from sottovoce.kernels.cloud_kernel import Gains
 from sottovoce.problem.agents import Array
 
 GAUSSIAN = 0.796227  # of epsilon = ln 3 and delta = 0.05

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, patiently, precise
-from sottovoce.certificate.branch import Component, Norm, Signed, maximise, middle
+from sottovoce.certificate.branch import Component, Norm, Signed, maximise, split_point
 from sottovoce.certificate.forms import simplified
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import canonical
@@ -152,8 +152,8 @@ def test_an_endless_bound_ends_the_search() -> None:
     [(-10, 10, 0), (0, 4e5, 2e5), (1, 100, 10), (-100, -1, -10), (1, 2, 1.5), (3, 3, 3)],
 )
 def test_the_middle_respects_the_scale(lower: float, upper: float, expected: float) -> None:
-    assert middle(np.array([lower]), np.array([upper]))[0] == pytest.approx(expected)
-    assert middle(np.array([-1.7e308]), np.array([1.7e308]))[0] == 0.0
+    assert split_point(np.array([lower]), np.array([upper]))[0] == pytest.approx(expected)
+    assert split_point(np.array([-1.7e308]), np.array([1.7e308]))[0] == 0.0
 
 
 @patiently

@@ -16,12 +16,12 @@ from formula_values import evaluate
 from random_expressions import symbols
 from sottovoce.certificate.hessian import (
     Hessian,
-    Region,
-    bounded,
+    ProofRegion,
     bounded_below,
+    bounded_on,
     demands,
     independent_blocks,
-    nonnegative,
+    nonnegative_polynomial,
     polynomial,
     sample_points,
 )
@@ -34,10 +34,10 @@ x, y, z, c = map(symbol, "xyzc")
 S = sp.Symbol("x")
 
 
-def region(*variables: Expression, **bounds: Any) -> Region:
+def region(*variables: Expression, **bounds: Any) -> ProofRegion:
     lower = {symbol(s): np.atleast_1d(np.float64(b[0])) for s, b in bounds.items()}
     upper = {symbol(s): np.atleast_1d(np.float64(b[1])) for s, b in bounds.items()}
-    return Region(variables=variables, lower=lower, upper=upper)
+    return ProofRegion(variables=variables, lower=lower, upper=upper)
 
 
 def test_blocks_are_the_connected_variables() -> None:
@@ -58,11 +58,11 @@ def test_an_undefined_formula_has_no_sign_and_no_bound() -> None:
     box = region(x, x=(0.0, 1.0))
     pole, root = canonical(1 / x), canonical(sqrt(x))
     assert not bounded_below(pole, box, strict=True)
-    assert not bounded(pole, box)
-    assert not bounded(canonical(log(x)), box)
-    assert bounded(root, box)
-    assert bounded(canonical(1 / (x**2 - x + 1)), box)
-    assert not bounded(root, region(x, x=(-1.0, 1.0)))
+    assert not bounded_on(pole, box)
+    assert not bounded_on(canonical(log(x)), box)
+    assert bounded_on(root, box)
+    assert bounded_on(canonical(1 / (x**2 - x + 1)), box)
+    assert not bounded_on(root, region(x, x=(-1.0, 1.0)))
     assert not bounded_below(canonical(sqrt(x) + 1), region(x, x=(-1.0, 1.0)), strict=True)
 
 
@@ -155,7 +155,7 @@ def test_a_polynomial_is_nonnegative_if_and_only_if_no_sampled_value_is_negative
     # Roots are multiples of 1/60 apart at least, so a finer grid meets every interval of signs.
     grid = [sp.Rational(k, 128) for k in range(-128, 129)]
     expected = all(poly.eval(t) >= 0 for t in grid)
-    assert nonnegative(coefficients(poly), -1.0, 1.0) == expected
+    assert nonnegative_polynomial(coefficients(poly), -1.0, 1.0) == expected
 
 
 def test_a_polynomial_that_dips_below_zero_between_two_close_roots_is_not_nonnegative() -> None:
@@ -165,7 +165,7 @@ def test_a_polynomial_that_dips_below_zero_between_two_close_roots_is_not_nonneg
         with exactly():
             p = polynomial(canonical(expr), x)
         assert p is not None
-        return nonnegative(p, 0.0, 1.0)
+        return nonnegative_polynomial(p, 0.0, 1.0)
 
     assert not judged((x - third) * (x - third - gap))
     assert judged((x - third) ** 2)

@@ -10,7 +10,7 @@ import numpy as np
 from fault import Fault, changed, returning
 from msgspec.structs import replace
 
-from sottovoce.network.errors import DivergedError
+from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.actions import SendUp as AgentSends
 from sottovoce.network.protocol.codec import pack

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from fault import Fault, changed, returning
 
-from sottovoce.network.rounds import EngineSampler, noisy_sigma
+from sottovoce.network.round_arithmetic import EngineSampler, noisy_sigma
 from sottovoce.privacy.sampler import STEPS, Released, Sampler, SecureSampler
 
 LAW = "faults/test_law_of_noise.py::test_noise_is_gaussian_independent_fresh_and_on_every_output"

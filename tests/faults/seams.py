@@ -17,8 +17,8 @@ SEAMS: Final = {
     "secure release of residues": "sottovoce.privacy.sampler.SecureSampler.release_residues",
     "noise drawn ahead": "sottovoce.privacy.sampler.SecureSampler.refill",
     "copy of a sampler": "sottovoce.privacy.sampler.SecureSampler.__reduce__",
-    "deployed sampler": "sottovoce.network.rounds.deployed_sampler",
-    "sigma of a release": "sottovoce.network.rounds.noisy_sigma",
+    "deployed sampler": "sottovoce.network.round_arithmetic.deployed_sampler",
+    "sigma of a release": "sottovoce.network.round_arithmetic.noisy_sigma",
     # accounting
     "delta of mu": "sottovoce.privacy.gaussian.delta_of",
     "epsilon of mu": "sottovoce.privacy.gaussian.epsilon_of",
@@ -61,8 +61,8 @@ SEAMS: Final = {
     "seal": "sottovoce.network.journal_file.seal",
     # rounds of the cloud
     "order of a release": "sottovoce.network.cloud_runner.RoundRelease.__init__",
-    "played round": "sottovoce.network.rounds.Rounds.play",
-    "totals": "sottovoce.network.rounds.ContributionTotals.__call__",
+    "played round": "sottovoce.network.round_arithmetic.Rounds.play",
+    "totals": "sottovoce.network.round_arithmetic.ContributionTotals.__call__",
     "cloud's step": "sottovoce.network.cloud_state.PriceState.take",
     "resumed run": "sottovoce.network.store.resumed",
     "configuration": "sottovoce.network.setup.make_config",

@@ -14,7 +14,7 @@ from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
 from sottovoce.kernels import variant
-from sottovoce.kernels.cloud import Ball, Cloud, Gains, Level, PublicSum
+from sottovoce.kernels.cloud_kernel import Ball, CloudKernel, Gains, Level, PublicSum
 
 U = [symbol(f"u{i}") for i in range(3)]
 
@@ -63,7 +63,7 @@ def test_every_build_has_the_same_bits(public: PublicSum, monkeypatch: pytest.Mo
     ends = set()
     for build in BUILDS:
         for _ in use_build(build, monkeypatch):
-            cloud = Cloud(public, Gains(), planned=True)
+            cloud = CloudKernel(public, Gains(), planned=True)
             for k in range(1, rounds + 1):
                 y = 3.0 - response @ cloud.price + unit * np.array(public.noisy) * noise[k - 1]
                 assert cloud.round(k, y, share=0.5)
@@ -76,7 +76,10 @@ def test_the_answer_averages_and_steering_takes_off_what_the_average_has_too_muc
     build: str,
 ) -> None:
     public = intervals(4)
-    cloud, plain = Cloud(public, Gains(), planned=True), Cloud(public, Gains(), planned=True)
+    cloud, plain = (
+        CloudKernel(public, Gains(), planned=True),
+        CloudKernel(public, Gains(), planned=True),
+    )
     noise, _ = releases(4, 6)
     answer, released = np.zeros(4), np.zeros(4)
     for k in range(1, 7):
@@ -93,7 +96,7 @@ def test_the_answer_averages_and_steering_takes_off_what_the_average_has_too_muc
 
 
 def test_without_a_plan_the_answer_is_the_last_price(build: str) -> None:
-    cloud = Cloud(intervals(4), Gains(), planned=False)
+    cloud = CloudKernel(intervals(4), Gains(), planned=False)
     for k in range(1, 4):
         cloud.round(k, np.full(4, 3.0), share=1.0)
     assert np.any(cloud.price != 0.0)
@@ -109,7 +112,7 @@ def test_projections_meet_their_optimality_conditions(build: str) -> None:
     ball, level = public.regions
     assert isinstance(ball, Ball)
     assert isinstance(level, Level)
-    cloud = Cloud(public, Gains(), planned=True)
+    cloud = CloudKernel(public, Gains(), planned=True)
     slopes = tape([level.phi, *(derivative(level.phi, s) for s in U)], U)
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -129,7 +132,7 @@ def test_projections_meet_their_optimality_conditions(build: str) -> None:
 
 
 def test_prices_that_run_away_are_reported(build: str) -> None:
-    cloud = Cloud(intervals(4), Gains(), planned=True)
+    cloud = CloudKernel(intervals(4), Gains(), planned=True)
     assert not cloud.round(1, np.full(4, np.nan), share=1.0)
 
 
@@ -148,7 +151,7 @@ def nearest_in_metric(kernels: Any, public_set: Any, v: Any, weight: Any) -> Any
 
 def test_projections_in_a_weighted_metric_are_clarabels(plain: Any) -> None:
     cp: Any = cvxpy
-    core = Cloud(with_regions(), Gains(), planned=True).core
+    core = CloudKernel(with_regions(), Gains(), planned=True).core
     rng = np.random.default_rng(1)
     for _ in range(6):
         v, weight = 3.0 * rng.normal(size=6), 10 ** rng.uniform(-2, 2, 6)
@@ -172,7 +175,7 @@ def test_projections_in_a_weighted_metric_are_clarabels(plain: Any) -> None:
 def test_prices_meet_the_optimality_conditions_of_their_model(
     plain: Any, public: PublicSum
 ) -> None:
-    core, unit = Cloud(public, Gains(), planned=True).core, np.array(public.unit)
+    core, unit = CloudKernel(public, Gains(), planned=True).core, np.array(public.unit)
     rng, p = np.random.default_rng(2), unit.size
     for _ in range(6):
         root, model = rng.normal(size=(p, p)), plain.DualModel()

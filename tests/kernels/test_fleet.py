@@ -16,12 +16,12 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.functions import exp
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.fleet import Fleet, FleetKernel
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.kernels.fleet_problem import (
+    EpigraphForm,
     FleetProblem,
     LocalRow,
     SeparableForm,
-    SmoothForm,
     Terms,
 )
 from sottovoce.paper.tikhonov import state_step
@@ -75,7 +75,7 @@ PRICE = np.array([0.3, 0.7, -0.2, 0.4, 0.1, 0.6, -0.5])
 @pytest.mark.parametrize("count", [1, 21])
 def test_scalar_states_go_to_their_damped_minimiser(build: str, count: int) -> None:
     problem = scalars(count)
-    fleet = Fleet(FleetKernel(problem), np.zeros((count, 1)))
+    fleet = FleetStates(FleetKernel(problem), np.zeros((count, 1)))
     assert fleet.kernel.width == (16 if count > 1 else 1)
     terms = problem.terms
     slopes = [gradient(h, (X[0],))[X[0]] for h in terms]
@@ -127,7 +127,7 @@ def sum_left(products: Any, used: Any) -> float:
 
 def test_contributions_are_integers_on_a_grid(build: str) -> None:
     problem = scalars(21)
-    fleet = Fleet(FleetKernel(problem), np.full((21, 1), 0.7))
+    fleet = FleetStates(FleetKernel(problem), np.full((21, 1), 0.7))
     grid = np.array([0.1, 0.25, 0.01, 0.2, 0.3, 0.5, 0.05])
     W, x = weights(problem, 21), fleet.states.ravel()
     h = np.array([2 * x, x**2, x, x])
@@ -154,7 +154,7 @@ def vectors(count: int, **more: Any) -> FleetProblem:
 
 def test_vector_states_in_a_box_go_to_their_damped_minimiser(build: str) -> None:
     problem = vectors(3)
-    fleet = Fleet(FleetKernel(problem), np.zeros((3, 3)))
+    fleet = FleetStates(FleetKernel(problem), np.zeros((3, 3)))
     own = gradient(problem.objective, X)
     terms = [gradient(h, X) for h in problem.terms]
     price = np.array([0.4, 0.2])
@@ -204,7 +204,7 @@ def smooth(problem: FleetProblem) -> FleetProblem:
     """The same for the interior-point method."""
     count = problem.lower.shape[0]
     none = np.zeros((count, 0))
-    form = SmoothForm(
+    form = EpigraphForm(
         extra=(), objective=problem.objective, terms=problem.terms, inequalities=(),
         equalities=(canonical(X[0] + X[1] + X[2] - B),), lower=none, upper=none,
     )  # fmt: skip
@@ -216,7 +216,7 @@ def smooth(problem: FleetProblem) -> FleetProblem:
 def test_separable_problems_agree_with_the_interior_point_method(build: str, rows: int) -> None:
     problem = separable(18 if build != "plain" else 2, rows)
     count, price = problem.lower.shape[0], np.array([0.4, 0.2])
-    fleets = [Fleet(FleetKernel(p), np.zeros((count, 3))) for p in (problem, smooth(problem))]
+    fleets = [FleetStates(FleetKernel(p), np.zeros((count, 3))) for p in (problem, smooth(problem))]
     starts = [fleet.states for fleet in fleets]
     np.testing.assert_allclose(starts[0].sum(axis=1), problem.parameters[B], atol=1e-12)
     np.testing.assert_allclose(starts[0], starts[1], atol=1e-7)
@@ -244,7 +244,7 @@ def test_every_build_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatc
     for build in BUILDS:
         for _ in use_build(build, monkeypatch):
             problem = SHAPES[name]()
-            fleet = Fleet(FleetKernel(problem), np.full(problem.lower.shape, 0.5))
+            fleet = FleetStates(FleetKernel(problem), np.full(problem.lower.shape, 0.5))
             price = PRICE if name == "scalars" else PRICE[:2]
             sums = [fleet.round(k, price, theta=0.5, share=0.5) for k in (1, 2)]
             ends[build] = (fleet.states.tobytes(), fleet.answer.tobytes(), np.array(sums).tobytes())
@@ -266,7 +266,7 @@ def test_an_agent_in_a_fleet_has_the_bits_of_one_alone(
             parameters={s: v[agents] for s, v in whole.parameters.items()},
             lower=whole.lower[agents], upper=whole.upper[agents], local_rows=whole.local_rows,
         )  # fmt: skip
-        fleet = Fleet(FleetKernel(problem), np.zeros(problem.lower.shape))
+        fleet = FleetStates(FleetKernel(problem), np.zeros(problem.lower.shape))
         fleet.round(1, prices, theta=0.5, share=1.0)
         return fleet.states
 
@@ -278,7 +278,7 @@ def test_an_agent_in_a_fleet_has_the_bits_of_one_alone(
 @pytest.mark.parametrize("count", [1, 18])
 def test_gradient_steps_have_the_bits_of_algorithm_1(build: str, count: int) -> None:
     problem = scalars(count)
-    fleet = Fleet(FleetKernel(problem, gradient_steps=True), np.full((count, 1), 0.5))
+    fleet = FleetStates(FleetKernel(problem, gradient_steps=True), np.full((count, 1), 0.5))
     slopes = [gradient(h, (X[0],))[X[0]] for h in problem.terms]
     own = gradient(problem.objective, (X[0],))[X[0]]
     W = weights(problem, count)
@@ -295,7 +295,7 @@ def test_gradient_steps_have_the_bits_of_algorithm_1(build: str, count: int) -> 
 def test_measures_of_a_box_are_those_of_the_formulas(build: str) -> None:
     problem = scalars(5)
     hat = np.full((5, 1), 0.25)
-    fleet = Fleet(FleetKernel(problem), np.full((5, 1), 0.5), solution=hat)
+    fleet = FleetStates(FleetKernel(problem), np.full((5, 1), 0.5), solution=hat)
     sums, measured = fleet.measure(PRICE)
     x = fleet.states.ravel()
     a, b = problem.parameters.values()
@@ -320,7 +320,7 @@ def test_an_objective_that_is_code_has_the_bits_of_its_formula() -> None:
     coded = scalars(1, objective=canonical(X[0] * 0), gradient=code)
     states = []
     for one in (problem, coded):
-        fleet = Fleet(FleetKernel(one), np.zeros((1, 1)))
+        fleet = FleetStates(FleetKernel(one), np.zeros((1, 1)))
         fleet.round(1, PRICE, theta=0.5, share=1.0)
         states.append(fleet.states.item())
     assert states[0] == pytest.approx(states[1], rel=1e-12)
@@ -334,10 +334,10 @@ def test_a_vector_objective_that_is_code_keeps_to_local_rows() -> None:
         return np.array([2 * a * (x[0] - 1), 2 * a * x[1], x[2] + 1])
 
     names = ("states", "parameters", "sums", "lower", "upper", "local_rows")
-    assert isinstance(formula.form, SmoothForm)
+    assert isinstance(formula.form, EpigraphForm)
     form = formula.form
     nothing = canonical(X[0] * 0)
-    bare = SmoothForm(
+    bare = EpigraphForm(
         extra=(), objective=nothing, terms=form.terms, inequalities=(),
         equalities=form.equalities, lower=form.lower, upper=form.upper,
     )  # fmt: skip
@@ -346,7 +346,7 @@ def test_a_vector_objective_that_is_code_keeps_to_local_rows() -> None:
     )
     states = []
     for one in (formula, coded):
-        fleet = Fleet(FleetKernel(one), np.zeros((1, 3)))
+        fleet = FleetStates(FleetKernel(one), np.zeros((1, 3)))
         fleet.round(1, np.array([0.4, 0.2]), theta=0.5, share=1.0)
         states.append(fleet.states)
     np.testing.assert_allclose(states[0], states[1], atol=1e-7)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import ZERO, Expression, symbol
 from sottovoce.kernels.core.box_search import PRECISION
-from sottovoce.kernels.fleet import Fleet, FleetKernel
-from sottovoce.kernels.fleet_problem import FleetProblem, SmoothForm, Terms
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
+from sottovoce.kernels.fleet_problem import EpigraphForm, FleetProblem, Terms
 
 cp: Any = cvxpy  # it has no types
 
@@ -36,7 +36,7 @@ def minimised(x0: Any, lower: Any, upper: Any, **stated: Any) -> Any:
         upper=np.array([upper], dtype=float),
         **({"objective": ZERO} | stated),
     )
-    agent = Fleet(FleetKernel(fleet), np.array([x0], dtype=float))
+    agent = FleetStates(FleetKernel(fleet), np.array([x0], dtype=float))
     agent.round(1, np.zeros(1), theta=0.5, share=1.0)
     return agent.states[0]
 
@@ -175,7 +175,7 @@ def test_quadratics_over_rows_are_minimised_as_clarabel_does(seed: int, ball: bo
     rows += [sum(s**2 for s in x) - radius] if ball else []
     equal = [sum(E[r, c] * x[c] for c in range(d)) - e[r] for r in range(q)]
     none, objective = np.zeros((1, 0)), canonical(f + sum(slope[c] * x[c] for c in range(d)))
-    form = SmoothForm(
+    form = EpigraphForm(
         extra=(), objective=objective, terms=(x[0],), inequalities=tuple(map(canonical, rows)),
         equalities=tuple(map(canonical, equal)), lower=none, upper=none,
     )  # fmt: skip
@@ -206,7 +206,7 @@ def test_units_and_sets_of_one_point_do_not_disturb_the_interior_point(
     equal = [canonical(a * x[0] + b * x[1] - 1)]
     equal += [canonical(a * x[0] - b * x[1] - 0.2)] if pinned else []
     none = np.zeros((1, 0))
-    form = SmoothForm(
+    form = EpigraphForm(
         extra=(), objective=objective, terms=(x[0],), inequalities=(), equalities=tuple(equal),
         lower=none, upper=none,
     )  # fmt: skip

@@ -13,10 +13,10 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
 from sottovoce.kernels import variant
-from sottovoce.kernels.cloud import Cloud, Gains, PublicSum
-from sottovoce.kernels.fleet import MEASURES, Fleet, FleetKernel
+from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
+from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
 from sottovoce.kernels.fleet_problem import FleetProblem, Terms
-from sottovoce.kernels.rounds import (
+from sottovoce.kernels.run_kernel import (
     Ensemble,
     GradientProblem,
     Release,
@@ -52,9 +52,9 @@ def public() -> PublicSum:
     return PublicSum(lower=[-np.inf, 0.0], upper=[3.0, 9.0], unit=[0.5, 1.0], noisy=[1.0, 1.0])
 
 
-def fleets(counts: tuple[int, ...], *, gradient_steps: bool = False) -> list[Fleet]:
+def fleets(counts: tuple[int, ...], *, gradient_steps: bool = False) -> list[FleetStates]:
     kernels = [FleetKernel(agents(c, c), gradient_steps=gradient_steps) for c in counts]
-    return [Fleet(k, np.zeros((k.count, 1)), solution=np.ones((k.count, 1))) for k in kernels]
+    return [FleetStates(k, np.zeros((k.count, 1)), solution=np.ones((k.count, 1))) for k in kernels]
 
 
 GRID = np.array([2.0**-10, 2.0**-9])
@@ -73,7 +73,7 @@ def test_a_run_has_the_bits_of_a_cloud_and_agents_by_themselves(build: str, plan
     transcript = np.zeros((rounds, SUMS))
     for done, until in ((0, 7), (7, rounds)):  # slices change nothing
         run.advance(done, until, steps[done:until], transcript=transcript[done:until])
-    cloud, alone = Cloud(public(), Gains(), planned=planned), fleets(counts)
+    cloud, alone = CloudKernel(public(), Gains(), planned=planned), fleets(counts)
     z = normals(seed, rounds, SUMS)
     sums = [f.contributions(SUMS, grid) for f in alone]
     for k in range(1, rounds + 1):

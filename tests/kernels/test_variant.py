@@ -28,7 +28,10 @@ def test_without_compiled_kernels_the_first_use_warns_once(monkeypatch: pytest.M
 
 
 def test_importing_the_room_warns_of_nothing_and_loads_no_kernel() -> None:
-    code = "import sys, sottovoce.kernels.rounds; print(sum('kernels._' in m for m in sys.modules))"
+    code = (
+        "import sys, sottovoce.kernels.run_kernel; "
+        "print(sum('kernels._' in m for m in sys.modules))"
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
     )

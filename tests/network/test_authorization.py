@@ -15,7 +15,7 @@ from network_harness import member, page, peer, plan_for, run, serving
 from sottovoce.errors import NetworkError
 from sottovoce.network import cloud as cloud_module
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.errors import RefusedError, StoreError
+from sottovoce.network.failures import RefusedError, StoreError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import Identity

@@ -10,7 +10,7 @@ import pytest
 from network_harness import plan_for, play, run
 
 import sottovoce as sv
-from sottovoce.network.rounds import EngineSampler
+from sottovoce.network.round_arithmetic import EngineSampler
 from sottovoce.study.loopback import Loopback
 
 CANARIES = (0.7123456789, 3.9182736455, 4.3344556677)

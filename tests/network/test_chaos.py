@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 from network_harness import free_port, member, plan_for, play, run
 
-from sottovoce.kernels.rounds import normals, stream_seed
+from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network import agent as agent_module
-from sottovoce.network.errors import StoreError
+from sottovoce.network.failures import StoreError
 from sottovoce.network.journal_file import seal
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import decode_from_cloud, pack
 from sottovoce.network.protocol.messages import FromCloud, Round
-from sottovoce.network.rounds import ContributionTotals
+from sottovoce.network.round_arithmetic import ContributionTotals
 from sottovoce.network.setup import Parties
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.problem import Problem

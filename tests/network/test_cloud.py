@@ -15,7 +15,7 @@ from scipy import stats
 from sottovoce.cli.exits import exit_code
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.errors import (
+from sottovoce.network.failures import (
     BusyError,
     DivergedError,
     HaltedError,
@@ -28,7 +28,7 @@ from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.rounds import ContributionTotals
+from sottovoce.network.round_arithmetic import ContributionTotals
 from sottovoce.network.setup import Parties
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Offset, Trajectory

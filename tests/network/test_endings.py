@@ -15,7 +15,7 @@ import pytest
 from network_harness import free_port, member, plan_for, run, serving
 
 from sottovoce.network.agent import AgentStore
-from sottovoce.network.errors import BusyError, DiskError
+from sottovoce.network.failures import BusyError, DiskError
 from sottovoce.network.identity import authorization as gate_module
 from sottovoce.network.observe import logs as logs_module
 from sottovoce.network.observe.logs import LINES, PERIOD_SECONDS, LogRateLimiter

@@ -24,7 +24,7 @@ from sottovoce.network.protocol.actions import Action, Commit
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import ContributionTotals, Rounds, noisy_sigma
+from sottovoce.network.round_arithmetic import ContributionTotals, Rounds, noisy_sigma
 from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory

@@ -18,7 +18,7 @@ from network_harness import Peer, member, page, peer, plan_for, run, serving, wo
 
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.errors import RefusedError
+from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.run_summary import summarise

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sottovoce.network import identity
-from sottovoce.network.errors import DiskError, IdentityError
+from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.authorization import revoked
 from sottovoce.network.identity.keys import issued, revoke_serial

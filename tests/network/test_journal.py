@@ -15,7 +15,7 @@ import pytest
 from sottovoce.errors import NetworkError
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.config import RunConfig
-from sottovoce.network.errors import BusyError, HaltedError, StoreError
+from sottovoce.network.failures import BusyError, HaltedError, StoreError
 from sottovoce.network.helper import HelperStore
 from sottovoce.network.journal_file import SCHEMA
 from sottovoce.network.observe.run_summary import summarise

@@ -15,8 +15,8 @@ import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError, ProblemError
-from sottovoce.kernels.cloud import Cloud
-from sottovoce.kernels.rounds import normals, stream_seed
+from sottovoce.kernels.cloud_kernel import CloudKernel
+from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -52,7 +52,7 @@ class Played:
         self.x = [local.begin(x) for local, x in zip(self.locals, begin, strict=True)]
         self.answers = list(self.x)
         public = public_sums(problem.cloud.sums, plan.domain, plan.sigma)
-        cloud = Cloud(public, gains(algorithm), planned=True)
+        cloud = CloudKernel(public, gains(algorithm), planned=True)
         noisy = np.flatnonzero(plan.sigma > 0)
         z = normals(stream_seed(seed, 0), rounds, noisy.size)
         values: list[Any] = [

@@ -29,7 +29,7 @@ from sottovoce.network.protocol.messages import (
     Open,
 )
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Answers
+from sottovoce.network.round_arithmetic import Answers
 from sottovoce.network.setup import Parties, make_config
 from sottovoce.privacy.adjacency import Everything, Trajectory
 from sottovoce.problem.problem import Problem

@@ -21,7 +21,7 @@ from formula_values import evaluate
 from sottovoce.certificate.certificate import certify
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.errors import DiskError
+from sottovoce.network.failures import DiskError
 from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.metrics import TURNED_AWAY

@@ -21,7 +21,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.network import identity
 from sottovoce.network.agent import Agent, AgentResult
-from sottovoce.network.errors import IdentityError, RefusedError
+from sottovoce.network.failures import IdentityError, RefusedError
 from sottovoce.network.observe.run_summary import answers
 from sottovoce.network.protocol.actions import Close, Finish, Incident, Send, SendUp, Stop
 from sottovoce.network.protocol.client_machine import ClientPhase

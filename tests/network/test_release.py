@@ -24,7 +24,12 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import encode, pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import ContributionTotals, Rounds, noisy_sigma, release_bytes
+from sottovoce.network.round_arithmetic import (
+    ContributionTotals,
+    Rounds,
+    noisy_sigma,
+    release_bytes,
+)
 from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov

@@ -14,11 +14,11 @@ import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.kernels.cloud import Cloud, PublicSum
-from sottovoce.network.errors import DivergedError
+from sottovoce.kernels.cloud_kernel import CloudKernel, PublicSum
+from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.rounds import (
+from sottovoce.network.round_arithmetic import (
     ContributionTotals,
     EngineSampler,
     Rounds,
@@ -145,7 +145,7 @@ def test_prices_that_run_away_end_the_round_with_its_number(
     values = np.zeros(made.sigma.size)
     rounds.replay(1, pack(values), secure=False, previous=bytes(32))
     if method == "joint":
-        monkeypatch.setattr(Cloud, "round", lambda *arguments, **more: False)
+        monkeypatch.setattr(CloudKernel, "round", lambda *arguments, **more: False)
     with pytest.raises(DivergedError, match="round 2") as caught:
         rounds.replay(2, pack(values + 1e300), secure=False, previous=bytes(32))
     assert caught.value.k == 2

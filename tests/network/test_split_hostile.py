@@ -30,7 +30,7 @@ from test_split_chaos import start
 
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.errors import DivergedError, HaltedError, IdentityError, RefusedError
+from sottovoce.network.failures import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.masks import Masker

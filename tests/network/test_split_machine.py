@@ -16,7 +16,7 @@ from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import MASK_HEAD, mask_of, pack_whole
 from sottovoce.network.protocol.messages import Code, Contribution, Error, Masked, Welcome
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Answers
+from sottovoce.network.round_arithmetic import Answers
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.sampler import SecureSampler

@@ -13,14 +13,14 @@ from network_harness import plan_for
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.network.config import RunConfig
-from sottovoce.network.errors import BusyError, DiskError, HaltedError, StoreError
+from sottovoce.network.failures import BusyError, DiskError, HaltedError, StoreError
 from sottovoce.network.journal import Status
 from sottovoce.network.observe.run_summary import answers, summarise, transcript
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.rounds import release_bytes
+from sottovoce.network.round_arithmetic import release_bytes
 from sottovoce.network.setup import Parties, make_config
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.sampler import Released

@@ -14,13 +14,13 @@ import pytest
 from network_harness import plan_for
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.network.errors import StoreError
+from sottovoce.network.failures import StoreError
 from sottovoce.network.observe.run_summary import answers, summarise
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.rounds import release_bytes
+from sottovoce.network.round_arithmetic import release_bytes
 from sottovoce.network.setup import Parties, make_config
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.sampler import Released

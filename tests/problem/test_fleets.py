@@ -14,7 +14,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.fleet import Fleet as States
+from sottovoce.kernels.fleet_kernel import FleetStates as States
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
 from sottovoce.problem.templates import form_of, key_of

@@ -16,9 +16,9 @@ from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.formula.canonical import add, multiply, substitute
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
-from sottovoce.kernels.cloud import Cloud
-from sottovoce.kernels.fleet import Fleet
-from sottovoce.kernels.rounds import normals, stream_seed
+from sottovoce.kernels.cloud_kernel import CloudKernel
+from sottovoce.kernels.fleet_kernel import FleetStates
+from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
@@ -183,7 +183,7 @@ class PriceRounds:
         target = None if plan is None or plan.feasible is None else plan.feasible.target
         known = None if plan is None else plan.sigma
         public = public_sums(problem.cloud.sums, domain, known, target)
-        self.cloud = Cloud(public, gains(DualAveraging()), planned=plan is not None)
+        self.cloud = CloudKernel(public, gains(DualAveraging()), planned=plan is not None)
         self.agents = [
             agent
             for index, group in enumerate(domain)
@@ -217,7 +217,7 @@ class PriceRounds:
         return found | {"price": self.cloud.answer, "last_price": self.cloud.price}
 
 
-def alone(problem: Problem, index: int, group: Group, start: Any) -> list[Fleet]:
+def alone(problem: Problem, index: int, group: Group, start: Any) -> list[FleetStates]:
     """Every agent of a group as a fleet of one."""
     families, objective = problem.cloud.sums.families, problem.objectives[index]
     fleet = agent_fleet(problem.groups, families, index, objective, problem.local[index])
@@ -225,5 +225,5 @@ def alone(problem: Problem, index: int, group: Group, start: Any) -> list[Fleet]
     for i in range(group.count):
         own = in_template(fleet) if group.count == 1 else fleet.some(np.array([i]))
         kernel = fleet_kernel(own, group.lower[i : i + 1], group.upper[i : i + 1])
-        found.append(Fleet(kernel, start[i : i + 1]))
+        found.append(FleetStates(kernel, start[i : i + 1]))
     return found

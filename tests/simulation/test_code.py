@@ -15,7 +15,7 @@ from sottovoce.formula.expression import NAN
 from sottovoce.formula.tape import tape
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done
-from sottovoce.network.rounds import EngineSampler
+from sottovoce.network.round_arithmetic import EngineSampler
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.code import Watched
 from sottovoce.study.loopback import Loopback

@@ -33,7 +33,7 @@ from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.functions import exp
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.rounds import Rounds, deployed_sampler
+from sottovoce.network.round_arithmetic import Rounds, deployed_sampler
 from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.privacy import sampler as samplers
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory

@@ -10,7 +10,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done, Round
-from sottovoce.network.rounds import EngineSampler
+from sottovoce.network.round_arithmetic import EngineSampler
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan

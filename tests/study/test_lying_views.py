@@ -25,7 +25,7 @@ from sottovoce.network.protocol.codec import Integers, unpack_whole
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import HELPER_VERSION, SESSION, Ask, Introduce, Open
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Answers
+from sottovoce.network.round_arithmetic import Answers
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.plan import plan

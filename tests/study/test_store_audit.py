@@ -17,7 +17,7 @@ from sottovoce.errors import InputError
 from sottovoce.network.config import Noise
 from sottovoce.network.protocol.actions import Part, Party
 from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.rounds import Rounds
+from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.setup import Parties, make_config
 from sottovoce.network.store import CloudStore
 from sottovoce.paper.paper_plan import paper_plan

@@ -17,7 +17,7 @@ from sottovoce.network import masks
 from sottovoce.network.masks import Stream
 from sottovoce.network.protocol.codec import Integers, decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Round
-from sottovoce.network.rounds import noisy_sigma
+from sottovoce.network.round_arithmetic import noisy_sigma
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan

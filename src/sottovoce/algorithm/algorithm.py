@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
-from sottovoce.kernels.cloud import PublicSum
+from sottovoce.kernels.cloud_kernel import PublicSum
 from sottovoce.problem.agents import Array
 
 

@@ -28,7 +28,7 @@ _AGAIN, _DONE = -1, -2  # in place of an axis to halve: bound the box once more,
 _quiet = np.errstate(all="ignore")
 
 
-class Objective(Protocol):
+class BoundedFunction(Protocol):
     """A function of n variables to maximise; boxes and points are columns of (n, count) arrays."""
 
     @property
@@ -68,7 +68,7 @@ class Maximum:
 
 
 def maximise(
-    objective: Objective,
+    objective: BoundedFunction,
     box: Interval,
     *,
     tolerance: float,
@@ -89,7 +89,7 @@ def maximise(
         found: A value the maximum is known to reach elsewhere; boxes that cannot beat it are cut.
         slack: The absolute gap to reach.
     """
-    at, settled, count = middle(box.lower, box.upper), -np.inf, 0
+    at, settled, count = split_point(box.lower, box.upper), -np.inf, 0
     fresh = _Boxes(box.lower[:, None], box.upper[:, None], np.array([np.inf]), np.array([_AGAIN]))
     pool = fresh.pick(np.zeros(1, dtype=np.bool_))
     width = box.upper - box.lower
@@ -115,7 +115,7 @@ def maximise(
 
 
 @_quiet
-def middle(lower: FloatArray, upper: FloatArray) -> FloatArray:
+def split_point(lower: FloatArray, upper: FloatArray) -> FloatArray:
     """Return a point within each side: halfway, or halfway in logarithm if the scales differ."""
     small, large = np.sort([np.abs(lower), np.abs(upper)], axis=0)
     spread = (lower * upper > 0) & (large > 16 * small)
@@ -148,7 +148,7 @@ def _join(parts: Sequence[_Boxes]) -> _Boxes:
 
 @_quiet
 def _study(
-    objective: Objective, boxes: _Boxes, root_width: FloatArray
+    objective: BoundedFunction, boxes: _Boxes, root_width: FloatArray
 ) -> tuple[_Boxes, FloatArray]:
     """Bound boxes, fix their monotone variables, choose their next axis, and propose points."""
     bound, slope = objective.bound(interval(boxes.lower, boxes.upper))
@@ -162,14 +162,14 @@ def _study(
     axis = np.where((bound == np.inf) & small, _DONE, axis)
     axis = np.where(np.any(rising | falling, axis=0), _AGAIN, axis)
     corner = np.where(slope.lower + slope.upper > 0, upper, lower)
-    probes = np.concatenate([middle(lower, upper), corner], axis=1)
+    probes = np.concatenate([split_point(lower, upper), corner], axis=1)
     return _Boxes(lower, upper, bound, axis), probes
 
 
 def _axis(
     lower: FloatArray, upper: FloatArray, slope: Interval, root_width: FloatArray
 ) -> npt.NDArray[np.intp]:
-    width, centre = upper - lower, middle(lower, upper)
+    width, centre = upper - lower, split_point(lower, upper)
     divisible = (lower < centre) & (centre < upper)
     effect = np.where(divisible, slope.magnitude * width, -1.0)
     # Among unbounded effects the side that was halved least often goes first.
@@ -183,7 +183,7 @@ def _children(boxes: _Boxes, convex: BoolArray) -> _Boxes:
     again, split = boxes.pick(boxes.axis == _AGAIN), boxes.pick(boxes.axis >= 0)
     cut = (split.axis, np.arange(split.axis.size))
     low, high = split.lower[cut], split.upper[cut]
-    centre, faces = middle(low, high), convex[split.axis]
+    centre, faces = split_point(low, high), convex[split.axis]
     left, right = split.upper.copy(), split.lower.copy()
     left[cut], right[cut] = np.where(faces, low, centre), np.where(faces, high, centre)
     halves = (
@@ -238,7 +238,7 @@ class Component:
         slope = reduce(_meet, slopes)
         known = np.where(self.rising[:, None], np.maximum(slope.lower, 0.0), slope.lower)
         slope = interval(known, np.maximum(slope.upper, known))
-        centre = middle(box.lower, box.upper)
+        centre = split_point(box.lower, box.upper)
         change = slope * (box - interval(centre, centre))
         mean = reduce(add, self._sides(change).values(), self.at(centre))
         return reduce(_meet, [*values, mean]), slope
@@ -281,12 +281,12 @@ class Signed:
         return self.component.affine
 
     def bound(self, box: Interval) -> tuple[FloatArray, Interval]:
-        """Return upper bounds and slopes, as `Objective` asks."""
+        """Return upper bounds and slopes, as `BoundedFunction` asks."""
         value, slope = self.component.over(box)
         return (value.upper, slope) if self.sign > 0 else (-value.lower, -slope)
 
     def value(self, points: FloatArray) -> FloatArray:
-        """Return lower bounds of values, as `Objective` asks."""
+        """Return lower bounds of values, as `BoundedFunction` asks."""
         value = self.component.at(points)
         return value.lower if self.sign > 0 else -value.upper
 
@@ -319,5 +319,5 @@ class Norm:
         return upper, interval(-steepness, steepness)
 
     def value(self, points: FloatArray) -> FloatArray:
-        """Return lower bounds of values, as `Objective` asks."""
+        """Return lower bounds of values, as `BoundedFunction` asks."""
         return norm_of([component.at(points) for component in self.components], self.columns)[0]

@@ -14,10 +14,10 @@ from sottovoce.certificate.forms import exact
 from sottovoce.certificate.hessian import (
     CertifiedSigns,
     Hessian,
-    Region,
+    ProofRegion,
     at_points,
-    bounded,
     bounded_below,
+    bounded_on,
     demands,
     sample_points,
 )
@@ -160,14 +160,14 @@ def smoothness(
         point, why = singular
         return Smoothness(status="fails", how=f"{why}: {remedy}", witness=point)
     for derivative in derivatives:
-        if not bounded(derivative, region):
+        if not bounded_on(derivative, region):
             how = f"no finite bound was found for {_readable(derivative)}: {remedy}"
             return Smoothness(status="numerical", how=how)
     how = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
     return Smoothness(status="proven", how=how)
 
 
-def _analytic(inner: Expression, region: Region, relation: str) -> bool:
+def _analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
     """Whether a root, quotient or logarithm of ``inner`` is analytic on the whole region."""
     positive = bounded_below(inner, region, strict=True)
     return positive or (relation == "!=" and bounded_below(negate(inner), region, strict=True))
@@ -200,7 +200,7 @@ def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str 
 
 def _prepared(
     expr: Expression, box: Box, parameters: Collection[Expression]
-) -> tuple[Expression | None, Region]:
+) -> tuple[Expression | None, ProofRegion]:
     """Turn doubles into the fractions they are, and symbols that cannot move into numbers.
 
     None for the formula if it is undefined with these numbers.
@@ -221,7 +221,7 @@ def _prepared(
             lower[symbol], upper[symbol] = low, high
     held = frozenset(parameters)
     variables = tuple(s for s in lower if s not in held and np.any(lower[s] < upper[s]))
-    region = Region(variables=variables, lower=lower, upper=upper)
+    region = ProofRegion(variables=variables, lower=lower, upper=upper)
     try:
         return substitute(exact(expr), fixed), region
     except ProblemError:
@@ -229,7 +229,7 @@ def _prepared(
 
 
 def _undefined(
-    exprs: Sequence[Expression], region: Region
+    exprs: Sequence[Expression], region: ProofRegion
 ) -> tuple[dict[Expression, float], str] | None:
     """Find a point of the region where one of the formulas is certainly undefined."""
     for inner, relation, outer in dict.fromkeys(d for expr in exprs for d in demands(expr)):

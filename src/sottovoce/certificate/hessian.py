@@ -38,7 +38,7 @@ _CHUNK = 1 << 16  # agents of a fleet judged at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Region:
+class ProofRegion:
     """Where a formula is judged: a box for each agent of a fleet, or just one.
 
     Attributes:
@@ -97,7 +97,9 @@ def independent_blocks(coupled: NDArray[np.bool_]) -> list[list[int]]:
     return [np.flatnonzero(labels == k).tolist() for k in range(labels.max(initial=-1) + 1)]
 
 
-def bounded_below(expr: Expression, region: Region, *, strict: bool, budget: int = 512) -> bool:
+def bounded_below(
+    expr: Expression, region: ProofRegion, *, strict: bool, budget: int = 512
+) -> bool:
     """Prove ``expr >= 0`` (or > 0) wherever the region's agents can be, by subdivision."""
     symbols = in_order(expr.symbols)
 
@@ -108,7 +110,7 @@ def bounded_below(expr: Expression, region: Region, *, strict: bool, budget: int
     return _prove_everywhere(holds, region, symbols, budget)
 
 
-def bounded(expr: Expression, region: Region, *, budget: int = 4096) -> bool:
+def bounded_on(expr: Expression, region: ProofRegion, *, budget: int = 4096) -> bool:
     """Prove that ``expr`` is defined and finite wherever the agents can be, by subdivision."""
     symbols = in_order(expr.symbols)
 
@@ -123,7 +125,7 @@ class Hessian:
 
     __slots__ = ("blocks", "entries", "expr", "region", "symbols", "variables")
 
-    def __init__(self, expr: Expression, region: Region) -> None:
+    def __init__(self, expr: Expression, region: ProofRegion) -> None:
         self.expr = expr
         self.region = region
         self.variables = region.of(expr)
@@ -171,7 +173,7 @@ class Hessian:
     def _nonnegative(self, entry: Expression, variable: Expression, budget: int) -> bool:
         p = polynomial(entry, variable)
         low, high = self.region.hull([variable])
-        if p is not None and nonnegative(p, low.item(), high.item()):
+        if p is not None and nonnegative_polynomial(p, low.item(), high.item()):
             return True
         return bounded_below(entry, self.region, strict=False, budget=budget)
 
@@ -237,7 +239,9 @@ class Hessian:
         return None
 
 
-def sample_points(region: Region, symbols: Sequence[Expression]) -> tuple[Array, NDArray[np.bool_]]:
+def sample_points(
+    region: ProofRegion, symbols: Sequence[Expression]
+) -> tuple[Array, NDArray[np.bool_]]:
     """Return points spread over the agents' boxes, and which of their coordinates can move.
 
     The centre, corners and an even sequence between them, the same at every call. Each point
@@ -316,7 +320,7 @@ def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
 
 
 def _prove_everywhere(
-    claim: Claim, region: Region, symbols: Sequence[Expression], budget: int
+    claim: Claim, region: ProofRegion, symbols: Sequence[Expression], budget: int
 ) -> bool:
     """Prove a claim on the hull of all agents' boxes, or failing that on each of them."""
     return any(
@@ -402,7 +406,7 @@ class CertifiedSigns(Signs):
 
     defined = False
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: ProofRegion) -> None:
         self._region = region
 
     def positive(self, expr: Expression, *, strict: bool) -> bool:
@@ -422,7 +426,7 @@ def polynomial(expr: Expression, variable: Expression) -> Polynomial | None:
     return _trimmed([terms.get(k, Fraction(0)) for k in range(max(terms) + 1)])
 
 
-def nonnegative(p: Polynomial, low: float, high: float) -> bool:
+def nonnegative_polynomial(p: Polynomial, low: float, high: float) -> bool:
     """Decide exactly whether a polynomial is nonnegative on ``[low, high]``.
 
     Its roots are told apart by bisection and counted by Sturm's theorem: around a single root

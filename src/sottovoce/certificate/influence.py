@@ -157,7 +157,7 @@ def _norm(slopes: Slopes, group: Group, lower: Array, upper: Array) -> Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rows:
+class _AffineRows:
     """Outputs ``rows[r, t]`` moved by ``W[r, i] (middle[t, i] +- radius[t, i])`` of agent i."""
 
     rows: NDArray[np.int64]
@@ -188,7 +188,7 @@ class Affine:
     agents: Index
     count: int
     outputs: NDArray[np.int64]
-    parts: tuple[_Rows, ...]
+    parts: tuple[_AffineRows, ...]
 
     def loads(self, precision: Array) -> Array:
         """``|diag(precision)^(1/2) A_i|_2^2`` for every agent i, rounded up; shape (count,)."""
@@ -224,7 +224,7 @@ def affine_parts(fleets: Sequence[Fleet]) -> Iterator[Affine]:
             )
 
 
-def _parts(fleet: Fleet) -> Iterator[_Rows]:
+def _parts(fleet: Fleet) -> Iterator[_AffineRows]:
     slopes_of = [_slopes(h, fleet.group) for h in fleet.terms]
     for part in fleet.parts():
         own = [slopes_of[t] for t in part.terms]
@@ -244,7 +244,7 @@ def _slopes(formula: Expression, group: Group) -> list[Interval] | None:
     return [enclose(d, {s: box[s] for s in d.symbols}) for d in derivatives]
 
 
-def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> _Rows:
+def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> _AffineRows:
     count = max(np.size(end.lower) for term in slopes for end in term)
     lower, upper = (
         np.array([[np.broadcast_to(e, (count,)) for e in ends] for ends in sides])
@@ -256,7 +256,7 @@ def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> 
     middle = lower / 2 + upper / 2
     radius = np.nextafter(np.maximum(upper - middle, middle - lower), np.inf)
     length = np.sqrt(np.square(radius).sum(axis=1)) * (1.0 + (middle.shape[1] + 8) * _EPS)
-    return _Rows(rows=rows, weights=weights, middle=middle.transpose(0, 2, 1), radius=length)
+    return _AffineRows(rows=rows, weights=weights, middle=middle.transpose(0, 2, 1), radius=length)
 
 
 def _of(values: Array, agents: slice) -> Array:

@@ -55,7 +55,7 @@ def smooth_form(problem: Problem) -> SmoothForm:
     if not has_kinks(problem):
         columns = np.arange(problem.size)
         return SmoothForm(problem=problem, columns=columns, rows=problem.rows, sums=stated)
-    writer = _Writer(problem)
+    writer = _EpigraphWriter(problem)
     families = [writer.family(family) for family in problem.constraints]
     sums = [writer.family(family) for family in stated]
     objectives = [writer.formula(f) for f in problem.objectives]
@@ -92,7 +92,7 @@ def smooth_form(problem: Problem) -> SmoothForm:
 
 
 @final
-class _Writer:
+class _EpigraphWriter:
     """Writes kinks of one agent by its own variables, kinks that mix agents by shared ones."""
 
     def __init__(self, problem: Problem) -> None:

@@ -16,7 +16,7 @@ from typing import final
 
 import numpy as np
 
-from sottovoce.certificate.branch import Component, Norm, Objective, Signed, maximise
+from sottovoce.certificate.branch import BoundedFunction, Component, Norm, Signed, maximise
 from sottovoce.certificate.forms import (
     equivalents,
     exact,
@@ -304,7 +304,7 @@ def _search(
         Component.of(ways, variables, fact) for ways, fact in zip(forms, task.facts, strict=True)
     )
     whole = interval(*np.transpose([box[s] for s in variables]))
-    objectives: list[Objective] = [Norm(components=components, columns=task.columns)]
+    objectives: list[BoundedFunction] = [Norm(components=components, columns=task.columns)]
     if len(components) == 1:  # both signs, the larger first
         value, _ = components[0].over(interval(whole.lower[:, None], whole.upper[:, None]))
         first = 1 if value.upper[0] >= -value.lower[0] else -1

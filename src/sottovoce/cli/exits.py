@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from sottovoce.errors import SottovoceError, UnavailableError
-from sottovoce.network.errors import (
+from sottovoce.network.failures import (
     BusyError,
     CrashedError,
     DiskError,

@@ -338,7 +338,7 @@ def _nullable(values: Array) -> list[float | None]:
 
 def _write_answer(path: Path, result: AgentResult, listed: Callable[[Array], object]) -> None:
     """Write answers, each as ``listed`` has it, to a file that its owner alone can read."""
-    from sottovoce.network.errors import DiskError
+    from sottovoce.network.failures import DiskError
 
     answer = {
         "rounds": result.rounds,

@@ -81,7 +81,7 @@ class SeparableForm:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SmoothForm:
+class EpigraphForm:
     """A smooth convex problem in the state and some variables more, for the interior-point method.
 
     Attributes:
@@ -126,7 +126,7 @@ class FleetProblem:
     sums: tuple[Terms, ...]
     lower: Array
     upper: Array
-    form: SeparableForm | SmoothForm | None = None
+    form: SeparableForm | EpigraphForm | None = None
     local_rows: int = 0
     gradient: Callable[[Any], Any] | None = None
 
@@ -140,13 +140,13 @@ def minimiser(problem: FleetProblem) -> int:
     """How the agents of a fleet minimise."""
     if isinstance(problem.form, SeparableForm):
         return SEPARABLE
-    if isinstance(problem.form, SmoothForm):
+    if isinstance(problem.form, EpigraphForm):
         return INTERIOR
     return SCALAR if len(problem.states) == 1 else NEWTON
 
 
 @final
-class _Writer:
+class _TapeWriter:
     """Writes a fleet's tapes, one after the other into the same registers."""
 
     def __init__(self, problem: FleetProblem, extra: Sequence[Expression], local_rows: int) -> None:
@@ -194,9 +194,9 @@ def fleet_tapes(
 ) -> tuple[dict[str, tuple[NDArray[Any], ...]], list[TapeCode]]:
     """The tapes by the names that ``FleetView`` has for them, and their code."""
     form = problem.form
-    smooth = form if isinstance(form, SmoothForm) else None
+    smooth = form if isinstance(form, EpigraphForm) else None
     rows = len(smooth.inequalities) + len(smooth.equalities) if smooth else 0
-    writer = _Writer(problem, smooth.extra if smooth else (), rows)
+    writer = _TapeWriter(problem, smooth.extra if smooth else (), rows)
     nothing = np.zeros(0, dtype=np.int32)
     names = ("contributions", "pull", "slope", "step", "problem", "projection", "rows",
              "objective", "measure")  # fmt: skip
@@ -213,7 +213,7 @@ def fleet_tapes(
 _Written: TypeAlias = tuple[str, TapeBuilder, list[int], list[tuple[int, int]] | None]
 
 
-def _written(writer: _Writer, how: int) -> Iterator[_Written]:
+def _written(writer: _TapeWriter, how: int) -> Iterator[_Written]:
     problem, states = writer.problem, writer.problem.states
     builder = writer.builder()
     yield "contributions", builder, [builder.value(h) for h in problem.terms], None
@@ -235,11 +235,11 @@ def _written(writer: _Writer, how: int) -> Iterator[_Written]:
         yield "slope", builder, writer.slopes(builder, objective, states, problem.terms), None
     if isinstance(problem.form, SeparableForm) and how == SEPARABLE:
         yield from _separable(writer, problem.form)
-    if isinstance(problem.form, SmoothForm) and how == INTERIOR:
+    if isinstance(problem.form, EpigraphForm) and how == INTERIOR:
         yield from _smooth(writer, problem.form)
 
 
-def _separable(writer: _Writer, form: SeparableForm) -> Iterator[_Written]:
+def _separable(writer: _TapeWriter, form: SeparableForm) -> Iterator[_Written]:
     """Gradient, curvature, pull and rows; and the hard rows alone, for projections."""
     problem, states = writer.problem, writer.problem.states
     builder = writer.builder()
@@ -278,7 +278,7 @@ def _row(builder: TapeBuilder, line: LocalRow) -> list[int]:
     return [*outputs, least, most, builder.emit(DIV, builder.number(0.5), k)]
 
 
-def _smooth(writer: _Writer, form: SmoothForm) -> Iterator[_Written]:
+def _smooth(writer: _TapeWriter, form: EpigraphForm) -> Iterator[_Written]:
     """Derivatives of the rows and of the objective, with where they go: (kind, place)."""
     variables = writer.variables
     n, place = len(variables), {s: c for c, s in enumerate(variables)}

@@ -19,7 +19,7 @@ from sottovoce.arguments import instance, path_of
 from sottovoce.errors import InputError, NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
-from sottovoce.network.errors import RefusedError
+from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.pledges import HelperKnown, knows_helper
 from sottovoce.network.identity.roles import CLOUD, has_role
 from sottovoce.network.journal import Journal

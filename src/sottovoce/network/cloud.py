@@ -29,7 +29,7 @@ from sottovoce.network.observe.page.live import Live
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import EngineSampler, Rounds, deployed_sampler, noisy_sigma
+from sottovoce.network.round_arithmetic import EngineSampler, Rounds, deployed_sampler, noisy_sigma
 from sottovoce.network.runner import Outcome
 from sottovoce.network.setup import (
     Parties,

@@ -8,12 +8,12 @@ from functools import partial
 from typing import final
 
 from sottovoce.network.attendance import Attendance
-from sottovoce.network.errors import DivergedError
+from sottovoce.network.failures import DivergedError
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import Action, Close, Commit, Meet, Record, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
-from sottovoce.network.rounds import Rounds
+from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.runner import Handlers, Outcome, Runner, make_durable
 from sottovoce.network.store import CloudStore
 from sottovoce.network.transport.helper_link import HelperLink

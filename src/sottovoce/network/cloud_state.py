@@ -10,9 +10,9 @@ import numpy as np
 from sottovoce.algorithm.algorithm import Algorithm, CloudStep, GradientSteps, PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.errors import InputError
-from sottovoce.kernels.cloud import Cloud, PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel, PublicSum
 from sottovoce.network.config import Shares
-from sottovoce.network.errors import DivergedError
+from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.collected import merge_gaps
 from sottovoce.network.protocol.messages import Gap
@@ -104,9 +104,9 @@ class PriceState:
         )
 
 
-def _cloud(algorithm: PriceRounds, public: PublicSum) -> Cloud | OwnCloud:
+def _cloud(algorithm: PriceRounds, public: PublicSum) -> CloudKernel | OwnCloud:
     if isinstance(algorithm, DualAveraging):
-        return Cloud(public, gains(algorithm), planned=True)
+        return CloudKernel(public, gains(algorithm), planned=True)
     assert isinstance(algorithm, CloudStep)  # noqa: S101  there is no other kind
     return OwnCloud(algorithm, public, planned=True)
 

@@ -6,7 +6,7 @@ from typing import final
 
 import numpy as np
 
-from sottovoce.kernels.fleet import Fleet, FleetKernel, pack
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates, to_lanes
 from sottovoce.problem.agents import Array
 
 
@@ -22,7 +22,7 @@ class FleetStep:
 
     def __init__(self, kernel: FleetKernel, *, theta: float, grid: Array) -> None:
         self._kernel, self._theta, self._grid = kernel, theta, np.array(grid)
-        self._fleet = Fleet(kernel, kernel.problem.lower)
+        self._fleet = FleetStates(kernel, kernel.problem.lower)
 
     def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
         """Return x(k+1), shape (count, d), and its contributions in grid steps, shape (p,)."""
@@ -33,7 +33,7 @@ class FleetStep:
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, shape (count, d)."""
-        return Fleet(self._kernel, x).states
+        return FleetStates(self._kernel, x).states
 
     def contributions(self, x: Array) -> Array:
         """What states x, shape (count, d), add to the sums, in grid steps."""
@@ -41,4 +41,4 @@ class FleetStep:
         return self._fleet.contributions(self._grid.size, self._grid)
 
     def _place(self, x: Array) -> None:
-        self._fleet.x[:] = pack(x, self._kernel.width)
+        self._fleet.x[:] = to_lanes(x, self._kernel.width)

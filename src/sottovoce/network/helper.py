@@ -40,7 +40,7 @@ from sottovoce.network.protocol.codec import MalformedError, decode_to_helper, e
 from sottovoce.network.protocol.helper_machine import HelperMachine, HelperPhase
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Answers, noisy_sigma
+from sottovoce.network.round_arithmetic import Answers, noisy_sigma
 from sottovoce.network.runner import Outcome, Runner, make_durable
 from sottovoce.network.setup import make_config, round_key
 from sottovoce.network.transport.channel import Channel

@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sottovoce.network.errors import HaltedError, StoreError
+from sottovoce.network.failures import HaltedError, StoreError
 from sottovoce.network.journal_file import (
     APPLICATION,
     BEGIN_ANEW,

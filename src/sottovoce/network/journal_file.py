@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from sottovoce.errors import NetworkError
-from sottovoce.network.errors import BusyError, DiskError, StoreError
+from sottovoce.network.failures import BusyError, DiskError, StoreError
 
 APPLICATION: Final = 0x53564F43
 SCHEMA: Final = 6

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO
-from sottovoce.kernels import fleet as kernels
+from sottovoce.kernels.fleet_kernel import FleetStates
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.config import Shares, algorithm_of, read_config
 from sottovoce.network.fleet_step import FleetStep
@@ -75,7 +75,7 @@ def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> 
     private = fleet_kernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
     public = lower / 2.0 + upper / 2.0
     for _ in range(_STEPS):
-        point = kernels.Fleet(private, public).states
+        point = FleetStates(private, public).states
         before, public = public, np.clip(point, lower, upper)
         if np.array_equal(before, public):
             break

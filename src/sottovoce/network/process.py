@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, final
 
 from sottovoce.errors import SottovoceError
-from sottovoce.network.errors import CrashedError
+from sottovoce.network.failures import CrashedError
 
 Answer = TypeVar("Answer")
 

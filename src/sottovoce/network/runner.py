@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 from sottovoce.errors import SottovoceError
-from sottovoce.network.errors import CrashedError, HaltedError, RefusedError
+from sottovoce.network.failures import CrashedError, HaltedError, RefusedError
 from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.protocol.actions import Action, Halt, Incident, Reconnect, Send, Stop

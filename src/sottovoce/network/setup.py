@@ -18,7 +18,7 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.config import Noise, RunConfig, describe
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.failures import IdentityError
 from sottovoce.network.protocol.actions import Party, Setup
 from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpack
 from sottovoce.network.protocol.messages import LONGEST_WAIT, Welcome

@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, read_config
-from sottovoce.network.errors import StoreError
+from sottovoce.network.failures import StoreError
 from sottovoce.network.journal import Journal, JournalRow
 from sottovoce.network.journal_file import damaged
 from sottovoce.network.protocol.actions import Commit, Part, Party, Record, Setup
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Gap
-from sottovoce.network.rounds import Rounds, release_bytes
+from sottovoce.network.round_arithmetic import Rounds, release_bytes
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released

@@ -2,7 +2,7 @@
 
 Agents send states; the cloud releases noisy values and gradients of the constraints (Theorems 2
 and 3) and takes the steps of Algorithm 1. Outside of this folder nothing knows it: plans,
-simulations and the network reach it through ``sottovoce.privacy.release``.
+simulations and the network reach it through ``sottovoce.privacy.releases``.
 """
 
 from importlib import import_module

@@ -12,7 +12,7 @@ from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, number
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.rounds import Ensemble, GradientProblem, stream_seed
+from sottovoce.kernels.run_kernel import Ensemble, GradientProblem, stream_seed
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.drive import Task

@@ -16,7 +16,7 @@ from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.network.agent_group import LocalGroup
-from sottovoce.network.errors import DivergedError
+from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.scalars import Scalars

@@ -16,7 +16,7 @@ from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number
 from sottovoce.formula.functions import formula_array
 from sottovoce.problem.agents import Agents, Array, Group, owners, read_only
-from sottovoce.problem.linear import Linear, linear_rows
+from sottovoce.problem.linear_rows import Linear, linear_rows
 
 # NumPy's names of operators with an array on the left, and ours with a total there.
 _REFLECTED = {

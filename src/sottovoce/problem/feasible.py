@@ -40,14 +40,14 @@ def require_nonempty(group: Group, local: LocalSet) -> None:
     """
     if not local.rows:
         return
-    rows = _Rows(group, local, np.arange(group.count))
+    rows = _LinearisedRows(group, local, np.arange(group.count))
     for place in _undecided(rows, group, local):
-        one = _Rows(group, local, np.array([place]))
+        one = _LinearisedRows(group, local, np.array([place]))
         if _empty(one):
             raise _nothing_left(group, int(place), _guilty(one, local))
 
 
-def _undecided(rows: _Rows, group: Group, local: LocalSet) -> NDArray[np.int64]:
+def _undecided(rows: _LinearisedRows, group: Group, local: LocalSet) -> NDArray[np.int64]:
     """Steps towards the rows, for all agents at once; return the agents left undecided."""
     x = rows.lower / 2.0 + rows.upper / 2.0
     left = np.ones(group.count, dtype=np.bool_)
@@ -63,7 +63,7 @@ def _undecided(rows: _Rows, group: Group, local: LocalSet) -> NDArray[np.int64]:
     return np.flatnonzero(left)
 
 
-def _empty(rows: _Rows) -> bool:
+def _empty(rows: _LinearisedRows) -> bool:
     """Whether one agent's rows hold nowhere, by linear programs over tangents."""
     centre = x = rows.defined()
     cuts: list[tuple[Array, float, float]] = []
@@ -90,7 +90,9 @@ def _empty(rows: _Rows) -> bool:
     return False
 
 
-def _least(cuts: Sequence[tuple[Array, float, float]], rows: _Rows) -> tuple[float, Array]:
+def _least(
+    cuts: Sequence[tuple[Array, float, float]], rows: _LinearisedRows
+) -> tuple[float, Array]:
     """The least t with all tangents below t times their scale, and where."""
     from scipy.optimize import linprog  # slow to load, and hardly any set needs it
 
@@ -104,7 +106,7 @@ def _least(cuts: Sequence[tuple[Array, float, float]], rows: _Rows) -> tuple[flo
     return float(found.x[-1]), np.clip(found.x[np.newaxis, :-1], rows.lower, rows.upper)
 
 
-def _guilty(rows: _Rows, local: LocalSet) -> list[str]:
+def _guilty(rows: _LinearisedRows, local: LocalSet) -> list[str]:
     """Labels of rows that exclude each other: without any one of them a point is left."""
     kept = list(range(local.rows))
     for j in range(local.rows):
@@ -138,7 +140,7 @@ def _corners(dim: int) -> Array:
 
 
 @final
-class _Rows:
+class _LinearisedRows:
     """The rows of some agents as numbers."""
 
     def __init__(
@@ -163,9 +165,9 @@ class _Rows:
         )
         self._formulas = Formulas([exprs[j] for j in chosen], those)
 
-    def only(self, chosen: Sequence[int]) -> _Rows:
+    def only(self, chosen: Sequence[int]) -> _LinearisedRows:
         """Some of the rows of the same agents."""
-        return _Rows(self._group, self._local, self._places, chosen)
+        return _LinearisedRows(self._group, self._local, self._places, chosen)
 
     def at(self, x: Array) -> tuple[Array, Array]:
         """Values (count, R) and slopes (count, R, d), a view if all agents share them."""

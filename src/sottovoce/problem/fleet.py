@@ -20,7 +20,7 @@ Index: TypeAlias = Any  # a slice, or an array of indices
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contribution:
+class FleetContribution:
     """Rows ``row, row + 1, ...`` that a fleet adds to, ``sum_i W[r, i] h_t(x_i; p_i)``.
 
     Row ``row + r T + t`` belongs to weights row r and term t of T. In a table every term has
@@ -33,7 +33,7 @@ class Contribution:
     weights: Weights = None
     table: bool = False
 
-    def some(self, agents: Indices) -> Contribution:
+    def some(self, agents: Indices) -> FleetContribution:
         """What some of the agents add."""
         if self.weights is None:
             return self
@@ -109,7 +109,7 @@ class Fleet:
 
     group: Group
     objective: Expression = ZERO
-    sums: tuple[Contribution, ...] = ()
+    sums: tuple[FleetContribution, ...] = ()
     local: LocalSet | None = None
     places: tuple[int, ...] = ()
     columns: Index = field(default_factory=lambda: slice(None))

@@ -16,8 +16,8 @@ from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.connected import connected
 from sottovoce.problem.constraints import Constraint, FleetSum
-from sottovoce.problem.fleet import Contribution, Fleet
-from sottovoce.problem.linear import coefficients
+from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.linear_rows import coefficients
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.templates import NamedAgent, Template, fleet_of, template_of
 
@@ -85,7 +85,7 @@ def agent_fleet(
     return Fleet(
         group=group,
         objective=own.objective,
-        sums=tuple(Contribution(row=row, terms=(terms[row],)) for row in sorted(terms)),
+        sums=tuple(FleetContribution(row=row, terms=(terms[row],)) for row in sorted(terms)),
         local=own.local,
         places=(index,),
     )
@@ -146,7 +146,7 @@ def named_rows(families: Sequence[Constraint]) -> list[Expression]:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Rows:
+class _NamedRows:
     """Rows over named agents: terms by group and row, weights of components, and the rest.
 
     Attributes:
@@ -162,7 +162,9 @@ class _Rows:
     mixing: Sequence[tuple[int, Expression]]
 
 
-def _read(groups: Sequence[Group], families: Sequence[Constraint], chosen: Iterable[int]) -> _Rows:
+def _read(
+    groups: Sequence[Group], families: Sequence[Constraint], chosen: Iterable[int]
+) -> _NamedRows:
     """Take the rows of some named agents apart."""
     owner: dict[Expression, int] = {}
     first: dict[int, int] = {}
@@ -192,7 +194,7 @@ def _read(groups: Sequence[Group], families: Sequence[Constraint], chosen: Itera
             weights.append(family.linear.of(column).over(column, len(owner)))
         row += family.rows
     stacked = sparse.vstack(weights, format="csc")
-    return _Rows(terms=terms, weights=stacked, column=first, mixing=mixing)
+    return _NamedRows(terms=terms, weights=stacked, column=first, mixing=mixing)
 
 
 def _apart(terms: Sequence[tuple[Expression, set[int]]]) -> Iterator[tuple[set[int], Expression]]:
@@ -246,13 +248,13 @@ def _stated(
     for family in families:
         for part in family.sums:
             if part.group.name == group.name:
-                sums.append(Contribution(row=row, terms=part.terms, weights=part.weights))
+                sums.append(FleetContribution(row=row, terms=part.terms, weights=part.weights))
         row += family.rows
     return Fleet(group=group, objective=objective, sums=tuple(sums), local=local, places=(index,))
 
 
 def _named(
-    group: Group, index: int, objective: Expression, local: LocalSet | None, rows: _Rows
+    group: Group, index: int, objective: Expression, local: LocalSet | None, rows: _NamedRows
 ) -> NamedAgent:
     own = dict(rows.terms.get(index, {}))
     found: list[dict[int, float]] = []
@@ -295,4 +297,4 @@ def _mixing(groups: Sequence[Group], terms: Sequence[tuple[int, Expression]]) ->
             upper=read_only(upper[at][np.newaxis]),
             parameters={},
         )
-        yield Fleet(group=group, sums=(Contribution(row=row, terms=(formula,)),), columns=at)
+        yield Fleet(group=group, sums=(FleetContribution(row=row, terms=(formula,)),), columns=at)

@@ -19,8 +19,8 @@ from sottovoce.formula.canonical import expand
 from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint, Total
-from sottovoce.problem.own_rows import bounded, rules_of
-from sottovoce.problem.relations import Row, named_rows, read_row
+from sottovoce.problem.own_rows import component_bounds, rules_of
+from sottovoce.problem.relations import Row, labelled_rows, read_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +83,7 @@ def local_rows(given: Any, groups: Sequence[Group]) -> dict[str, list[Row]]:
     """
     symbols = {s.name: s for g in groups for s in (*g.symbols, *g.parameters)}
     found: dict[str, list[Row]] = {group.name: [] for group in groups}
-    for name, row in named_rows([] if given is None else given, "local"):
+    for name, row in labelled_rows([] if given is None else given, "local"):
         where = f"local row {name}" if isinstance(given, Mapping) else "a local row"
         if isinstance(row, Constraint | Total):
             raise ProblemError(
@@ -143,7 +143,7 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
     for row in sorted(private, key=lambda row: len(row.g.symbols & set(group.symbols))):
         where = f"local row {row.label}"
         require_convex_row(row, replace(group, lower=found.lower, upper=found.upper), where)
-        ends = bounded(group, row, (found.lower, found.upper), where)
+        ends = component_bounds(group, row, (found.lower, found.upper), where)
         if ends is None:
             rest.append(row)
         else:

@@ -75,7 +75,7 @@ def absorbed(groups: tuple[Group, ...], constraints: Sequence[Constraint]) -> Ab
             continue
         own.append(constraint)
         where = f"constraint {constraint.name}"
-        ends = bounded(group, row, (group.lower, group.upper), where) if convex else None
+        ends = component_bounds(group, row, (group.lower, group.upper), where) if convex else None
         if ends is None:
             kept[group.name].append(row)
         else:
@@ -98,7 +98,7 @@ def rules_of(group: Group) -> Calculus:
     return Calculus(group.symbols, BoxSigns(box, group.parameters))
 
 
-def bounded(
+def component_bounds(
     group: Group, row: Row, box: tuple[Array, Array], where: str
 ) -> tuple[Array, Array] | None:
     """Return the bounds that a convex row on one component leaves; None if it is no such row.

@@ -32,12 +32,12 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
-from sottovoce.problem.linear import read_linear
+from sottovoce.problem.linear_rows import read_linear
 from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
 from sottovoce.problem.own_point import read_fallback
 from sottovoce.problem.own_rows import Absorbed, absorbed
 from sottovoce.problem.relations import Row
-from sottovoce.problem.statement import (
+from sottovoce.problem.stating import (
     read_constraints,
     read_objectives,
     read_start,

@@ -29,7 +29,7 @@ class Row:
     label: str
 
 
-def named_rows(given: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+def labelled_rows(given: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield the names and the rows of a mapping or a list; arrays of rows are written out.
 
     Args:
@@ -43,7 +43,7 @@ def named_rows(given: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         pairs = [(f"{prefix}{j + 1}", row) for j, row in enumerate(listed)]
     for name, row in pairs:
         if isinstance(row, Hard):
-            yield from ((label, hard(entry)) for label, entry in named_rows({name: row.row}, ""))
+            yield from ((label, hard(entry)) for label, entry in labelled_rows({name: row.row}, ""))
         elif isinstance(row, (np.ndarray, list, tuple)):
             flat = np.ravel(np.asarray(row, dtype=object))
             for k, entry in enumerate(flat):

@@ -39,7 +39,7 @@ from sottovoce.problem.decompose import (
     separated,
 )
 from sottovoce.problem.fleets import fleets_of
-from sottovoce.problem.linear import Linear, coefficients, read_linear
+from sottovoce.problem.linear_rows import Linear, coefficients, read_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

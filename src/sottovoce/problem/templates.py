@@ -20,8 +20,8 @@ import scipy.sparse as sparse
 from sottovoce.formula.canonical import multiply, rebuilt, substitute
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, Expression, number, symbol
 from sottovoce.problem.agents import Group, read_only
-from sottovoce.problem.fleet import Contribution, Fleet
-from sottovoce.problem.linear import exact_float
+from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.linear_rows import exact_float
 from sottovoce.problem.local import LocalSet
 
 _FEW_ROWS = 4  # of a local set, two of which may be the two sides of one
@@ -107,7 +107,7 @@ def fleet_of(members: Sequence[Template]) -> Fleet:
     own = [substitute(row, same) for row in form.formulas[1 + len(rows) :]]
     numbers = np.array([member.numbers for member in members]).reshape(len(members), -1)
     sums = [
-        Contribution(row=row, terms=(h,))
+        FleetContribution(row=row, terms=(h,))
         for row, h in zip(rows, form.formulas[1 : 1 + len(rows)], strict=True)
     ]
     if used:
@@ -142,7 +142,7 @@ def _table(
     used: Sequence[int],
     symbols: Sequence[Expression],
     members: Sequence[Sequence[Mapping[int, float]]],
-) -> Contribution:
+) -> FleetContribution:
     """What is linear: the weight of component ``used[t]`` of agent i in column ``i T + t``."""
     columns = [weights[c] for weights in members for c in used]
     row = np.fromiter(chain.from_iterable(columns), dtype=np.int64)
@@ -153,7 +153,7 @@ def _table(
     if len(used) == 1 and matrix.nnz >= _DENSE * shape[0] * shape[1]:
         matrix = matrix.toarray()
     terms = tuple(symbols[c] for c in used)
-    return Contribution(row=0, terms=terms, weights=matrix, table=len(used) > 1)
+    return FleetContribution(row=0, terms=terms, weights=matrix, table=len(used) > 1)
 
 
 @final

@@ -11,7 +11,7 @@ from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.fleet import Contribution, Fleet
+from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.fleets import named_rows
 from sottovoce.problem.problem import Problem
 
@@ -62,7 +62,7 @@ def as_fleet(named: NamedAgents, groups: Sequence[Group]) -> Fleet:
         group=group,
         objective=named.objective,
         sums=tuple(
-            Contribution(row=j, terms=(h,)) for j, h in enumerate(named.rows) if not h.is_zero
+            FleetContribution(row=j, terms=(h,)) for j, h in enumerate(named.rows) if not h.is_zero
         ),
         places=named.places,
         columns=np.concatenate(columns),

@@ -3,7 +3,7 @@
     f(x) + lambda'h(x) = sum_c q_c(x_c) + sum_j k_j (a_j'x - e_j)^2,   least <= a'x <= most
 
 with ``q_c`` of degree two at most and two rows or squares of sums at most: what a charger, a
-battery or a generator is. ``algorithm.dual_search`` minimises that exactly.
+battery or a generator is. ``kernels.core.dual_search`` minimises that exactly.
 """
 
 from __future__ import annotations

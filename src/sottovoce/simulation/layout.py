@@ -14,12 +14,12 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import Expression
-from sottovoce.kernels.cloud import Ball, Gains, Level, PublicSum
-from sottovoce.kernels.fleet import FleetKernel
+from sottovoce.kernels.cloud_kernel import Ball, Gains, Level, PublicSum
+from sottovoce.kernels.fleet_kernel import FleetKernel
 from sottovoce.kernels.fleet_problem import (
+    EpigraphForm,
     FleetProblem,
     SeparableForm,
-    SmoothForm,
     Terms,
 )
 from sottovoce.privacy.feasibility import TargetSet
@@ -127,10 +127,10 @@ def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
     return {s: values for s, values in fleet.group.parameters.items() if s in named}
 
 
-def _form(shape: Shape) -> SeparableForm | SmoothForm | None:
+def _form(shape: Shape) -> SeparableForm | EpigraphForm | None:
     if shape is None or isinstance(shape, SeparableForm):
         return shape
-    return SmoothForm(
+    return EpigraphForm(
         extra=shape.extra,
         objective=shape.objective,
         terms=shape.terms,

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import CloudStep
 from sottovoce.errors import InputError
-from sottovoce.kernels.cloud import Cloud, Gains, PublicSum
-from sottovoce.kernels.fleet import MEASURES, Fleet
-from sottovoce.kernels.rounds import Release, normals
+from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
+from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
+from sottovoce.kernels.run_kernel import Release, normals
 from sottovoce.problem.agents import Array
 from sottovoce.simulation.drive import Task
 
@@ -26,7 +26,7 @@ _RUNAWAY = 1e20  # no objective is worth so much: contributions do not answer to
 
 @final
 class OwnCloud:
-    """What ``kernels.cloud.Cloud`` is, around a user's step: averages and steering are the same.
+    """What ``CloudKernel`` is, around a user's step: averages and steering are the same.
 
     Args:
         algorithm: with the step.
@@ -39,7 +39,7 @@ class OwnCloud:
         p = np.size(public.unit)
         self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
         self.memory = np.zeros(algorithm.memory_size(p))
-        self.nearest = Cloud(public, Gains(), planned=False).nearest
+        self.nearest = CloudKernel(public, Gains(), planned=False).nearest
 
     def round(self, k: int, y: Array, *, share: float, steer: float = 0.0) -> bool:
         """Take the release of round k in; return whether prices stayed bounded."""
@@ -73,7 +73,11 @@ class StepRun:
     """
 
     def __init__(
-        self, fleets: Sequence[Fleet], release: Release, cloud: Cloud | OwnCloud, theta: float
+        self,
+        fleets: Sequence[FleetStates],
+        release: Release,
+        cloud: CloudKernel | OwnCloud,
+        theta: float,
     ) -> None:
         self.fleets, self.cloud = list(fleets), cloud
         self._release, self._theta = release, theta

@@ -17,7 +17,7 @@ from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, number
-from sottovoce.kernels.cloud import PublicSum
+from sottovoce.kernels.cloud_kernel import PublicSum
 from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.fingerprint import fingerprint

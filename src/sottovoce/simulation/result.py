@@ -1,4 +1,4 @@
-"""The result of a solve: where every run ended, how it got there, and a file for it."""
+"""The result of a simulation: where every run ended, how it got there, and a file for it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Assessment:
         groups: name, number of agents and components of each group of agents.
         row_labels: what people call the constraints.
         equality: which of them must be 0.
-        scale: what a violation of each is measured against (``certify.scales``).
+        scale: what a violation of each is measured against (``certificate.contributions``).
         rows: ``g_j`` of the answer, shape (runs, m).
         objective: ``sum_i f_i`` of the answer, shape (runs,).
         best: the objective at the saddle point; not a number if that is not known.

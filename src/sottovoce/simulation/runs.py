@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sottovoce.algorithm.algorithm import CloudStep, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.cloud import Cloud
-from sottovoce.kernels.fleet import MEASURES, Fleet
-from sottovoce.kernels.rounds import Release, Run, stream_seed, trace_size
+from sottovoce.kernels.cloud_kernel import CloudKernel
+from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
+from sottovoce.kernels.run_kernel import Release, Run, stream_seed, trace_size
 from sottovoce.problem.agents import Array
-from sottovoce.simulation.agents import Agents
 from sottovoce.simulation.drive import Task
+from sottovoce.simulation.fleet_layout import FleetLayout
 from sottovoce.simulation.layout import gains
 from sottovoce.simulation.python_rounds import OwnCloud, StepRun
 from sottovoce.simulation.request import SimulationRequest
@@ -36,7 +36,7 @@ class Runs:
         threads: how many, at most.
     """
 
-    def __init__(self, agents: Agents, request: SimulationRequest, threads: int) -> None:
+    def __init__(self, agents: FleetLayout, request: SimulationRequest, threads: int) -> None:
         s = self._request = request
         self._agents = agents
         self._coded = bool(agents.values)
@@ -54,7 +54,7 @@ class Runs:
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
-    def _run(self, run: int, fleets: Sequence[Fleet], team: int) -> Run | StepRun:
+    def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | StepRun:
         s, algorithm = self._request, self._request.algorithm
         release = Release(
             offset=self._agents.offset,
@@ -71,7 +71,7 @@ class Runs:
             own = OwnCloud(algorithm, s.public, planned=s.gridded)
             return StepRun(fleets, release, own, algorithm.theta)
         if self._in_python:
-            cloud = Cloud(s.public, gains(algorithm), planned=s.gridded)
+            cloud = CloudKernel(s.public, gains(algorithm), planned=s.gridded)
             return StepRun(fleets, release, cloud, algorithm.theta)
         return Run(fleets, release, (s.public, gains(algorithm)), threads=team)
 

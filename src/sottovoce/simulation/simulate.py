@@ -18,8 +18,8 @@ from sottovoce.kernels.core.plain import LANES
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.agents import agents
 from sottovoce.simulation.drive import Engine, drive
+from sottovoce.simulation.fleet_layout import lay_out
 from sottovoce.simulation.parts import joined, parts
 from sottovoce.simulation.request import SimulationRequest, make_request
 from sottovoce.simulation.result import Result, Trace, Transcript
@@ -167,7 +167,7 @@ def _engine(request: SimulationRequest, threads: int) -> Engine:
     if isinstance(steps, GradientSteps) and all(group.count == 1 for group in problem.groups):
         engine: Engine = release_of(steps.release).engine(problem, request)
         return engine
-    return Runs(agents(problem, request.domain, gradient=request.gradient), request, threads)
+    return Runs(lay_out(problem, request.domain, gradient=request.gradient), request, threads)
 
 
 def _threads(wanted: int | None) -> int:

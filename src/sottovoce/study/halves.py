@@ -41,7 +41,7 @@ from sottovoce.network.protocol.messages import (
     ToHelper,
 )
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Answers, Blinding
+from sottovoce.network.round_arithmetic import Answers, Blinding
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.trust import ViewName
 from sottovoce.study.noise import FALSE_ALARM

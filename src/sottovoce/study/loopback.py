@@ -48,7 +48,7 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.messages import Code, FromAgent, Masked, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.rounds import Blinding, Rounds, noisy_sigma
+from sottovoce.network.round_arithmetic import Blinding, Rounds, noisy_sigma
 from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler

@@ -299,7 +299,7 @@ def build_model(cloud, inverse_gain):
 
 
 class CloudCore:
-    """Owns what a ``CloudView`` points to; ``sottovoce.kernels.cloud`` makes it.
+    """Owns what a ``CloudView`` points to; ``sottovoce.kernels.cloud_kernel`` makes it.
 
     Args:
         arrays: by name, those of ``CloudView`` and ``PublicSet``; all are kept as they are.

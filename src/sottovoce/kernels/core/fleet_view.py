@@ -206,7 +206,7 @@ def gather_row(lanes, total, width):
 
 
 class FleetCore:
-    """Owns what a ``FleetView`` points to; ``sottovoce.kernels.fleet`` makes it.
+    """Owns what a ``FleetView`` points to; ``sottovoce.kernels.fleet_kernel`` makes it.
 
     Args:
         sizes: the integers of ``FleetView``, by name.

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.failures import IdentityError
 
 AUTHORITY_DAYS: Final = 3650
 

@@ -11,7 +11,7 @@ from typing import final
 from aiohttp import web
 
 from sottovoce.errors import NetworkError
-from sottovoce.network.errors import DiskError, IdentityError
+from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity.roles import Identity, identity_of
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.messages import Code

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from sottovoce.network.defaults import DAYS
-from sottovoce.network.errors import DiskError, IdentityError
+from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity.authority import (
     Authority,
     mask_key,

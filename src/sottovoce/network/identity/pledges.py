@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from sottovoce.network.errors import IdentityError
+from sottovoce.network.failures import IdentityError
 from sottovoce.network.identity.authority import Key, mask_key, public_key, tls_key
 from sottovoce.network.identity.roles import HELPER, MASK, ranges_of
 from sottovoce.network.masks import Masker, Secret

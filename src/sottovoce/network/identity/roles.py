@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from cryptography import x509
 
-from sottovoce.network.errors import DiskError, ExpiredError, IdentityError
+from sottovoce.network.failures import DiskError, ExpiredError, IdentityError
 
 AGENT_URI: Final = re.compile(r"sottovoce:agent:([1-9]\d{0,9})(?:-([1-9]\d{0,9}))?\Z")
 OPERATOR: Final = "sottovoce:operator"

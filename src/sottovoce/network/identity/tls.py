@@ -6,7 +6,7 @@ import os
 import ssl
 from pathlib import Path
 
-from sottovoce.network.errors import DiskError, IdentityError
+from sottovoce.network.failures import DiskError, IdentityError
 
 
 def server_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:

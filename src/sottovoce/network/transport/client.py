@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, final
 import aiohttp
 from aiohttp import WSMsgType
 
-from sottovoce.network.errors import RefusedError
+from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.roles import require_current
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.logs import note

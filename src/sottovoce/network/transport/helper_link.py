@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
-from sottovoce.network.errors import HaltedError, RefusedError
+from sottovoce.network.failures import HaltedError, RefusedError
 from sottovoce.network.identity.roles import HELPER, has_role
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet

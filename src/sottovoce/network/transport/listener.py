@@ -12,7 +12,7 @@ from typing import Final, cast, final
 from aiohttp import web
 
 from sottovoce.errors import NetworkError
-from sottovoce.network.errors import BusyError
+from sottovoce.network.failures import BusyError
 from sottovoce.network.identity.roles import Identity, identity_of
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor

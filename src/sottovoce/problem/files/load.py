@@ -95,7 +95,7 @@ def _last(public: PublicFile) -> int:
 def _read(
     root: Path, public: PublicFile, agents: Collection[int], *, keep: bool = False
 ) -> Problem:
-    files: list[_PrivateFile | None] = []
+    files: list[_ReadPrivateFile | None] = []
     for stated in public.stated:
         mine = agents if len(agents) == 0 else [a for a in stated.numbers if a in agents]
         files.append(_private_file(root, stated, mine) if mine else None)
@@ -122,7 +122,7 @@ def _read(
     )
 
 
-def _source(public: PublicFile, files: Sequence[_PrivateFile | None]) -> dict[str, str] | None:
+def _source(public: PublicFile, files: Sequence[_ReadPrivateFile | None]) -> dict[str, str] | None:
     """Every file by its path, to be written back unchanged; None if one is no text."""
     texts: dict[str, str | None] = {"problem.toml": public.document.text}
     texts |= {name: table.text for name, table in public.tables.items()}
@@ -133,7 +133,7 @@ def _source(public: PublicFile, files: Sequence[_PrivateFile | None]) -> dict[st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _PrivateFile:
+class _ReadPrivateFile:
     """What agents alone know, before any formula is read.
 
     Attributes:
@@ -203,7 +203,7 @@ def _require_local(formula: Expression, group: Group, where: str, what: str) -> 
         )
 
 
-def _private_file(root: Path, stated: Stated, agents: Collection[int]) -> _PrivateFile:
+def _private_file(root: Path, stated: Stated, agents: Collection[int]) -> _ReadPrivateFile:
     """Read the private file of an agent, or of the agents of a fleet with these numbers."""
     document = read_document(root / FOLDER / stated.private_file)
     what = f"the file of {stated.name}"
@@ -221,7 +221,7 @@ def _private_file(root: Path, stated: Stated, agents: Collection[int]) -> _Priva
         texts |= {f"{FOLDER}/{Path(table.path).name}": table.text for table in tables}
         if tables:
             parameters, points = _gathered(document, tables, stated, agents)
-    return _PrivateFile(
+    return _ReadPrivateFile(
         document=document, spec=spec, parameters=parameters, points=points, texts=texts
     )
 

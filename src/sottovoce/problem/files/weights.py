@@ -26,7 +26,7 @@ from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, FleetSum, Weights, linear_total
 from sottovoce.problem.files.schema import refusal
 from sottovoce.problem.files.table import AGENT, Table
-from sottovoce.problem.linear import Linear
+from sottovoce.problem.linear_rows import Linear
 from sottovoce.problem.totals import BOUND
 
 MATRIX = symbol("matrix")

@@ -29,7 +29,7 @@ from sottovoce.problem.agents import (
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
 from sottovoce.problem.pieces import pieces
-from sottovoce.problem.relations import named_rows, read_formula
+from sottovoce.problem.relations import labelled_rows, read_formula
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
@@ -192,7 +192,7 @@ def _per_agent(local: Any, spread: Collection[Agents]) -> Any:
     if not spread or local is None:
         return local
     found: dict[str, Any] = {}
-    for name, row in named_rows(local, "local"):
+    for name, row in labelled_rows(local, "local"):
         relation = row.row if isinstance(row, Hard) else row
         sides = (relation.left, relation.right) if isinstance(relation, Relation) else ()
         named = owners(sides)
@@ -247,7 +247,7 @@ def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[Expression |
 
 def read_constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...]:
     """Return the families of ``constraints=``, in order."""
-    pairs = list(named_rows(given, "g"))
+    pairs = list(labelled_rows(given, "g"))
     if not pairs:
         raise ProblemError("a problem needs at least one constraint, got none")
     known = _Known(

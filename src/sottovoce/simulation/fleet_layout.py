@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.kernels.fleet import Fleet as FleetStates
-from sottovoce.kernels.fleet import FleetKernel
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.fleet import Fleet, Index
@@ -32,7 +31,7 @@ _kernels = WeakKeyDictionary()
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Agents:
+class FleetLayout:
     """A problem's agents, named ones of one form together.
 
     Attributes:
@@ -71,7 +70,7 @@ class Agents:
         return x
 
 
-def agents(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> Agents:
+def lay_out(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> FleetLayout:
     """Lay out a problem's agents.
 
     Args:
@@ -84,7 +83,7 @@ def agents(problem: Problem, domain: Sequence[Group], *, gradient: bool) -> Agen
     spans = [np.arange(first, last) for first, last in pairwise(begin.tolist())]
     families = problem.constraints if gradient else problem.cloud.sums.families
     named = [i for i, g in enumerate(domain) if g.count == 1]
-    return Agents(
+    return FleetLayout(
         kernels=_kernels_of(problem, fleets, domain, gradient=gradient),
         places=[fleet.columns for fleet in fleets],
         groups=[fleet.places for fleet in fleets],

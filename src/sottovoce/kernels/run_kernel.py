@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.kernels.cloud import Cloud, Gains, PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
 from sottovoce.kernels.core.plain import LANES
-from sottovoce.kernels.fleet import MEASURES, Fleet
+from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
 from sottovoce.kernels.lower import TapeBuilder, registers_of
 from sottovoce.kernels.variant import core, variant
 
@@ -88,7 +88,7 @@ class Run:
 
     def __init__(
         self,
-        fleets: Sequence[Fleet],
+        fleets: Sequence[FleetStates],
         release: Release,
         cloud: tuple[PublicSum, Gains] | None,
         *,
@@ -151,11 +151,11 @@ class Run:
             for future in [pool.submit(task) for task in tasks]:
                 future.result()
 
-    def _new_cloud(self) -> Cloud | None:
+    def _new_cloud(self) -> CloudKernel | None:
         if self._given is None:
             return None
         public, gains = self._given
-        return Cloud(public, gains, planned=self._release.grid is not None)
+        return CloudKernel(public, gains, planned=self._release.grid is not None)
 
     def _part(self, me: int) -> Any:
         """One thread's part; helpers work on copies of what is small."""
@@ -188,7 +188,7 @@ def _advance(part: Any, *given: Any) -> None:
         part.advance(*given)
 
 
-def _chunks(fleets: Sequence[Fleet], sums: int) -> int:
+def _chunks(fleets: Sequence[FleetStates], sums: int) -> int:
     """How many chunks: a power of two, so that two or four threads get the same share each."""
     blocks = max(-(-f.kernel.count // f.kernel.width) for f in fleets)
     states = sum(f.kernel.count * f.kernel.d for f in fleets)

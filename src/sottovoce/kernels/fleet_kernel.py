@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sottovoce.kernels import variant
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, LANES, NEWTON, SCALAR, SEPARABLE
 from sottovoce.kernels.fleet_problem import (
+    EpigraphForm,
     FleetProblem,
     SeparableForm,
-    SmoothForm,
     Terms,
     fleet_tapes,
     minimiser,
@@ -49,9 +49,9 @@ class FleetKernel:
         coded = problem.gradient is not None
         self.width = LANES if lanes and not coded else 1
         self.tapes, self._codes = fleet_tapes(problem, self.how)
-        packed = partial(pack, width=self.width)
+        packed = partial(to_lanes, width=self.width)
         own = [np.asarray(v, dtype=np.float64)[:, None] for v in problem.parameters.values()]
-        extra = problem.form if isinstance(problem.form, SmoothForm) else None
+        extra = problem.form if isinstance(problem.form, EpigraphForm) else None
         none = np.zeros((self.count, 0))
         lower, lower_stride = self._bounds(problem.lower)
         upper, upper_stride = self._bounds(problem.upper)
@@ -99,7 +99,7 @@ class FleetKernel:
         """Bounds in blocks; those that all agents share once."""
         if bound.strides[0] == 0 or np.all(bound == bound[:1]):
             return np.repeat(bound[0], self.width).astype(np.float64), 0
-        return pack(bound, self.width), self.d * self.width
+        return to_lanes(bound, self.width), self.d * self.width
 
     def core(self, x: Array, mean: Array, hat: Array) -> Any:
         """A ``FleetCore`` with registers and scratch of its own: one per thread."""
@@ -121,7 +121,7 @@ class FleetKernel:
 
 
 @final
-class Fleet:
+class FleetStates:
     """The states of a fleet in one run.
 
     Args:
@@ -137,9 +137,9 @@ class Fleet:
     def __init__(self, kernel: FleetKernel, x0: Array, *, solution: Array | None = None) -> None:
         self.kernel = kernel
         start = np.clip(x0, kernel.problem.lower, kernel.problem.upper)
-        self.x = pack(start, kernel.width)
+        self.x = to_lanes(start, kernel.width)
         unknown = np.full((kernel.count, kernel.d), np.nan)
-        self._hat = pack(unknown if solution is None else solution, kernel.width)
+        self._hat = to_lanes(unknown if solution is None else solution, kernel.width)
         self.mean = self.x if kernel.how == GRADIENT else self.x.copy()
         self.core = self.another_core()
         if kernel.problem.local_rows:
@@ -147,9 +147,9 @@ class Fleet:
                 self.kernel.kernels.run_project_start(self.core)
             self.mean[:] = self.x
 
-    def copy(self) -> Fleet:
+    def copy(self) -> FleetStates:
         """Another run's fleet, with the same states."""
-        other = object.__new__(Fleet)
+        other = object.__new__(FleetStates)
         other.kernel, other._hat = self.kernel, self._hat
         other.x = self.x.copy()
         other.mean = other.x if self.mean is self.x else self.mean.copy()
@@ -163,12 +163,12 @@ class Fleet:
     @property
     def states(self) -> Array:
         """x, shape (count, d)."""
-        return unpack(self.x, self.kernel.count, self.kernel.d, self.kernel.width)
+        return from_lanes(self.x, self.kernel.count, self.kernel.d, self.kernel.width)
 
     @property
     def answer(self) -> Array:
         """The answer, shape (count, d)."""
-        return unpack(self.mean, self.kernel.count, self.kernel.d, self.kernel.width)
+        return from_lanes(self.mean, self.kernel.count, self.kernel.d, self.kernel.width)
 
     def contributions(self, sums: int, grid: Array | None = None) -> Array:
         """What the states add to the sums; in grid steps if there is a grid."""
@@ -228,7 +228,7 @@ def _add_code(code: Callable[[Any], Any], lower: Array, upper: Array, at: Any) -
     curvature[:d, :d] += vectors * np.maximum(sizes, 0.0) @ vectors.T
 
 
-def pack(values: Array, width: int) -> Array:
+def to_lanes(values: Array, width: int) -> Array:
     """Lay out (count, c) in blocks, ``[block, c, lane]``, flat; lanes without an agent repeat the
     last one, so that they do nothing that no agent does.
     """  # noqa: D205
@@ -239,8 +239,8 @@ def pack(values: Array, width: int) -> Array:
     return np.array(full.reshape(blocks, width, columns).transpose(0, 2, 1), order="C").ravel()
 
 
-def unpack(blocks: Array, count: int, columns: int, width: int) -> Array:
-    """Undo ``pack``."""
+def from_lanes(blocks: Array, count: int, columns: int, width: int) -> Array:
+    """Undo ``to_lanes``."""
     shaped = blocks.reshape(-1, columns, width).transpose(0, 2, 1)
     return np.array(shaped.reshape(-1, columns)[:count], order="C")
 
@@ -266,7 +266,7 @@ def _weights(
         elif hasattr(part.weights, "tocsc"):  # sparse; SciPy is large, and few agents need it
             tables.append(_entries(part, first, count))
         else:
-            own = pack(np.asarray(part.weights, dtype=np.float64).T, width)
+            own = to_lanes(np.asarray(part.weights, dtype=np.float64).T, width)
             rows = part.weights.shape[0]
             dense.append((part.row, rows, terms, first, start, sum_rows))
             blocks.append(own)

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
-from sottovoce.kernels.rounds import normals, stream_seed
+from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.network.cloud_state import Verdict, cloud_state
 from sottovoce.network.config import RunConfig
-from sottovoce.network.errors import DivergedError
+from sottovoce.network.failures import DivergedError
 from sottovoce.network.identity.pledges import HelperKeys, terms_of
 from sottovoce.network.masks import MaskSums, Stream
 from sottovoce.network.protocol.actions import (

@@ -79,7 +79,7 @@ class Gains:
 
 
 @final
-class Cloud:
+class CloudKernel:
     """The cloud's state and its step.
 
     Args:
