@@ -8,6 +8,7 @@ from quadratics import GAINS, Quadratics, cloud_of, intervals, residual
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
+from sottovoce.kernels.variant import core
 
 
 def fleet(n: int = 50, f: float = 1.0, x: float = 1.0) -> Quadratics:
@@ -133,7 +134,7 @@ def test_only_the_kept_part_of_the_memory_matters() -> None:
     one, two = cloud_of(public, np.ones(3)), cloud_of(public, np.ones(3))
     for k in range(1, 20):
         y = 1.0 - one.price + rng.standard_normal(3)
-        two.memory[two.kept :] = np.nan
+        two.memory[core().kept_size(3) :] = np.nan
         one.round(k, y, share=1.0)
         two.round(k, y, share=1.0)
         assert np.array_equal(one.price, two.price)

@@ -80,7 +80,7 @@ def square(count: int) -> Interval:
 
 
 def search(objective: Any, count: int, **options: Any) -> Any:
-    settings = {"tolerance": 0.0, "budget": 10_000, "slack": 1e-9} | options
+    settings = {"tolerance": 1e-9, "budget": 10_000} | options
     return maximise(objective, square(count), **settings)
 
 

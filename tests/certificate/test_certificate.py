@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression
@@ -61,7 +61,7 @@ def test_gallery_sensitivities_are_within_one_percent_and_never_below_what_is_se
 
 
 def test_the_papers_constants_come_out_over_the_original_box() -> None:
-    constants = certified_constants(sv.gallery.paper().cloud, tolerance=TOLERANCE)
+    constants = certified_constants(sv.gallery.paper().cloud)
     assert constants is not None
     assert constants.k_g.upper == pytest.approx(472.674613, abs=5e-7)
     assert constants.column_sensitivity == pytest.approx(333.934292, abs=5e-7)

@@ -13,9 +13,9 @@ import pytest
 
 from sottovoce import errors
 from sottovoce.cli.app import main
-from sottovoce.cli.exits import RESTART, Exit, exit_code
+from sottovoce.cli.exits import Exit, exit_code
 from sottovoce.errors import BudgetError, PrivacyError, SottovoceError
-from sottovoce.network import errors as network_errors
+from sottovoce.network import failures as network_errors
 from sottovoce.network import identity
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.failures import DivergedError, RefusedError
@@ -27,6 +27,15 @@ from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 
 DOCS = Path(__file__).parents[2] / "docs"
+RESTART = {
+    Exit.DONE: False,
+    Exit.NO: True,
+    Exit.PERSON: False,
+    Exit.AGAIN: True,
+    Exit.EXPIRED: True,
+}
+"""Whether a unit starts the process again; an expired one comes back as soon as it is renewed."""
+
 START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 
 
@@ -52,7 +61,7 @@ def test_units_restart_what_time_or_a_restart_can_mend_and_nothing_else() -> Non
     assert len(units()) == 2
     for unit in units():
         found = {code: restarts(unit["Service"], code) for code in Exit}
-        assert found == dict(RESTART)
+        assert found == RESTART
         assert unit["Unit"]["StartLimitIntervalSec"] == "0"  # never gives up
         assert int(unit["Service"]["RestartSec"]) >= 5
 

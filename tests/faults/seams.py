@@ -24,7 +24,6 @@ SEAMS: Final = {
     "epsilon of mu": "sottovoce.privacy.gaussian.epsilon_of",
     "mu of a promise": "sottovoce.privacy.gaussian.mu_of",
     "the paper's kappa": "sottovoce.privacy.gaussian.kappa",
-    "composition": "sottovoce.privacy.gaussian.compose",
     "allowance for rounding": "sottovoce.privacy.sampler.rounding_allowance",
     "share of rounding": "sottovoce.privacy.allocation.rounding_share",
     "mu that is spent": "sottovoce.privacy.allocation.spent",

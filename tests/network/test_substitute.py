@@ -18,7 +18,7 @@ from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config
-from sottovoce.network.local_round import LocalRound, Stepped, Substitute
+from sottovoce.network.local_round import LocalRound, LocalStep, Substitute
 from sottovoce.network.observe.run_summary import transcript
 from sottovoce.privacy.adjacency import Adjacency, Offset, Trajectory
 from sottovoce.privacy.sampler import grid_of
@@ -139,14 +139,14 @@ def test_a_device_that_refuses_a_setpoint_does_not_stop_the_run(
     assert QUOTE not in caplog.text
 
 
-def stepped(house: AgentGroup, price: Array) -> Stepped:
+def stepped(house: AgentGroup, price: Array) -> LocalStep:
     """The first round of a group, whatever bounds its problem has."""
     welcome = welcome_to(house.cloud, list(house.agents), DualAveraging())
     return LocalRound(house, welcome)(1, house.start, house.start, price, np.zeros(0))
 
 
 def test_an_agent_behind_a_gateway_fails_alone(paper: Problem) -> None:
-    def gateway(fails: bool) -> Stepped:
+    def gateway(fails: bool) -> LocalStep:
         alone = []
         for number in (1, 2, 3):
             gradient = failing(1, "raises") if fails and number == 2 else lambda x: 2 * (x - 1.0)

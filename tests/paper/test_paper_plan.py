@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.certificate.certificate import TOLERANCE, Certificate, certify
+from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.paper.paper_constants import Constants, certified_constants
 from sottovoce.paper.paper_plan import paper_plan
@@ -57,7 +57,7 @@ def gradients(plan_: NoisePlan) -> list[tuple[int, int, float]]:
 
 def test_sigma_never_falls_below_the_theorems(paper: Certificate) -> None:
     found = made(paper, radius=0.3)
-    known = certified_constants(paper.cloud, tolerance=TOLERANCE)
+    known = certified_constants(paper.cloud)
     assert known is not None
     factor = Fraction(kappa(EPSILON, DELTA)) * Fraction(0.3)
     for sigma in values(found):

@@ -8,7 +8,6 @@ import mpmath
 import numpy as np
 import pytest
 from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
-from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import erfcx, ndtri
@@ -17,7 +16,6 @@ from sottovoce.errors import InputError
 from sottovoce.privacy import gaussian
 from sottovoce.privacy.gaussian import (
     attacker,
-    compose,
     delta_of,
     epsilon_of,
     exact_sigma,
@@ -129,26 +127,6 @@ def test_dp_accounting_agrees(epsilon: float, delta: float) -> None:
     assert epsilon_of(mu, delta) == pytest.approx(get_epsilon_gaussian(1 / mu, delta), rel=1e-8)
 
 
-def test_composition_agrees_with_a_composed_privacy_loss_distribution() -> None:
-    mus = [0.3, 0.4, 1.2]
-    parts = [
-        privacy_loss_distribution.from_gaussian_mechanism(1 / m, value_discretization_interval=1e-3)
-        for m in mus
-    ]
-    together = parts[0].compose(parts[1]).compose(parts[2])
-    pessimistic = together.get_delta_for_epsilon(1.0)
-    assert delta_of(compose(mus), 1.0) <= pessimistic <= delta_of(compose(mus), 1.0) * 1.01
-
-
-@settings(max_examples=200, deadline=None)
-@given(mus=st.lists(st.one_of(st.just(0.0), st.floats(1e-99, 1e6)), max_size=20))
-def test_composition_is_rounded_up_from_the_exact_root(mus: list[float]) -> None:
-    with mpmath.workdps(DIGITS):
-        exact = mpmath.sqrt(mpmath.fsum(mpmath.mpf(m) ** 2 for m in mus))
-        assert exact <= compose(mus) <= exact * (1 + 1e-14)
-    assert compose(np.array(mus)) == compose(mus)
-
-
 def test_a_million_agents_are_bounded_like_single_ones() -> None:
     mu = np.random.default_rng(2).permutation(np.geomspace(1e-5, 20.0, 1_000_000))
     delta, epsilon = delta_of(mu, 1.0), epsilon_of(mu, 1e-6)
@@ -170,7 +148,6 @@ def test_arguments_broadcast_and_numbers_give_a_number() -> None:
 def test_nothing_revealed_costs_nothing() -> None:
     assert delta_of(0.0, 0.0) == 0.0
     assert epsilon_of(0.0, 1e-9) == 0.0
-    assert compose([]) == 0.0
     assert (attacker(0.0).advantage, attacker(0.0).miss_rate(1.0)) == (0.0, 0.0)
 
 
@@ -232,8 +209,6 @@ def test_bad_mu_is_refused(bad: float) -> None:
         delta_of(bad, 1.0)
     with pytest.raises(InputError, match="mu must lie in"):
         epsilon_of(np.array([0.1, bad]), 0.1)
-    with pytest.raises(InputError, match="mus must lie in"):
-        compose([0.1, bad])
     with pytest.raises(InputError, match="mu must lie in"):
         attacker(bad)
 

@@ -74,11 +74,10 @@ def maximise(
     tolerance: float,
     budget: int,
     found: float = -np.inf,
-    slack: float = 0.0,
 ) -> Maximum:
     """Bound the maximum of an objective over a box from above and from below.
 
-    The search ends when upper <= found + max(tolerance * |found|, slack), when no box can be
+    The search ends when upper <= found + tolerance * |found|, when no box can be
     improved, or when `budget` boxes have been bounded.
 
     Args:
@@ -87,7 +86,6 @@ def maximise(
         tolerance: The relative gap to reach.
         budget: The number of boxes that may be bounded.
         found: A value the maximum is known to reach elsewhere; boxes that cannot beat it are cut.
-        slack: The absolute gap to reach.
     """
     at, settled, count = split_point(box.lower, box.upper), -np.inf, 0
     fresh = _Boxes(box.lower[:, None], box.upper[:, None], np.array([np.inf]), np.array([_AGAIN]))
@@ -100,7 +98,7 @@ def maximise(
         if values.max() > found:
             found, at = float(values.max()), probes[:, values.argmax()]
         pool = _join([pool, fresh])
-        goal = found + max(tolerance * abs(found), slack) if np.isfinite(found) else -np.inf
+        goal = found + tolerance * abs(found) if np.isfinite(found) else -np.inf
         over = (pool.bound <= goal) | (pool.axis == _DONE)
         settled = max(settled, pool.bound[over].max(initial=-np.inf))
         pool = pool.pick(~over)

@@ -110,14 +110,14 @@ def bounded_below(
     return _prove_everywhere(holds, region, symbols, budget)
 
 
-def bounded_on(expr: Expression, region: ProofRegion, *, budget: int = 4096) -> bool:
+def bounded_on(expr: Expression, region: ProofRegion) -> bool:
     """Prove that ``expr`` is defined and finite wherever the agents can be, by subdivision."""
     symbols = in_order(expr.symbols)
 
     def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
         return np.asarray(np.isfinite(_ends(expr, symbols, lower, upper)).all(axis=0))
 
-    return _prove_everywhere(holds, region, symbols, budget)
+    return _prove_everywhere(holds, region, symbols, 4096)
 
 
 class Hessian:

@@ -158,13 +158,6 @@ class Sensitivity:
         """The median of ``S[o, l]`` over the agents l that move o; 0 if none does."""
         return np.array([_median(parts) for parts in self._moving()])
 
-    def smallest(self) -> Array:
-        """The smallest ``S[o, l]`` over the agents l that move o; 0 if none does."""
-        least = [
-            min((v.min() for v, _ in parts if v.size), default=0.0) for parts in self._moving()
-        ]
-        return np.array(least)
-
     def _moving(self) -> list[list[tuple[Array, int]]]:
         """Per output the influences that are not 0, in parts that count so many times each."""
         found: list[list[tuple[Array, int]]] = [[] for _ in range(self.outputs)]

@@ -18,7 +18,7 @@ from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import NONSMOOTH, ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.epigraph import Smooth
+from sottovoce.problem.epigraph import EpigraphWriter
 from sottovoce.problem.local import LocalSet, box_of
 from sottovoce.problem.numeric import Formulas
 from sottovoce.problem.problem import Problem
@@ -55,7 +55,7 @@ def smooth_form(problem: Problem) -> SmoothForm:
     if not has_kinks(problem):
         columns = np.arange(problem.size)
         return SmoothForm(problem=problem, columns=columns, rows=problem.rows, sums=stated)
-    writer = _EpigraphWriter(problem)
+    writer = _ProblemWriter(problem)
     families = [writer.family(family) for family in problem.constraints]
     sums = [writer.family(family) for family in stated]
     objectives = [writer.formula(f) for f in problem.objectives]
@@ -92,12 +92,12 @@ def smooth_form(problem: Problem) -> SmoothForm:
 
 
 @final
-class _EpigraphWriter:
+class _ProblemWriter:
     """Writes kinks of one agent by its own variables, kinks that mix agents by shared ones."""
 
     def __init__(self, problem: Problem) -> None:
-        self.own = {group.name: Smooth(group.name) for group in problem.groups}
-        self.shared = Smooth("shared")
+        self.own = {group.name: EpigraphWriter(group.name) for group in problem.groups}
+        self.shared = EpigraphWriter("shared")
         self._owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
 
     def formula(self, expr: Expression) -> Expression:
@@ -132,7 +132,7 @@ def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Cons
 
 
 def _widened(
-    group: Group, own: LocalSet, start: Array, writer: Smooth
+    group: Group, own: LocalSet, start: Array, writer: EpigraphWriter
 ) -> tuple[Group, LocalSet, Array]:
     """A group with its kinks' variables behind its components."""
     if not writer.extra:
@@ -171,7 +171,7 @@ def _shared(symbol: Expression, stated: Expression, problem: Problem) -> Group:
         upper=read_only(np.hstack([g.upper for g in problem.groups if g.count == 1])),
         parameters={},
     )
-    writer = Smooth("shared")
+    writer = EpigraphWriter("shared")
     writer.extra[symbol] = stated
     low, high = writer.bounds(everybody, box_of(everybody))
     return Group(name=symbol.name, count=1, symbols=(symbol,), lower=low, upper=high, parameters={})

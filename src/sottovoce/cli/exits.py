@@ -33,11 +33,6 @@ class Exit(IntEnum):
     """A certificate has ended, or a clock is wrong (EX_NOPERM)."""
 
 
-RESTART: Final[Mapping[Exit, bool]] = MappingProxyType(
-    {Exit.DONE: False, Exit.NO: True, Exit.PERSON: False, Exit.AGAIN: True, Exit.EXPIRED: True}
-)
-"""Whether a unit starts the process again; an expired one comes back as soon as it is renewed."""
-
 ERRORS: Final[Mapping[type[SottovoceError], Exit]] = MappingProxyType(
     {
         SottovoceError: Exit.PERSON,

@@ -11,24 +11,24 @@ slowly, with the same bits, and a ``PlainKernelsWarning`` says so once.
 
 Doors, all of which simulation and network share, so that both have the same bits:
 
-    lower.TapeBuilder                formulas -> register code
-    cloud.Cloud(public, gains)       the cloud: .round(k, y, share=, steer=) fills price and answer
-    fleet_problem.FleetProblem       what the agents of a fleet minimise, formulas and numbers
-    fleet.FleetKernel(problem)       a fleet's tapes and numbers, which no round changes
-    fleet.Fleet(kernel, x0)          its states: .contributions, .round, .gradient_step, .measure
-    rounds.Run(fleets, release, ..)  a run: .tasks(done, until, steps, ..), one per thread
-    rounds.Ensemble(problem, ..)     runs of Algorithm 1 of agents stated one by one, in lanes
+    lower.TapeBuilder              formulas -> register code
+    cloud_kernel.CloudKernel       the cloud: .round(k, y, share=, steer=) fills price and answer
+    fleet_problem.FleetProblem     what the agents of a fleet minimise, formulas and numbers
+    fleet_kernel.FleetKernel       a fleet's tapes and numbers, which no round changes
+    fleet_kernel.FleetStates       its states: .contributions, .round, .gradient_step, .measure
+    run_kernel.Run                 a run: .tasks(done, until, steps, ..), one per thread
+    run_kernel.Ensemble            runs of Algorithm 1 of agents stated one by one, in lanes
 
 Who calls what:
 
     a simulation              makes a FleetKernel per template (a named agent is a fleet of one),
-                              per run a Fleet each and one Run, and drives Run.tasks in slices;
+                              per run FleetStates each and one Run, and drives Run.tasks in slices;
                               Algorithm 1 of named agents alone is an Ensemble
-    a cloud on the network    keeps one Cloud; a round is Cloud.round with the noisy sums; price,
-                              answer, released and memory[:kept] are what it stores
+    a cloud on the network    keeps one CloudKernel; a round is CloudKernel.round with the noisy
+                              sums
     an agent or a gateway     makes the FleetKernel of its own agents; a round is
-                              Fleet.round(k, price, grid=), which returns integers to be sent;
-                              Fleet.contributions after a start, Fleet.x and .mean to store
+                              FleetStates.round(k, price, grid=): integers to be sent;
+                              .contributions after a start, .x and .mean to store
     an objective in code      FleetProblem.gradient: that fleet of one runs the plain modules
 
 Why the bits agree: a lane computes what one agent alone does, operation by operation; contributions

@@ -91,7 +91,7 @@ class CloudKernel:
         price: lambda(k), what agents are told; 0 before round 1.
         answer: the prices to report.
         released: the releases, averaged with the answer's weights; 0 without a plan.
-        memory: what the cloud remembers between rounds; ``memory[:kept]`` is worth storing.
+        memory: what the cloud remembers between rounds.
     """
 
     def __init__(self, public: PublicSum, gains: Gains, *, planned: bool) -> None:
@@ -100,7 +100,6 @@ class CloudKernel:
         p = unit.size
         self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
         self.memory = np.zeros(kernel.memory_size(p))
-        self.kept = int(kernel.kept_size(p))
         self._work = np.zeros(p + kernel.project_work(p))
         arrays = {
             "price": self.price, "answer": self.answer, "released": self.released,
@@ -135,11 +134,6 @@ class CloudKernel:
         with np.errstate(all="ignore"):
             self.core.nearest(np.array(v, dtype=np.float64), u, self._work)
         return u
-
-    def restart(self) -> None:
-        """Forget all rounds."""
-        for array in (self.price, self.answer, self.released, self.memory):
-            array[:] = 0.0
 
 
 def _regions(regions: Sequence[Ball | Level]) -> dict[str, NDArray[np.generic]]:

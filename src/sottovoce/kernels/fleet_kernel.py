@@ -264,7 +264,7 @@ def _weights(
         if part.weights is None:
             term_row[first : first + terms] = part.row + np.arange(terms)
         elif hasattr(part.weights, "tocsc"):  # sparse; SciPy is large, and few agents need it
-            tables.append(_entries(part, first, count))
+            tables.append(_entries(part, first))
         else:
             own = to_lanes(np.asarray(part.weights, dtype=np.float64).T, width)
             rows = part.weights.shape[0]
@@ -283,7 +283,7 @@ def _weights(
     return sizes, arrays
 
 
-def _entries(part: Terms, first: int, count: int) -> tuple[NDArray[Any], ...]:
+def _entries(part: Terms, first: int) -> tuple[NDArray[Any], ...]:
     """Agent, row, term and weight of every entry, agent by agent."""
     weights, terms = part.weights.tocsc(), len(part.terms)
     columns = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))

@@ -23,7 +23,7 @@ from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity.pledges import HelperKnown, knows_helper
 from sottovoce.network.identity.roles import CLOUD, has_role
 from sottovoce.network.journal import Journal
-from sottovoce.network.local_round import LocalRound, Stepped, Which
+from sottovoce.network.local_round import LocalRound, LocalStep, Which
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import (
     Action,
@@ -311,7 +311,7 @@ class Agent:
         assert self._round is not None  # noqa: S101  there is one from the first welcome on
         return self._round
 
-    def _take_round(self, action: Think) -> Stepped:
+    def _take_round(self, action: Think) -> LocalStep:
         given = (action.k, action.x, action.answer, action.price, action.y)
         stepped = self._taking_part(*given, since=action.since)
         if stepped.failed.size:

@@ -21,7 +21,7 @@ from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.simulation.layout import gains, public_sums
-from sottovoce.simulation.python_rounds import OwnCloud
+from sottovoce.simulation.python_rounds import PythonCloud
 
 
 class CloudState(Protocol):
@@ -104,11 +104,11 @@ class PriceState:
         )
 
 
-def _cloud(algorithm: PriceRounds, public: PublicSum) -> CloudKernel | OwnCloud:
+def _cloud(algorithm: PriceRounds, public: PublicSum) -> CloudKernel | PythonCloud:
     if isinstance(algorithm, DualAveraging):
         return CloudKernel(public, gains(algorithm), planned=True)
     assert isinstance(algorithm, CloudStep)  # noqa: S101  there is no other kind
-    return OwnCloud(algorithm, public, planned=True)
+    return PythonCloud(algorithm, public, planned=True)
 
 
 @final

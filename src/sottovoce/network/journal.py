@@ -344,16 +344,15 @@ class Journal(JournalReader):
         self._last = row
         self._marker.write(Reached(run_id=self.run_id, rounds=row.k, digest=row.digest))
 
-    def put(self, name: str, value: bytes, *, durable: bool = False) -> None:
-        """Write a note; one that is not durable survives the process, and maybe not the power."""
-        waits = self._durable and not durable
+    def put(self, name: str, value: bytes) -> None:
+        """Write a note, which survives the process and maybe not a power cut."""
         with translated(self.path):
-            if waits:
+            if self._durable:
                 self._database.execute("PRAGMA synchronous = NORMAL")
             try:
                 self._database.execute(_NOTE, (name, value, seal(name.encode(), value)))
             finally:
-                if waits:
+                if self._durable:
                     self._database.execute("PRAGMA synchronous = FULL")
 
     def end(self, status: Status, reason: str = "") -> None:

@@ -144,7 +144,7 @@ _NOBODY: Final = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stepped:
+class LocalStep:
     """What a round came to at home.
 
     Attributes:
@@ -236,7 +236,7 @@ class LocalRound:
 
     def __call__(
         self, k: int, x: Array, answer: Array, price: Array, y: Array, *, since: int | None = None
-    ) -> Stepped:
+    ) -> LocalStep:
         """Take round k from x(k), with what the cloud released in it.
 
         Args:
@@ -256,14 +256,14 @@ class LocalRound:
             values = None if self._welcome.states else self._asked(total)
             averaged = self._averaged((since or k, k), answer, x, after)
             self._stood_in = None
-            return Stepped(x=after, answer=averaged, values=values, failed=_NOBODY)
+            return LocalStep(x=after, answer=averaged, values=values, failed=_NOBODY)
         # Stopping would stop the run, which tells something of the state. The device stays put.
         failed = self._substitute.failed(after)
         last = self._substitute.kept(after, after, answer)
         averaged = self._averaged((since or k, k), answer, x, last)
         self._stood_in = self._substitute.of(after)
         state = self._substitute.state(after, x)
-        return Stepped(x=state, answer=averaged, values=self.contributions(state), failed=failed)
+        return LocalStep(x=state, answer=averaged, values=self.contributions(state), failed=failed)
 
     def _averaged(self, rounds: tuple[int, int], answer: Array, x: Array, after: Array) -> Array:
         """The answer with x(k), whose contribution was released; of gradient steps the last.

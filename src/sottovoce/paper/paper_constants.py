@@ -55,9 +55,7 @@ class CertifiedConstants:
 
 
 @exactly()
-def certified_constants(
-    cloud: CloudView, *, tolerance: float = TOLERANCE
-) -> CertifiedConstants | None:
+def certified_constants(cloud: CloudView) -> CertifiedConstants | None:
     """Certify ``K_g``, ``K_g'^i`` and the column sensitivities over the original X.
 
     None if there is a fleet, which the paper does not know, or if they have no finite bound.
@@ -79,7 +77,7 @@ def certified_constants(
     whole = [[derivative(row, s) for s in box] for row in g]
     try:
         k_g, *rest = [
-            matrix_supremum(matrix, box, tolerance=tolerance)
+            matrix_supremum(matrix, box, tolerance=TOLERANCE)
             for matrix in (whole, *curvatures, *blocks)
         ]
     except CertificateError:

@@ -70,7 +70,7 @@ def paper_plan(
     if constants is not None:
         instance("constants", constants, Constants, "sv.paper.Constants(...)")
     _require_known_rows(cloud)
-    asked = AskedPrivacy.per_agent(cloud, epsilon, delta, hide)
+    asked = AskedPrivacy.per_agent(cloud, epsilon, delta)
     reach = _reach(hide, cloud.groups)
     with watched(progress) as tell:
         tell(f"planning: noise for {cloud.agents:,} agents")

@@ -27,7 +27,6 @@ price is less than 1e-9 relative.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
@@ -144,22 +143,6 @@ def kappa(epsilon: float, delta: float) -> float:
     It solves s = K, that is, it drops the negative term of delta; so kappa >= `exact_sigma`.
     """
     return float(_kappa(_positive("epsilon", epsilon), _probability("delta", delta)))
-
-
-def compose(mus: Iterable[float] | Floats) -> float:
-    """Return the Gaussian-DP parameter of several releases together, rounded up.
-
-    mu = sqrt(sum_k mu_k^2)
-
-    Exact, also when each release is chosen after the earlier ones were seen.
-    """
-    m = _at_least_zero("mus", mus if isinstance(mus, np.ndarray) else list(mus)).ravel()
-    largest = float(m.max(initial=0.0))
-    if largest == 0.0:
-        return 0.0
-    # scaling keeps the squares of small entries from underflowing
-    root = largest * math.sqrt(math.fsum((m / largest) ** 2))
-    return math.nextafter(root * (1 + 8 * UNIT), math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

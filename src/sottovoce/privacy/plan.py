@@ -94,7 +94,7 @@ def plan(
     if trust is not None and not isinstance(trust, Trust):
         raise InputError(f"trust must be sv.SplitCloud() or left out, got {trust!r:.60}")
     probability = _probability(feasible, cloud, each_row=each_row)
-    asked = AskedPrivacy.per_agent(cloud, epsilon, delta, hide)
+    asked = AskedPrivacy.per_agent(cloud, epsilon, delta)
     reach = pair_reach(hide, cloud.agents)
     with watched(progress) as tell:
         tell(f"planning: noise for {cloud.agents:,} agents")
@@ -142,7 +142,7 @@ class AskedPrivacy:
     mu: Array
 
     @staticmethod
-    def per_agent(cloud: CloudView, epsilon: Any, delta: Any, hide: Adjacency) -> AskedPrivacy:
+    def per_agent(cloud: CloudView, epsilon: Any, delta: Any) -> AskedPrivacy:
         """Check what was asked for, one number or one per agent."""
         eps = per_agent("epsilon", epsilon, cloud.agents)
         dlt = per_agent("delta", delta, cloud.agents)

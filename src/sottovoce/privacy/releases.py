@@ -49,7 +49,7 @@ class StateRelease(ABC):
 
     @abstractmethod
     def engine(self, problem: Problem, request: Any) -> Any:
-        """Return what runs a simulation of named agents: a ``simulation.drive.Engine``."""
+        """Return what runs a simulation of named agents: a ``simulation.drive.RunDriver``."""
 
     @abstractmethod
     def contribution(

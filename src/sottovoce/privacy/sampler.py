@@ -229,9 +229,9 @@ class SecureSampler(Sampler):
         """Draw ahead, so that the pool holds the noise of at least this many releases."""
         self._own_pool().fill(releases * self._sigma.size)
 
-    def refill_beside(self, releases: int = 64) -> None:
-        """Do the same in a thread of its own: releases go on meanwhile, as OpenDP needs no GIL."""
-        self._own_pool().fill_beside(releases * self._sigma.size)
+    def refill_beside(self) -> None:
+        """Draw 64 releases ahead in a thread; releases go on meanwhile, as OpenDP needs no GIL."""
+        self._own_pool().fill_beside(64 * self._sigma.size)
 
     def release(self, values: ArrayLike) -> Released:
         """Return round(values/grid) + Z on the grid, with Z taken from the pool."""

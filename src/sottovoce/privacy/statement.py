@@ -34,10 +34,9 @@ def down(value: float, digits: int = 6) -> str:
     return _written(value, digits, ROUND_FLOOR)
 
 
-def percent_down(share: float, places: int = 1) -> str:
-    """Write a share as a percentage with so many decimal places, rounded down."""
-    step = Decimal(1).scaleb(-places)
-    cut = (100 * Decimal(repr(float(share)))).quantize(step, rounding=ROUND_FLOOR)
+def percent_down(share: float) -> str:
+    """Write a share as a percentage with one decimal place, rounded down."""
+    cut = (100 * Decimal(repr(float(share)))).quantize(Decimal("0.1"), rounding=ROUND_FLOOR)
     return f"{float(cut):g}%"
 
 

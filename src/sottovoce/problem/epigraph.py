@@ -51,7 +51,6 @@ class HomeForm:
         terms: every h with them.
         inequalities: ``c(x, t; p) <= 0``: the local rows, then those of the kinks.
         equalities: ``e(x; p) = 0``.
-        stands_for: what each variable is at the minimum, a formula of the state as stated.
         lower: lower bounds of the variables more, shape (count, extra).
         upper: upper bounds, likewise.
     """
@@ -61,7 +60,6 @@ class HomeForm:
     terms: tuple[Expression, ...]
     inequalities: tuple[Expression, ...]
     equalities: tuple[Expression, ...]
-    stands_for: tuple[Expression, ...]
     lower: Array
     upper: Array
 
@@ -77,7 +75,7 @@ def home_form(
         terms: every h, convex or affine.
         local: what they keep to.
     """
-    writer = Smooth(group.name)
+    writer = EpigraphWriter(group.name)
     smooth = writer.of(objective)
     flat = tuple(writer.of(h) for h in terms)
     rows = tuple(writer.of(c) for c in local.inequalities)
@@ -88,14 +86,13 @@ def home_form(
         terms=flat,
         inequalities=(*rows, *writer.rows),
         equalities=local.equalities,
-        stands_for=tuple(writer.extra.values()),
         lower=lower,
         upper=upper,
     )
 
 
 @final
-class Smooth:
+class EpigraphWriter:
     """Writes formulas without kinks; equal kinks share their variable.
 
     Args:

@@ -28,7 +28,7 @@ _GOLDEN = (3.0 - 5.0**0.5) / 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Absorbed:
+class SplitConstraints:
     """Constraints by who has to keep them.
 
     Attributes:
@@ -44,7 +44,9 @@ class Absorbed:
     kept: tuple[tuple[Row, ...], ...]
 
 
-def absorbed(groups: tuple[Group, ...], constraints: Sequence[Constraint]) -> Absorbed:
+def split_constraints(
+    groups: tuple[Group, ...], constraints: Sequence[Constraint]
+) -> SplitConstraints:
     """Take constraints on one agent from those that couple agents.
 
     A row on one component becomes a bound. A row on several components of a fleet's agents, which
@@ -80,7 +82,7 @@ def absorbed(groups: tuple[Group, ...], constraints: Sequence[Constraint]) -> Ab
             kept[group.name].append(row)
         else:
             boxes[group.name] = replace(group, lower=read_only(ends[0]), upper=read_only(ends[1]))
-    return Absorbed(
+    return SplitConstraints(
         groups=tuple(boxes.values()),
         coupling=tuple(coupling),
         own=tuple(own),

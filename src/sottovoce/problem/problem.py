@@ -35,7 +35,7 @@ from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.linear_rows import read_linear
 from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
 from sottovoce.problem.own_point import read_fallback
-from sottovoce.problem.own_rows import Absorbed, absorbed
+from sottovoce.problem.own_rows import SplitConstraints, split_constraints
 from sottovoce.problem.relations import Row
 from sottovoce.problem.stating import (
     read_constraints,
@@ -190,7 +190,9 @@ class Problem:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         stated = resolved(agents, objectives, constraints, local)
-        found = absorbed(stated.groups, read_constraints(stated.constraints, stated.groups))
+        found = split_constraints(
+            stated.groups, read_constraints(stated.constraints, stated.groups)
+        )
         groups, private = found.groups, local_rows(stated.local, found.groups)
         sets = tuple(
             local_set(group, public, private[group.name])
@@ -344,7 +346,7 @@ def _fallbacks(
     return tuple(read_fallback(v, g, own) for v, g, own in zip(listed, groups, sets, strict=True))
 
 
-def _cloud(found: Absorbed) -> CloudView:
+def _cloud(found: SplitConstraints) -> CloudView:
     groups, families = found.groups, found.coupling
     used = {s for family in families for part in family.sums for h in part.terms for s in h.symbols}
     used |= {s for own in found.own for s in own.rest[0].symbols}

@@ -26,7 +26,7 @@ _SLICE_SECONDS, _SAVE_SECONDS = 0.25, 10.0
 _FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in the cache
 
 
-class Engine(Protocol):
+class RunDriver(Protocol):
     """Runs in the making, whatever the shape of the problem."""
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
@@ -65,7 +65,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None, request: SimulationRequest, engine: Engine
+        self, path: str | os.PathLike[str] | None, request: SimulationRequest, engine: RunDriver
     ) -> None:
         self._path = None if path is None else Path(path)
         if self._path is None:
@@ -98,7 +98,7 @@ class Checkpoint:
 
 
 def drive(
-    engine: Engine,
+    engine: RunDriver,
     request: SimulationRequest,
     checkpoint: str | os.PathLike[str] | None,
     *,

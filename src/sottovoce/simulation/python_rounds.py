@@ -25,7 +25,7 @@ _RUNAWAY = 1e20  # no objective is worth so much: contributions do not answer to
 
 
 @final
-class OwnCloud:
+class PythonCloud:
     """What ``CloudKernel`` is, around a user's step: averages and steering are the same.
 
     Args:
@@ -62,7 +62,7 @@ class OwnCloud:
 
 
 @final
-class StepRun:
+class PythonRun:
     """What ``kernels.rounds.Run`` is, in Python.
 
     Args:
@@ -76,7 +76,7 @@ class StepRun:
         self,
         fleets: Sequence[FleetStates],
         release: Release,
-        cloud: CloudKernel | OwnCloud,
+        cloud: CloudKernel | PythonCloud,
         theta: float,
     ) -> None:
         self.fleets, self.cloud = list(fleets), cloud

@@ -19,7 +19,7 @@ from sottovoce.problem.agents import Array
 from sottovoce.simulation.drive import Task
 from sottovoce.simulation.fleet_layout import FleetLayout
 from sottovoce.simulation.layout import gains
-from sottovoce.simulation.python_rounds import OwnCloud, StepRun
+from sottovoce.simulation.python_rounds import PythonCloud, PythonRun
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
 
@@ -54,7 +54,7 @@ class Runs:
         self._trace = np.full((s.runs, s.marks.size, len(QUANTITIES)), np.nan)
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
-    def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | StepRun:
+    def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
         s, algorithm = self._request, self._request.algorithm
         release = Release(
             offset=self._agents.offset,
@@ -68,11 +68,11 @@ class Runs:
             return made
         if not isinstance(algorithm, DualAveraging):
             assert isinstance(algorithm, CloudStep)  # noqa: S101  checked by ``simulate``
-            own = OwnCloud(algorithm, s.public, planned=s.gridded)
-            return StepRun(fleets, release, own, algorithm.theta)
+            own = PythonCloud(algorithm, s.public, planned=s.gridded)
+            return PythonRun(fleets, release, own, algorithm.theta)
         if self._in_python:
             cloud = CloudKernel(s.public, gains(algorithm), planned=s.gridded)
-            return StepRun(fleets, release, cloud, algorithm.theta)
+            return PythonRun(fleets, release, cloud, algorithm.theta)
         return Run(fleets, release, (s.public, gains(algorithm)), threads=team)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
@@ -210,7 +210,7 @@ class Runs:
         return self._transcript[:, :rounds]
 
 
-def _state_of(run: Run | StepRun) -> dict[str, Array]:
+def _state_of(run: Run | PythonRun) -> dict[str, Array]:
     """What a run remembers beside its agents' states."""
     if run.cloud is None:
         return {"mu": run.mu, "failed": run.failed_round}
@@ -218,7 +218,7 @@ def _state_of(run: Run | StepRun) -> dict[str, Array]:
     return {**cloud, "failed": run.failed_round}
 
 
-def _price_of(run: Run | StepRun, name: str) -> Array:
+def _price_of(run: Run | PythonRun, name: str) -> Array:
     """Prices, or multipliers, of which the last are the answer."""
     found = run.mu if run.cloud is None else getattr(run.cloud, name)
     return np.array(found)

@@ -18,7 +18,7 @@ from sottovoce.kernels.core.plain import LANES
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.drive import Engine, drive
+from sottovoce.simulation.drive import RunDriver, drive
 from sottovoce.simulation.fleet_layout import lay_out
 from sottovoce.simulation.parts import joined, parts
 from sottovoce.simulation.request import SimulationRequest, make_request
@@ -156,7 +156,7 @@ def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
     return _execute(some, threads, silent)
 
 
-def _engine(request: SimulationRequest, threads: int) -> Engine:
+def _engine(request: SimulationRequest, threads: int) -> RunDriver:
     problem = request.problem
     if request.gradient and any(code is not None for code in problem.code):
         raise InputError(
@@ -165,7 +165,7 @@ def _engine(request: SimulationRequest, threads: int) -> Engine:
         )
     steps = request.algorithm
     if isinstance(steps, GradientSteps) and all(group.count == 1 for group in problem.groups):
-        engine: Engine = release_of(steps.release).engine(problem, request)
+        engine: RunDriver = release_of(steps.release).engine(problem, request)
         return engine
     return Runs(lay_out(problem, request.domain, gradient=request.gradient), request, threads)
 

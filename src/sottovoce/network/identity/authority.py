@@ -103,9 +103,9 @@ class Authority:
         )
         return self._listed(certificate)
 
-    def give(self, folder: Path, end: str = "ca.pem") -> None:
+    def give(self, folder: Path) -> None:
         """Put a copy of the authority's own certificate into a folder."""
-        write_file(folder / end, (self.root / "ca.pem").read_bytes(), mode=0o644)
+        write_file(folder / "ca.pem", (self.root / "ca.pem").read_bytes(), mode=0o644)
 
     def _listed(self, certificate: x509.Certificate) -> bytes:
         """On the list before it is in any file: one that leaks can be revoked without its file."""

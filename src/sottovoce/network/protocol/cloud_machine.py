@@ -53,7 +53,13 @@ from sottovoce.network.protocol.messages import (
     State,
 )
 from sottovoce.network.protocol.receipt import Receipts
-from sottovoce.network.protocol.sessions import Session, Sessions, Talk, hello_objection, welcome_of
+from sottovoce.network.protocol.sessions import (
+    Session,
+    SessionPhase,
+    Sessions,
+    hello_objection,
+    welcome_of,
+)
 
 
 class CloudPhase(IntEnum):
@@ -168,7 +174,7 @@ class CloudMachine:
         session.credit -= 1
         if session.credit < 0:
             return self._drop(peer, session, Code.FLOOD)
-        handler = _HANDLERS.get((session.talk, self._sends, type(message)))
+        handler = _HANDLERS.get((session.phase, self._sends, type(message)))
         if handler is None:
             return self._drop(peer, session, Code.UNEXPECTED)
         actions: list[Action] = handler(self, peer, session, message)
@@ -177,14 +183,14 @@ class CloudMachine:
     def refuse(self, peer: int, code: Code) -> list[Action]:
         """What arrived was not a message, or the connection must end for another reason."""
         session = self._sessions.get(peer)
-        if session is None or (code is Code.SILENT and session.talk is Talk.MEETING):
+        if session is None or (code is Code.SILENT and session.phase is SessionPhase.MEETING):
             return []  # it is the helper that has not spoken yet
         return self._drop(peer, session, code)
 
     def pledged(self, peer: int, pledge: bytes | None) -> list[Action]:
         """The helper has signed what is asked of a connection; None if it does not know its key."""
         session = self._sessions.get(peer)
-        if session is None or session.hello is None or session.talk is not Talk.MEETING:
+        if session is None or session.hello is None or session.phase is not SessionPhase.MEETING:
             return []
         if pledge is None:
             return self._drop(peer, session, Code.NOT_YOURS, agents=tuple(session.hello.agents))
@@ -426,10 +432,13 @@ def _moved(party: Party, sent: bytes, used: bytes) -> tuple[int, ...]:
     return tuple(np.unique(party.owners[moved]).tolist())
 
 
-_HANDLERS: Final[dict[tuple[Talk, type, type], Any]] = {
-    **{(Talk.GREETING, sent, Hello): CloudMachine._hello for sent in (Contribution, Masked, State)},
-    (Talk.ACTIVE, Contribution, Contribution): CloudMachine._contribution,
-    (Talk.ACTIVE, Masked, Masked): CloudMachine._masked,
-    (Talk.ACTIVE, State, State): CloudMachine._state,
+_HANDLERS: Final[dict[tuple[SessionPhase, type, type], Any]] = {
+    **{
+        (SessionPhase.GREETING, sent, Hello): CloudMachine._hello
+        for sent in (Contribution, Masked, State)
+    },
+    (SessionPhase.ACTIVE, Contribution, Contribution): CloudMachine._contribution,
+    (SessionPhase.ACTIVE, Masked, Masked): CloudMachine._masked,
+    (SessionPhase.ACTIVE, State, State): CloudMachine._state,
 }
 """By where the connection is, and what agents send in this run."""

@@ -16,7 +16,7 @@ CREDIT: Final = 8
 """Messages an agent may send between two rounds; an honest one needs one or two."""
 
 
-class Talk(IntEnum):
+class SessionPhase(IntEnum):
     """Where a connection is."""
 
     GREETING = auto()
@@ -34,11 +34,11 @@ class Session:
     credit: int = CREDIT
 
     @property
-    def talk(self) -> Talk:
+    def phase(self) -> SessionPhase:
         """Whether it has said hello, and been let in."""
         if self.party is None:
-            return Talk.GREETING if self.hello is None else Talk.MEETING
-        return Talk.ACTIVE
+            return SessionPhase.GREETING if self.hello is None else SessionPhase.MEETING
+        return SessionPhase.ACTIVE
 
     @property
     def agents(self) -> tuple[int, ...]:
