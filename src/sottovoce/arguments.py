@@ -75,6 +75,13 @@ def path_of(name: str, value: Any) -> Path:
         raise InputError(f"{name} must be a path, got {name}={value!r:.60}") from None
 
 
+def websocket_address(name: str, value: Any) -> str:
+    """Return an address of the network, ``wss://host:port``."""
+    if not isinstance(value, str) or not value.startswith("wss://"):
+        raise InputError(f"{name} must be an address wss://host:port, got {value!r:.60}")
+    return value
+
+
 def agent_index(agent: Any, count: int, labels: Callable[[], Sequence[str]]) -> int:
     """Return the place, from 0, of an agent that is named by its label or by its place.
 

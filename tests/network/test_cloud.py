@@ -237,7 +237,7 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
     assert exit_code(DivergedError(4)) == 2
     summary = summarise(tmp_path / "run.db")
     assert (summary.status, summary.rounds) == ("failed", 3)
-    assert summary.reason == "prices ran away in round 4"
+    assert summary.reason == "prices diverged in round 4"
     with pytest.raises(HaltedError, match="has failed for good"):
         run(main())
 

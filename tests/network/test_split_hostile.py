@@ -140,8 +140,10 @@ def test_plans_seeds_and_keys_that_do_not_belong_together_are_refused(
         Cloud(plan_for(paper, method="paper"), helper=url, **settings)
     with pytest.raises(InputError, match="seed must be left out"):
         Cloud(split_plan(paper), helper=url, seed=1, **settings)
-    with pytest.raises(InputError, match="helper must be an address"):
-        Cloud(split_plan(paper), helper="http://x", **settings)
+    addresses: list[Any] = ["http://x", 5]
+    for wrong in addresses:
+        with pytest.raises(InputError, match="helper must be an address"):
+            Cloud(split_plan(paper), helper=wrong, **settings)
     with pytest.raises(InputError, match="made for a split cloud"):
         Helper(plan_for(paper), keys=split_keys / "helper", store=tmp_path / "h")
 

@@ -83,7 +83,7 @@ def tightened_domain(cloud: CloudView, *, margin: float = MARGIN) -> tuple[Group
 
 
 def _kept_exactly(cloud: CloudView, groups: Sequence[Group]) -> tuple[Group, ...]:
-    """Boxes without a margin beyond what agents keep at home: no price presses there."""
+    """Boxes without a margin beyond local constraints: there no price acts on a bound."""
     if not any(cloud.kept):
         return tuple(groups)
     boxes: Boxes = {

@@ -15,8 +15,8 @@ from typing import Final, final
 import msgspec
 import numpy as np
 
-from sottovoce.arguments import instance, path_of
-from sottovoce.errors import InputError, NetworkError
+from sottovoce.arguments import instance, path_of, websocket_address
+from sottovoce.errors import NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
@@ -184,10 +184,8 @@ class Agent:
         longest_pause: float = LONGEST_PAUSE,
     ) -> None:
         instance("group", group, AgentGroup, "sv.network.AgentGroup.of_file(...)")
-        if not isinstance(cloud, str) or not cloud.startswith("wss://"):
-            raise InputError(f"cloud must be an address wss://host:port, got {cloud!r:.60}")
         self._group = group
-        self._url = cloud
+        self._url = websocket_address("cloud", cloud)
         self._keys = path_of("keys", keys)
         self._path = path_of("saved", saved)
         self._on_state = on_state

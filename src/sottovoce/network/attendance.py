@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from sottovoce.network.journal_file import utc
 from sottovoce.network.observe.logs import note
 
 RECENT: Final = 100
@@ -94,7 +95,7 @@ class Attendance:
         now = time.time()
         longest = sorted(self._since.items(), key=lambda item: (item[1], item[0]))
         return tuple(
-            Absence(agent=agent, since=_utc(since), seconds=round(max(0.0, now - since), 3))
+            Absence(agent=agent, since=utc(since), seconds=round(max(0.0, now - since), 3))
             for agent, since in longest[:NAMED]
         )
 
@@ -102,10 +103,6 @@ class Attendance:
         """Return who was last to answer in the last rounds, the most frequent first."""
         counts = Counter(self._last).most_common(NAMED)
         return tuple(Laggard(agents=_named(agents), rounds=rounds) for agents, rounds in counts)
-
-
-def _utc(moment: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 def _named(agents: tuple[int, ...]) -> str:

@@ -14,6 +14,7 @@ from typing import Final, Literal, final
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.cloud_runner import CloudRunner, RoundRelease
@@ -30,7 +31,7 @@ from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import EngineSampler, Rounds, deployed_sampler, noisy_sigma
-from sottovoce.network.runner import Outcome
+from sottovoce.network.runner import Outcome, close_files
 from sottovoce.network.setup import (
     Parties,
     check_halves,
@@ -133,8 +134,8 @@ class Cloud:
         check_request(plan, rounds, straggler, deadline)
         check_wait(apply_after)
         check_halves(plan, helper=helper is not None, simulated=seed is not None)
-        if helper is not None and not helper.startswith("wss://"):
-            raise InputError(f"helper must be an address wss://host:port, got {helper!r:.60}")
+        if helper is not None:
+            websocket_address("helper", helper)
         if not stall > 0:
             raise InputError(f"stall must be a positive number of seconds, got {stall}")
         self.plan = plan
@@ -188,7 +189,7 @@ class Cloud:
 
         Raises:
             HaltedError: the store was rolled back.
-            DivergedError: the prices ran away.
+            DivergedError: prices diverged.
             StoreError: the store is damaged, or has lost rounds that were released.
             DiskError: the store cannot be written now; start again to continue.
             BusyError: another cloud has the store or the port.
@@ -214,7 +215,7 @@ class Cloud:
             Pages(self._authorization, self._metrics, self._facts).add_to(self._server.listener.app)
             await self._server.open(self._listen, self._supervisor)
         except BaseException:
-            self._close_files()
+            close_files(self._store, self._fence)
             raise
         self._began = time.perf_counter()
         self._metrics.start()
@@ -248,14 +249,7 @@ class Cloud:
             await self._live.close()
             await self._server.close()
         finally:
-            self._close_files()
-
-    def _close_files(self) -> None:
-        try:
-            if self._fence is not None:
-                self._fence.close()
-        finally:
-            self._store.close()
+            close_files(self._store, self._fence)
 
     def _prepare(self, context: ssl.SSLContext) -> None:
         store, plan = self._store, self.plan

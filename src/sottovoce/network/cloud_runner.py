@@ -49,7 +49,7 @@ class RoundRelease:
             answer: the helper's, of a split cloud.
 
         Raises:
-            DivergedError: the prices ran away; the round has no outcome.
+            DivergedError: prices diverged; the round has no outcome.
             DiskError: it cannot be written now.
             RollbackError: the ledger knows of a round that the store does not hold.
         """

@@ -41,7 +41,7 @@ class CloudState(Protocol):
         """Turn the release of round k into prices, and return those that agents are told.
 
         Raises:
-            DivergedError: the prices ran away.
+            DivergedError: prices diverged.
         """
 
     def restart(self) -> None:

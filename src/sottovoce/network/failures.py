@@ -18,18 +18,17 @@ class HaltedError(NetworkError):
 
 @final
 class DivergedError(NetworkError):
-    """The prices ran away, or sums left their range: the run has failed for good.
+    """Prices diverged, or a sum left its certified range: the run has failed for good.
 
     Attributes:
         k: the round.
         reason: which of the two.
     """
 
-    def __init__(self, k: int, reason: str = "prices ran away") -> None:
+    def __init__(self, k: int, reason: str = "prices diverged") -> None:
         super().__init__(
-            f"prices must stay bounded, but {reason} in round {k:,}: the run has failed, and "
-            "nothing of this round was sent; start a new run with a new store, which spends "
-            "privacy anew"
+            f"{reason} in round {k:,}: nothing of this round was sent; start a new run with a new "
+            "store, which spends privacy again"
         )
         self.k = k
         self.reason = reason
@@ -44,7 +43,7 @@ class DiskError(NetworkError):
 
 
 class BusyError(NetworkError):
-    """Somebody else has what is needed: a store, a state file, a port."""
+    """Another process holds the store, state file or port."""
 
 
 class CrashedError(NetworkError):

@@ -41,7 +41,7 @@ from sottovoce.network.protocol.helper_machine import HelperMachine, HelperPhase
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import Answers, noisy_sigma
-from sottovoce.network.runner import Outcome, Runner, make_durable
+from sottovoce.network.runner import Outcome, Runner, close_files, make_durable
 from sottovoce.network.setup import make_config, round_key
 from sottovoce.network.transport.channel import Channel
 from sottovoce.network.transport.limits import Limits
@@ -218,7 +218,7 @@ class Helper:
             router.add_get("/healthz", self._healthz)
             await self._listener.open(self._address, self._supervisor)
         except BaseException:
-            self._close_files()
+            close_files(self._store, self._fence)
             raise
         self._supervisor.start("tick", self._tick())
         note("helper listening", port=self.port, round=self.round)
@@ -231,14 +231,7 @@ class Helper:
                 self._channel.close()
             await self._listener.close()
         finally:
-            self._close_files()
-
-    def _close_files(self) -> None:
-        try:
-            if self._fence is not None:
-                self._fence.close()
-        finally:
-            self._store.close()
+            close_files(self._store, self._fence)
 
     def _runs(self, text: str) -> HelperSetup | Code:
         """Check a configuration against the helper's own plan, and bind the store to it."""

@@ -65,7 +65,7 @@ _LASTING: Final = frozenset(
         sqlite3.SQLITE_NOTADB,
     }
 )
-"""What SQLite says of a file that no time mends; whatever else it says may pass."""
+"""SQLite errors that a retry cannot fix; all others may pass."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -166,14 +166,14 @@ def checkpoint(database: sqlite3.Connection, path: Path) -> None:
         raise DiskError(f"{path} cannot be written now (somebody is reading it); nothing was sent")
 
 
-def utc() -> str:
-    """Return the time as journals write it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+def utc(moment: float | None = None) -> str:
+    """Return a time, seconds since 1970, as ISO 8601 in UTC; by default now."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
 
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into those of a file that no time mends, or a disk that may recover."""
+    """Raise StoreError for SQLite errors that a retry cannot fix, and DiskError for others."""
     try:
         yield
     except sqlite3.Error as error:

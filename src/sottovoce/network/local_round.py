@@ -268,8 +268,8 @@ class LocalRound:
     def _averaged(self, rounds: tuple[int, int], answer: Array, x: Array, after: Array) -> Array:
         """The answer with x(k), whose contribution was released; of gradient steps the last.
 
-        In rounds that were missed the cloud counted last words again, which x is nearly: what it
-        may be off by is in the cloud's margin.
+        In missed rounds the cloud reused the last contribution; x approximates it and the cloud's
+        margin covers the difference.
         """
         if self._shares is None:
             return after

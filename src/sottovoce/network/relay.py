@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, final
 
-from sottovoce.arguments import instance, path_of
+from sottovoce.arguments import instance, path_of, websocket_address
 from sottovoce.errors import InputError
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.config import read_config, welcome_objection
@@ -78,10 +78,8 @@ class Relay:
             raise InputError("agents must be increasing numbers from 1, such as range(1, 251)")
         if numbers[-1] > cloud.agents:
             raise InputError(f"agents must be among 1..{cloud.agents}, got {numbers[-1]}")
-        if not isinstance(above, str) or not above.startswith("wss://"):
-            raise InputError(f"above must be an address wss://host:port, got {above!r:.60}")
         self._cloud = cloud
-        self._above = above
+        self._above = websocket_address("above", above)
         self._keys = path_of("keys", keys)
         self._listen = listen
         self._allow_simulated = allow_simulated

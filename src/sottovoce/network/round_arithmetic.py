@@ -129,7 +129,7 @@ class Rounds:
 
         Raises:
             PrivacyError: an output is not finite; nothing is released then.
-            DivergedError: the prices ran away, or of a split cloud a released sum is not in its
+            DivergedError: prices diverged, or of a split cloud a released sum is not in its
                 range; nothing may be released then.
         """
         released = self._release.release(parts, self._sampler, answer)

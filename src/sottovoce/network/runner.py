@@ -177,6 +177,15 @@ def make_durable(commit: Callable[[], None], fence: Fence | None, k: int, digest
         fence.rise(k, digest)
 
 
+def close_files(store: Journal, fence: Fence | None) -> None:
+    """Close the ledger's fence and the store, the store even if the fence fails."""
+    try:
+        if fence is not None:
+            fence.close()
+    finally:
+        store.close()
+
+
 def stopped(action: Stop) -> None:
     """Trying again cannot help: end the process with the reason."""
     raise RefusedError(action.code, f"{action.detail} ({action.code})")

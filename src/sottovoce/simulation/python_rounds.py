@@ -85,7 +85,7 @@ class PythonRun:
 
     @property
     def failed(self) -> int:
-        """The round in which prices ran away, or 0."""
+        """The round in which prices diverged, or 0."""
         return int(self.failed_round[0])
 
     def tasks(

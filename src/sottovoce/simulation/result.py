@@ -169,7 +169,7 @@ class Result:
             public, and about the sums at the answer; None without noise.
         confirmed: with ``feasible``, per run whether the answer passed the test at the end, so
             that it may be applied; None if it was not asked for.
-        failed: per run the round in which prices ran away or a number was not finite, 0 if none.
+        failed: per run the round in which prices diverged or a number was not finite, 0 if none.
         interrupted: whether it was stopped early.
         seconds: how long the rounds took.
         saddle_x: x_hat, if known.

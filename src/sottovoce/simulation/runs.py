@@ -124,7 +124,7 @@ class Runs:
             found[_VIOLATION] = max(found[_VIOLATION], violation)
             found[_OBJECTIVE] += objective
             if self._coded:
-                found[_RESIDUAL] = np.nan  # slopes of code are nobody's to measure
+                found[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
 
     def _seen(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""

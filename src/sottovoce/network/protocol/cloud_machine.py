@@ -4,7 +4,7 @@
     COLLECTING   full         COMMITTING    everybody has spoken in the round, or is held
     COMMITTING   committed    COLLECTING    the round is durable: send it, collect the next
     COMMITTING   finished     DONE          the last round is durable: send it, say goodbye
-    COMMITTING   failed       HALTED        prices ran away
+    COMMITTING   failed       HALTED        prices diverged
     COLLECTING   committed    COLLECTING    a relay learns of a round that went on without it
     COLLECTING   finished     DONE          likewise
     any          rolled_back  HALTED        an agent proves that the store forgot a round
@@ -230,10 +230,10 @@ class CloudMachine:
         return self._drop_all(Code.FAILED)
 
     def deadline(self, k: int) -> list[Action]:
-        """Time is up for round k: count last words again of those who have not spoken.
+        """Timeout of round k: reuse the last contribution of every agent that has not answered.
 
-        Somebody must have spoken, and those who have not must have spoken in the same company
-        before: a gateway's sum is nobody's in particular.
+        At least one agent must have answered. A gateway sends one sum of its agents, so a sum is
+        reused only if none of its agents has answered.
         """
         missing = self._collected.missing
         collecting = self.phase is CloudPhase.COLLECTING and k == self.round

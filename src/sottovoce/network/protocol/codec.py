@@ -28,8 +28,8 @@ Integers = NDArray[np.int64]
 Decoded = TypeVar("Decoded")
 
 _HEAD: Final = 1024
-_INTEGER: Final = 9
-_DOUBLE: Final = 8
+INTEGER: Final = 9
+DOUBLE: Final = 8
 _LITTLE: Final = np.dtype("<f8")
 _WHOLE: Final = np.dtype("<i8")
 
@@ -86,7 +86,7 @@ def frame_limit(*, agents: int, size: int) -> int:
         agents: the number of agents n, each an integer in hello.
         size: the most numbers in one contribution or state, of 8 bytes each.
     """
-    return _HEAD + max(_INTEGER * agents, _DOUBLE * size)
+    return _HEAD + max(INTEGER * agents, DOUBLE * size)
 
 
 def pack(values: Floats) -> bytes:
@@ -96,7 +96,7 @@ def pack(values: Floats) -> bytes:
 
 def unpack(data: bytes) -> Floats:
     """Return the vector that ``pack`` wrote, or raise ``MalformedError``."""
-    if len(data) % _DOUBLE:
+    if len(data) % DOUBLE:
         raise MalformedError("a vector must be whole float64 numbers")
     return np.frombuffer(data, dtype=_LITTLE)
 
@@ -108,7 +108,7 @@ def pack_whole(values: Integers) -> bytes:
 
 def unpack_whole(data: bytes) -> Integers:
     """Return the vector that ``pack_whole`` wrote, or raise ``MalformedError``."""
-    if len(data) % _DOUBLE:
+    if len(data) % DOUBLE:
         raise MalformedError("a vector must be whole int64 numbers")
     return np.frombuffer(data, dtype=_WHOLE)
 

@@ -109,14 +109,14 @@ class Sessions:
 def hello_objection(
     hello: Hello, setup: Setup, allowed: Container[int], *, halted: bool, notary: Receipts
 ) -> Code | None:
-    """Return why whoever says hello cannot take part, if so.
+    """Return why a hello is refused; None to admit the peer.
 
     Args:
-        hello: what was said.
+        hello: the message.
         setup: the run.
         allowed: the agents that the peer's certificate speaks for.
         halted: whether the run has ended for good.
-        notary: tells genuine receipts.
+        notary: verifies receipts.
     """
     increasing = all(a < b for a, b in zip(hello.agents, hello.agents[1:], strict=False))
     if hello.version != VERSION:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from sottovoce.network.identity.roles import Identity
+from sottovoce.network.protocol.codec import DOUBLE, INTEGER
 
 HANDSHAKES_PER_SECOND: Final = 8
 HANDSHAKES_PER_ADDRESS: Final = 2
@@ -40,8 +41,6 @@ RESERVED_FILES: Final = 64
 
 _MESSAGE_HEAD: Final = 64
 _HELLO_HEAD: Final = 256
-_INTEGER: Final = 9
-_DOUBLE: Final = 8
 _HTTP: Final = 1 << 11
 _OPEN_FILES: Final = Path("/proc/self/fd")
 
@@ -86,8 +85,8 @@ class Quota:
 
     def __init__(self, agents: int, numbers: int) -> None:
         voices = max(1, agents)
-        hello = _HELLO_HEAD + (_INTEGER + _DOUBLE * numbers) * voices
-        message = _MESSAGE_HEAD + _DOUBLE * numbers
+        hello = _HELLO_HEAD + (INTEGER + DOUBLE * numbers) * voices
+        message = _MESSAGE_HEAD + DOUBLE * numbers
         # Small to begin with: a few kilobytes already hold hundreds of pings to parse.
         self.bytes = TokenBucket(voices * _HTTP + 4 * hello, ROUNDS_PER_SECOND * message * voices)
         self.pings = TokenBucket(PINGS * voices, voices)
