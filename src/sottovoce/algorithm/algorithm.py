@@ -9,12 +9,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    final,
+    runtime_checkable,
+)
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import PublicSum
 from sottovoce.problem.agents import Array
+
+if TYPE_CHECKING:
+    from sottovoce.privacy.noise_plan import NoisePlan
 
 
 @runtime_checkable
@@ -77,6 +94,33 @@ class GradientSteps(ABC):
 
 
 Algorithm: TypeAlias = PriceRounds | GradientSteps
+_Value = TypeVar("_Value")
+_AHEAD: Final = 256
+
+
+@final
+class RoundValues(Generic[_Value]):
+    """``k -> value of round k``, computed 256 rounds at a time: they cost hardly more than one.
+
+    Args:
+        values: gives the values of an array of rounds.
+    """
+
+    def __init__(self, values: Callable[[NDArray[np.int64]], Array]) -> None:
+        self._of, self._first = values, 0
+        self._values: list[_Value] = []
+
+    def __getitem__(self, k: int) -> _Value:
+        """The value of round k."""
+        if not self._first <= k < self._first + len(self._values):
+            # As Python's numbers, which NumPy multiplies by faster than by its own.
+            self._first, self._values = k, self._of(np.arange(k, k + _AHEAD)).tolist()
+        return self._values[k - self._first]
+
+
+def noisy_shares(algorithm: PriceRounds, rounds: int) -> RoundValues[float]:
+    """Return the weight of every round in the answer's average where releases are noisy."""
+    return RoundValues(lambda k: algorithm.share(k, rounds, noisy=True))
 
 
 def require_algorithm(given: Any) -> Algorithm:
@@ -89,3 +133,27 @@ def require_algorithm(given: Any) -> Algorithm:
             "or sv.paper.Tikhonov()"
         )
     return given
+
+
+def require_release(plan: NoisePlan, algorithm: Algorithm, *, simulated: bool = False) -> None:
+    """Refuse a plan that releases other numbers than the algorithm works with.
+
+    Args:
+        plan: the plan.
+        algorithm: the algorithm.
+        simulated: admit sums that are the stated constraints for gradient steps too: a simulation
+            works out their gradients.
+    """
+    if isinstance(algorithm, GradientSteps):
+        fits = plan.release is not None and plan.release.name == algorithm.release
+        sums = simulated and plan.release is None and plan.cloud.sums.free
+        if not (fits or sums):
+            raise InputError(
+                "gradient steps need values and gradients of constraints, got a plan that releases "
+                "sums: use sv.paper.plan, or the default algorithm"
+            )
+    elif plan.release is not None:
+        raise InputError(
+            "the default algorithm works with sums, got a plan that releases values and gradients "
+            "of constraints: use sv.plan, or sv.paper.Tikhonov()"
+        )

@@ -7,11 +7,16 @@ from typing import Protocol, final
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm, CloudStep, GradientSteps, PriceRounds
+from sottovoce.algorithm.algorithm import (
+    Algorithm,
+    CloudStep,
+    GradientSteps,
+    PriceRounds,
+    noisy_shares,
+    require_release,
+)
 from sottovoce.algorithm.dual_averaging import DualAveraging, steering
-from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import CloudKernel, PublicSum
-from sottovoce.network.config import Shares
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.collected import merge_gaps
@@ -54,19 +59,11 @@ def cloud_state(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> CloudStat
     Raises:
         InputError: the plan releases other numbers than the algorithm works with.
     """
+    require_release(plan, algorithm)
     if isinstance(algorithm, GradientSteps):
-        if plan.release is None or plan.release.name != algorithm.release:
-            raise InputError(
-                "gradient steps need values and gradients of constraints on the network, got a "
-                "plan that releases sums: use sv.paper.plan, or the default algorithm"
-            )
+        assert plan.release is not None  # noqa: S101  else the plan was refused
         turns: CloudState = plan.release.prices(plan, algorithm)
         return turns
-    if plan.release is not None:
-        raise InputError(
-            "the default algorithm works with sums, got a plan that releases values and gradients "
-            "of constraints: use sv.plan, or sv.paper.Tikhonov()"
-        )
     return PriceState(plan, algorithm, rounds)
 
 
@@ -79,7 +76,7 @@ class PriceState:
         target = None if kept is None else kept.target
         self._public = public_sums(plan.cloud.sums, plan.domain, plan.released_sigma, target)
         self._algorithm = algorithm
-        self._shares = Shares(algorithm, rounds)
+        self._shares = noisy_shares(algorithm, rounds)
         self._steered, self._rounds = kept is not None, rounds
         self.restart()
 

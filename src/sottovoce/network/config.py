@@ -7,11 +7,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, final
+from typing import Any, Literal
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, PriceRounds
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
 from sottovoce.network.protocol.messages import Welcome
@@ -112,27 +112,6 @@ def _algorithms() -> dict[str, Any]:
     """Algorithms that a configuration can name: frozen dataclasses of plain numbers."""
     others = (release_of(name).algorithm for name in REGISTERED)
     return {cls.__name__: cls for cls in (DualAveraging, *others)}
-
-
-_AHEAD: Final = 256
-
-
-@final
-class Shares:
-    """The weight of every round in the answer's average; a network's releases are noisy."""
-
-    def __init__(self, algorithm: PriceRounds, rounds: int) -> None:
-        self._algorithm, self._rounds = algorithm, rounds
-        self._first = 0
-        self._shares: list[float] = []
-
-    def __getitem__(self, k: int) -> float:
-        """The weight of round k."""
-        if not self._first <= k < self._first + len(self._shares):
-            ahead = np.arange(k, k + _AHEAD)
-            self._first = k
-            self._shares = self._algorithm.share(ahead, self._rounds, noisy=True).tolist()
-        return self._shares[k - self._first]
 
 
 def welcome_objection(welcome: Welcome, cloud: CloudView, *, allow_simulated: bool) -> str | None:

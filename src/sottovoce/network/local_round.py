@@ -24,12 +24,12 @@ from typing import Any, Final, Literal, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, RoundValues, noisy_shares
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO
 from sottovoce.kernels.fleet_kernel import FleetStates
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
-from sottovoce.network.config import Shares, algorithm_of, read_config
+from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.fleet_step import FleetStep
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import Integers, middle, unpack, unpack_whole
@@ -173,9 +173,9 @@ class LocalRound:
         config = read_config(welcome.config)
         self._algorithm: Algorithm = algorithm_of(config.algorithm)
         self._rounds = config.rounds
-        self._shares: Shares | None = None
+        self._shares: RoundValues[float] | None = None
         if not isinstance(self._algorithm, GradientSteps):
-            self._shares = Shares(self._algorithm, self._rounds)
+            self._shares = noisy_shares(self._algorithm, self._rounds)
         self._welcome, self._cloud = welcome, group.cloud
         self._sums = np.array(welcome.sums, dtype=np.int64)
         self._least, self._most = unpack_whole(welcome.least), unpack_whole(welcome.most)

@@ -12,6 +12,7 @@ from typing import final
 
 import numpy as np
 
+from sottovoce.algorithm.algorithm import RoundValues
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
@@ -21,7 +22,7 @@ from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import unpack
 from sottovoce.network.scalars import Scalars
 from sottovoce.paper.paper_release import gradient_entries
-from sottovoce.paper.tikhonov import StepSchedule, Tikhonov, multiplier_step, state_step
+from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler
 from sottovoce.problem.agents import Array, lower_bounds
@@ -99,7 +100,7 @@ class GradientStep:
     ) -> None:
         if own.fleet.local is not None:
             require_no_rows([own.fleet.local])
-        self._schedule = StepSchedule(algorithm)
+        self._schedule: RoundValues[list[float]] = RoundValues(algorithm.schedule)
         self._gradient, self._terms = own.gradient, terms
         group, slopes = own.fleet.group, gradient(own.fleet.objective, own.fleet.group.symbols)
         formulas = [slopes.get(s, ZERO) for s in group.symbols]
@@ -168,7 +169,7 @@ class Multipliers:
 
     def __init__(self, plan: NoisePlan, algorithm: Tikhonov) -> None:
         self._rows = plan.cloud.rows
-        self._schedule = StepSchedule(algorithm)
+        self._schedule: RoundValues[list[float]] = RoundValues(algorithm.schedule)
         self.restart()
 
     def restart(self) -> None:

@@ -13,8 +13,6 @@ from sottovoce.arguments import real
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array
 
-_AHEAD = 256  # rounds of a schedule that are worked out at once
-
 
 def state_step(x: Any, slope: Any, gamma: Any, alpha: Any, lower: Any, upper: Any) -> Any:
     """Return ``x_i(k+1) = P_Xi[x_i - gamma(k) (df_i/dx_i + Y_i' mu + alpha(k) x_i)]``.
@@ -80,20 +78,3 @@ class Tikhonov(GradientSteps):
         np.multiply(self.gamma_bar, at**-self.c1, out=steps[:, 0])
         np.multiply(self.alpha_bar, at**-self.c2, out=steps[:, 1])
         return steps
-
-
-@final
-class StepSchedule:
-    """``k -> (gamma(k), alpha(k))``, worked out ahead: many rounds cost hardly more than one."""
-
-    def __init__(self, algorithm: Tikhonov) -> None:
-        self._algorithm, self._first = algorithm, 0
-        self._rows: list[list[float]] = []
-
-    def __getitem__(self, k: int) -> list[float]:
-        """gamma(k) and alpha(k)."""
-        if not self._first <= k < self._first + len(self._rows):
-            rows = self._algorithm.schedule(np.arange(k, k + _AHEAD))
-            # As Python's numbers, which NumPy multiplies by faster than by its own.
-            self._first, self._rows = k, rows.tolist()
-        return self._rows[k - self._first]

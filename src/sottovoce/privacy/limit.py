@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sottovoce.arguments import instance, whole
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.certificate.smooth_form import has_kinks, smooth_form
-from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -75,8 +74,7 @@ def accuracy_limit(
     rounds = plan.named_rounds() if rounds is None else whole("rounds", rounds, least=1)
     if saddle is not None:
         instance("saddle", saddle, ReferenceOptimum, "sv.reference_optimum(problem)")
-    if plan.fingerprint != problem.cloud.fingerprint:
-        raise InputError("the plan must be made for this problem, got one for another: plan again")
+    plan.require_problem(problem)
     at = saddle if saddle is not None else reference_optimum(problem)
     if plan.release is not None:
         return _limit(rounds, *plan.release.limit(problem, plan, rounds, at))

@@ -23,7 +23,7 @@ from sottovoce.privacy.releases import StateRelease
 from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement, up
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, Trust, ViewName
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.problem import CloudView
+from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.tables import cut, facts_html
 
 OutputKind = Literal["sum", "value", "gradient"]
@@ -143,6 +143,19 @@ class NoisePlan:
     def fingerprint(self) -> str:
         """The fingerprint of the public problem it was made for."""
         return self.cloud.fingerprint
+
+    def require_problem(self, problem: Problem) -> None:
+        """Refuse a problem that the plan was not made for.
+
+        Raises:
+            InputError: its constraints or boxes are others.
+        """
+        if self.fingerprint != problem.cloud.fingerprint:
+            raise InputError(
+                "plan must be made for this problem's constraints and boxes, got one for another "
+                f"problem (fingerprints {self.fingerprint} and {problem.cloud.fingerprint}): "
+                "certify this problem and plan again"
+            )
 
     @property
     def rounds(self) -> int:

@@ -11,7 +11,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algorithm
+from sottovoce.algorithm.algorithm import (
+    Algorithm,
+    GradientSteps,
+    require_algorithm,
+    require_release,
+)
 from sottovoce.algorithm.dual_averaging import DualAveraging, steering
 from sottovoce.arguments import array, entries, instance, whole
 from sottovoce.errors import InputError
@@ -171,9 +176,12 @@ def make_request(
     seed = whole("seed", seed, most=2**128)
     if plan is not None:
         _check_plan(problem, plan, rounds)
-    _check_release(problem, plan, gradient=gradient)
-    if plan is not None and plan.feasible is not None:
-        _check_answer(plan, steps, rounds)
+    if gradient and any(family.equality for family in problem.constraints):
+        raise InputError("gradient steps know no equalities, got one: use the default algorithm")
+    if plan is not None:
+        require_release(plan, steps, simulated=True)
+        if plan.feasible is not None:
+            _check_answer(plan, steps, rounds)
     planned, price0 = _planned(problem, plan), _multipliers(problem, mu0, gradient=gradient)
     sigma = np.zeros(price0.size)
     sigma[list(planned.sigma)] = list(planned.sigma.values())
@@ -206,32 +214,9 @@ def make_request(
     return request
 
 
-def _check_release(problem: Problem, plan: NoisePlan | None, *, gradient: bool) -> None:
-    """Refuse a plan that releases other numbers than the algorithm works with."""
-    if gradient and any(family.equality for family in problem.constraints):
-        raise InputError("gradient steps know no equalities, got one: use the default algorithm")
-    if plan is None:
-        return
-    if gradient and plan.release is None and not problem.cloud.sums.free:
-        raise InputError(
-            "gradient steps need values and gradients of constraints that mix agents, got a plan "
-            "that releases sums: use sv.paper.plan, or the default algorithm"
-        )
-    if not gradient and plan.release is not None:
-        raise InputError(
-            "the default algorithm works with sums, got a plan that releases values and gradients "
-            "of constraints: use sv.plan, or sv.paper.Tikhonov()"
-        )
-
-
 def _check_plan(problem: Problem, plan: NoisePlan, rounds: int) -> None:
     """Refuse a plan of another problem, or of fewer rounds."""
-    if plan.fingerprint != problem.cloud.fingerprint:
-        raise InputError(
-            "plan must be made for this problem's constraints and boxes, got one for another "
-            f"problem (fingerprints {plan.fingerprint} and {problem.cloud.fingerprint}): "
-            "certify this problem and plan again"
-        )
+    plan.require_problem(problem)
     if rounds > plan.rounds:
         raise InputError(
             f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "

@@ -315,8 +315,7 @@ def _check(problem: Problem, plan: NoisePlan, runs: int, rounds: int) -> None:
     instance("plan", plan, NoisePlan, "sv.plan(...)")
     whole("runs", runs, least=100)
     whole("rounds", rounds, least=2)
-    if plan.fingerprint != problem.cloud.fingerprint:
-        raise InputError("plan must belong to this problem, got one for another: plan again")
+    plan.require_problem(problem)
     if rounds > plan.rounds:
         raise InputError(
             f"rounds must be at most {plan.rounds:,}, which the plan covers, got rounds={rounds}"

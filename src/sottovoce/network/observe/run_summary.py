@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from sottovoce.algorithm.algorithm import PriceRounds
-from sottovoce.network.config import RunConfig, Shares, algorithm_of, read_config
+from sottovoce.algorithm.algorithm import PriceRounds, noisy_shares
+from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.journal import JournalReader, JournalRow, RunRow, Status
 from sottovoce.network.protocol.codec import Floats, unpack
 from sottovoce.network.store import attendance_in, parties_in, said_in
@@ -120,7 +120,7 @@ def _answers(run: RunRow, rows: Iterable[JournalRow]) -> Iterator[tuple[JournalR
     algorithm = None if config is None else algorithm_of(config.algorithm)
     shares = None
     if config is not None and isinstance(algorithm, PriceRounds):
-        shares = Shares(algorithm, config.rounds)
+        shares = noisy_shares(algorithm, config.rounds)
     answer: Floats | None = None
     for row in rows:
         price = unpack(row.context if run.role == "cloud" else b"")
