@@ -145,10 +145,10 @@ def test_a_contribution_without_a_finite_range_is_refused() -> None:
 @given(seed=st.integers(0, 2**32 - 1))
 def test_the_error_of_a_contribution_covers_what_float64_does(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    x = sv.agents(1, lower=-2, upper=3, dim=2)
-    p, q = x[0]
+    (group,) = sv.agents(1, lower=-2, upper=3, dim=2).groups
+    p, q = group.symbols
     h = canonical(rng.normal() * p**3 + sv.exp(q / 3) - rng.normal() * p * q)
-    _, error = own_range(h, x.groups[0])
+    _, error = own_range(h, group)
     with mpmath.workdps(40):
         for point in rng.uniform(-2, 3, (10, 2)):
             here = dict(zip((p, q), point, strict=True))

@@ -146,3 +146,43 @@ def test_negative_weights_move_a_sum_as_far_as_positive_ones(kind: Any) -> None:
     total = sv.total(ev.x, weights=kind(weights))
     problem = sv.Problem(agents=ev, objectives=ev.x, constraints=[total <= [1, 1]])
     np.testing.assert_allclose(certified(problem).dense(), np.abs(weights), rtol=1e-12)
+
+
+def shift(certificate: Any, h: Any, a: Any, b: Any, radius: float) -> tuple[float, float]:
+    """The mu that a plan promises agent 0, and how far one adjacent pair moves its releases."""
+    hide = sv.Trajectory(radius=radius, rounds=20)
+    plan = sv.plan(certificate, epsilon=1, delta=1e-5, hide=hide)
+    moved = (np.asarray(h(np.array(a))) - np.asarray(h(np.array(b)))) / plan.sigma
+    return float(plan.guarantee(0).gdp_mu), float(np.linalg.norm(moved))
+
+
+@pytest.mark.parametrize("weights", [-np.ones((1, 3)), sparse.csr_array(-np.ones((1, 3)))])
+def test_a_concave_term_with_negative_weights_is_bounded_at_its_steep_end(weights: Any) -> None:
+    ev = sv.agents(3, dim=2, lower=-10.0, upper=1.0, name="ev")
+    x, y = ev.x
+    limit = sv.total(-(x**2 + y**2), weights=weights) <= 300
+    problem = sv.Problem(objectives=x**2 + y**2, constraints=[limit])
+    certificate = sv.certify(problem, tighten=False)
+    assert np.all(certificate.sensitivity.dense() >= 20 * np.sqrt(2.0) * (1 - 1e-15))
+    b = [-10 + np.sqrt(0.5)] * 2
+    promised, seen = shift(certificate, lambda u: [u @ u], [-10.0, -10.0], b, 1.0)
+    assert seen <= promised
+
+
+def test_a_curved_sum_between_affine_ones_counts_in_the_joint_bound() -> None:
+    x = sv.agents(2, dim=2, lower=-2.0, upper=2.0)
+    problem = sv.Problem(
+        objectives=[s[0] ** 2 + s[1] ** 2 for s in x],
+        constraints={
+            "curved": (x[0][1] + 0.1) ** 4 + (x[1][1] + 0.1) ** 4 <= 1e3,
+            "mixed": sum(0.01 * s[0] + 0.02 * s[1] for s in x) <= 1e3,
+            "single": 0.01 * x[0][1] + 0.01 * x[1][1] <= 1e3,
+        },
+    )
+    certificate = sv.certify(problem, tighten=False)
+
+    def h(u: Any) -> list[float]:
+        return [(u[1] + 0.1) ** 4, 0.01 * u[0] + 0.02 * u[1], 0.01 * u[1]]
+
+    promised, seen = shift(certificate, h, [0.0, 2.0], [0.0, 1.5], 0.5)
+    assert seen <= promised

@@ -98,3 +98,27 @@ def test_a_matrix_times_a_fleet_is_its_weighted_sums(kind: Any) -> None:
         constraints=[sv.total(EV.x, weights=weights) <= [1, 2, 3, 4]],
     )
     assert stated.fingerprint == same.fingerprint
+
+
+def test_matrix_rows_beside_curved_terms_keep_every_row_and_their_linear_part() -> None:
+    x = sv.agents(["a", "b", "c"], lower=-2, upper=3)
+    A = np.array([[1.0, 0, 0], [0, 1, 1]])
+    objectives = [(s - 3) ** 2 for s in x]
+    problem = sv.Problem(objectives=objectives, constraints=[A @ x + 2 * x[0] * x[0] <= [10, 1]])
+    point = np.array([1.5, -0.5, 2.0])
+    violation = np.maximum(A @ point + 2 * point[0] ** 2 - [10, 1], 0.0)
+    assert np.max(problem.evaluate(point).violation) == pytest.approx(violation.max())
+    single = sv.Problem(
+        objectives=objectives,
+        constraints=[np.ones((1, 3)) @ x + x[0] ** 2 <= 1, x[0] + x[1] <= 5.5],
+    )
+    best = sv.reference_optimum(single).x
+    assert best.sum() + best[0] ** 2 == pytest.approx(1.0)
+
+
+def test_every_weighted_row_of_squares_beside_named_rows_is_a_sum() -> None:
+    x = sv.agents(3, lower=-2, upper=3)
+    weights = np.array([[1.0, 0, 1], [1, 1, 0]])
+    rows = [sv.total(x.x**2, weights=weights) <= [10, 1], x[0] + x[1] + x[2] <= 100]
+    problem = sv.Problem(objectives=(x.x - 3) ** 2, constraints=rows)
+    assert problem.cloud.sums.count == problem.cloud.rows == 3

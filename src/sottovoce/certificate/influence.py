@@ -219,9 +219,17 @@ def affine_parts(fleets: Sequence[Fleet]) -> Iterator[Affine]:
             yield Affine(
                 agents=fleet.agents,
                 count=fleet.group.count,
-                outputs=np.unique(np.concatenate([part.rows.ravel() for part in found])),
+                outputs=np.unique(np.concatenate([_rows_moved(part) for part in found])),
                 parts=tuple(found),
             )
+
+
+def _rows_moved(part: _AffineRows) -> Indices:
+    """The rows with a weight that is not 0: a sum that only lies between them may be curved."""
+    if part.weights is None:
+        return part.rows.ravel()
+    moved = np.asarray((part.weights != 0).sum(axis=1)).ravel() > 0
+    return np.asarray(part.rows[moved].ravel())
 
 
 def _parts(fleet: Fleet) -> Iterator[_AffineRows]:

@@ -286,7 +286,8 @@ def _bounds(
     found = {}
     for part in fleet.parts():
         for t, row in zip(part.terms, part.rows[0].tolist(), strict=True):
-            known = convex.get(row, False)
+            # Of a term with a negative weight the assumption is that its negative is convex.
+            known = convex.get(row, False) and part.nonnegative()
             with _naming(fleet, row):
                 found[t] = slope_bounds(
                     fleet.terms[t], fleet.group, convex=known, tolerance=tolerance

@@ -178,6 +178,8 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _trouble(path, error) from None
+    except UnicodeDecodeError:  # of a schema with a flipped bit
+        raise damaged(path, "text that is not UTF-8") from None
     except OSError as error:
         raise DiskError(f"{path} cannot be written now ({error.strerror})") from None
 
@@ -223,12 +225,15 @@ def lock_file(path: Path, *, owner: str) -> sqlite3.Connection:
 
 
 def touch(path: Path) -> None:
-    """Create the file for its owner alone, or leave it be.
+    """Create the file for its owner alone, or make it so, with what SQLite keeps beside it.
 
     An existing file is not opened: closing it again would drop the locks that SQLite holds on it
     elsewhere in this process, such is POSIX.
     """
     try:
+        for beside in (f"{path.name}-wal", f"{path.name}-shm"):
+            if path.with_name(beside).exists():
+                path.with_name(beside).chmod(0o600)
         if path.exists():
             path.chmod(0o600)
         else:

@@ -110,7 +110,9 @@ def _require_known_rows(cloud: CloudView) -> None:
         }
         for name, present in what.items():
             if present:
-                raise PrivacyError(f"the paper's plan knows no {name}, got one: use sv.plan")
+                raise PrivacyError(
+                    f"the paper's plan knows no {name}, got one: use the joint plan, sv.plan"
+                )
 
 
 def _reach(hide: Adjacency, groups: Sequence[Group]) -> Array:

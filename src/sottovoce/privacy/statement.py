@@ -117,7 +117,7 @@ def plan_facts(plan: NoisePlan) -> dict[str, str]:
         "epsilon": up(float(plan.epsilon.max())),
         "delta": up(float(plan.delta.max())),
         "gdp_mu": up(float(plan.gdp_mu.max())),
-        "feasible": "-" if plan.feasible is None else f"{plan.feasible.probability:g}",
+        "feasible": "-" if plan.feasible is None else down(plan.feasible.probability),
         "certified": str(plan.certified),
         "trust": plan.trust.kind,
         "fingerprint": plan.fingerprint[:16],

@@ -80,6 +80,13 @@ class WeightedTerms:
             else:
                 yield t, rows[weights.row], weights.col, weights.data
 
+    def nonnegative(self) -> bool:
+        """Whether no weight is negative."""
+        if self.weights is None:
+            return True
+        values = self.weights.data if sparse.issparse(self.weights) else self.weights
+        return bool(np.all(values >= 0.0))
+
     def gather(self, values: Array) -> Array:
         """``sum_i W[r, i] values[k, i]``, shape (r, terms)."""
         if self.weights is None:

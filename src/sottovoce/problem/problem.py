@@ -190,8 +190,9 @@ class Problem:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
         stated = resolved(agents, objectives, constraints, local)
+        families = read_constraints(stated.constraints, stated.groups)
         found = split_constraints(
-            stated.groups, read_constraints(stated.constraints, stated.groups)
+            stated.groups, [row for family in families for row in _by_row(family)]
         )
         groups, private = found.groups, local_rows(stated.local, found.groups)
         sets = tuple(
@@ -375,6 +376,20 @@ def _cloud(found: SplitConstraints) -> CloudView:
         kept=found.kept,
         fingerprint=fingerprint(held, constraints, *((rows,) if any(rows) else ())),
     )
+
+
+def _by_row(family: Constraint) -> list[Constraint]:
+    """A family over named agents whose rows are not all linear, row by row; others as they are."""
+    if family.sums or not family.rest:
+        return [family]
+    rows = family.named
+    whole = replace(family, rest=rows, linear=None)
+    if family.rows == 1 or read_linear(rows) is not None:
+        return [whole]
+    return [
+        replace(whole, name=family.label(r), rest=(g,), offset=read_only(family.offset[r : r + 1]))
+        for r, g in enumerate(rows)
+    ]
 
 
 def _read(family: Constraint) -> Constraint:
