@@ -14,7 +14,16 @@ from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
 from sottovoce.kernels import variant
-from sottovoce.kernels.cloud_kernel import Ball, CloudKernel, Gains, Level, PublicSum
+from sottovoce.kernels.cloud_kernel import (
+    LARGEST_REGION,
+    RUNAWAY,
+    Ball,
+    CloudKernel,
+    Gains,
+    Level,
+    PublicSum,
+)
+from sottovoce.kernels.core import cloud_step, prices
 from sottovoce.kernels.variant import core
 
 U = [symbol(f"u{i}") for i in range(3)]
@@ -188,3 +197,7 @@ def test_prices_meet_the_optimality_conditions_of_their_model(
         # u is in C, and l is normal to C there: projecting u + l leads back to u.
         back = nearest_in_metric(plain, core.c_set, (aim + price) * unit, 1.0 / unit**2)
         np.testing.assert_allclose(back / unit, aim, atol=1e-7 * (1.0 + np.abs(aim + price).max()))
+
+
+def test_limits_outside_the_core_are_those_of_the_core() -> None:
+    assert (LARGEST_REGION, RUNAWAY) == (prices.LARGEST_REGION, cloud_step.RUNAWAY)

@@ -14,9 +14,8 @@ from formula_values import evaluate
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
-from sottovoce.kernels.fleet_problem import SeparableForm
+from sottovoce.kernels.fleet_problem import EpigraphForm, SeparableForm
 from sottovoce.problem import gallery
-from sottovoce.problem.epigraph import HomeForm
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
 from sottovoce.problem.problem import Problem
@@ -70,7 +69,7 @@ def test_the_structure_is_read_off_the_formulas(
 ) -> None:
     shape = shape_of(first_agent(problem))
     if rows is None:
-        assert isinstance(shape, HomeForm)
+        assert isinstance(shape, EpigraphForm)
     else:
         assert isinstance(shape, SeparableForm)
         assert len(shape.rows) == rows

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.tape import Array
 from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 from sottovoce.kernels.variant import core
 
-Array: TypeAlias = NDArray[np.float64]
+LARGEST_REGION: Final = 64  # sums that one region may hold, as in core.prices
+RUNAWAY: Final = 1e20  # prices from here on have diverged, as in core.cloud_step
 
 
 @final

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.formula.tape import Array
 from sottovoce.kernels import variant
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, LANES, NEWTON, SCALAR, SEPARABLE
 from sottovoce.kernels.fleet_problem import (
@@ -24,9 +25,6 @@ from sottovoce.kernels.fleet_problem import (
     minimiser,
 )
 from sottovoce.kernels.lower import registers_of
-
-Array: TypeAlias = NDArray[np.float64]
-Weights: TypeAlias = Any  # None, a dense array (rows, count), or a SciPy sparse matrix
 
 MEASURES: Final = ("objective", "residual", "squared_error", "squared_error_last")
 _NUDGE = 2.0**-20  # the distance at which curvature of code is measured, relative to the box

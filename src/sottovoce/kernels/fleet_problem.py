@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.tape import Array
 from sottovoce.kernels.core.plain import (
     ADD,
     DIV,
@@ -26,7 +27,6 @@ from sottovoce.kernels.core.plain import (
 )
 from sottovoce.kernels.lower import TapeBuilder, TapeCode
 
-Array: TypeAlias = NDArray[np.float64]
 Weights: TypeAlias = Any  # None, a dense array (rows, count), or a SciPy sparse matrix
 
 _MIN_SQUARE = 2.0**-400  # a square without weight: its slack stays finite
@@ -85,10 +85,10 @@ class EpigraphForm:
     """A smooth convex problem in the state and some variables more, for the interior-point method.
 
     Attributes:
-        extra: the variables more; they stand for non-smooth terms.
+        extra: the variables more, for non-smooth terms; they follow the components of the state.
         objective: f with them.
         terms: every h with them.
-        inequalities: ``c(x, t) <= 0``.
+        inequalities: ``c(x, t) <= 0``: the local rows, then those of the variables more.
         equalities: ``e(x) = 0``, affine.
         lower: bounds of the variables more, shape (count, extra).
         upper: likewise.

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.tape import Array
 from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
 from sottovoce.kernels.lower import TapeBuilder, registers_of
 from sottovoce.kernels.variant import core, variant
 
-Array: TypeAlias = NDArray[np.float64]
 Marks: TypeAlias = NDArray[np.int64]
 Task: TypeAlias = Callable[[], None]
 """A thread's part in rounds; all of a list must run at the same time."""

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
@@ -26,8 +26,8 @@ from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import Expression, Op, node, nodes, number, symbol
 from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
+from sottovoce.formula.tape import Array as Array
 
-Array: TypeAlias = NDArray[np.float64]
 State: TypeAlias = Any  # a symbol, or an array of symbols for a vector state
 
 

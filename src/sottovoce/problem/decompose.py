@@ -294,9 +294,8 @@ def _affine_parts(g: Expression, owners: Owners, *, all_in: bool) -> Named | Non
         all_in: put all that agents in phi add by themselves into phi as well: a phi that mixes
             agents may be convex only together with it.
     """
-    parts, constant, coupled = separated(g, owners)
-    inside = _linked(coupled, parts.values())
-    terms = [t for part in parts.values() for t in addends(part)]
+    constant, coupled, terms = _flat(g, owners)
+    inside = _linked(coupled, terms)
     mixing = [t for t in terms if t.symbols & inside and (all_in or not curvature(t).is_convex)]
     names: dict[Expression, Expression] = {}
     mixture = add(*coupled, *mixing)
@@ -325,9 +324,8 @@ def _components(g: Expression, owners: Owners) -> Named:
 
     What shares no component with these is convex by itself, because g is, and stays a sum.
     """
-    parts, constant, coupled = separated(g, owners)
-    inside = _linked(coupled, parts.values())
-    terms = [t for part in parts.values() for t in addends(part)]
+    constant, coupled, terms = _flat(g, owners)
+    inside = _linked(coupled, terms)
     mixing = [t for t in terms if t.symbols & inside]
     states = in_order(inside)
     names = dict(zip(states, _symbols(len(states)), strict=True))
@@ -336,12 +334,18 @@ def _components(g: Expression, owners: Owners) -> Named:
     return Named(names=names, phi=phi, rest=subtract(add(*terms), add(*mixing)), how=how)
 
 
-def _linked(coupled: Sequence[Expression], parts: Iterable[Expression]) -> set[Expression]:
+def _flat(g: Expression, owners: Owners) -> tuple[Scalar, list[Expression], list[Expression]]:
+    """The constant of g, its terms that mix agents, and all other terms."""
+    parts, constant, coupled = separated(g, owners)
+    return constant, coupled, [t for part in parts.values() for t in addends(part)]
+
+
+def _linked(coupled: Sequence[Expression], terms: Iterable[Expression]) -> set[Expression]:
     """The components that some term links, step by step, to what mixes agents."""
     inside = {s for t in coupled for s in t.symbols}
-    terms = [t.symbols for part in parts for t in addends(part)]
+    each = [t.symbols for t in terms]
     while True:
-        more = {s for symbols in terms if symbols & inside for s in symbols} - inside
+        more = {s for symbols in each if symbols & inside for s in symbols} - inside
         if not more:
             return inside
         inside |= more

@@ -1,8 +1,8 @@
-"""Kinks of vector states written smoothly: one more variable each, which stays at home.
+"""Non-smooth terms of convex formulas in epigraph form: one local variable each, never sent.
 
-In a convex formula every kink may be replaced by a variable t that is at least as large, because
-the formula does not fall as it rises (that is what the rules of convexity ask); at the minimum t is
-the kink itself. Nothing is smoothed:
+In a convex formula every non-smooth term may be replaced by a variable t that is at least as large,
+because the formula does not fall as it rises (that is what the rules of convexity ask); at the
+minimum t is the term itself. Nothing is smoothed:
 
     |a|           t with  a - t <= 0  and  -a - t <= 0
     max(a, b)     t with  a - t <= 0  and  b - t <= 0
@@ -16,7 +16,6 @@ Contributions that are sent are the formulas as stated, never t.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -35,52 +34,30 @@ from sottovoce.formula.canonical import (
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import Expression, Op, number, symbol
+from sottovoce.kernels.fleet_problem import EpigraphForm
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.local import LocalSet
 
 _POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a state at its kink is so near
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HomeForm:
-    """What an agent minimises at home, smooth in its state and some variables more.
-
-    Attributes:
-        extra: the variables more, which follow the components of the state.
-        objective: f with them.
-        terms: every h with them.
-        inequalities: ``c(x, t; p) <= 0``: the local rows, then those of the kinks.
-        equalities: ``e(x; p) = 0``.
-        lower: lower bounds of the variables more, shape (count, extra).
-        upper: upper bounds, likewise.
-    """
-
-    extra: tuple[Expression, ...]
-    objective: Expression
-    terms: tuple[Expression, ...]
-    inequalities: tuple[Expression, ...]
-    equalities: tuple[Expression, ...]
-    lower: Array
-    upper: Array
-
-
 def home_form(
     group: Group, objective: Expression, terms: Sequence[Expression], local: LocalSet
-) -> HomeForm:
-    """Write what the agents of a group minimise without kinks.
+) -> EpigraphForm:
+    """Return what the agents of a group minimise in epigraph form.
 
     Args:
         group: the agents.
         objective: f, convex.
         terms: every h, convex or affine.
-        local: what they keep to.
+        local: their local constraints.
     """
     writer = EpigraphWriter(group.name)
     smooth = writer.of(objective)
     flat = tuple(writer.of(h) for h in terms)
     rows = tuple(writer.of(c) for c in local.inequalities)
     lower, upper = writer.bounds(group, local)
-    return HomeForm(
+    return EpigraphForm(
         extra=tuple(writer.extra),
         objective=smooth,
         terms=flat,

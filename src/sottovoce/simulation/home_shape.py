@@ -23,15 +23,15 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
-from sottovoce.kernels.fleet_problem import LocalRow, SeparableForm
-from sottovoce.problem.epigraph import HomeForm, home_form
+from sottovoce.kernels.fleet_problem import EpigraphForm, LocalRow, SeparableForm
+from sottovoce.problem.epigraph import home_form
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.local import box_of
 
 _MOST_ROWS = 2
 
 
-Shape: TypeAlias = SeparableForm | HomeForm | None
+Shape: TypeAlias = SeparableForm | EpigraphForm | None
 """How an agent minimises: by a search, by an interior-point method, or by steps in its box."""
 
 
@@ -53,7 +53,7 @@ def shape_of(fleet: Fleet) -> Shape:
     return general_form(fleet)
 
 
-def general_form(fleet: Fleet) -> HomeForm:
+def general_form(fleet: Fleet) -> EpigraphForm:
     """Return what agents minimise as an interior-point method takes it."""
     local = box_of(fleet.group) if fleet.local is None else fleet.local
     return home_form(fleet.group, fleet.objective, fleet.terms, local)

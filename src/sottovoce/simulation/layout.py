@@ -14,14 +14,9 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import Expression
-from sottovoce.kernels.cloud_kernel import Ball, Gains, Level, PublicSum
+from sottovoce.kernels.cloud_kernel import LARGEST_REGION, Ball, Gains, Level, PublicSum
 from sottovoce.kernels.fleet_kernel import FleetKernel
-from sottovoce.kernels.fleet_problem import (
-    EpigraphForm,
-    FleetProblem,
-    SeparableForm,
-    Terms,
-)
+from sottovoce.kernels.fleet_problem import FleetProblem, Terms
 from sottovoce.privacy.feasibility import TargetSet
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.ball import ball_of
@@ -29,9 +24,6 @@ from sottovoce.problem.code import Watched
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.sums import Region, Sums
 from sottovoce.simulation.home_shape import Shape, general_form, shape_of
-
-LARGEST_REGION = 64
-"""Up to so many sums in one region of C."""
 
 
 def fleet_kernel(
@@ -68,7 +60,7 @@ def fleet_kernel(
         ),
         lower=lower,
         upper=upper,
-        form=_form(shape),
+        form=shape,
         local_rows=rows,
         gradient=gradient if shape is not None or fleet.group.dim > 1 else _scalar(gradient),
     )
@@ -125,20 +117,6 @@ def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
     rows = () if fleet.local is None else (*fleet.local.inequalities, *fleet.local.equalities)
     named = set().union(*(expr.symbols for expr in (fleet.objective, *fleet.terms, *rows)))
     return {s: values for s, values in fleet.group.parameters.items() if s in named}
-
-
-def _form(shape: Shape) -> SeparableForm | EpigraphForm | None:
-    if shape is None or isinstance(shape, SeparableForm):
-        return shape
-    return EpigraphForm(
-        extra=shape.extra,
-        objective=shape.objective,
-        terms=shape.terms,
-        inequalities=shape.inequalities,
-        equalities=shape.equalities,
-        lower=shape.lower,
-        upper=shape.upper,
-    )
 
 
 def _region(region: Region, moved: float) -> Ball | Level:

@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import CloudStep
 from sottovoce.errors import InputError
-from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
+from sottovoce.kernels.cloud_kernel import RUNAWAY, CloudKernel, Gains, PublicSum
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
 from sottovoce.kernels.run_kernel import Release, normals
 from sottovoce.problem.agents import Array
 from sottovoce.simulation.drive import Task
-
-_RUNAWAY = 1e20  # no objective is worth so much: contributions do not answer to prices
 
 
 @final
@@ -58,7 +56,7 @@ class PythonCloud:
         self.price[:] = price
         if not self._planned:
             self.answer += share * (self.price - self.answer)
-        return bool(np.all(np.abs(self.price) < _RUNAWAY))
+        return bool(np.all(np.abs(self.price) < RUNAWAY))
 
 
 @final
