@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.failures import IdentityError
 from sottovoce.network.identity.authority import Key, mask_key, public_key, tls_key
-from sottovoce.network.identity.roles import HELPER, MASK, ranges_of
+from sottovoce.network.identity.roles import HELPER, MASK, AgentRanges, ranges_of
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.codec import pack, pack_whole
@@ -36,23 +36,18 @@ _SIGNING: Final = ec.ECDSA(hashes.SHA256())
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Certified:
+class Certified(AgentRanges):
     """What a certificate says about a key for masks.
 
     Attributes:
         mask: the X25519 key, 32 bytes.
-        agents: the ranges of agents that it speaks for; none of the helper.
         helper: whether it is the helper's.
         signing: the key of its signatures.
     """
 
     mask: bytes
-    agents: tuple[range, ...]
     helper: bool
     signing: ec.EllipticCurvePublicKey
-
-    def __contains__(self, agent: object) -> bool:
-        return any(agent in part for part in self.agents)
 
 
 def certified(path: Path, authority: Path) -> Certified:

@@ -22,27 +22,36 @@ HELPER: Final = "sottovoce:helper"
 MASK: Final = "sottovoce:mask:"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AgentRanges:
+    """The agents that a certificate speaks for.
+
+    Attributes:
+        agents: their ranges, from 1; none for a helper.
+    """
+
+    agents: tuple[range, ...]
+
+    def __contains__(self, agent: object) -> bool:
+        return any(agent in part for part in self.agents)
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(AgentRanges):
     """What a certificate says.
 
     Attributes:
-        agents: the ranges of agents it speaks for, from 1.
         operator: whether it has the operator's role.
         cloud: whether it has the role of a split cloud's half that talks to agents.
         serial: its serial number in lower-case hexadecimal.
         expires: when it ends, seconds since 1970.
     """
 
-    agents: tuple[range, ...]
     operator: bool
     serial: str
     expires: float
     cloud: bool = False
-
-    def __contains__(self, agent: object) -> bool:
-        return any(agent in part for part in self.agents)
 
 
 def expiry(certificate: str | os.PathLike[str]) -> float:
