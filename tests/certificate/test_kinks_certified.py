@@ -20,7 +20,7 @@ from sottovoce.formula.derive import gradient, is_smooth
 from sottovoce.formula.enclosure import enclose, enclose_with_gradient, evaluation_error
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.intervals import interval
-from sottovoce.problem.epigraph import home_form
+from sottovoce.problem.epigraph import epigraph_form
 from sympy_oracle import sympy_of, sympy_symbol
 
 cp: Any = import_module("cvxpy")  # its type hints do not name what it exports
@@ -169,7 +169,7 @@ def test_the_form_for_vectors_has_the_same_minimum(seed: int) -> None:
     assert stated.objectives[0] is not None
     first = stated.groups[0]
     term = abs(first.symbols[0])
-    form = home_form(first, stated.objectives[0], [term], stated.local[0])
+    form = epigraph_form(first, stated.objectives[0], [term], stated.local[0])
     assert all(is_smooth(e) for e in (form.objective, *form.inequalities))
     z = cp.Variable(2)
     cost = cp.abs(z[0] - a) + cp.huber(z[1] - b, 0.5) + cp.square(cp.pos(z[0] + z[1]))

@@ -70,7 +70,7 @@ class CloudResult:
             paper's release the multipliers of the constraints.
         rounds: rounds released.
         seconds: how long this process took.
-        held: agent-rounds of this process in which an agent's last words counted again.
+        held: agent-rounds of this process in which an agent's last contribution was reused.
         refused: refusals by code in this process, and contributions clipped.
         confirmed: whether the answer passed the test at the end; None where the plan has none.
     """

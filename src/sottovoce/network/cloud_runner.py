@@ -75,7 +75,7 @@ class CloudRunner:
         outcome: hears of the end.
         metrics: counts.
         attendance: keeps who held rounds up.
-        deadline: seconds after which last words count again; None to wait for everybody.
+        deadline: seconds after which last contributions are reused; None to wait for all agents.
         apply_after: seconds from the end until answers are applied.
     """
 

@@ -112,7 +112,7 @@ def _cloud(algorithm: PriceRounds, public: PublicSum) -> CloudKernel | PythonClo
 class Verdict:
     """Follows the rounds of a run, and judges the averaged release after the last.
 
-    Where an agent's last words counted again, the state that it averages need not be the one that
+    Where an agent's last contribution was reused, the state it averages need not be the one that
     was released: their contributions differ by its range at most, which counts with the weight of
     the round. So do rounds that its average lacks. Everything here is public, and follows from the
     store.
@@ -146,7 +146,7 @@ class Verdict:
         Args:
             k: the round.
             averaged: the releases up to it, averaged.
-            held: agents whose last words counted again in it.
+            held: agents whose last contribution was reused in it.
             missed: gaps in averages that are known since.
         """
         self._gaps.update(missed)

@@ -124,7 +124,7 @@ class Rounds:
             k: the round, the one after the last that was played or replayed.
             parts: what was said, each part within its range, of every agent once.
             previous: digest(k-1).
-            held: agents whose last words counted again, from 1.
+            held: agents whose last contribution was reused, from 1.
             answer: the helper's, of a split cloud: the sum of their masks with its noise.
 
         Raises:
@@ -156,7 +156,7 @@ class Rounds:
             release: as it was stored.
             secure: whether it is whole numbers, or the floats of a simulation.
             previous: digest(k-1).
-            held: agents whose last words counted again, from 1.
+            held: agents whose last contribution was reused, from 1.
             missed: gaps in agents' averages that are known since.
         """
         values = np.frombuffer(release, "<i8") * self._grid if secure else unpack(release)

@@ -30,7 +30,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released
 
 Attendance = tuple[tuple[int, ...], tuple[Gap, ...]]
-"""Agents whose last words counted again in a round, and gaps in averages that are known since."""
+"""Agents whose last contribution was reused in a round, and gaps in averages known since."""
 
 _PARTY: Final = "party "
 _QUESTION: Final = "question"
@@ -119,7 +119,7 @@ class CloudStore(Journal):
         return silent if last == self.released else {}
 
     def has_held(self) -> bool:
-        """Whether an agent's last words counted again in some round."""
+        """Whether an agent's last contribution was reused in some round."""
         return any(True for _ in self._held())
 
     def _held(self) -> Iterator[tuple[JournalRow, tuple[int, ...]]]:

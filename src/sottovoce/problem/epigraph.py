@@ -41,7 +41,7 @@ from sottovoce.problem.local import LocalSet
 _POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a state at its kink is so near
 
 
-def home_form(
+def epigraph_form(
     group: Group, objective: Expression, terms: Sequence[Expression], local: LocalSet
 ) -> EpigraphForm:
     """Return what the agents of a group minimise in epigraph form.

@@ -24,7 +24,7 @@ from sottovoce.formula.canonical import (
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
 from sottovoce.kernels.fleet_problem import EpigraphForm, LocalRow, SeparableForm
-from sottovoce.problem.epigraph import home_form
+from sottovoce.problem.epigraph import epigraph_form
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.local import box_of
 
@@ -56,7 +56,7 @@ def shape_of(fleet: Fleet) -> Shape:
 def general_form(fleet: Fleet) -> EpigraphForm:
     """Return what agents minimise as an interior-point method takes it."""
     local = box_of(fleet.group) if fleet.local is None else fleet.local
-    return home_form(fleet.group, fleet.objective, fleet.terms, local)
+    return epigraph_form(fleet.group, fleet.objective, fleet.terms, local)
 
 
 def _inequalities(fleet: Fleet) -> tuple[Expression, ...]:

@@ -27,7 +27,7 @@ class RunSummary:
         reason: why it was halted or failed.
         rounds: rounds released so far.
         price: the answer so far: averaged prices, or the latest; none in a helper's store.
-        held: agent-rounds in which an agent's last words counted again.
+        held: agent-rounds in which an agent's last contribution was reused.
         incidents: how many refusals per code.
         created: when the run began, UTC.
     """

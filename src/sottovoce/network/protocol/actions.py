@@ -86,7 +86,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
             in a relay, which is not told.
         y: the released gradient entries, in the plan's order.
         digest: names the history up to here.
-        held: agents for whom their last words counted again, from 1.
+        held: agents whose last contribution was reused, from 1.
         missed: gaps in agents' averages that were not known before, where the run has a test.
         confirmed: of the last round, whether its answer passed the test at the end; None before,
             and where there is none.

@@ -90,7 +90,7 @@ class CloudMachine:
         notary: of the run's receipts.
         history: gives the digest of any committed round, None for one that is not.
         last: the last committed round when resuming.
-        hold: whether a deadline may count agents' last words again.
+        hold: whether a timeout may reuse agents' last contributions.
         awaited: the agents that are waited for; None for all.
         silent: those held in the last round, with the last round in which each of them spoke.
         clock: seconds, from any moment on.
