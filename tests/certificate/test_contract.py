@@ -22,8 +22,8 @@ from random_expressions import (
     symbols,
     total,
 )
-from sottovoce.certificate import contract as module
-from sottovoce.certificate.contract import EmptyDomainError
+from sottovoce.certificate import domain as module
+from sottovoce.certificate.domain import EmptyDomainError
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.functions import exp, log, sqrt

@@ -20,9 +20,9 @@ from sottovoce.formula.enclosure import evaluation_error
 from sottovoce.formula.expression import ZERO, number
 from sottovoce.formula.functions import exp, log, sqrt
 from sottovoce.formula.intervals import Interval
+from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.kernels.fleet_problem import FleetProblem, Terms
-from sottovoce.network.scalars import Scalars
 
 X, Y, Z = SYMBOLS
 FORMULAS = [
@@ -87,7 +87,7 @@ def _computed(expr: Any, point: Mapping[Any, float]) -> list[float]:
         sums=(Terms(row=0, terms=(expr,)),), lower=x, upper=x,
     )  # fmt: skip
     value = FleetStates(FleetKernel(agent, gradient_steps=True), x).contributions(1)
-    cloud = Scalars([expr], SYMBOLS)(*(point[s] for s in SYMBOLS))
+    cloud = tape([expr], SYMBOLS)(*(point[s] for s in SYMBOLS))
     return [float(value[0]), float(cloud[0])]
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import sottovoce as sv
 from formula_values import evaluate
-from sottovoce.certificate.contract import contract
 from sottovoce.certificate.convexity import convexity, smoothness
+from sottovoce.certificate.domain import contract
 from sottovoce.formula.canonical import canonical, negate, sign_of
 from sottovoce.formula.derive import gradient, is_smooth
 from sottovoce.formula.enclosure import enclose, enclose_with_gradient, evaluation_error

@@ -26,7 +26,6 @@ from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.metrics import TURNED_AWAY
 from sottovoce.network.observe.page import live
-from sottovoce.network.observe.page.budget import Budget
 from sottovoce.network.observe.page.charts import (
     POINTS,
     TICK_SECONDS,
@@ -37,6 +36,7 @@ from sottovoce.network.observe.page.charts import (
     ShownConstraints,
     halved,
 )
+from sottovoce.network.observe.page.live import Budget
 from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import CloudStore

@@ -25,7 +25,7 @@ from sottovoce.privacy.feasibility import (
 from sottovoce.privacy.margins import AveragedNoise, feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
-from sottovoce.problem.ball import ball_of
+from sottovoce.problem.sums import ball_of
 from sympy_oracle import function_of
 
 RUNS, ROUNDS = 20_000, 30

@@ -15,7 +15,7 @@ import sottovoce as sv
 from sottovoce.certificate.optimum import ReferenceOptimum, saddle_prices
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import canonical, substitute
-from sottovoce.paper.paper_limit import _pseudo_inverse
+from sottovoce.paper.paper_release import _pseudo_inverse
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array

@@ -125,7 +125,7 @@ def test_a_set_that_misses_the_domain_is_an_error_that_names_the_agent() -> None
         constraints=[a[0] + b[0] <= 1.5],
         local=[a[0] + a[1] == 1.5],
     )
-    from sottovoce.simulation.own_set import own_bounds
+    from sottovoce.problem.feasible import own_bounds
 
     group, own = problem.groups[0], problem.local[0]
     tight = np.full((1, 2), 0.7)

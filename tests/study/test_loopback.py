@@ -65,5 +65,7 @@ def test_agents_contribute_from_what_the_game_has_them_act() -> None:
 def test_runs_one_after_the_other_begin_anew() -> None:
     made = planned("paper")
     first = loopback("paper", made, rounds=5, agent=1).play()
-    twice = loopback("paper", made, rounds=5, agent=1).with_sampler(Replayed(first.releases * 2))
+    twice = loopback("paper", made, rounds=5, agent=1).with_sampler(
+        sampler=Replayed(first.releases * 2)
+    )
     assert twice.play().frames == twice.play().frames == first.frames

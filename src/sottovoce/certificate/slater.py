@@ -20,7 +20,6 @@ from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.fleet import WeightedTerms
-from sottovoce.problem.jacobian import Jacobian
 from sottovoce.problem.local import box_of
 from sottovoce.problem.numeric import Rows, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
@@ -110,42 +109,29 @@ class _Constraints:
     """The rows of g as numbers: values, derivatives and certified upper bounds."""
 
     def __init__(self, cloud: CloudView) -> None:
-        self._rows = Rows(cloud, cloud.constraints)
-        self.blocks = self._rows.blocks
-        self.equal = self._rows.equality
-
-    def values(self, x: Array) -> Array:
-        """``g(x)`` in floating point, shape (m,)."""
-        return self._rows.values(x)
+        self.rows = Rows(cloud, cloud.constraints)
+        self.equal = self.rows.equality
 
     def worst(self, x: Array) -> float:
         """``max_j g_j(x)`` over the inequalities, infinite where g is not defined."""
-        g = self.values(x)[~self.equal]
+        g = self.rows.values(x)[~self.equal]
         return float(np.where(np.isfinite(g), g, np.inf).max(initial=-np.inf))
 
     def missed(self, x: Array) -> float:
         """``max_j |g_j(x)|`` over the equalities, relative to the size of what adds up to it."""
         if not self.equal.any():
             return 0.0
-        return float(np.max(np.abs(self.values(x) / self.scales(x))[self.equal]))
+        return float(np.max(np.abs(self.rows.values(x) / self.scales(x))[self.equal]))
 
     def scales(self, x: Array) -> Array:
         """``1 + |dg_j/dx| |x|`` for every row: the size of the numbers that it adds up."""
-        return 1.0 + np.asarray(abs(self.slopes(x).matrix) @ np.abs(x))
-
-    def pullback(self, x: Array, weights: Array) -> Array:
-        """``sum_j weights_j dg_j/dx (x)``, shape (N,)."""
-        return self._rows.pullback(x, weights)
-
-    def slopes(self, x: Array) -> Jacobian:
-        """``dg/dx``, agent by agent."""
-        return self._rows.jacobian(x)
+        return 1.0 + np.asarray(abs(self.rows.jacobian(x).matrix) @ np.abs(x))
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
-        total, size = self._rows.offset.copy(), np.abs(self._rows.offset)
+        total, size = self.rows.offset.copy(), np.abs(self.rows.offset)
         count = np.full(size.shape, 4.0)
-        for fleet in (member.fleet for member in self._rows.members):
+        for fleet in (member.fleet for member in self.rows.members):
             known = dict(zip(fleet.group.symbols, fleet.of(x).T, strict=True))
             known |= fleet.group.parameters
             ends = [_ends(h, known, fleet.group.count) for h in fleet.terms]
@@ -200,10 +186,10 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
     x = lower / 2 + upper / 2
     yield x
     for step in range(_STEPS if x.size <= 10**6 else _STEPS_OF_MILLIONS):
-        g = np.nan_to_num(constraints.values(x), nan=0.0, posinf=0.0, neginf=0.0)
+        g = np.nan_to_num(constraints.rows.values(x), nan=0.0, posinf=0.0, neginf=0.0)
         spread = max(float(g.max() - g.min()), 1e-12) / (step + 1)
         weights = np.exp((g - g.max()) / spread)
-        slope = constraints.pullback(x, weights / weights.sum())
+        slope = constraints.rows.pullback(x, weights / weights.sum())
         corner = np.where(slope > 0, lower, upper)
         # In place, because a fleet's vector of states can fill a tenth of the memory.
         corner -= x
@@ -222,9 +208,9 @@ def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Arr
     best, free = near, lower < upper
     x = near
     for _ in range(_STEPS):
-        slopes = constraints.slopes(x)
-        left = np.where(constraints.equal, constraints.values(x), 0.0)
-        masks = [_diagonal(block.of(free)) for block in constraints.blocks]
+        slopes = constraints.rows.jacobian(x)
+        left = np.where(constraints.equal, constraints.rows.values(x), 0.0)
+        masks = [_diagonal(block.of(free)) for block in constraints.rows.blocks]
         gram = slopes.gram(masks)[np.ix_(constraints.equal, constraints.equal)]
         push = np.zeros_like(left)
         push[constraints.equal] = np.linalg.pinv(gram, hermitian=True) @ left[constraints.equal]

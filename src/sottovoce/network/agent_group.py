@@ -21,8 +21,7 @@ from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.files.load import read_agent, read_part
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet
-from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set
-from sottovoce.problem.own_point import read_fallback
+from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set, read_fallback
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]

@@ -27,20 +27,19 @@ from numpy.typing import NDArray
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, RoundValues, noisy_shares
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import ZERO
-from sottovoce.kernels.fleet_kernel import FleetStates
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates, to_lanes
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.config import algorithm_of, read_config
-from sottovoce.network.fleet_step import FleetStep
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import Integers, middle, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Everything, Offset
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.agents import Array
+from sottovoce.problem.feasible import own_bounds
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import in_template
 from sottovoce.simulation.layout import fleet_kernel
-from sottovoce.simulation.own_set import own_bounds
 
 _STEPS = 200  # between the two sets; without rows one is exact
 
@@ -342,3 +341,37 @@ class LocalRound:
         fleet = in_template(own.fleet) if named else own.fleet
         kernel = fleet_kernel(fleet, lower, upper, gradient=own.gradient)
         return FleetStep(kernel, theta=algorithm.theta, grid=grid)
+
+
+@final
+class FleetStep:
+    """``x(k) -> x(k+1)`` of a fleet's agents, and what they add to the sums.
+
+    Args:
+        kernel: the agents' formulas, parameters, weights and bounds.
+        theta: the weight of the damping.
+        grid: the grid of every sum, shape (p,).
+    """
+
+    def __init__(self, kernel: FleetKernel, *, theta: float, grid: Array) -> None:
+        self._kernel, self._theta, self._grid = kernel, theta, np.array(grid)
+        self._fleet = FleetStates(kernel, kernel.problem.lower)
+
+    def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
+        """Return x(k+1), shape (count, d), and its contributions in grid steps, shape (p,)."""
+        self._place(x)
+        told = np.array(price)  # what came from a message is read-only
+        total = self._fleet.round(k, told, theta=self._theta, share=0.0, grid=self._grid)
+        return self._fleet.states, total
+
+    def begin(self, x: Array) -> Array:
+        """The points of the agents' own sets nearest to x, shape (count, d)."""
+        return FleetStates(self._kernel, x).states
+
+    def contributions(self, x: Array) -> Array:
+        """What states x, shape (count, d), add to the sums, in grid steps."""
+        self._place(x)
+        return self._fleet.contributions(self._grid.size, self._grid)
+
+    def _place(self, x: Array) -> None:
+        self._fleet.x[:] = to_lanes(x, self._kernel.width)

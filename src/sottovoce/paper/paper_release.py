@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
+import numpy as np
+
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.privacy.releases import StateRelease
-from sottovoce.problem.agents import Group
-from sottovoce.problem.problem import CloudView
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.problem import CloudView, Problem
 
 if TYPE_CHECKING:
     from sottovoce.certificate.optimum import ReferenceOptimum
@@ -23,10 +25,11 @@ if TYPE_CHECKING:
     from sottovoce.paper.paper_rounds import GradientStep, Multipliers, PaperOutputs
     from sottovoce.paper.tikhonov import Tikhonov
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.agents import Array
-    from sottovoce.problem.problem import CloudView, Problem
+    from sottovoce.problem.numeric import Numeric
     from sottovoce.simulation.request import SimulationRequest
 
+_FLAT = 1e-9  # an eigenvalue this far below the largest is a direction without curvature
+_HELD = 1e-6  # a force above this share of the objective's steepest slope holds its row or bound
 
 EntryKind = Literal["public", "own", "released"]
 
@@ -113,9 +116,7 @@ class PaperRelease(StateRelease):
         self, problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum
     ) -> tuple[Array, Array, tuple[int, ...]]:
         """Return the least standard deviations of x and of mu, and the flat components of x."""
-        from sottovoce.paper.paper_limit import paper_limit
-
-        return paper_limit(problem, plan, rounds, optimum)
+        return _limit(problem, plan, rounds, optimum)
 
     def engine(self, problem: Problem, request: SimulationRequest) -> EnsembleRuns:
         """Return runs of named agents, side by side in the lanes of vector registers."""
@@ -159,3 +160,78 @@ class PaperRelease(StateRelease):
 
 
 RELEASE = PaperRelease()
+
+
+def _limit(
+    problem: Problem, plan: NoisePlan, rounds: int, at: ReferenceOptimum
+) -> tuple[Array, Array, tuple[int, ...]]:
+    """Return the standard deviations of x and mu, and the flat components of x.
+
+    ``J^-1 Sigma J^-T / T`` with J the Jacobian of the saddle-point conditions on the active set,
+    ``[[H, G'], [G, 0]]``: H is the Hessian of the Lagrangian over the states that no bound holds
+    and G the gradients of the active constraints. Sigma is the noise there: ``sum_j mu_j^2
+    sigma_ij^2`` in the equation of state i, whose gradient entries carry noise, and ``sigma_g^2``
+    in an active row.
+    """
+    from sottovoce.problem.numeric import Numeric
+
+    numeric = Numeric(problem)
+    jacobian = numeric.jacobian(at.x).dense()
+    least = _HELD * np.max(np.abs(numeric.objective_gradient(at.x)))
+    pressed = np.abs(at.bound_multipliers) > least
+    free = np.flatnonzero((numeric.lower < numeric.upper) & ~pressed)
+    rows = np.flatnonzero(at.mu * np.max(np.abs(jacobian), axis=1) > least)
+    hessian, slopes = _hessian(numeric, at)[np.ix_(free, free)], jacobian[np.ix_(rows, free)]
+    sigma = np.array([o.sigma for o in plan.outputs if o.kind == "value"])
+    noise_sq = np.concatenate([_gradient_noise(plan, at)[free], sigma[rows] ** 2])
+    inverse, null = _pseudo_inverse(hessian, slopes)
+    spread = np.square(inverse) @ noise_sq / rounds
+    x_each, mu_each = np.zeros(problem.size), np.zeros(problem.rows)
+    x_each[free] = np.sqrt(spread[: free.size])
+    mu_each[rows] = np.sqrt(spread[free.size :])
+    flat = free[np.linalg.norm(null[: free.size], axis=1) > 1e-6]
+    return x_each, mu_each, tuple(int(i) for i in flat)
+
+
+def _hessian(numeric: Numeric, at: ReferenceOptimum) -> Array:
+    size = at.x.size
+    matrix = np.zeros((size, size))
+    blocks = numeric.lagrangian_hessian(at.x, at.mu)
+    for block, values in zip(numeric.blocks, blocks, strict=True):
+        index = np.arange(size)[block.index].reshape(block.count, block.dim)
+        for place, own in zip(index, np.broadcast_to(values, (block.count, block.dim, block.dim)),
+                              strict=True):  # fmt: skip
+            matrix[np.ix_(place, place)] = own
+    return matrix
+
+
+def _gradient_noise(plan: NoisePlan, at: ReferenceOptimum) -> Array:
+    """The variance that noise on gradient entries puts into each state's equation."""
+    variance = np.zeros(at.x.size)
+    for output in plan.outputs:
+        if output.column is not None:
+            variance[output.column] += (at.mu[output.row] * output.sigma) ** 2
+    return variance
+
+
+def _pseudo_inverse(hessian: Array, slopes: Array) -> tuple[Array, Array]:
+    """The pseudo-inverse of ``[[H, G'], [G, 0]]``, and an orthonormal basis of its null space.
+
+    Units must not pass for flatness, so rows are brought to a common size D first. That alone would
+    bend the result: ``D pinv(D J D) D`` inverts J only up to null directions that D has turned, and
+    projecting on what is orthogonal to the null space, ``D null(D J D)``, turns it back.
+    """
+    states = len(hessian)
+    system = np.block([[hessian, slopes.T], [slopes, np.zeros((len(slopes),) * 2)]])
+    unit = np.ones(len(system))
+    if hessian.any() and slopes.any():
+        unit[states:] = np.abs(hessian).max() / np.abs(slopes).max()
+    peak = np.abs(system * unit[:, np.newaxis] * unit).max(axis=1, initial=0.0)
+    scale = unit / np.sqrt(np.where(peak > _FLAT * peak.max(initial=0.0), peak, 1.0))
+    sizes, vectors = np.linalg.eigh(system * scale[:, np.newaxis] * scale)
+    keep = np.abs(sizes) > _FLAT * np.abs(sizes).max(initial=0.0)
+    inverse = (vectors[:, keep] / sizes[keep]) @ vectors[:, keep].T * scale[:, np.newaxis] * scale
+    null, _ = np.linalg.qr(vectors[:, ~keep] * scale[:, np.newaxis])
+    inverse -= null @ (null.T @ inverse)
+    inverse -= (inverse @ null) @ null.T
+    return inverse, null

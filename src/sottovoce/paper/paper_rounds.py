@@ -16,19 +16,19 @@ from sottovoce.algorithm.algorithm import RoundValues
 from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.tape import tape
 from sottovoce.network.agent_group import LocalGroup
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.codec import unpack
-from sottovoce.network.scalars import Scalars
 from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler
 from sottovoce.problem.agents import Array, lower_bounds
 from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import CloudView
-from sottovoce.simulation.own_set import require_no_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class GradientStep:
         group, slopes = own.fleet.group, gradient(own.fleet.objective, own.fleet.group.symbols)
         formulas = [slopes.get(s, ZERO) for s in group.symbols]
         formulas += [ZERO if term.place is not None else term.formula for term in terms]
-        self._derivatives = Scalars(formulas, [*group.symbols, *group.parameters])
+        self._derivatives = tape(formulas, [*group.symbols, *group.parameters])
         self._parameters = [float(values[0]) for values in group.parameters.values()]
         self._bounds = bounds
 
@@ -115,7 +115,7 @@ class GradientStep:
 
     def __call__(self, k: int, x: Array, price: Array, y: Array) -> Array:
         """Return x(k+1), shape (1, d)."""
-        derivatives = self._derivatives(*x[0].tolist(), *self._parameters)
+        derivatives = np.array(self._derivatives(*x[0].tolist(), *self._parameters))
         slope, local = np.split(derivatives, [x.size])
         if self._gradient is not None:
             slope = slope + self._gradient(x[0])
@@ -141,14 +141,14 @@ class PaperOutputs:
         pairs = [(o.row, o.column) for o in plan.outputs if o.column is not None]
         rows = [row for family in cloud.constraints for row in family.named]
         symbols = [s for group in cloud.groups for s in group.symbols]
-        self._scalars = Scalars([*rows, *(known.get(pair, ZERO) for pair in pairs)], symbols)
+        self._formulas = tape([*rows, *(known.get(pair, ZERO) for pair in pairs)], symbols)
         values = [o for o in plan.outputs if o.kind == "value"]
         self._noisy = np.array([o.row for o in values if o.sigma > 0], dtype=np.int64)
         self._public, _ = self(lower_bounds(plan.domain))
 
     def __call__(self, x: Array) -> tuple[Array, Array]:
         """Return g, shape (m,), and the entries in the plan's order."""
-        g, entries = np.split(self._scalars(*x.tolist()), [self._offset.size])
+        g, entries = np.split(np.array(self._formulas(*x.tolist())), [self._offset.size])
         return self._offset + g, entries
 
     def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:

@@ -31,8 +31,7 @@ from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.ball import ball_of
-from sottovoce.problem.sums import Region, Sums
+from sottovoce.problem.sums import Region, Sums, ball_of
 
 _CORNERS = 12  # sums of a region up to which all corners of the margin are looked at
 _ROUNDING = 2.0**-45  # of the few operations of a test, relative

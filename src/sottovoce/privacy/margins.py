@@ -34,10 +34,9 @@ from sottovoce.privacy.gaussian import epsilon_of, mu_of
 from sottovoce.privacy.sampler import grid_of
 from sottovoce.privacy.statement import down, up
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.ball import ball_of
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView, Problem
-from sottovoce.problem.sums import Region, Sums
+from sottovoce.problem.sums import Region, Sums, ball_of
 
 LAG = 4.0
 """Ybar follows what is aimed at with a lag of about sqrt(T) rounds, so that it is off by about

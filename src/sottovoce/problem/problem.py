@@ -33,8 +33,7 @@ from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.linear_rows import read_linear
-from sottovoce.problem.local import LocalSet, fed, local_rows, local_set
-from sottovoce.problem.own_point import read_fallback
+from sottovoce.problem.local import LocalSet, fed, local_rows, local_set, read_fallback
 from sottovoce.problem.own_rows import SplitConstraints, split_constraints
 from sottovoce.problem.relations import Row
 from sottovoce.problem.stating import (

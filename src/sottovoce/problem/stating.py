@@ -12,9 +12,18 @@ import numpy as np
 
 from sottovoce.arguments import entries
 from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import canonical, in_order
+from sottovoce.formula.canonical import (
+    add,
+    addends,
+    canonical,
+    coefficient,
+    in_order,
+    multiply,
+    pieces_of,
+    subtract,
+)
 from sottovoce.formula.derive import is_smooth
-from sottovoce.formula.expression import Expression, Relation
+from sottovoce.formula.expression import Expression, Op, Relation, number
 from sottovoce.formula.parse import check_expression, parse_expression
 from sottovoce.problem.agents import (
     Agents,
@@ -28,10 +37,10 @@ from sottovoce.problem.agents import (
 )
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
-from sottovoce.problem.pieces import pieces
 from sottovoce.problem.relations import labelled_rows, read_formula
 
 _WORD = re.compile(r"[^\W\d]\w*")
+_MOST_PIECES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -295,7 +304,7 @@ def _constraint(name: str, given: Any, known: _Known) -> list[Constraint]:
     if equality or is_smooth(stated):
         rows = [stated]
     else:
-        rows = pieces(stated, {s: g.name for s, g in known.owner.items()}, where)
+        rows = _pieces(stated, {s: g.name for s, g in known.owner.items()}, where)
     labels = [name] if len(rows) == 1 else [f"{name}[{k + 1}]" for k in range(len(rows))]
     return [
         Constraint(name=label, sums=(), rest=(g,), offset=zero, equality=equality)
@@ -368,3 +377,42 @@ def read_start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
 
 def _constant_rows(group: Group) -> bool:
     return group.lower.strides[0] == 0 and group.upper.strides[0] == 0
+
+
+def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list[Expression]:
+    """Return rows that hold together where ``g <= 0`` does, no maximum of which mixes agents.
+
+        c max(a, b) + r <= 0   is   c a + r <= 0  and  c b + r <= 0
+        c |a| + r <= 0         is   c a + r <= 0  and  -c a + r <= 0    if r names an agent
+
+    Raises:
+        ProblemError: if that takes many rows.
+    """
+    found = [g]
+    while True:
+        split = [part for row in found for part in _halves(row, owners)]
+        if len(split) == len(found):
+            return found
+        if len(split) > _MOST_PIECES:
+            raise ProblemError(
+                f"{where} must have few maxima that mix agents, got one that becomes more than "
+                f"{_MOST_PIECES} rows: write one constraint for each piece"
+            )
+        found = split
+
+
+def _halves(g: Expression, owners: Mapping[Expression, str]) -> list[Expression]:
+    terms = addends(g)
+    alone = sum(1 for t in terms if t.symbols) == 1
+    for term in terms:
+        factor, rest = coefficient(term)
+        mixes = len({owners[s] for s in rest.symbols}) > 1
+        if not (mixes and factor > 0):
+            continue
+        others = subtract(g, term)
+        if rest.op == Op.MAX:
+            return [add(multiply(number(factor), a), others) for a in pieces_of(rest)]
+        if rest.op == Op.ABS and not alone:
+            signed = (multiply(number(sign * factor), rest.args[0]) for sign in (1, -1))
+            return [add(one, others) for one in signed]
+    return [g]

@@ -18,6 +18,7 @@ The last row always works: a state by itself is such an ``a'x``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import add, addends, expand, subtract
-from sottovoce.formula.derive import is_affine, is_smooth
+from sottovoce.formula.derive import is_affine, is_smooth, quadratic_form
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
@@ -321,3 +322,23 @@ def _require_affine_row(stated: Constraint, row: int) -> None:
     for formula in (*stated.rest[row : row + 1], *terms):
         if not is_affine(expand(formula), formula.symbols & states or formula.symbols):
             require_affine(stated.label(row), formula)
+
+
+def ball_of(region: Region) -> tuple[list[float], float] | None:
+    """Return the centre and radius of the region if it is a ball."""
+    form = quadratic_form(region.phi)
+    if form is None or len(form.symbols) < len(region.symbols):
+        return None
+    weight = form.quadratic[0][0]
+    same = all(
+        entry == (weight if i == j else 0)
+        for i, row in enumerate(form.quadratic)
+        for j, entry in enumerate(row)
+    )
+    if weight <= 0 or not same:
+        return None
+    centre = {s: -q / (2 * weight) for s, q in zip(form.symbols, form.linear, strict=True)}
+    square = sum(m * m for m in centre.values()) - form.constant / weight
+    if square < 0:
+        return None
+    return [float(centre[s]) for s in region.symbols], math.sqrt(square)

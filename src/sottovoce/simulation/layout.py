@@ -19,10 +19,9 @@ from sottovoce.kernels.fleet_kernel import FleetKernel
 from sottovoce.kernels.fleet_problem import FleetProblem, Terms
 from sottovoce.privacy.feasibility import TargetSet
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.ball import ball_of
 from sottovoce.problem.code import Watched
 from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.sums import Region, Sums
+from sottovoce.problem.sums import Region, Sums, ball_of
 from sottovoce.simulation.home_shape import Shape, general_form, shape_of
 
 

@@ -25,10 +25,11 @@ from sottovoce.formula.expression import Expression, number
 from sottovoce.kernels.cloud_kernel import PublicSum
 from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
+from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.layout import public_sums
-from sottovoce.simulation.own_set import own_domain, require_no_rows
 from sottovoce.simulation.result import SADDLE_STATES
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery import paper as paper_problem
+from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
-from sottovoce.simulation.own_set import require_no_rows
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.promise import PerAgent, Promise

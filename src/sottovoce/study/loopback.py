@@ -127,7 +127,7 @@ class Loopback:
         self.half: HelperHalf | None = None
         if self.setup.split:
             self.half = HelperHalf(plan, config, self.keys, self._helper)
-        self._alike = partial(
+        self.with_sampler = partial(  # the same with noise from elsewhere
             Loopback,
             problem,
             plan,
@@ -137,10 +137,6 @@ class Loopback:
             helper=self._helper,
             keys=self.keys,
         )
-
-    def with_sampler(self, sampler: Sampler) -> Loopback:
-        """Return the same with noise from elsewhere."""
-        return self._alike(sampler=sampler)
 
     def play(self, acts: Acts | None = None, *, crash: int = 0, then: Acts | None = None) -> Played:
         """Play a run from the agents' starts to its end.
@@ -339,7 +335,7 @@ def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> st
     """
     generator = np.random.default_rng(len(played.states))
     elsewhere = generator.uniform(lower, upper, (len(played.states) + 1, lower.size))
-    other = loop.with_sampler(Replayed(played.releases)).play(lambda k: elsewhere[k - 1])
+    other = loop.with_sampler(sampler=Replayed(played.releases)).play(lambda k: elsewhere[k - 1])
     if len(other.frames) != len(played.frames):
         return "how many messages there are"
     for (to, frame), (too, second) in zip(played.frames, other.frames, strict=True):

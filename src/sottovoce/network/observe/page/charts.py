@@ -15,9 +15,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from sottovoce.formula.tape import tape
 from sottovoce.network.config import RunConfig
 from sottovoce.network.protocol.cloud_machine import CloudMachine
-from sottovoce.network.scalars import Scalars
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, promise
 from sottovoce.problem.agents import Array
@@ -85,7 +85,7 @@ class ShownConstraints:
         self.shown = stated.rows[:SHOWN]
         self._direct = stated.direct[:SHOWN]
         self._regions = [
-            (place, region.rows, Scalars([region.phi], region.symbols))
+            (place, region.rows, tape([region.phi], region.symbols))
             for place, region in enumerate(stated.regions, start=len(stated.direct))
             if place < SHOWN
         ]

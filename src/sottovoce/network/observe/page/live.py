@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from typing import Any, Final, final
 
 import msgspec
+import numpy as np
 from aiohttp import web
 
+from sottovoce.errors import SottovoceError
 from sottovoce.network.config import RunConfig
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.roles import Identity
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts
-from sottovoce.network.observe.page.budget import Budget
 from sottovoce.network.observe.page.charts import (
     TICK_SECONDS,
     Point,
@@ -29,11 +31,20 @@ from sottovoce.network.observe.page.charts import (
 )
 from sottovoce.network.transport.listener import Connection, connection_of
 from sottovoce.network.transport.server import Server
-from sottovoce.privacy.ledger import Ledger
+from sottovoce.privacy.ledger import Account, Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.statement import down, up
 
 STATUS_TICKS: Final = 4
 """Who is there, and whether viewers still may look, once a second: a fleet takes time to count."""
+
+LEDGER_SECONDS: Final = 60.0
+"""The ledger is read again after this time: another run may spend from it too."""
+
+LISTED: Final = 100
+"""Agents listed: those that have the least left, or spend the most."""
+
+DIGITS: Final = 5
 
 BUDGET_TICKS: Final = 240
 """Once a minute, as often as the ledger is read."""
@@ -268,3 +279,61 @@ class Live:
 def event(name: str, data: Any) -> bytes:
     """Return a server-sent event; JSON has no line breaks of its own."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(data))
+
+
+@final
+class Budget:
+    """The figures of a plan and of a ledger, the latter read in a thread and not too often.
+
+    Args:
+        plan: what the run costs.
+        ledger: the accounts, if there are any.
+    """
+
+    def __init__(self, plan: NoisePlan, ledger: Ledger | None) -> None:
+        self._plan = plan
+        self._ledger = ledger
+        self._lines: dict[str, Any] = {}
+        self._read = -np.inf
+
+    async def lines(self) -> dict[str, Any]:
+        """Return the table: figures as text, spent rounded up and remaining down."""
+        if time.monotonic() - self._read > LEDGER_SECONDS:
+            self._read = time.monotonic()
+            self._lines = await asyncio.to_thread(self._made)
+        return self._lines
+
+    def _made(self) -> dict[str, Any]:
+        cloud, mu = self._plan.cloud, self._plan.gdp_mu
+        found = {"ledger": self._ledger is not None, "trouble": "", "agents": cloud.agents}
+        accounts: dict[str, Account] = {}
+        if self._ledger is not None:
+            try:
+                accounts = {account.agent: account for account in self._ledger.accounts()}
+            except SottovoceError as error:
+                found["trouble"] = str(error)
+        left = np.ones(cloud.agents)
+        for place, name in enumerate(cloud.agent_labels() if accounts else ()):
+            if name in accounts:
+                left[place] = accounts[name].remaining / accounts[name].budget
+        listed = np.lexsort((-mu, left))[:LISTED].tolist()
+        found_at = [cloud.locate(place + 1) for place in listed]
+        names = [cloud.groups[index].label(own) for index, own in found_at]
+        rows = [
+            _budget_line(name, float(mu[place]), accounts.get(name))
+            for place, name in zip(listed, names, strict=True)
+        ]
+        return found | {"rows": rows}
+
+
+def _budget_line(name: str, mu: float, account: Account | None) -> dict[str, Any]:
+    line: dict[str, Any] = {"agent": name, "run": up(mu, DIGITS)}
+    if account is None:
+        return line
+    return line | {
+        "protects": str(account.protected),
+        "granted": up(account.budget, DIGITS),
+        "spent": up(account.spent, DIGITS),
+        "remaining": down(account.remaining, DIGITS),
+        "share": min(1.0, account.spent / account.budget),
+    }
