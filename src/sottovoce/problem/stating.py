@@ -96,7 +96,7 @@ def resolved(agents: Any, objectives: Any, constraints: Any, local: Any) -> Reso
         part
         for part in listed
         if isinstance(part, Agents)
-        and (part.by_name or each or used.get(part, False) or part.calls(names))
+        and (part.by_name or (each and len(part) > 1) or used.get(part, False) or part.calls(names))
     }
     groups: list[Group] = []
     for part in listed:
