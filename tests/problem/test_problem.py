@@ -286,3 +286,14 @@ def test_a_formula_has_one_fingerprint_however_it_was_written() -> None:
     checked = [check_expression(formula, {a, b}, "") for formula in written]
     assert len({fingerprint(formula) for formula in checked}) == 1
     assert fingerprint(add(checked[0], a)) != fingerprint(checked[0])
+
+
+def test_one_counted_agent_beside_named_ones_has_its_own_objective() -> None:
+    named = sv.agents(["a", "b"], lower=-1, upper=2)
+    one = sv.agents(1, lower=-1, upper=2, name="f", parameters={"p": [0.3]})
+    problem = sv.Problem(
+        agents=[one, named],
+        objectives=[one["p"] * one.x**2, named[0] ** 2, named[1] ** 2],
+        constraints=[sv.total(one.x**2) + named[0] + named[1] <= 3],
+    )
+    assert problem.evaluate([2.0, 0.0, 1.0]).objective == pytest.approx(0.3 * 4 + 1)
