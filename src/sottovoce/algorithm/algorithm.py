@@ -1,4 +1,4 @@
-"""What the engine and the network ask of an algorithm, and the algorithms there are.
+"""What simulation and the network ask of an algorithm, and the algorithms there are.
 
 Two kinds differ in what the cloud hears and says. With *prices* agents minimise locally and
 contribute to sums; the cloud turns noisy sums into prices. With *gradient steps* agents send

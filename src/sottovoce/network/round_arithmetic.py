@@ -423,11 +423,11 @@ class EngineSampler(Sampler):
         self._normals = np.empty((0, sigma.size))
 
     def release_multiples(self, multiples: Integers) -> Released:
-        """Return multiples * grid + sigma z, as the engine does with contributions."""
+        """Return multiples * grid + sigma z, as a simulation does with contributions."""
         return self.release(multiples * grid_of(self._sigma))
 
     def release(self, values: ArrayLike) -> Released:
-        """Return values + sigma z with the engine's z of this round."""
+        """Return values + sigma z with a simulation's z of this round."""
         if self._done == self._drawn:
             self._normals = normals(self._stream, LANES, self._sigma.size, done=self._done)
             self._drawn += LANES

@@ -26,7 +26,7 @@ const MEANING = {
   conflict: "a second, different contribution for a round",
   "old-round": "behind",
   "future-round": "ahead",
-  late: "spoke after its last words had counted again",
+  late: "answered after its last contribution was reused",
   clipped: "a contribution outside its range: the nearest end was used",
   accept: "the system refused to accept a connection",
   certificate: "too many connections of one certificate",
@@ -182,7 +182,7 @@ function renderStatus(status) {
   const refusals = Object.entries(status.refused).concat(Object.entries(status.turned_away));
   refusals.sort((a, b) => b[1] - a[1]);
   table($("refused"), ["reason", "#count", "meaning"], refusals.map(([code, n]) => [code, n.toLocaleString("en"), MEANING[code] ?? ""]), "nothing was refused");
-  set("held", status.held ? `${status.held.toLocaleString("en")} times an agent's last words counted again.` : "");
+  set("held", status.held ? `${status.held.toLocaleString("en")} times an agent's last contribution was reused.` : "");
 }
 
 function renderPeople(status) {
