@@ -15,7 +15,7 @@ import msgpack  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 
-from formula_values import evaluate
+from sottovoce.formula.tape import tape
 from sottovoce.network.agent import Agent, AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
@@ -104,7 +104,7 @@ def contributed(plan: NoisePlan, party: Party, x: npt.ArrayLike) -> bytes:
             continue
         values = dict(zip(group.symbols, states[offset : offset + group.dim], strict=True))
         for o, h in contributions(plan.cloud.sums, group).items():
-            total[o] += round(float(evaluate(h, values)) / plan.outputs[o].grid)
+            total[o] += round(float(tape((h,), values)(*values.values())[0]) / plan.outputs[o].grid)
     return pack_whole(total[party.sums])
 
 

@@ -395,7 +395,7 @@ def test_bad_input_is_refused() -> None:
     made = planned(problem)
     with pytest.raises(InputError, match=r"rounds must be a whole number .* got rounds=0"):
         accuracy_limit(problem, made, 0)
-    with pytest.raises(InputError, match="the plan must be made for this problem"):
+    with pytest.raises(InputError, match="plan must be made for this problem"):
         accuracy_limit(sv.gallery.paper(), made, 10)
 
 

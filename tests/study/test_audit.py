@@ -384,7 +384,7 @@ def test_bad_input_is_refused(paper: Case, two: Case) -> None:
         audit(problem, right, agent=7)
     with pytest.raises(ProblemError, match="agent must be a label, or a whole number from 0 to 6"):
         audit(problem, right, agent="x8")
-    with pytest.raises(InputError, match="plan must belong to this problem"):
+    with pytest.raises(InputError, match="plan must be made for this problem"):
         audit(two[0], right, agent=1)
     few = made(certificate, Offset(radius=0.05, rounds=10))
     with pytest.raises(InputError, match="rounds must be at most 10, which the plan covers"):
