@@ -63,8 +63,7 @@ def split_constraints(
     own: list[Constraint] = []
     for constraint in constraints:
         names = {owner[s] for e in constraint.rest for s in e.symbols}
-        linear = constraint.linear is not None
-        if constraint.sums or linear or len(constraint.rest) != 1 or len(names) != 1:
+        if constraint.sums or len(constraint.rest) != 1 or len(names) != 1:
             coupling.append(constraint)
             continue
         group = boxes[names.pop()]

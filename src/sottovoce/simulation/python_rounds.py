@@ -61,7 +61,7 @@ class PythonCloud:
 
 @final
 class PythonRun:
-    """What ``kernels.rounds.Run`` is, in Python.
+    """What ``kernels.run_kernel.Run`` is, in Python.
 
     Args:
         fleets: with their states.
