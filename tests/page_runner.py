@@ -33,7 +33,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from sottovoce.cli.app import application
+from sottovoce.cli import application
 
 ROOT = Path(__file__).parents[1]
 LANGUAGES = ("python", "console", "sh", "text", "toml", "ini", "csv")

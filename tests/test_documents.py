@@ -12,7 +12,7 @@ import pytest
 import sottovoce
 from sottovoce.algorithm.algorithm import PriceRounds
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.cli.app import COMMANDS, GROUPS
+from sottovoce.cli import COMMANDS, GROUPS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -16,7 +16,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 def every_command() -> str:
     """Return a section for every command: what it does, an example, arguments and options."""
-    from sottovoce.cli.app import application
+    from sottovoce.cli import application
 
     found = []
     for name, command in get_command(application()).commands.items():  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sottovoce.errors import InputError, ProblemError
 
 _T = TypeVar("_T")
-_LARGEST = 2**53  # beyond it not every whole number is a float64
+_LARGEST = 2**53  # beyond it not every integer is a float64
 
 
 def whole(
@@ -24,13 +24,13 @@ def whole(
     most: int = _LARGEST,
     error: type[InputError] = InputError,
 ) -> int:
-    """Return a whole number from ``least`` to ``most``; 2.0 is one, True and 2.5 are none."""
+    """Return an integer from ``least`` to ``most``; 2.0 is one, True and 2.5 are none."""
     number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     # NaN fails the comparison, before anything is made an integer.
     if not number or not least <= value <= most or int(value) != value:
         unbounded = most == _LARGEST and not (number and value > most)
         limit = f"of at least {least}" if unbounded else f"from {least} to {most}"
-        raise error(f"{name} must be a whole number {limit}, got {name}={value!r:.60}")
+        raise error(f"{name} must be an integer {limit}, got {name}={value!r:.60}")
     return int(value)
 
 
@@ -86,7 +86,7 @@ def agent_index(agent: Any, count: int, labels: Callable[[], Sequence[str]]) -> 
     """Return the place, from 0, of an agent that is named by its label or by its place.
 
     Args:
-        agent: a label, or a whole number from 0.
+        agent: a label, or an integer from 0.
         count: how many agents there are.
         labels: gives what they are called, in order; a fleet makes them only if asked.
     """
@@ -96,5 +96,5 @@ def agent_index(agent: Any, count: int, labels: Callable[[], Sequence[str]]) -> 
         return labels().index(agent)
     except ValueError:
         raise ProblemError(
-            f"agent must be a label, or a whole number from 0 to {count - 1}, got {agent!r:.60}"
+            f"agent must be a label, or an integer from 0 to {count - 1}, got {agent!r:.60}"
         ) from None

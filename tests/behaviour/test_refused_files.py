@@ -80,7 +80,7 @@ DOCUMENTS = [
     public("a name that is a number", 'name = "north"', "name = 3", "line", "name", "3"),
     public("a name that is a function", 'name = "north"', 'name = "log"', "log", "name"),
     public("a name twice", 'name = "south"', 'name = "north"', "north", "2.toml|twice"),
-    public("a dimension 0", "lower = 0", "lower = 0\ndim = 0", "line", "dim", "whole", "0"),
+    public("a dimension 0", "lower = 0", "lower = 0\ndim = 0", "line", "dim", "integer", "0"),
     public("another format", HEAD, "format = 99\n" + HEAD, "format", "99", "newer"),
     public("an expression left out", 'expression = "north + south + west <= 30"\n', "", "expression", "add"),
     public("hard that is text", 'name = "connection"', 'name = "connection"\nhard = "yes"', "hard", "true", "yes"),
@@ -92,7 +92,7 @@ DOCUMENTS = [
     public("epsilon that is no number", "epsilon = 1", 'epsilon = "much"', "line", "epsilon", "much"),
     public("epsilon that runs code", "epsilon = 1", "epsilon = \"__import__('os')\"", "epsilon"[:7], "line"),
     public("an unknown kind of hiding", '"trajectory"', '"nearby"', "hide", "offset", "nearby"),
-    public("rounds 0", "rounds = 500", "rounds = 0", "rounds", "whole", "0"),
+    public("rounds 0", "rounds = 500", "rounds = 0", "rounds", "integer", "0"),
     public("each_row that is a number", "radius = 2", "radius = 2\nfeasible = 0.9\neach_row = 1", "each_row", "true", "1"),
     public("an unknown algorithm", "[schedule]", '[schedule]\nalgorithm = "newton"', "algorithm", "tikhonov", "newton"),
     public("a constraint over a stranger", "+ west", "+ east", "east", "north"),
@@ -119,7 +119,7 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 FLEETS = [
-    fleet("a count of 0", "problem.toml", "count = 4", "count = 0", "count", "whole", "0"),
+    fleet("a count of 0", "problem.toml", "count = 4", "count = 0", "count", "integer", "0"),
     fleet("a fleet of agents that a table does not have", "problem.toml", "count = 4", "count = 5", "ev.csv", "5", "4"),
     fleet("a table that is missing", "problem.toml", '"ev.csv"', '"vans.csv"', "vans.csv", "exist"),
     fleet("a table of another folder", "problem.toml", '"ev.csv"', '"../ev.csv"', "../ev.csv", "folder"),

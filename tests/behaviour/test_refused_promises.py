@@ -110,7 +110,7 @@ PLANS = [
     Refusal("a radius for too few agents", lambda: planned(hide=sv.Trajectory(radius=[1.0, 2.0])), INPUT, ("radius", "3", "2")),
     Refusal("a radius that is text", lambda: planned(hide=sv.Trajectory(radius="far")), INPUT, ("radius", "far|number")),
     Refusal("no rounds", lambda: sv.Everything(rounds=0), INPUT, ("rounds", "0")),
-    Refusal("half a round", lambda: sv.Offset(radius=1.0, rounds=2.5), INPUT, ("rounds", "whole", "2.5")),  # type: ignore[arg-type]
+    Refusal("half a round", lambda: sv.Offset(radius=1.0, rounds=2.5), INPUT, ("rounds", "integer", "2.5")),  # type: ignore[arg-type]
     Refusal("too few weights", lambda: planned(weights=[1.0, 1.0]), INPUT, ("weights", "1", "(2,)")),
     Refusal("weight 0", lambda: planned(weights=[0.0]), INPUT, ("weights", "positive", "0")),
     Refusal("weights that are text", lambda: planned(weights="equal"), INPUT, ("weights", "number|positive")),

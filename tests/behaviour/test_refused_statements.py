@@ -48,7 +48,7 @@ CONVEXITY = d.ConvexityError
 
 AGENTS = [
     Refusal("no agents", lambda: d.agents(0, lower=0, upper=1), PROBLEM, ("agent", "0")),
-    Refusal("half an agent", lambda: d.agents(1.5, lower=0, upper=1), d.SottovoceError, ("whole number", "1.5")),  # type: ignore[arg-type]
+    Refusal("half an agent", lambda: d.agents(1.5, lower=0, upper=1), d.SottovoceError, ("integer", "1.5")),  # type: ignore[arg-type]
     Refusal("bounds that cross", lambda: d.agents(2, lower=3, upper=1), PROBLEM, ("lower", "upper", "3", "1", "x1", "swap")),
     Refusal("an infinite bound", lambda: d.agents(2, lower=0, upper=math.inf), PROBLEM, ("upper", "finite", "inf")),
     Refusal("a bound that is NaN", lambda: d.agents(2, lower=math.nan, upper=1), PROBLEM, ("lower", "finite", "nan")),

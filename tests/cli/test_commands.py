@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import sottovoce as sv
-from sottovoce.cli.budgets import grant_command
+from sottovoce.cli.accounts import grant_command
 from sottovoce.errors import BudgetError
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.ledger import Ledger

@@ -1,4 +1,4 @@
-"""One table of exit codes: errors, refusals, documents and systemd units must agree with it."""
+"""Exit codes: errors, refusals, documents and systemd units must agree."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from sottovoce import errors
-from sottovoce.cli.app import main
-from sottovoce.cli.exits import Exit, exit_code
-from sottovoce.errors import BudgetError, PrivacyError, SottovoceError
+from sottovoce.cli import main
+from sottovoce.errors import BudgetError, Exit, PrivacyError, SottovoceError
 from sottovoce.network import failures as network_errors
 from sottovoce.network import identity
 from sottovoce.network.agent import AgentStore
@@ -23,6 +22,7 @@ from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol.actions import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import CloudStore
+from sottovoce.privacy.ledger_file import ledger_errors
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 
@@ -87,23 +87,29 @@ def test_every_error_has_a_code() -> None:
     made = {
         kind: DivergedError(1) if kind is DivergedError else kind("x") for kind in every_error()
     }
-    found = {kind.__name__: exit_code(error) for kind, error in made.items()}
+    found = {kind.__name__: error.exit_code for kind, error in made.items()}
     passing = {name for name, code in found.items() if code is Exit.AGAIN}
     assert passing == {"BusyError", "CrashedError", "DiskError", "UnavailableError"}
     assert {name for name, code in found.items() if code is Exit.EXPIRED} == {"ExpiredError"}
     assert set(found.values()) == {Exit.PERSON, Exit.AGAIN, Exit.EXPIRED}
-    assert {code: exit_code(RefusedError(code, "x")) for code in Code} == dict.fromkeys(
+    assert {code: RefusedError(code, "x").exit_code for code in Code} == dict.fromkeys(
         Code, Exit.PERSON
     ) | {Code.REPLACED: Exit.AGAIN, Code.EXPIRED: Exit.EXPIRED}
 
 
-def test_a_ledger_on_a_full_disk_is_tried_again_and_a_spent_one_is_not() -> None:
-    full = sqlite3.OperationalError("database or disk is full")
-    full.sqlite_errorcode = sqlite3.SQLITE_FULL
-    error = PrivacyError("x")
-    error.__cause__ = full
-    assert exit_code(error) is Exit.AGAIN
-    assert exit_code(BudgetError("spent")) is Exit.PERSON
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [(sqlite3.SQLITE_FULL, Exit.AGAIN), (sqlite3.SQLITE_ERROR, Exit.PERSON)],
+)
+def test_a_ledger_on_a_full_disk_is_tried_again_and_a_spent_or_foreign_one_is_not(
+    code: int, exit_code: Exit
+) -> None:
+    error = sqlite3.OperationalError("x")
+    error.sqlite_errorcode = code
+    with pytest.raises(PrivacyError) as caught, ledger_errors(Path("budget.db")):
+        raise error
+    assert caught.value.exit_code is exit_code
+    assert BudgetError("spent").exit_code is Exit.PERSON
 
 
 def code_of(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:

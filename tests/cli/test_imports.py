@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from sottovoce.cli.app import COMMANDS, application, listing
+from sottovoce.cli import COMMANDS, application, listing
 
 HEAVY = {
     "aiohttp",
@@ -46,7 +46,7 @@ def loaded(code: str, watched: set[str] = HEAVY) -> set[str]:
 
 def helping(*words: str) -> str:
     return (
-        "from sottovoce.cli.app import application\n"
+        "from sottovoce.cli import application\n"
         f"application()({[*words, '--help']!r}, standalone_mode=False)"
     )
 

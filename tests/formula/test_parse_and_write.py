@@ -195,7 +195,7 @@ def test_decimals_are_the_doubles_of_python(value: float) -> None:
         ("x1 + v", "v is unknown: v has the components v[1], v[2]", 6),
         ("v[0]", "v[0] is unknown: v has the components v[1], v[2]", 1),
         ("x1[1]", "x1 is a number, without components", 1),
-        ("v[1.5]", "a component is a whole number as in x3[2], got '1.5'", 3),
+        ("v[1.5]", "a component is an integer as in x3[2], got '1.5'", 3),
         ("v[x1]", "got 'x1'", 3),
         ("v[1", "expected ']', got the end", 4),
         ("2*sin(x1)", "unknown function sin: use exp, log, sqrt, logsumexp, abs, max, min, pos", 3),

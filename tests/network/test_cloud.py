@@ -12,7 +12,6 @@ import pytest
 from network_harness import member, peer, plan_for, play, run, serving
 from scipy import stats
 
-from sottovoce.cli.exits import exit_code
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import (
@@ -234,7 +233,7 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
             assert caught.value.code is Code.FAILED
 
     run(main())
-    assert exit_code(DivergedError(4)) == 2
+    assert DivergedError(4).exit_code == 2
     summary = summarise(tmp_path / "run.db")
     assert (summary.status, summary.rounds) == ("failed", 3)
     assert summary.reason == "prices diverged in round 4"

@@ -24,7 +24,7 @@ from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
-from sottovoce.problem.files.load import read_agent, read_public
+from sottovoce.problem.files.load import read_agent
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
@@ -200,7 +200,7 @@ def test_the_cloud_reads_its_problem_without_any_agents_file(tmp_path: Path) -> 
         save_problem(problem, folder)
         for path in (folder / "agents").iterdir():
             path.unlink()
-        assert read_public(folder).cloud.fingerprint == problem.cloud.fingerprint
+        assert Problem.load(folder, agents=[]).cloud.fingerprint == problem.cloud.fingerprint
 
 
 def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from test_feasible_run import with_margins
 from typer.testing import CliRunner
 
 import sottovoce as sv
-from sottovoce.cli.app import application
+from sottovoce.cli import application
 from sottovoce.network.agent import AgentResult
 from sottovoce.network.cloud import Cloud
 from sottovoce.problem.files.save import save_problem

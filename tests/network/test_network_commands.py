@@ -16,12 +16,17 @@ from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.optimum import reference_optimum
+from sottovoce.cli.accounts import identity_group
 from sottovoce.cli.console import errors
 from sottovoce.cli.demo import demo_command
-from sottovoce.cli.identities import identity_group
 from sottovoce.cli.options import algorithm_for, run_rounds
-from sottovoce.cli.services import agent_command, cloud_command, gateway_command, listen_address
-from sottovoce.cli.status import status_command
+from sottovoce.cli.services import (
+    agent_command,
+    cloud_command,
+    gateway_command,
+    listen_address,
+    status_command,
+)
 from sottovoce.errors import InputError
 from sottovoce.network.agent import Agent
 from sottovoce.network.agent_group import AgentGroup
@@ -53,8 +58,8 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
         serving = asyncio.to_thread(
             cloud_command,
             tmp_path / "problem",
-            keys,
-            store,
+            keys=keys,
+            store=store,
             listen=f"127.0.0.1:{port}",
             rounds=6,
             linger=10.0,
@@ -62,8 +67,8 @@ def test_cloud_and_agent_run_from_a_folder_and_status_tells(
         last = asyncio.to_thread(
             agent_command,
             tmp_path / "problem" / "agents" / "7.toml",
-            keys / "agents" / "7",
-            f"wss://127.0.0.1:{port}",
+            keys=keys / "agents" / "7",
+            cloud=f"wss://127.0.0.1:{port}",
             out=tmp_path / "7.json",
         )
         others = [
@@ -114,13 +119,13 @@ def test_a_gateway_runs_its_agents_from_their_own_files_alone(
 
     async def main() -> None:
         serving = asyncio.to_thread(
-            cloud_command, tmp_path / "cloud", keys, tmp_path / "run.db",
+            cloud_command, tmp_path / "cloud", keys=keys, store=tmp_path / "run.db",
             listen=f"127.0.0.1:{port}", rounds=6,
             linger=10.0,
         )  # fmt: skip
         hosting = asyncio.to_thread(
-            gateway_command, tmp_path / "gateway", "1-7", keys / "agents" / "1-7",
-            f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
+            gateway_command, tmp_path / "gateway", "1-7", keys=keys / "agents" / "1-7",
+            cloud=f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
         )  # fmt: skip
         await asyncio.gather(serving, hosting)
 

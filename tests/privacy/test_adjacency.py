@@ -60,7 +60,7 @@ def test_bad_rounds_are_refused(rounds: Any) -> None:
         lambda: sv.Offset(radius=1, rounds=rounds),
         lambda: sv.Everything(rounds=rounds),
     ):
-        with pytest.raises(InputError, match="rounds must be a whole number"):
+        with pytest.raises(InputError, match="rounds must be an integer"):
             make()
 
 

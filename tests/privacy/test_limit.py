@@ -393,7 +393,7 @@ def test_multipliers_that_are_not_unique_are_left_out_not_made_huge() -> None:
 def test_bad_input_is_refused() -> None:
     problem = two()
     made = planned(problem)
-    with pytest.raises(InputError, match=r"rounds must be a whole number .* got rounds=0"):
+    with pytest.raises(InputError, match=r"rounds must be an integer .* got rounds=0"):
         accuracy_limit(problem, made, 0)
     with pytest.raises(InputError, match="plan must be made for this problem"):
         accuracy_limit(sv.gallery.paper(), made, 10)

@@ -490,7 +490,7 @@ def test_there_is_no_guarantee_for_an_agent_that_does_not_exist(three: Certifica
     made = plan(three, **ASKED)
     for agent in (-1, 3, "x9"):
         for question in (made.guarantee, made.radius):
-            with pytest.raises(ProblemError, match=r"agent must be .*a whole number from 0 to 2"):
+            with pytest.raises(ProblemError, match=r"agent must be .*an integer from 0 to 2"):
                 question(agent)
 
 

@@ -15,7 +15,6 @@ from pyarrow import parquet
 import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.problem.files.load import read_part, read_public
 
 CLOUD = """\
 # Two chargers by themselves and a fleet of four.
@@ -115,7 +114,7 @@ def test_the_cloud_needs_and_knows_the_public_files_alone(tmp_path: Path) -> Non
     folder = write(tmp_path / "a")
     for file in (folder / "agents").iterdir():
         file.unlink()
-    cloud = read_public(folder).cloud
+    cloud = sv.Problem.load(folder, agents=[]).cloud
     assert cloud.fingerprint == stated().cloud.fingerprint
     assert [s.name for s in cloud.groups[1].parameters] == ["loss"]
 
@@ -124,7 +123,7 @@ def test_a_gateway_needs_the_lines_of_its_own_agents_alone(tmp_path: Path) -> No
     folder = write(tmp_path / "a")
     (folder / "agents/1.toml").unlink()
     (folder / "agents/south.csv").unlink()
-    part, whole = read_part(folder, [2, 3]), stated()
+    part, whole = sv.Problem.load(folder, agents=[2, 3]), stated()
     for agent in (2, 3):
         assert part.agent(agent).objective is whole.agent(agent).objective
         np.testing.assert_array_equal(part.agent(agent).start, whole.agent(agent).start)
@@ -132,7 +131,7 @@ def test_a_gateway_needs_the_lines_of_its_own_agents_alone(tmp_path: Path) -> No
         assert all(a is b for a, b in zip(*rows, strict=True))
     assert part.cloud.fingerprint == whole.cloud.fingerprint
     with pytest.raises(ProblemError, match=r"fleet-ev.toml, line 2.* one line for agent 4, got 0"):
-        read_part(folder, [3, 4])
+        sv.Problem.load(folder, agents=[3, 4])
 
 
 def test_a_household_of_a_folder_is_that_of_the_whole_problem(tmp_path: Path) -> None:
@@ -243,7 +242,7 @@ REFUSED = {
     "half an agent": (
         "problem.toml",
         CLOUD.replace("count = 4", "count = 3.5"),
-        "line 9: count of fleet ev must be a whole number",
+        "line 9: count of fleet ev must be an integer",
     ),
     "an unknown key": ("problem.toml", CLOUD.replace("dim = 2", "size = 2"), "fleet ev may have"),
     "a bound twice": (

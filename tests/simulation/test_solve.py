@@ -453,7 +453,7 @@ def test_recording_is_log_spaced_by_default_and_any_subset_on_request() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rounds": 0}, "rounds must be a whole number of at least 1, got rounds=0"),
+        ({"rounds": 0}, "rounds must be an integer of at least 1, got rounds=0"),
         ({"rounds": -5}, "rounds must be"),
         ({"rounds": 2.5}, "rounds must be"),
         ({"runs": 0}, "runs must be"),
@@ -468,8 +468,8 @@ def test_recording_is_log_spaced_by_default_and_any_subset_on_request() -> None:
         ({"record": [0, 11]}, "record must list whole numbers of rounds in 0..10, got 11"),
         ({"record": [3.7]}, "record must list whole numbers of rounds in 0..10, got 3.7"),
         ({"record": "a"}, "record must be a list of rounds"),
-        ({"rounds": "a"}, "rounds must be a whole number of at least 1, got rounds='a'"),
-        ({"threads": 1.5}, "threads must be a whole number of at least 1, got threads=1.5"),
+        ({"rounds": "a"}, "rounds must be an integer of at least 1, got rounds='a'"),
+        ({"threads": 1.5}, "threads must be an integer of at least 1, got threads=1.5"),
         ({"transcript": True, "rounds": 10**8}, "transcript must have at most"),
         ({"saddle": ([0.0], [0.0])}, "saddle must be a pair"),
         ({"checkpoint": "nowhere/at/all.ckpt"}, "checkpoint must lie in a folder that exists"),

@@ -376,13 +376,13 @@ def test_epsilon_from_counts_is_a_lower_bound_too() -> None:
 def test_bad_input_is_refused(paper: Case, two: Case) -> None:
     problem, certificate = paper
     right = made(certificate)
-    with pytest.raises(InputError, match="runs must be a whole number of at least 100"):
+    with pytest.raises(InputError, match="runs must be an integer of at least 100"):
         audit(problem, right, agent=1, runs=99)
-    with pytest.raises(InputError, match="rounds must be a whole number of at least 2"):
+    with pytest.raises(InputError, match="rounds must be an integer of at least 2"):
         audit(problem, right, agent=1, rounds=1)
-    with pytest.raises(ProblemError, match="agent must be a whole number from 0 to 6"):
+    with pytest.raises(ProblemError, match="agent must be an integer from 0 to 6"):
         audit(problem, right, agent=7)
-    with pytest.raises(ProblemError, match="agent must be a label, or a whole number from 0 to 6"):
+    with pytest.raises(ProblemError, match="agent must be a label, or an integer from 0 to 6"):
         audit(problem, right, agent="x8")
     with pytest.raises(InputError, match="plan must be made for this problem"):
         audit(two[0], right, agent=1)

@@ -264,7 +264,7 @@ def test_wrong_privacy_is_an_error_and_not_a_refusal() -> None:
 
 @pytest.mark.parametrize("rounds", [[], [0], [5, -1], [2.5]])
 def test_rounds_that_are_no_counts_are_refused(rounds: list[Any]) -> None:
-    with pytest.raises(InputError, match=r"rounds must be (a )?whole numbers? of at least 1"):
+    with pytest.raises(InputError, match=r"rounds must be (an )?integers? of at least 1"):
         compared(line(), rounds)
 
 

@@ -12,7 +12,7 @@ from broken_samplers import Fault, Faulty, correlated_at_lag_997, honest, same_a
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.cli.app import application
+from sottovoce.cli import application
 from sottovoce.errors import InputError
 from sottovoce.network.config import Noise
 from sottovoce.network.protocol.actions import Part, Party

@@ -4,6 +4,116 @@ No mathematics and no decision about privacy lives here. A module that defines c
 nothing heavy before one runs, so that ``--help`` and small devices stay fast.
 """
 
-from sottovoce.cli.app import main
+from __future__ import annotations
 
-__all__ = ["main"]
+import gc
+import os
+import sys
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from sottovoce.cli.console import errors
+from sottovoce.errors import SottovoceError
+
+COMMANDS = {
+    "check": "studies",
+    "plan": "studies",
+    "advise": "studies",
+    "compare": "studies",
+    "simulate": "studies",
+    "plot": "studies",
+    "audit": "studies",
+    "cloud": "services",
+    "helper": "services",
+    "agent": "services",
+    "gateway": "services",
+    "relay": "services",
+    "status": "services",
+    "demo": "demo",
+    "paper": "studies",
+}
+"""The module of every command, where it is ``NAME_command``."""
+
+GROUPS = {"identity": "accounts", "ledger": "accounts"}
+"""The module of every group of commands, where it is ``NAME_group``."""
+
+_COMPLETE = "_SOTTOVOCE_COMPLETE"
+_THRESHOLD = 50_000  # new objects after which Python collects garbage
+
+
+def application(asked: str | None = None) -> typer.Typer:
+    """Return the command line with all commands, or with the one asked for alone.
+
+    An agent on a small device then loads what an agent needs and nothing else.
+    """
+    app = _empty()
+    known = asked in COMMANDS or asked in GROUPS
+    for name in (*COMMANDS, *GROUPS):
+        if known and name != asked:
+            continue
+        if name in GROUPS:
+            app.add_typer(_load(name), name=name)
+        else:
+            app.command(name)(_load(name))
+    return app
+
+
+def listing() -> typer.Typer:
+    """Return the commands by name and purpose, for ``--help``: options are not read yet."""
+    app = _empty()
+    for name in (*COMMANDS, *GROUPS):
+        loaded = _load(name)
+        app.command(name, help=loaded.info.help if name in GROUPS else loaded.__doc__)(lambda: None)
+    return app
+
+
+def _empty() -> typer.Typer:
+    app = typer.Typer(
+        name="sottovoce",
+        help="Differentially private, cloud-based, constrained multi-agent optimization.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_top)
+    return app
+
+
+def _load(name: str) -> Any:
+    group = name in GROUPS
+    module = import_module(f"sottovoce.cli.{(GROUPS if group else COMMANDS)[name]}")
+    return getattr(module, f"{name}_group" if group else f"{name}_command")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import sottovoce
+
+        typer.echo(f"sottovoce {sottovoce.__version__}")
+        raise typer.Exit
+
+
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="print the version"),
+    ] = False,
+) -> None:
+    """Differentially private, cloud-based, constrained multi-agent optimization."""
+    # A callback makes Typer keep the command's name even where only one command is loaded.
+
+
+def main() -> None:
+    """Run the command line; an error becomes one line and its exit code."""
+    # What a command loads stays: looking through it after every 700 objects is a tenth of a start.
+    gc.set_threshold(_THRESHOLD)
+    try:
+        words = sys.argv[1:]
+        # A shell that completes a word asks in the environment, and may want any option.
+        short = words in ([], ["--help"], ["--version"]) and _COMPLETE not in os.environ
+        (listing() if short else application(*words[:1]))()
+    except SottovoceError as error:
+        errors.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
+        errors.print(str(error), markup=False, soft_wrap=True)
+        sys.exit(error.exit_code)

@@ -67,6 +67,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def picked(value: object, *names: str) -> dict[str, object]:
+    """Return some attributes of a value by name."""
+    return {name: getattr(value, name) for name in names}
+
+
 def _print_plain(plain: PlainTable) -> None:
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for place, heading in enumerate(plain.columns):

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from sottovoce.cli.options import with_options
-from sottovoce.errors import InputError
+from sottovoce.cli.console import errors, show_result, table_of
+from sottovoce.cli.options import (
+    Feasible,
+    RunOptions,
+    algorithm_for,
+    load,
+    make_folder,
+    method_for,
+    run_rounds,
+    with_options,
+)
+from sottovoce.errors import InputError, SottovoceError
+from sottovoce.progress import shown
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+    from rich.table import Table
+
+    from sottovoce.privacy.noise_plan import NoisePlan
+    from sottovoce.problem.agents import Array
+    from sottovoce.problem.problem import Problem
+
+Process: TypeAlias = "subprocess.Popen[bytes]"
+Words: TypeAlias = "tuple[object, ...]"
+"""A command and its arguments, without the address of the cloud."""
+
+GATEWAYS = 4
+FLEET_ROUNDS = 100
+HOURS = 6
+FLEET_PROMISE = RunOptions(hide="everything", epsilon="1.0", delta="1e-5")
+POLL_SECONDS = 0.2
+LIMIT_SECONDS = 600.0
+PAGE_SECONDS = 60.0
+"""How long agents wait until the page is opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +70,7 @@ class DemoOptions:
     split: Annotated[
         bool, typer.Option("--split", help="a cloud in two halves: start a helper too")
     ] = False
-    feasible: Annotated[
-        str | None,
-        typer.Option(
-            help="keep all constraints: confirmed answers violate one with probability 1 - p at "
-            "most, e.g. 0.95"
-        ),
-    ] = None
+    feasible: Feasible = None
     page: Annotated[
         bool, typer.Option("--page", help="show the run in a browser: a link is printed")
     ] = False
@@ -54,6 +89,308 @@ def demo_command(options: DemoOptions) -> None:
         raise InputError("folder must be left out with --fleet, which has a problem of its own")
     if options.fleet is not None and options.split:
         raise InputError("--split must be left out with --fleet, got both: run one of them")
-    from sottovoce.cli.demo_run import run_demo
+    root = Path(tempfile.mkdtemp(prefix="sottovoce-demo-")) if options.out is None else options.out
+    make_folder(root)
+    if options.fleet is None:
+        _run_agents(options, root)
+    else:
+        _run_fleet(options, options.fleet, root)
 
-    run_demo(options)
+
+def _run_agents(options: DemoOptions, root: Path) -> None:
+    """Agents of a folder, or of the paper's problem, each in a process of its own."""
+    from sottovoce.network import identity
+    from sottovoce.privacy.trust import WORDS
+
+    folder = root / "problem" if options.folder is None else options.folder
+    if options.folder is None:
+        load("gallery:paper").save(folder)
+    problem = load(folder)
+    run = Path(tempfile.mkdtemp(prefix="run-", dir=root))
+    keys, split = run / "keys", options.split
+    identity.create_keys(keys, agents=problem.agents, helper=() if split else None)
+    count, method = run_rounds(problem, options.rounds), method_for(algorithm_for(problem))
+    promise = RunOptions(feasible=options.feasible)
+    plan = promise.plan(problem, public=True, rounds=count, method=method, split=split)
+    parts = {
+        str(i): ("agent", folder / "agents" / f"{i}.toml") for i in range(1, problem.agents + 1)
+    }
+    errors.print(f"trust: {WORDS[plan.trust.kind]}", soft_wrap=True)
+    helper = run / "helper.db" if split else None
+    answer = _play(
+        _Parties(folder=folder, run=run, rounds=count, promise=promise, parts=parts, helper=helper),
+        f"one cloud{', one helper' if split else ''} and {problem.agents} agents",
+        problem,
+        plan,
+        page=options.page,
+    )
+    labels = [f"price: {label}" for label in problem.cloud.sums.labels()]
+    if plan.release is not None:
+        labels = [f"mu: {label}" for label in problem.cloud.row_labels()]
+    states = [s.name for group in problem.groups for s in group.symbols * group.count]
+    table = table_of(f"after {count:,} private rounds", "", "reached", "optimum")
+    reached, optimum = (*answer.x, *answer.history[-1]), (*answer.x_hat, *answer.prices)
+    for name, value, best in zip([*states, *labels], reached, optimum, strict=True):
+        table.add_row(name, f"{value:.4f}", f"{best:.4f}")
+    show_result(None, table, str(plan), json=False)
+    _draw(answer, states, labels, root / "demo.png")
+    errors.print(f"figure: {root / 'demo.png'}; keys, store and states: {run}", soft_wrap=True)
+
+
+def _run_fleet(options: DemoOptions, agents: int, root: Path) -> None:
+    """Chargers behind four gateways, each with the files of its own chargers alone."""
+    import numpy as np
+
+    from sottovoce.network import identity
+    from sottovoce.problem.gallery import chargers
+    from sottovoce.problem.numeric import Numeric
+
+    problem = chargers(agents, hours=HOURS)
+    count = FLEET_ROUNDS if options.rounds is None else options.rounds
+    run = Path(tempfile.mkdtemp(prefix="fleet-", dir=root))
+    ends = np.linspace(1, agents + 1, min(GATEWAYS, agents) + 1).astype(int).tolist()
+    ranges = {f"{a}-{b - 1}" if b - a > 1 else str(a): range(a, b) for a, b in pairwise(ends)}
+    errors.print(f"writing keys and files for {agents:,} chargers behind {len(ranges)} gateways")
+    for name, part in {"cloud": range(0), **ranges}.items():
+        problem.save(run / name, agents=part)
+    identity.create_keys(run / "keys", agents=agents, gateways=list(ranges.values()))
+    parts = {name: ("gateway", run / name, "--agents", name) for name in ranges}
+    promise = replace(FLEET_PROMISE, feasible=options.feasible)
+    plan = promise.plan(problem, public=True, rounds=count)
+    answer = _play(
+        _Parties(folder=run / "cloud", run=run, rounds=count, promise=promise, parts=parts),
+        f"one cloud and {len(parts)} gateways",
+        problem,
+        plan,
+        page=options.page,
+    )
+    reached, best = (Numeric(problem).objective(x) for x in (answer.x, answer.x_hat))
+    cost = f"cost of all chargers: {reached:,.0f}, at the optimum {best:,.0f}"
+    show_result(None, _loads(problem, answer, count), cost, str(plan), json=False)
+    errors.print(f"keys, store, files of cloud and gateways: {run}", soft_wrap=True)
+
+
+def _loads(problem: Problem, answer: _Answer, rounds: int) -> Table:
+    from sottovoce.problem.gallery.chargers import FIRST_HOUR
+
+    capacity = -problem.constraints[0].offset
+    loads = (x.reshape(-1, HOURS).sum(axis=0) for x in (answer.x, answer.x_hat))
+    table = table_of(
+        f"{problem.agents:,} chargers after {rounds:,} private rounds",
+        *("hour", "capacity kW", "load", "optimal load", "price", "optimal price"),
+    )
+    rows = zip(capacity, *loads, answer.history[-1], answer.prices, strict=True)
+    for t, (*kilowatts, price, best) in enumerate(rows):
+        cells = (*(f"{power:,.0f}" for power in kilowatts), f"{price:.3f}", f"{best:.3f}")
+        table.add_row(f"{(FIRST_HOUR + t) % 24}:00", *cells)
+    return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Answer:
+    """What a run reached beside the optimum.
+
+    Attributes:
+        x: the agents' states.
+        history: the answer's prices of every round.
+        x_hat: the optimal states.
+        prices: the optimal prices; multipliers where another release than sums is used.
+    """
+
+    x: Array
+    history: Array
+    x_hat: Array
+    prices: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parties:
+    """The commands of a run.
+
+    Attributes:
+        folder: the cloud's problem.
+        run: the folder of keys, stores, states and answers.
+        rounds: T.
+        promise: what the cloud is asked to promise.
+        parts: agents and gateways by name, a command and its arguments each.
+        helper: the store of the helper of a split cloud.
+    """
+
+    folder: Path
+    run: Path
+    rounds: int
+    promise: RunOptions
+    parts: Mapping[str, Words]
+    helper: Path | None = None
+
+    def server(self, name: str, keys: Path, store: Path) -> Words:
+        """The words of ``sottovoce cloud`` or ``helper``, without ``--listen``."""
+        asked = {"rounds": self.rounds, **asdict(self.promise)}
+        options = chain(*((f"--{key}", value) for key, value in asked.items() if value))
+        return (name, self.folder, "--keys", keys, "--store", store, *options)
+
+    def part(self, name: str) -> Words:
+        """The words of an agent or a gateway, without ``--cloud``."""
+        keys, state = self.run / "keys" / "agents" / name, self.run / f"{name}.state"
+        out = self.run / f"{name}.json"
+        return (*self.parts[name], "--keys", keys, "--state", state, "--out", out)
+
+
+def _play(
+    parties: _Parties, words: str, problem: Problem, plan: NoisePlan, *, page: bool
+) -> _Answer:
+    """Run all processes, show the run, wait for their end, and read what was reached.
+
+    Raises:
+        SottovoceError: if one of them fails, or takes more than ten minutes.
+    """
+    import numpy as np
+
+    from sottovoce.certificate.optimum import reference_optimum, saddle_prices
+    from sottovoce.network import process as network_process
+    from sottovoce.network.observe.run_summary import answers
+
+    keys, port, second = parties.run / "keys", _free_port(), _free_port()
+    split = parties.helper is not None
+    cloud = parties.server("cloud", keys / "cloud" if split else keys, parties.run / "run.db")
+    address = ("--helper", f"wss://127.0.0.1:{second}") if split else ()
+    with _processes() as running:
+        running.append(_start(*cloud, "--listen", f"127.0.0.1:{port}", *address))
+        if parties.helper is not None:
+            helper = parties.server("helper", keys / "helper", parties.helper)
+            running.append(_start(*helper, "--listen", f"127.0.0.1:{second}"))
+        halves = len(running)
+        errors.print(f"{words} are starting on port {port}")
+        agents = [parties.part(name) for name in parties.parts]
+        watch = _watch_with_page if page else _watch
+        network_process.run(watch(keys / "operator", port, running, agents))
+        for process in (running[0], *running[halves:]):  # a helper stays: the cloud may ask again
+            process.wait(60)
+        _require_healthy(running)
+    states: list[list[float]] = []
+    for name in parties.parts:
+        x = json.loads((parties.run / f"{name}.json").read_text(encoding="utf-8"))["x"]
+        states += x.values() if isinstance(x, dict) else [x]
+    best = reference_optimum(problem)
+    return _Answer(
+        x=np.concatenate(states),
+        history=answers(parties.run / "run.db"),
+        x_hat=best.x,
+        prices=saddle_prices(problem, best) if plan.release is None else best.mu,
+    )
+
+
+@contextmanager
+def _processes() -> Iterator[list[Process]]:
+    """The cloud first, a helper, then agents; whatever happens, all are ended."""
+    running: list[Process] = []
+    try:
+        yield running
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def _start(*arguments: object) -> Process:
+    code = "from sottovoce.cli import main; main()"
+    words = [sys.executable, "-c", code, *map(str, arguments), "--log-level", "error"]
+    return subprocess.Popen(words, stderr=subprocess.DEVNULL)  # noqa: S603  our own words
+
+
+async def _watch_with_page(
+    keys: Path, port: int, running: list[Process], agents: Sequence[Words]
+) -> None:
+    """Serve the page on this machine, and start agents when it is opened."""
+    import asyncio
+
+    from sottovoce.network.observe.page.page_link import PageLink
+
+    async with PageLink(keys, port) as link:
+        async with _session(keys) as session:
+            while await _status(session, port) is None:
+                _require_healthy(running)
+                await asyncio.sleep(POLL_SECONDS)
+        errors.print(f"open {link.url} (it works once)", soft_wrap=True, highlight=False)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(link.opened.wait(), PAGE_SECONDS)
+        await _watch(keys, port, running, agents)
+
+
+async def _watch(keys: Path, port: int, running: list[Process], agents: Sequence[Words]) -> None:
+    """Start the agents, and show the run from the operator's status until the cloud has ended."""
+    import asyncio
+
+    running.extend(_start(*words, "--cloud", f"wss://127.0.0.1:{port}") for words in agents)
+    began = last = time.monotonic()
+    k = 0
+    async with _session(keys) as session:
+        with shown(patience=0.0) as tell:
+            while running[0].poll() is None:
+                if time.monotonic() - began > LIMIT_SECONDS:
+                    raise SottovoceError("the demo takes too long: run fewer --rounds")
+                _require_healthy(running)
+                if (status := await _status(session, port)) is not None:
+                    now, done, rounds = time.monotonic(), status["round"], status["rounds"]
+                    tell(
+                        f"round {done:,} of {rounds:,}, {(done - k) / (now - last):,.0f} rounds/s, "
+                        f"{status['connected']} of {status['agents']} agents connected",
+                        done / rounds,
+                    )
+                    k, last = done, now
+                await asyncio.sleep(POLL_SECONDS)
+    _require_healthy(running)
+
+
+def _session(keys: Path) -> ClientSession:
+    import aiohttp
+
+    from sottovoce.network.identity.tls import client_context
+
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client_context(keys)))
+
+
+async def _status(session: ClientSession, port: int) -> dict[str, Any] | None:
+    import aiohttp
+
+    try:
+        async with session.get(f"https://127.0.0.1:{port}/status") as answer:
+            status: dict[str, Any] = await answer.json()
+            return status
+    except (aiohttp.ClientError, OSError):
+        return None  # not up yet, or gone already
+
+
+def _require_healthy(running: list[Process]) -> None:
+    for place, process in enumerate(running):
+        if process.poll() not in (None, 0):
+            name = "cloud" if place == 0 else f"process {place}"
+            raise SottovoceError(f"the {name} ended with code {process.returncode}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _draw(answer: _Answer, states: list[str], labels: list[str], path: Path) -> None:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for j, label in enumerate(labels):
+        rounds = np.arange(1, len(answer.history) + 1)
+        (line,) = left.plot(rounds, answer.history[:, j], label=label)
+        left.axhline(answer.prices[j], color=line.get_color(), linestyle="--", linewidth=0.8)
+    left.set(xlabel="round", title="prices as everybody sees them; dashed: optimum")
+    left.legend(fontsize="small")
+    places = np.arange(answer.x.size)
+    right.bar(places - 0.2, answer.x, width=0.4, label="reached")
+    right.bar(places + 0.2, answer.x_hat, width=0.4, label="optimum")
+    right.set_xticks(places, states)
+    right.set_title("states, known to their agents alone")
+    right.legend(fontsize="small")
+    figure.savefig(path, dpi=150)

@@ -6,21 +6,23 @@ Nothing heavy is imported before a command runs: ``--help`` needs none of it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
+from sottovoce.cli.console import errors
 from sottovoce.errors import InputError
-from sottovoce.progress import Progress, silent
+from sottovoce.progress import Progress, shown, silent
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from sottovoce.algorithm.algorithm import Algorithm
-    from sottovoce.certificate.certificate import Certificate
     from sottovoce.privacy.noise_plan import NoisePlan
     from sottovoce.problem.problem import Problem
 
@@ -31,10 +33,9 @@ ProblemName = Annotated[
     str,
     typer.Argument(metavar="PROBLEM", help="folder with problem.toml and agents/, or gallery:NAME"),
 ]
-PublicFolder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="folder with problem.toml; no agents/ needed")
-]
-Rounds = Annotated[int | None, typer.Option(help="rounds the plan covers")]
+Rounds = Annotated[int | None, typer.Option(help="rounds; by default the file's, or else 2000")]
+Runs = Annotated[int, typer.Option(help="how many independent runs")]
+Seed = Annotated[int, typer.Option(help="run r depends on (seed, r) alone")]
 Method = Annotated[str, typer.Option(help="joint, or paper for Theorems 2 and 3")]
 AlgorithmName = Annotated[
     str | None,
@@ -46,17 +47,26 @@ Cluster = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="refuse where the answer is expected to be useless")
 ]
-Listen = Annotated[str, typer.Option(help="address:port")]
-LedgerOption = Annotated[
-    Path | None, typer.Option(help="accounts; the run is refused if they do not cover it")
+Feasible = Annotated[
+    str | None,
+    typer.Option(
+        help="keep all constraints: confirmed answers violate one with probability 1 - p at most, "
+        "e.g. 0.95"
+    ),
 ]
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyOptions:
-    """A promise; what is not given is taken from the table ``[privacy]`` of problem.toml."""
+    """A promise; what is not stated is taken from the table ``[privacy]`` of problem.toml.
+
+    Attributes:
+        applied: whether answers are applied, so that hard constraints need margins; they are not
+            where the noise alone is studied.
+    """
+
+    applied: ClassVar[bool] = False
 
     epsilon: Annotated[
         str | None, typer.Option(help="privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
@@ -76,8 +86,8 @@ class PrivacyOptions:
     ] = None
 
     @property
-    def given(self) -> bool:
-        """Whether any option was given."""
+    def stated(self) -> bool:
+        """Whether any option says something."""
         return any(getattr(self, field.name) for field in fields(self))
 
     def values(self) -> dict[str, Any]:
@@ -90,34 +100,33 @@ class PrivacyOptions:
     def plan(
         self,
         problem: Problem,
-        certificate: Certificate,
         *,
+        public: bool = False,
         rounds: int | None = None,
         method: str = "joint",
         split: bool = False,
         allow_undernoised: bool = False,
         progress: Progress = silent,
     ) -> NoisePlan:
-        """Return the plan of this promise."""
+        """Certify a problem, or what is public of it, and return the plan of this promise."""
+        from sottovoce.certificate.certificate import certify
         from sottovoce.privacy.trust import SplitCloud
         from sottovoce.study.promise import Promise
 
+        certificate = certify(problem.cloud if public else problem, progress=progress)
         return Promise(**self.values()).plan(
             problem,
-            self._aimed(certificate),
+            certificate if self.applied else certificate.for_study(),
             rounds=rounds,
             method=method,
             progress=progress,
-            **self._feasible(problem, method),
+            **self.margins(problem, method),
             **({"trust": SplitCloud()} if split else {}),
             **({"allow_undernoised": True} if allow_undernoised else {}),
         )
 
-    def _aimed(self, certificate: Certificate) -> Certificate:
-        """Studies of the noise alone aim at constraints as they stand."""
-        return certificate.for_study()
-
-    def _feasible(self, problem: Problem, method: str) -> dict[str, Any]:
+    def margins(self, problem: Problem, method: str) -> dict[str, Any]:
+        """Return what is asked of answers beside the promise."""
         return {}
 
 
@@ -125,22 +134,15 @@ class PrivacyOptions:
 class RunOptions(PrivacyOptions):
     """A promise, and whether answers keep the constraints."""
 
-    feasible: Annotated[
-        str | None,
-        typer.Option(
-            help="keep all constraints: confirmed answers violate one with probability 1 - p at "
-            "most, e.g. 0.95"
-        ),
-    ] = None
+    applied: ClassVar[bool] = True
+
+    feasible: Feasible = None
     each_row: Annotated[
         bool, typer.Option("--each-row", help="with --feasible: for every constraint by itself")
     ] = False
 
-    def _aimed(self, certificate: Certificate) -> Certificate:
-        return certificate
-
-    def _feasible(self, problem: Problem, method: str) -> dict[str, Any]:
-        """Return the options' wish, or the file's for a release of sums."""
+    def margins(self, problem: Problem, method: str) -> dict[str, Any]:
+        """Return what is asked of answers, by the options or by the file for a release of sums."""
         from sottovoce.formula.parse import parse_number
 
         value: Any = self.feasible
@@ -167,10 +169,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             continue
         groups[name] = kind  # type: ignore[assignment]
         types = get_type_hints(kind, include_extras=True)
-        flat += [
-            parameter.replace(name=f.name, default=f.default, annotation=types[f.name])
-            for f in fields(kind)
-        ]
+        for f in fields(kind):
+            default = parameter.empty if f.default is MISSING else f.default
+            flat.append(parameter.replace(name=f.name, default=default, annotation=types[f.name]))
 
     @wraps(command)
     def flattened(*args: Any, **values: Any) -> None:
@@ -179,8 +180,9 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = kind(**{field: values.pop(field) for field in names})
         command(*args, **values)
 
-    flattened.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
-    flattened.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    ordered = sorted(flat, key=lambda p: p.default is not p.empty)
+    flattened.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
+    flattened.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return flattened
 
 
@@ -202,13 +204,18 @@ def one_number(text: str, name: str) -> float:
     return values[0]
 
 
-def load(where: str | Path) -> Problem:
-    """Return the problem of a folder, or of the gallery: ``gallery:paper``."""
+def load(where: str | Path, *, agents: Sequence[int] | None = None) -> Problem:
+    """Return the problem of a folder, or of the gallery: ``gallery:paper``.
+
+    Args:
+        where: the folder or the name.
+        agents: whose private files to read; none for a cloud, all by default.
+    """
     from sottovoce.problem import gallery
     from sottovoce.problem.files.load import load_problem
 
     kind, _, name = str(where).partition(":")
-    return gallery.get(name) if kind == "gallery" else load_problem(where)
+    return gallery.get(name) if kind == "gallery" else load_problem(where, agents=agents)
 
 
 def run_rounds(problem: Problem, asked: int | None) -> int:
@@ -219,33 +226,43 @@ def run_rounds(problem: Problem, asked: int | None) -> int:
     return whole("rounds", stated if asked is None else asked, least=1)
 
 
-def algorithm_for(problem: Problem, asked: str | None = None) -> Algorithm:
+def algorithm_for(
+    problem: Problem, asked: str | None = None, *, method: str = "joint"
+) -> Algorithm:
     """Return the algorithm asked for, by the command or in the file's ``[schedule]`` table.
 
-    gamma_bar, alpha_bar, c1 and c2 of the table are the paper's algorithm's.
+    Args:
+        problem: the table may also state numbers of an algorithm that works with another release
+            than sums.
+        asked: its name.
+        method: the release, whose own algorithm comes before the file's.
     """
     from sottovoce.algorithm.dual_averaging import DualAveraging
     from sottovoce.formula.parse import parse_number
-    from sottovoce.paper.tikhonov import Tikhonov
+    from sottovoce.privacy.releases import ALGORITHMS, release_of
 
-    name = asked or str(problem.schedule.get("algorithm", "dual-averaging"))
+    of_release = next((name for name, release in ALGORITHMS.items() if release == method), None)
+    name = asked or of_release or str(problem.schedule.get("algorithm", "dual-averaging"))
     if name == "dual-averaging":
         return DualAveraging()
-    if name != "tikhonov":
-        raise InputError(f"algorithm must be dual-averaging or tikhonov, got {name!r}")
+    if name not in ALGORITHMS:
+        known = " or ".join(["dual-averaging", *ALGORITHMS])
+        raise InputError(f"algorithm must be {known}, got {name!r}")
+    kind = release_of(ALGORITHMS[name]).algorithm
     settings = {
-        name: parse_number(value, where=f"[schedule] {name}") if isinstance(value, str) else value
-        for name, value in problem.schedule.items()
-        if name in ("gamma_bar", "alpha_bar", "c1", "c2")
+        field.name: parse_number(value, where=f"[schedule] {field.name}")
+        if isinstance(value := problem.schedule[field.name], str)
+        else value
+        for field in fields(kind)
+        if field.name in problem.schedule
     }
-    return Tikhonov(**settings)
+    chosen: Algorithm = kind(**settings)
+    return chosen
 
 
 def method_for(algorithm: Algorithm) -> str:
-    """Return the release that an algorithm works with on the network: sums, or the paper's."""
-    from sottovoce.algorithm.algorithm import GradientSteps
-
-    return algorithm.release if isinstance(algorithm, GradientSteps) else "joint"
+    """Return the release that an algorithm works with on the network: sums by default."""
+    return getattr(algorithm, "release", "joint")
 
 
 def make_folder(out: Path | None) -> None:
@@ -255,6 +272,23 @@ def make_folder(out: Path | None) -> None:
             out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out must be a folder, got {out}: {error.strerror}") from error
+
+
+@contextmanager
+def study(
+    problem: str, cluster: str | None = None, out: Path | None = None
+) -> Iterator[tuple[Progress, Executor | None]]:
+    """Make the folder for results, connect to a cluster, and show progress."""
+    make_folder(out)
+    with on_cluster(cluster) as executor, shown(f"reading {problem}") as tell:
+        yield tell, executor
+
+
+def draw_figure(plot: Callable[[Path], object], file: Path | None) -> None:
+    """Draw a figure, and say where it is."""
+    if file is not None:
+        plot(file)
+        errors.print(f"figure: {file}", soft_wrap=True)
 
 
 @contextmanager

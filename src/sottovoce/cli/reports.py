@@ -1,31 +1,48 @@
-"""Certificates and plans: tables for people, data for scripts."""
+"""Certificates, plans, results, runs and accounts: tables for people, data for scripts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from sottovoce.certificate.certificate import Certificate
-from sottovoce.cli.console import table_of
+from sottovoce.cli.console import picked, table_of
 from sottovoce.formula.canonical import substitute
 from sottovoce.formula.expression import ZERO, Expression, nodes, number, symbol
+from sottovoce.privacy.adjacency import adjacency_of
 from sottovoce.privacy.feasibility import nearest_zero, unsafe_fallbacks
 from sottovoce.privacy.gaussian import attacker
-from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.statement import down, feasibility_data, not_covered, up
-from sottovoce.privacy.trust import WORDS
-from sottovoce.problem.agents import Group
-from sottovoce.problem.constraints import Constraint
+from sottovoce.privacy.statement import down, feasibility_data, hidden, not_covered, up
+from sottovoce.privacy.trust import WORDS, trust_of
+from sottovoce.problem.evaluate import violation
+
+if TYPE_CHECKING:
+    from sottovoce.certificate.certificate import Certificate
+    from sottovoce.network.observe.run_summary import RunSummary
+    from sottovoce.privacy.noise_plan import NoisePlan
+    from sottovoce.problem.agents import Array, Group
+    from sottovoce.problem.constraints import Constraint
+    from sottovoce.simulation.result import Result
 
 _SHOWN = 24
 _AGENTS = 10_000  # agents up to which a plan's data lists all
 _DIGITS = 9  # numbers longer than this are shown with six digits
 _LONG = 240
+_QUANTILES = {"p5": 5, "median": 50, "p95": 95}
+_QUANTITIES = {
+    "error_x": "|x - x_hat|",
+    "error_price": "|price - price_hat|",
+    "violation": "largest violation",
+    "residual": "optimality residual",
+    "objective": "objective",
+    "last_error_x": "|x - x_hat| of the last iterate",
+    "last_error_price": "|price - price_hat| of the last iterate",
+}
+_IN_SUMMARY = ("violation", "objective")
 _COLOURS = {
     "proven": "green",
     "numerical": "yellow",
@@ -50,13 +67,8 @@ def certificate_data(certificate: Certificate) -> dict[str, object]:
         "constraints": certificate.cloud.rows,
         "holds": certificate.holds,
         "assumptions": [
-            {
-                "name": a.name,
-                "status": a.status,
-                "detail": a.detail,
-                "witness": None if a.witness is None else dict(a.witness),
-            }
-            for a in certificate.assumptions
+            picked(assumption, "name", "status", "detail", "witness")
+            for assumption in certificate.assumptions
         ],
         "domain": [_box(g) for g in certificate.domain],
         "original_domain": [_box(g) for g in certificate.cloud.groups],
@@ -104,7 +116,7 @@ def _folded(title: str, *columns: str) -> Table:
     return table
 
 
-def _point(witness: Any) -> str:
+def _point(witness: Mapping[str, float]) -> str:
     return ", ".join(f"{name} = {value:.6g}" for name, value in witness.items())
 
 
@@ -262,12 +274,8 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
         "agents": [
             {
                 "agent": g.agent + 1,  # files and tables count from 1
-                "name": g.name,
                 "radius": plan.radius(g.agent),
-                "gdp_mu": g.gdp_mu,
-                "epsilon": g.epsilon,
-                "delta": g.delta,
-                "hidden": g.hidden,
+                **picked(g, "name", "gdp_mu", "epsilon", "delta", "hidden"),
                 "attacker_advantage": attacker(g.gdp_mu).advantage,
             }
             for g in guarantees
@@ -275,3 +283,100 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
         "not_covered": not_covered(plan),
         "fingerprint": plan.fingerprint,
     }
+
+
+def _finals(result: Result) -> dict[str, Array | None]:
+    """Quantiles over the runs of what was measured last; None where the saddle is not known."""
+    good = result.failed == 0
+    ends = {name: getattr(result.trace, name)[good, -1] for name in _QUANTITIES if good.any()}
+    shares = list(_QUANTILES.values())
+    return {
+        name: np.percentile(values, shares) if np.isfinite(values).all() else None
+        for name, values in ends.items()
+    }
+
+
+def result_data(result: Result) -> dict[str, object]:
+    """Return the figures of an ensemble after its last round as plain data."""
+    finals = {
+        name: None if values is None else dict(zip(_QUANTILES, values, strict=True))
+        for name, values in _finals(result).items()
+    }
+    return {
+        **picked(result, "runs", "rounds", "requested", "seed", "interrupted", "confirmed"),
+        "failed": {str(r + 1): int(k) for r, k in enumerate(result.failed) if k > 0},
+        **picked(result, "seconds", "algorithm", "noise"),
+        "final": finals,
+        "constraints": _constraints(result),
+        "promise": result.assessment().promise,
+    }
+
+
+def _constraints(result: Result) -> list[dict[str, object]]:
+    """The violation of every constraint over the runs that did not fail, the worst of them."""
+    assessment, good = result.assessment(), result.failed == 0
+    off = violation(assessment.rows[good], assessment.equality)
+    return [
+        {
+            "name": name,
+            "equality": bool(assessment.equality[j]),
+            "scale": float(assessment.scale[j]),
+            "largest_violation": float(off[:, j].max(initial=0.0)),
+            "percent_of_scale": float(100 * off[:, j].max(initial=0.0) / assessment.scale[j]),
+            "share_of_runs": float((off[:, j] > 0).mean()) if good.any() else None,
+        }
+        for j, name in enumerate(assessment.row_labels)
+    ]
+
+
+def result_table(result: Result) -> Table:
+    """Return the errors of an ensemble after its last round."""
+    failed = int((result.failed > 0).sum())
+    title = f"{result.rounds:,} rounds, {result.runs} run{'s' if result.runs > 1 else ''}, "
+    title += f"{result.seconds:.2f} s"
+    title += f", {failed} failed" if failed else ""
+    if result.confirmed is not None:
+        title += f", {int(result.confirmed.sum())} confirmed"
+    title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
+    columns = ("after the last round", "5%", "median", "95%")
+    table = table_of(title, *columns, title_justify="center")
+    for name, values in _finals(result).items():
+        if values is not None and name not in _IN_SUMMARY:
+            table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))
+    return table
+
+
+def _kept(feasible: dict[str, Any] | None) -> str:
+    if feasible is None:
+        return "no margin: an active limit is exceeded by about every second answer"
+    each = "a certain one" if feasible["each_row"] else "one"
+    rest = up(1.0 - feasible["probability"], 3)
+    return f"P(the answer is confirmed and violates {each}) <= {rest}"
+
+
+def status_table(summary: RunSummary) -> Table:
+    """Return a run by what its store says."""
+    table = Table(show_header=False)
+    config = summary.config
+    table.add_row("status", summary.status + (f": {summary.reason}" if summary.reason else ""))
+    total = "" if config is None else f" of {config.rounds:,}"
+    table.add_row("rounds", f"{summary.rounds:,}{total}")
+    table.add_row("begun", summary.created)
+    if config is not None:
+        promise = config.promise
+        table.add_row("run", config.run_id)
+        table.add_row("noise", config.noise)
+        table.add_row(
+            "promise",
+            f"({up(promise['epsilon'], 4)}, {up(promise['delta'], 4)})-DP or better for every "
+            f"agent, mu = {up(promise['gdp_mu'], 4)}",
+        )
+        hide = adjacency_of(promise["hide"], radius=promise["radius"], rounds=promise["rounds"])
+        table.add_row(f"hidden ({hide.kind})", hidden(hide))
+        table.add_row("trust", WORDS[trust_of(promise.get("trust", "one")).kind])
+        table.add_row("constraints", _kept(promise.get("feasible")))
+    table.add_row("prices", ", ".join(f"{p:.4g}" for p in summary.price[:16]))
+    table.add_row("held", f"{summary.held:,} agent-rounds")
+    refused = ", ".join(f"{code} {n:,}" for code, n in sorted(summary.incidents.items()))
+    table.add_row("refused, clipped", refused or "none")
+    return table

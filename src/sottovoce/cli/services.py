@@ -1,28 +1,27 @@
-"""``sottovoce cloud``, ``helper``, ``relay``, ``agent`` and ``gateway``: the parties of a run."""
+"""The parties of a run: ``cloud``, ``helper``, ``relay``, ``agent`` and ``gateway``; ``status``."""
 
 from __future__ import annotations
 
-import json as json_text
 import logging
-import math
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from sottovoce.cli.console import errors, print_json, warn_if_useless
+from sottovoce.cli.console import errors, json_of, picked, print_json, show_result, warn_if_useless
 from sottovoce.cli.options import (
     AlgorithmName,
     Json,
-    LedgerOption,
-    Listen,
-    LogLevel,
-    PublicFolder,
+    Rounds,
     RunOptions,
     Strict,
     algorithm_for,
+    load,
     method_for,
     run_rounds,
     with_options,
@@ -30,59 +29,104 @@ from sottovoce.cli.options import (
 from sottovoce.errors import InputError
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.observe import logs
-from sottovoce.progress import watched
+from sottovoce.progress import Progress, watched
 
 if TYPE_CHECKING:
     from sottovoce.network.agent import AgentResult
     from sottovoce.network.agent_group import AgentGroup
-    from sottovoce.network.cloud import CloudResult, Straggler
+    from sottovoce.network.cloud import CloudResult
     from sottovoce.problem.agents import Array
+    from sottovoce.problem.problem import Problem
 
 _T = TypeVar("_T")
 
-AgentKeys = Annotated[Path, typer.Option(help="its keys: ca.pem, cert.pem, key.pem")]
+PublicFolder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="folder with problem.toml; no agents/ needed")
+]
+Listen = Annotated[str, typer.Option(help="address:port")]
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error")]
 CloudAddress = Annotated[str, typer.Option(help="the cloud, or a relay, wss://host:port")]
 
 
-@with_options
-def cloud_command(
-    folder: PublicFolder,
-    keys: Annotated[Path, typer.Option(help="folder from sottovoce identity init")],
-    store: Annotated[Path, typer.Option(help="file of the run; go on from it if it exists")],
-    promise: RunOptions,
-    listen: Listen = "127.0.0.1:8443",
-    rounds: Annotated[
-        int | None, typer.Option(help="rounds to run; by default the file's, or else 2000")
-    ] = None,
-    algorithm: AlgorithmName = None,
-    straggler: Annotated[str, typer.Option(help="wait for lost agents, or hold them")] = "wait",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelperOptions(RunOptions):
+    """What either half of a cloud is started with: a promise, and files of its own."""
+
+    keys: Annotated[Path, typer.Option(help="its folder from sottovoce identity init")]
+    store: Annotated[Path, typer.Option(help="file of the run; go on from it if it exists")]
+    listen: Listen = "127.0.0.1:8444"
+    rounds: Rounds = None
+    ledger: Annotated[
+        Path | None, typer.Option(help="accounts; the run is refused if they do not cover it")
+    ] = None
+    log_level: LogLevel = "info"
+
+    @contextmanager
+    def reading(self, folder: Path) -> Iterator[tuple[Problem, int, Progress]]:
+        """Show progress, and return the public problem and the rounds to run."""
+        logs.configure(self.log_level)
+        with watched(None if errors.is_terminal else _log_progress) as tell:
+            tell(f"reading {folder}")
+            problem = load(folder, agents=())
+            yield problem, run_rounds(problem, self.rounds), tell
+
+    def server(self) -> dict[str, Any]:
+        """Return the arguments that both halves take."""
+        from sottovoce.privacy.ledger import Ledger
+
+        ledger = None if self.ledger is None else Ledger(self.ledger)
+        listen = listen_address(self.listen)
+        return {"keys": self.keys, "store": self.store, "listen": listen, "ledger": ledger}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudOptions(HelperOptions):
+    """What a cloud is started with."""
+
+    listen: Listen = "127.0.0.1:8443"
+    algorithm: AlgorithmName = None
+    straggler: Annotated[
+        Literal["wait", "hold"], typer.Option(help="wait for lost agents, or hold them")
+    ] = "wait"
     deadline: Annotated[
         str | None, typer.Option(help="for hold: seconds per round, e.g. 2s or 0.5")
-    ] = None,
-    ledger: LedgerOption = None,
+    ] = None
     keep_states: Annotated[
         bool,
         typer.Option("--keep-states", help="keep what agents say in all rounds, for an audit"),
-    ] = False,
+    ] = False
     new: Annotated[
         bool, typer.Option("--new", help="begin anew where the store has lost rounds")
-    ] = False,
+    ] = False
     helper: Annotated[
         str | None, typer.Option(help="the other half of a split cloud, wss://host:port")
-    ] = None,
+    ] = None
     apply_after: Annotated[
         str,
         typer.Option(help="with --feasible: from the end until all agents apply answers, e.g. 5s"),
-    ] = "0s",
+    ] = "0s"
     linger: Annotated[
         float, typer.Option(help="seconds to wait for agents that missed the end")
-    ] = LINGER_SECONDS,
+    ] = LINGER_SECONDS
     stall: Annotated[
         str, typer.Option(help="seconds without a round after which /healthz says 503, e.g. 60s")
-    ] = f"{STALL_SECONDS:g}s",
-    strict: Strict = False,
-    log_level: LogLevel = "info",
-) -> None:
+    ] = f"{STALL_SECONDS:g}s"
+    strict: Strict = False
+
+    def server(self) -> dict[str, Any]:
+        """Return the arguments of a cloud."""
+        deadline = None if self.deadline is None else _seconds("deadline", self.deadline)
+        return {
+            **HelperOptions.server(self),
+            **picked(self, "straggler", "keep_states", "new", "helper"),
+            "deadline": deadline,
+            "apply_after": _seconds("apply-after", self.apply_after),
+            "stall": _seconds("stall", self.stall),
+        }
+
+
+@with_options
+def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
     """Run the cloud of a problem: add up contributions, add noise, send prices.
 
     Killed at any moment, the same command continues the same run. What is not given is taken from
@@ -93,70 +137,37 @@ def cloud_command(
 
     Example: sottovoce cloud examples/paper --keys cloud-keys --store run.db
     """
-    logs.configure(log_level)
-    with watched(None if errors.is_terminal else _log_progress) as tell:
-        tell(f"reading {folder}")
-        from sottovoce.certificate.certificate import certify
-        from sottovoce.privacy.ledger import Ledger
-        from sottovoce.problem.files.load import read_public
+    with options.reading(folder) as (problem, rounds, tell):
         from sottovoce.study.prediction import predict_publicly
 
-        problem = read_public(folder)
-        count = run_rounds(problem, rounds)
-        chosen = algorithm_for(problem, algorithm)
-        plan = promise.plan(
+        algorithm = algorithm_for(problem, options.algorithm)
+        plan = options.plan(
             problem,
-            certify(problem.cloud, progress=tell),
-            rounds=count,
-            method=method_for(chosen),
-            split=helper is not None,
+            public=True,
+            rounds=rounds,
+            method=method_for(algorithm),
+            split=options.helper is not None,
             progress=tell,
         )
         # The cloud knows no objective: only public figures can tell it what to expect.
-        warn_if_useless(predict_publicly(plan, count), strict=strict, say=_log_useless)
+        warn_if_useless(predict_publicly(plan, rounds), strict=options.strict, say=_log_useless)
 
     def serve() -> Coroutine[Any, Any, CloudResult]:
         from sottovoce.network.cloud import Cloud
 
-        cloud = Cloud(
-            plan,
-            rounds=count,
-            keys=keys,
-            store=store,
-            listen=listen_address(listen),
-            algorithm=chosen,
-            straggler=_straggler(straggler),
-            deadline=None if deadline is None else _seconds("deadline", deadline),
-            ledger=None if ledger is None else Ledger(ledger),
-            keep_states=keep_states,
-            apply_after=_seconds("apply-after", apply_after),
-            new=new,
-            stall=_seconds("stall", stall),
-            helper=helper,
-        )
-        return cloud.run(linger=linger)
+        cloud = Cloud(plan, rounds=rounds, algorithm=algorithm, **options.server())
+        return cloud.run(linger=options.linger)
 
     result = _run(serve)
-    verdicts = {
-        None: "",
-        True: "; the answer is confirmed",
-        False: "; the answer is NOT confirmed: agents apply their fallbacks",
-    }
-    verdict = verdicts[result.confirmed]
+    verdict = ""
+    if result.confirmed is not None:
+        refused = "NOT confirmed: agents apply their fallbacks"
+        verdict = f"; the answer is {'confirmed' if result.confirmed else refused}"
     errors.print(f"done: {result.rounds:,} rounds in {result.seconds:.1f} s{verdict}")
 
 
 @with_options
-def helper_command(
-    folder: PublicFolder,
-    keys: Annotated[Path, typer.Option(help="helper/ from sottovoce identity init --helper")],
-    store: Annotated[Path, typer.Option(help="file of its answers; go on from it if it exists")],
-    promise: RunOptions,
-    listen: Listen = "127.0.0.1:8444",
-    rounds: Annotated[int | None, typer.Option(help="rounds, as the cloud's")] = None,
-    ledger: LedgerOption = None,
-    log_level: LogLevel = "info",
-) -> None:
+def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
     """Run the helper of a split cloud: it adds noise and takes masks off, and sees no contribution.
 
     Its operator must not collude with the cloud's. It needs the same problem.toml, the same privacy
@@ -164,29 +175,13 @@ def helper_command(
 
     Example: sottovoce helper examples/paper --keys helper-keys --store helper.db
     """
-    logs.configure(log_level)
-    with watched(None) as tell:
-        tell(f"reading {folder}")
-        from sottovoce.certificate.certificate import certify
-        from sottovoce.privacy.ledger import Ledger
-        from sottovoce.problem.files.load import read_public
-
-        problem = read_public(folder)
-        plan = promise.plan(
-            problem,
-            certify(problem.cloud, progress=tell),
-            rounds=run_rounds(problem, rounds),
-            split=True,
-            progress=tell,
-        )
+    with options.reading(folder) as (problem, rounds, tell):
+        plan = options.plan(problem, public=True, rounds=rounds, split=True, progress=tell)
 
     def serve() -> Coroutine[Any, Any, None]:
         from sottovoce.network.helper import Helper
 
-        accounts = None if ledger is None else Ledger(ledger)
-        return Helper(
-            plan, keys=keys, store=store, listen=listen_address(listen), ledger=accounts
-        ).run()
+        return Helper(plan, **options.server()).run()
 
     _run(serve)
     errors.print("done: the cloud has all answers")
@@ -209,26 +204,67 @@ def relay_command(
     """
     from sottovoce.network.identity.roles import parse_range
     from sottovoce.network.relay import Relay
-    from sottovoce.problem.files.load import read_public
 
     logs.configure(log_level)
-    public, below = read_public(folder).cloud, parse_range(agents)
+    public, below = load(folder, agents=()).cloud, parse_range(agents)
     listening = listen_address(listen)
     rounds = _run(lambda: Relay(public, below, above=cloud, keys=keys, listen=listening).run())
     errors.print(f"done after {rounds:,} rounds")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """What agents are started with."""
+
+    keys: Annotated[Path, typer.Option(help="their keys: ca.pem, cert.pem, key.pem")]
+    cloud: CloudAddress
+    state: Annotated[
+        Path | None,
+        typer.Option(help="file for their states; NUMBERS.state in agents/ if not given"),
+    ] = None
+    out: Annotated[
+        Path | None, typer.Option(help="file for their answers, readable by its owner only")
+    ] = None
+    log_level: LogLevel = "info"
+
+    def run(self, group: AgentGroup, saved: Path) -> AgentResult:
+        """Run agents until their run is over, and print how many rounds it had."""
+        from sottovoce.network.agent import Agent
+
+        saved = saved if self.state is None else self.state
+        result = _run(lambda: Agent(group, cloud=self.cloud, keys=self.keys, saved=saved).run())
+        if result.failed:
+            errors.print(
+                f"own formulas gave no number in {result.failed:,} rounds: something else was sent "
+                "there (docs/explanation/privacy.md), so check the objective"
+            )
+        # Not a number of a state: this goes to the journal, which others read.
+        rejected = "; not confirmed: the fallback is applied"
+        verdict = rejected if result.confirmed is False else ""
+        errors.print(f"done after {result.rounds:,} rounds{verdict}")
+        return result
+
+    def write(self, result: AgentResult, listed: Callable[[Array], object]) -> None:
+        """Write answers, each as ``listed`` has it, to a file that its owner alone can read."""
+        from sottovoce.network.failures import DiskError
+
+        if (path := self.out) is None:
+            return
+        answer = picked(result, "rounds", "price", "confirmed")
+        answer |= {name: listed(getattr(result, name)) for name in ("x", "setpoint", "deviation")}
+        try:
+            handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                path.chmod(0o600)  # also where the file was there before
+                file.write(json_of(answer))
+        except OSError as error:
+            raise DiskError(f"{path} cannot be written: {error.strerror}") from None
+
+
+@with_options
 def agent_command(
     file: Annotated[Path, typer.Argument(help="the agent's own file, FOLDER/agents/3.toml")],
-    keys: AgentKeys,
-    cloud: CloudAddress,
-    state: Annotated[
-        Path | None, typer.Option(help="file for its own state; FILE with .state if not given")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="file for its answer, readable by its owner only")
-    ] = None,
-    log_level: LogLevel = "info",
+    options: AgentOptions,
 ) -> None:
     """Run an agent until its run is over; it reconnects by itself, whatever happens.
 
@@ -239,29 +275,19 @@ def agent_command(
     """
     from sottovoce.network.agent_group import AgentGroup
 
-    logs.configure(log_level)
-    saved = file.with_suffix(".state") if state is None else state
-    result = _take_part(AgentGroup.of_file(file), cloud=cloud, keys=keys, saved=saved)
-    if out is not None:
-        _write_answer(out, result, _nullable)
+    logs.configure(options.log_level)
+    result = options.run(AgentGroup.of_file(file), file.with_suffix(".state"))
+    options.write(result, lambda values: values)
 
 
+@with_options
 def gateway_command(
     folder: Annotated[
         Path, typer.Argument(help="folder with problem.toml and its agents' files under agents/")
     ],
     agents: Annotated[str, typer.Option(help="its agents, a number or a range, e.g. 1-250")],
-    keys: AgentKeys,
-    cloud: CloudAddress,
-    state: Annotated[
-        Path | None,
-        typer.Option(help="file for its agents' states; FOLDER/agents/RANGE.state if not given"),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="file for its agents' answers, readable by its owner only")
-    ] = None,
+    options: AgentOptions,
     json: Json = False,
-    log_level: LogLevel = "info",
 ) -> None:
     """Run many agents on one connection until their run is over; it reconnects by itself.
 
@@ -274,23 +300,40 @@ def gateway_command(
     from sottovoce.network.agent_group import AgentGroup
     from sottovoce.network.identity.roles import parse_range
 
-    logs.configure(log_level)
+    logs.configure(options.log_level)
     numbers = parse_range(agents)
     group = AgentGroup.of_folder(folder, numbers)
-    saved = folder / "agents" / f"{agents}.state" if state is None else state
-    result = _take_part(group, cloud=cloud, keys=keys, saved=saved)
-    if out is not None:
-        _write_answer(out, result, lambda values: _by_agent(group, values))
+    result = options.run(group, folder / "agents" / f"{agents}.state")
+
+    def by_agent(values: Array) -> dict[str, Array]:
+        ends = accumulate(group.sizes)
+        parts = zip(group.agents, group.sizes, ends, strict=True)
+        return {str(agent): values[end - size : end] for agent, size, end in parts}
+
+    options.write(result, by_agent)
     if json:
-        print_json(
-            {
-                "agents": len(numbers),
-                "rounds": result.rounds,
-                "failed": result.failed,
-                "confirmed": result.confirmed,
-                "out": None if out is None else str(out),
-            }
-        )
+        out = None if options.out is None else str(options.out)
+        ended = picked(result, "rounds", "failed", "confirmed")
+        print_json({"agents": len(numbers), **ended, "out": out})
+
+
+def status_command(
+    store: Annotated[Path, typer.Argument(help="the store of a run, e.g. run.db")],
+    json: Json = False,
+) -> None:
+    """Show a run: rounds, prices, promise and refusals; a cloud may be working on it.
+
+    Exit code 1 if the run was halted or failed for good.
+
+    Example: sottovoce status run.db
+    """
+    from sottovoce.cli.reports import status_table
+    from sottovoce.network.observe.run_summary import summarise
+
+    summary = summarise(store)
+    show_result(asdict(summary), status_table(summary), json=json)
+    if summary.status in ("halted", "failed"):
+        raise typer.Exit(1)
 
 
 def _run(serve: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
@@ -304,56 +347,6 @@ def _run(serve: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         return await serve()
 
     return network_process.run(main())
-
-
-def _take_part(group: AgentGroup, *, cloud: str, keys: Path, saved: Path) -> AgentResult:
-    """Run the agents of a group until their run is over, and print how many rounds it had."""
-    from sottovoce.network.agent import Agent
-
-    result = _run(lambda: Agent(group, cloud=cloud, keys=keys, saved=saved).run())
-    if result.failed:
-        errors.print(
-            f"own formulas gave no number in {result.failed:,} rounds: something else was sent "
-            "there (docs/explanation/privacy.md), so check the objective"
-        )
-    # Not a number of a state: this goes to the journal, which others read.
-    verdict = "" if result.confirmed is not False else "; not confirmed: the fallback is applied"
-    errors.print(f"done after {result.rounds:,} rounds{verdict}")
-    return result
-
-
-def _by_agent(group: AgentGroup, values: Array) -> dict[str, list[float | None]]:
-    """The components of every agent by its number."""
-    parts, first = {}, 0
-    for agent, size in zip(group.agents, group.sizes, strict=True):
-        parts[str(agent)] = _nullable(values[first : first + size])
-        first += size
-    return parts
-
-
-def _nullable(values: Array) -> list[float | None]:
-    """Numbers as JSON has them: NaN and infinities are null."""
-    return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _write_answer(path: Path, result: AgentResult, listed: Callable[[Array], object]) -> None:
-    """Write answers, each as ``listed`` has it, to a file that its owner alone can read."""
-    from sottovoce.network.failures import DiskError
-
-    answer = {
-        "rounds": result.rounds,
-        "x": listed(result.x),
-        "price": result.price.tolist(),
-        "confirmed": result.confirmed,
-        "setpoint": listed(result.setpoint),
-        "deviation": listed(result.deviation),
-    }
-    try:
-        with os.fdopen(os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
-            path.chmod(0o600)  # also where the file was there before
-            file.write(json_text.dumps(answer) + "\n")
-    except OSError as error:
-        raise DiskError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _log_progress(doing: str, share: float | None = None) -> None:
@@ -379,11 +372,3 @@ def _seconds(name: str, text: str) -> float:
         return float(text.removesuffix("s"))
     except ValueError:
         raise InputError(f"{name} must be seconds such as 2s, got {text!r}") from None
-
-
-def _straggler(text: str) -> Straggler:
-    if text == "wait":
-        return "wait"
-    if text == "hold":
-        return "hold"
-    raise InputError(f"straggler must be wait or hold, got {text!r}")

@@ -1,14 +1,15 @@
-"""``sottovoce compare``, ``audit`` and ``paper``: studies of algorithms, deployments, the paper."""
+"""Commands about a problem in one process: what it allows, simulations, comparisons, audits."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sottovoce.cli.console import errors, json_of, show_result
+from sottovoce.cli.console import console, errors, json_of, show_result, warn_if_useless
 from sottovoce.cli.options import (
     AlgorithmName,
     Cluster,
@@ -16,22 +17,224 @@ from sottovoce.cli.options import (
     Method,
     PrivacyOptions,
     ProblemName,
+    Rounds,
     RunOptions,
+    Runs,
+    Seed,
+    Strict,
     algorithm_for,
+    draw_figure,
     load,
     make_folder,
     numbers,
     on_cluster,
+    one_number,
+    run_rounds,
+    study,
     with_options,
 )
 from sottovoce.errors import InputError
-from sottovoce.privacy.trust import ViewName
 from sottovoce.progress import shown
 
 if TYPE_CHECKING:
     from sottovoce.problem.problem import Problem
 
-_RUNS, _ROUNDS = 400, 30
+_GAMES, _GAME_ROUNDS = 400, 30
+
+
+def check_command(
+    problem: ProblemName,
+    original: Annotated[
+        bool, typer.Option("--original", help="keep the original boxes, do not tighten them")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Certify a problem: its assumptions, domain, sums and sensitivities.
+
+    Where constraints are to be kept, it also lists agents whose public fallback, the point nearest
+    0, may violate one beside answers of others.
+
+    Exit code 1 if an assumption of the paper's Theorem 1 fails.
+
+    Example: sottovoce check examples/paper --json
+    """
+    with study(problem) as (tell, _):
+        from sottovoce.certificate.certificate import certify
+        from sottovoce.cli import reports
+
+        stated = load(problem)
+        certificate = certify(stated, tighten=not original, progress=tell)
+        hard = any(family.hard for family in stated.constraints) or "feasible" in stated.privacy
+        unsafe = reports.unsafe_defaults(certificate) if hard else []
+    data = reports.certificate_data(certificate) | {"unsafe_fallbacks": unsafe}
+    show_result(data, *reports.certificate_tables(certificate), json=json)
+    if unsafe and not json:
+        console.print(reports.fallback_words(unsafe))
+    if not certificate.holds:
+        raise typer.Exit(1)
+
+
+@with_options
+def plan_command(
+    problem: ProblemName,
+    promise: RunOptions,
+    rounds: Annotated[int | None, typer.Option(help="rounds the plan covers")] = None,
+    method: Method = "joint",
+    allow_undernoised: Annotated[
+        bool, typer.Option(help="with --method paper: plan even where the promise breaks")
+    ] = False,
+    split: Annotated[
+        bool,
+        typer.Option("--split", help="a cloud and a helper that do not collude each add the noise"),
+    ] = False,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Choose the noise of every released number so that every agent's promise is kept.
+
+    What is not given is taken from the privacy table of problem.toml.
+
+    Example: sottovoce plan examples/paper --epsilon 'ln(3)' --delta 0.05 --radius 1
+    """
+    with study(problem) as (tell, _):
+        from sottovoce.cli.reports import plan_data
+        from sottovoce.study.prediction import expect
+
+        stated = load(problem)
+        plan = promise.plan(
+            stated,
+            rounds=rounds,
+            method=method,
+            allow_undernoised=allow_undernoised,
+            split=split,
+            progress=tell,
+        )
+        tell("predicting what the answer will be worth")
+        prediction = expect(stated, plan, plan.rounds)
+    warn_if_useless(prediction, strict=strict)
+    show_result(plan_data(plan), str(plan), json=json)
+
+
+def advise_command(
+    problem: ProblemName,
+    epsilon: Annotated[str, typer.Option(help="values of epsilon")] = "0.1,0.3,1,3",
+    delta: Annotated[str | None, typer.Option(help="failure probability in (0, 1)")] = None,
+    radius: Annotated[str | None, typer.Option(help="b, how much is hidden")] = None,
+    hide: Annotated[
+        str | None,
+        typer.Option(help="trajectory, offset or everything, or some: offset,everything"),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="rounds, if not what suits each")] = None,
+    accuracy: Annotated[float, typer.Option(help="the error that is good enough")] = 0.01,
+    feasible: Annotated[
+        float, typer.Option(help="the probability with which constraints shall be kept")
+    ] = 0.95,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="measure in 64 short simulated runs as well")
+    ] = False,
+    plot: Annotated[Path | None, typer.Option(help="an image file for the figure")] = None,
+    cluster: Cluster = None,
+    json: Json = False,
+) -> None:
+    """Show what each promise costs, and the one to write into problem.toml.
+
+    For what is hidden (all three kinds unless --hide names one) and every epsilon: the noise in
+    percent of each constraint's scale, the probability of a violation, what keeping all constraints
+    costs, errors, rounds, and the fleet for which it all costs less than 1%.
+
+    Example: sottovoce advise gallery:chargers --plot advice.png
+    """
+    with study(problem, cluster) as (tell, executor):
+        from sottovoce.study.advise import advise
+
+        advice = advise(
+            load(problem),
+            hide=None if hide is None else hide.split(","),
+            radius=None if radius is None else one_number(radius, "radius"),
+            epsilons=numbers(epsilon, "epsilon"),
+            delta=None if delta is None else one_number(delta, "delta"),
+            rounds=rounds,
+            accuracy=accuracy,
+            feasible=feasible,
+            simulate=simulate,
+            progress=tell,
+            executor=executor,
+        )
+    line = ("For the top of problem.toml:\n", advice.line) if advice.line else ()
+    texts = (advice.table(), advice.constraints(), f"\n{advice.words}", *line)
+    show_result(advice.data(), *texts, json=json)
+    draw_figure(advice.plot, plot)
+
+
+@with_options
+def simulate_command(
+    problem: ProblemName,
+    promise: RunOptions,
+    rounds: Rounds = None,
+    runs: Runs = 1,
+    seed: Seed = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for result.npz and convergence.png")
+    ] = None,
+    algorithm: AlgorithmName = None,
+    strict: Strict = False,
+    cluster: Cluster = None,
+    json: Json = False,
+) -> None:
+    """Simulate a problem with the noise that its privacy table or the options ask for.
+
+    Without either there is no noise. Ctrl-C ends early with what has been computed. Noise comes
+    from the seed: nothing is private.
+
+    Example: sottovoce simulate examples/paper --rounds 20000 --runs 64 --out out
+    """
+    make_folder(out)
+    doing = f"certifying and planning {problem}"
+    with shown(doing, patience=0.0) as tell, on_cluster(cluster) as executor:
+        from sottovoce.cli.reports import result_data, result_table
+        from sottovoce.simulation.simulate import simulate
+        from sottovoce.study.prediction import expect
+
+        stated = load(problem)
+        count = run_rounds(stated, rounds)
+        plan = None
+        if stated.privacy or promise.stated:
+            plan = promise.plan(stated, rounds=count, progress=tell)
+            warn_if_useless(expect(stated, plan, count), strict=strict)
+        result = simulate(
+            stated,
+            plan,
+            rounds=count,
+            runs=runs,
+            seed=seed,
+            algorithm=algorithm_for(stated, algorithm),
+            progress=tell,
+            executor=executor,
+        )
+    files = []
+    if out is not None:
+        files = [str(out / "result.npz"), str(out / "convergence.png")]
+        result.save(files[0])
+        result.plot(files[1])
+    texts = (f"\n{result.summary()}\n", *(f"wrote {file}" for file in files))
+    show_result(result_data(result) | {"files": files}, result_table(result), *texts, json=json)
+
+
+def plot_command(
+    result: Annotated[Path, typer.Argument(help="a result file, .npz")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="the image; beside the result if not given")
+    ] = None,
+) -> None:
+    """Draw a result's errors over the rounds, with the ensemble's band.
+
+    Example: sottovoce plot out/result.npz --out convergence.svg
+    """
+    from sottovoce.simulation.result import Result
+
+    target = result.with_suffix(".png") if out is None else out
+    Result.load(result).plot(target)
+    console.print(f"wrote {target}", soft_wrap=True)
 
 
 @with_options
@@ -39,8 +242,8 @@ def compare_command(
     problem: ProblemName,
     promise: PrivacyOptions,
     rounds: Annotated[str, typer.Option(help="numbers of rounds")] = "500,2000,10000",
-    runs: Annotated[int, typer.Option(min=1, help="independent runs of each")] = 64,
-    seed: Annotated[int, typer.Option(min=0, help="run r depends on (seed, r) alone")] = 0,
+    runs: Runs = 64,
+    seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="folder for compare.png and compare.json")
     ] = None,
@@ -54,12 +257,12 @@ def compare_command(
 
     Example: sottovoce compare examples/paper --rounds 500,2000,10000 --out out
     """
-    make_folder(out)
-    with on_cluster(cluster) as executor, shown(f"reading {problem}") as tell:
+    with study(problem, cluster, out) as (tell, executor):
+        from sottovoce.privacy.releases import ALGORITHMS
         from sottovoce.study.compare import compare, curve_rounds
 
         asked, stated = _counts(rounds), load(problem)
-        known = [algorithm_for(stated, name) for name in ("dual-averaging", "tikhonov")]
+        known = [algorithm_for(stated, name) for name in ("dual-averaging", *ALGORITHMS)]
         comparison = compare(
             stated,
             **promise.values(),
@@ -75,13 +278,11 @@ def compare_command(
     if out is not None:
         (out / "compare.json").write_text(json_of(data), encoding="utf-8")
         errors.print(f"data: {out / 'compare.json'}", soft_wrap=True)
-        if comparison.rows:
-            comparison.plot(out / "compare.png")
-            errors.print(f"figure: {out / 'compare.png'}", soft_wrap=True)
+        draw_figure(comparison.plot, out / "compare.png" if comparison.rows else None)
 
 
 def _counts(text: str) -> list[int]:
-    wanted = "rounds must be whole numbers of at least 1, separated by commas, "
+    wanted = "rounds must be integers of at least 1, separated by commas, "
     try:
         counts = numbers(text, "rounds")
     except InputError as error:
@@ -100,12 +301,15 @@ def audit_command(
         typer.Option(help="whose behaviour to tell: a label, or a number from 1; the worst-off "
                      "by default"),
     ] = None,
-    runs: Annotated[int | None, typer.Option(min=100, help=f"games per world ({_RUNS})")] = None,
-    rounds: Annotated[int | None, typer.Option(min=2, help=f"rounds per game ({_ROUNDS})")] = None,
+    runs: Annotated[int | None, typer.Option(min=100, help=f"games per world ({_GAMES})")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=2, help=f"rounds per game ({_GAME_ROUNDS})")
+    ] = None,
     method: Method = "joint",
     algorithm: AlgorithmName = None,
     view: Annotated[
-        str | None, typer.Option(help="of a split cloud: attack as cloud, helper or outside")
+        Literal["cloud", "helper", "outside"] | None,
+        typer.Option(help="of a split cloud: attack as one of these"),
     ] = None,
     store: Annotated[
         Path | None, typer.Option(help="check the noise of this run instead of playing")
@@ -129,37 +333,33 @@ def audit_command(
                 )
         _audit_store(problem, store, promise, method, json=json)
         return
-    make_folder(out)
-    with on_cluster(cluster) as executor, shown(f"reading {problem}") as tell:
-        from sottovoce.certificate.certificate import certify
+    with study(problem, cluster, out) as (tell, executor):
+        from sottovoce.privacy.adjacency import Trajectory
         from sottovoce.study.audit import audit
 
-        stated, length = load(problem), rounds or _ROUNDS
+        stated, length = load(problem), rounds or _GAME_ROUNDS
+        kind = promise.hide or stated.privacy.get("hide", Trajectory.kind)
         plan = promise.plan(
             stated,
-            certify(stated, progress=tell),
-            rounds=_covered(stated, promise.hide, length),
+            # Rounds that cost nothing are not what the plan is for.
+            rounds=None if kind == Trajectory.kind else length,
             method=method,
             split=view is not None,
             progress=tell,
         )
-        # The paper's release goes with the paper's algorithm.
-        chosen = algorithm or ("tikhonov" if method == "paper" else None)
         report = audit(
             stated,
             plan,
             agent=None if agent is None else _place(stated, agent),
-            runs=runs or _RUNS,
+            runs=runs or _GAMES,
             rounds=length,
-            algorithm=algorithm_for(stated, chosen),
+            algorithm=algorithm_for(stated, algorithm, method=method),
             progress=tell,
             executor=executor,
-            view=_view(view),
+            view=view or "outside",
         )
     show_result(report.data(), report.table(), "", report.noise.table(), json=json)
-    if out is not None:
-        report.plot(out / "audit.png")
-        errors.print(f"figure: {out / 'audit.png'}")
+    draw_figure(report.plot, None if out is None else out / "audit.png")
     if not report.passed:
         raise typer.Exit(1)
 
@@ -176,39 +376,19 @@ def _place(problem: Problem, text: str) -> int:
     return whole("agent", number, least=1, most=len(labels), error=ProblemError) - 1
 
 
-def _view(name: str | None) -> ViewName:
-    views: tuple[ViewName, ...] = get_args(ViewName)
-    for known in views:
-        if (name or "outside") == known:
-            return known
-    raise InputError(f"--view must be one of {', '.join(views)}, got {name!r:.60}")
-
-
-def _covered(problem: Problem, hide: str | None, rounds: int) -> int | None:
-    """The rounds to plan for: those that are played, unless rounds cost nothing."""
-    from sottovoce.privacy.adjacency import Trajectory
-
-    kind = hide or problem.privacy.get("hide", Trajectory.kind)
-    return None if kind == Trajectory.kind else rounds
-
-
 def _audit_store(
     folder: str, store: Path, promise: PrivacyOptions, method: str, *, json: bool
 ) -> None:
     """Check the noise of a finished run; problem.toml is enough, as for the cloud."""
-    with shown(f"reading {folder}") as tell:
-        from sottovoce.certificate.certificate import certify
+    with study(folder) as (tell, _):
         from sottovoce.network.observe.run_summary import summarise
-        from sottovoce.problem.files.load import read_public
         from sottovoce.study.noise import audit_store
 
         config = summarise(store).config
-        problem = read_public(folder)
-        certificate = certify(problem.cloud, progress=tell)
         covered = None if config is None else int(config.promise["rounds"])
         # As the cloud plans: with the margins of problem.toml.
         plan = RunOptions(**asdict(promise)).plan(
-            problem, certificate, rounds=covered, method=method, progress=tell
+            load(folder, agents=()), public=True, rounds=covered, method=method, progress=tell
         )
         tell("checking the noise of the run")
         report = audit_store(plan, store)
@@ -234,26 +414,25 @@ def paper_command(
         from sottovoce.paper.paper_tables import ensemble_data, paper_figure, paper_tables
         from sottovoce.paper.reproduction import PUBLISHED, QUANTILES, STEPS, reproduce
 
-        study = reproduce(runs=runs, seed=seed, progress=tell)
-    ensemble = {"runs": runs, "seed": seed, **ensemble_data(study.ensemble, QUANTILES)}
+        reproduced = reproduce(runs=runs, seed=seed, progress=tell)
+    ensemble = {"runs": runs, "seed": seed, **ensemble_data(reproduced.ensemble, QUANTILES)}
     data = {
         "published": PUBLISHED,
-        "recomputed": study.recomputed,
-        "exact_sigma": study.exact_sigma,
-        "column_sensitivity_g": study.column_sensitivity_g,
-        "limit": {"x": study.limit_x, "mu": study.limit_mu, "rounds": STEPS[-1]},
+        "recomputed": reproduced.recomputed,
+        "exact_sigma": reproduced.exact_sigma,
+        "column_sensitivity_g": reproduced.column_sensitivity_g,
+        "limit": {"x": reproduced.limit_x, "mu": reproduced.limit_mu, "rounds": STEPS[-1]},
         "ensemble": ensemble,
     }
-    tables = paper_tables(PUBLISHED, study.recomputed, study.ensemble, QUANTILES)
+    tables = paper_tables(PUBLISHED, reproduced.recomputed, reproduced.ensemble, QUANTILES)
     words = (
-        f"Exact Gaussian sigma per unit of sensitivity: {study.exact_sigma:.10f} "
-        f"(kappa wastes {study.recomputed['kappa'] / study.exact_sigma - 1:.0%}).\n"
-        f"One agent alone moves g by at most {study.column_sensitivity_g:.6f}, not by K_g.\n"
+        f"Exact Gaussian sigma per unit of sensitivity: {reproduced.exact_sigma:.10f} "
+        f"(kappa wastes {reproduced.recomputed['kappa'] / reproduced.exact_sigma - 1:.0%}).\n"
+        f"One agent alone moves g by at most {reproduced.column_sensitivity_g:.6f}, not by K_g.\n"
         f"Statistical limit of {STEPS[-1]:,} rounds with the published noise, root mean "
-        f"square: {study.limit_x:.2f} in x and {study.limit_mu:.2f} in mu. The published "
+        f"square: {reproduced.limit_x:.2f} in x and {reproduced.limit_mu:.2f} in mu. The published "
         "errors lie far below it."
     )
     show_result(data, *tables, words, json=json)
-    if out is not None:
-        paper_figure(study.result, PUBLISHED["errors"], out / "paper.png")
-        errors.print(f"figure: {out / 'paper.png'}")
+    figure = None if out is None else out / "paper.png"
+    draw_figure(partial(paper_figure, reproduced.result, PUBLISHED["errors"]), figure)

@@ -93,7 +93,7 @@ _REPLACEMENTS = {
 
 
 class TotalReader(Protocol):
-    """Takes the totals over fleets that a constraint names; ``problem.totals`` has one."""
+    """Takes the totals over fleets that a constraint names; ``problem.files`` has one."""
 
     @property
     def inside(self) -> Mapping[str, Expression]:
@@ -373,7 +373,7 @@ class _Shunting:
         if self._tokens[k - 1].kind == "name" and token.text == "[":
             index, after = self._tokens[k + 1 : k + 3]
             if not index.text.isdecimal():
-                message = f"a component is a whole number as in x3[2], got {index}"
+                message = f"a component is an integer as in x3[2], got {index}"
                 return self._text.error(message, index)
             return self._text.error(f"expected ']', got {after}", after)
         if token.kind in ("number", "name") or token.text in ("(", "["):

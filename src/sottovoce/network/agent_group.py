@@ -18,7 +18,7 @@ from sottovoce.network.observe.logs import note
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import require_nonempty
-from sottovoce.problem.files.load import read_agent, read_part
+from sottovoce.problem.files.load import load_problem, read_agent
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet
 from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set, read_fallback
@@ -108,7 +108,7 @@ class AgentGroup:
     @staticmethod
     def of_folder(folder: str | Path, agents: Sequence[int]) -> AgentGroup:
         """Return agents of a folder that need hold nobody else's private files, as in a gateway."""
-        return AgentGroup.of_problem(read_part(folder, agents), agents)
+        return AgentGroup.of_problem(load_problem(folder, agents=agents), agents)
 
     @staticmethod
     def of_gradient(
@@ -123,7 +123,7 @@ class AgentGroup:
         """Return an agent whose objective is any code that can tell its gradient.
 
         Args:
-            cloud: the public problem, ``problem.cloud`` or ``read_public(folder).cloud``.
+            cloud: the public problem, ``Problem.load(folder, agents=[]).cloud``.
             agent: its number, from 1.
             gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
                 finite numbers, the agent logs it and goes on as ``network.local_round`` says.

@@ -1,10 +1,10 @@
-"""Errors of the network; which exit code each has says ``sottovoce.cli.exits``."""
+"""Errors of the network."""
 
 from __future__ import annotations
 
 from typing import final
 
-from sottovoce.errors import NetworkError
+from sottovoce.errors import Exit, NetworkError
 from sottovoce.network.protocol.messages import Code
 
 
@@ -41,17 +41,25 @@ class IdentityError(NetworkError):
 class DiskError(NetworkError):
     """A file cannot be read or written now: a disk that is full, failing or not mounted."""
 
+    exit_code = Exit.AGAIN
+
 
 class BusyError(NetworkError):
     """Another process holds the store, state file or port."""
+
+    exit_code = Exit.AGAIN
 
 
 class CrashedError(NetworkError):
     """The cloud failed in the middle of something; a restart continues from the store."""
 
+    exit_code = Exit.AGAIN
+
 
 class ExpiredError(NetworkError):
     """A certificate has come to its end, or a clock is wrong."""
+
+    exit_code = Exit.EXPIRED
 
 
 @final
@@ -65,3 +73,5 @@ class RefusedError(NetworkError):
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code = code
+        passing = {Code.REPLACED: Exit.AGAIN, Code.EXPIRED: Exit.EXPIRED}
+        self.exit_code = passing.get(code, Exit.PERSON)

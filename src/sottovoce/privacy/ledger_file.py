@@ -15,6 +15,18 @@ from sottovoce.errors import InputError, PrivacyError, UnavailableError
 PATIENCE: Final = 60.0
 """Seconds to wait while another process writes."""
 
+_PASSING: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""Kinds of errors that time or a restart mends: what a ledger holds is as good as before."""
+
 APPLICATION: Final = int.from_bytes(b"svlg")
 SCHEMA: Final = 2
 
@@ -109,13 +121,12 @@ def ledger_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.OperationalError as error:
-        raise UnavailableError(
-            f"ledger {path} cannot be used now ({error}); nothing may be released without it"
-        ) from error
     except sqlite3.Error as error:
-        raise PrivacyError(
-            f"ledger {path} cannot be used ({error}); nothing may be released without it"
+        # The low byte is the kind; the rest says where it happened.
+        passing = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF in _PASSING
+        kind, now = (UnavailableError, " now") if passing else (PrivacyError, "")
+        raise kind(
+            f"ledger {path} cannot be used{now} ({error}); nothing may be released without it"
         ) from error
 
 

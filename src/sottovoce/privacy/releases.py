@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 REGISTERED: Final = {"paper": "sottovoce.paper.paper_release"}
 """Modules by the name of the release that each has as ``RELEASE``."""
 
+ALGORITHMS: Final = {"tikhonov": "paper"}
+"""Releases by the name of the algorithm that works with each; all others work with sums."""
+
 
 class StateRelease(ABC):
     """What agents, cloud and simulation do where the release is computed from states, not sums.

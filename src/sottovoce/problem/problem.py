@@ -295,14 +295,18 @@ class Problem:
         return evaluation(self, flat)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Problem:
-        """Read a problem from a folder: ``problem.toml``, and all agents' files under ``agents/``.
+    def load(cls, folder: str | Path, *, agents: Any = None) -> Problem:
+        """Read a problem from a folder: ``problem.toml``, and agents' files under ``agents/``.
 
         Nothing in the files is ever executed: formulas go through the parser of ``formula.parse``.
+
+        Args:
+            folder: the folder.
+            agents: whose private files to read, numbers from 1: all by default, none for a cloud.
         """
         from sottovoce.problem.files.load import load_problem
 
-        return load_problem(folder)
+        return load_problem(folder, agents=agents)
 
     def save(self, folder: str | Path, *, agents: Any = None) -> None:
         """Write the problem as a folder of TOML files that ``Problem.load`` reads back.

@@ -323,7 +323,7 @@ def curve_rounds(asked: Sequence[int]) -> list[int]:
 
 
 def _counts(rounds: Sequence[int]) -> list[int]:
-    wanted = "whole numbers of at least 1"
+    wanted = "integers of at least 1"
     counts = {whole("rounds", count, least=1) for count in entries("rounds", rounds, wanted)}
     if not counts:
         raise InputError(f"rounds must be {wanted}, got none")

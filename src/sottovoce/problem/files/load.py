@@ -1,8 +1,8 @@
 """Folders read: by whoever may see everything, by the cloud, and by a device or a gateway.
 
-``load_problem`` reads everything and belongs on the machine where the problem was written; a server
-has the public files alone, which ``read_public`` reads; a device or a gateway has these and the
-private ones of its own agents, which ``read_part`` reads. All three read a file in the same way.
+``load_problem`` reads ``problem.toml`` with the tables it names, and the private files of some
+agents: of all on the machine where the problem was written, of none on a server, of its own on a
+device or a gateway. What is left out has the objective 0.
 
 A fleet's private file has the formulas that its agents share, and names tables beside it with what
 differs between them: private parameters, starts in the columns ``start`` and fallbacks in
@@ -11,71 +11,88 @@ differs between them: private parameters, starts in the columns ``start`` and fa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from sottovoce.arguments import entries, path_of, whole
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import in_order
-from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.expression import ZERO, Expression, Relation
 from sottovoce.formula.parse import parse_expression
-from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.files.public_file import PublicFile, Stated, inside, read_public_file
+from sottovoce.problem.agents import Array, Group, fleet_group, named_groups
+from sottovoce.problem.constraints import Constraint, Hard, hard
+from sottovoce.problem.files.constraint_text import ConstraintReader
 from sottovoce.problem.files.schema import (
     AgentFile,
+    AgentTable,
+    ConstraintTable,
     Document,
     FleetFile,
+    FleetTable,
+    ProblemFile,
+    check_settings,
+    needs,
     read_document,
     refusal,
 )
-from sottovoce.problem.files.table import Table, read_table
+from sottovoce.problem.files.table import AGENT, Table, read_table
 from sottovoce.problem.problem import AgentView, CloudView, Problem
 from sottovoce.problem.relations import Row, read_row
 
-FOLDER = "agents"
+_BOUNDS = ("lower", "upper")
 _POINTS = ("start", "fallback")
 
 
-def load_problem(folder: str | Path) -> Problem:
-    """Read a problem from a folder: ``problem.toml``, and all agents' files under ``agents/``."""
-    root = path_of("folder", folder)
-    public = read_public_file(root)
-    expected = {stated.private_file for stated in public.stated}
-    surplus = sorted(p.name for p in (root / FOLDER).glob("*.toml") if p.name not in expected)
-    if surplus:
-        raise ProblemError(
-            f"agents/{surplus[0]} belongs to no agent: problem.toml has {_last(public)}; add the "
-            "agent there or remove the file"
-        )
-    return _read(root, public, range(1, _last(public) + 1), keep=True)
+def load_problem(folder: str | Path, *, agents: Any = None) -> Problem:
+    """Read a problem from a folder: ``problem.toml``, and agents' files under ``agents/``.
 
-
-def read_public(folder: str | Path) -> Problem:
-    """Read the public files alone: a problem whose objectives are all 0, being private."""
-    root = path_of("folder", folder)
-    return _read(root, read_public_file(root), ())
-
-
-def read_part(folder: str | Path, agents: Any) -> Problem:
-    """Read the public files and what these agents alone know.
-
-    Of all other agents the objective is 0; of others in the same fleet the private parameters are
-    those of one that was read, since their own are elsewhere.
+    Of agents whose files are not read the objective is 0; of those in a fleet of which some are
+    read the private parameters are one of these's.
 
     Args:
-        folder: the folder, or a gateway's copy with its own agents' files alone.
-        agents: their numbers, from 1.
+        folder: the folder.
+        agents: whose private files to read, numbers from 1, on a gateway or a device; none for the
+            cloud; all by default, and then no other may be there.
+
+    Raises:
+        ProblemError: naming the file, the line and the key.
     """
-    root = path_of("folder", folder)
-    public = read_public_file(root)
-    listed = entries("agents", agents, "a list of agents' numbers")
-    last = _last(public)
-    wanted = {whole("agent", a, least=1, most=last, error=ProblemError) for a in listed}
-    return _read(root, public, wanted)
+    files = _Files(path_of("folder", folder))
+    public = files.document("problem.toml")
+    spec = public.convert(ProblemFile)
+    stated = list(_numbered(public, spec, files))
+    if not stated:
+        raise refusal(public.path, "a problem needs at least one agent, got none: add [[agents]]")
+    last = stated[-1].numbers.stop - 1
+    if agents is None:
+        files.require_no_others([one.private_file for one in stated], last)
+        wanted: Collection[int] = range(1, last + 1)
+    else:
+        listed = entries("agents", agents, "a list of agents' numbers")
+        wanted = {whole("agent", a, least=1, most=last, error=ProblemError) for a in listed}
+    known = [one.private(files, wanted) for one in stated]
+    try:
+        groups = [one.group(own) for one, own in zip(stated, known, strict=True)]
+    except ProblemError as error:
+        raise refusal(public.path, str(error)) from None
+    symbols = {s.name: s for group in groups for s in (*group.symbols, *group.parameters)}
+    mine = [(own, group) for own, group in zip(known, groups, strict=True)]
+    fleets = {one.name: one.parameters for one in stated if not one.alone}
+    reader = ConstraintReader(groups, fleets, files.tables(public, spec))
+    return Problem(
+        agents=groups,
+        objectives=[ZERO if own is None else own.objective(g, symbols) for own, g in mine],
+        local=[row for own, g in mine if own is not None for row in own.local(g, symbols)],
+        constraints=dict(_constraints(public, spec, reader)),
+        **{key: [None if own is None else own.point(key, g) for own, g in mine] for key in _POINTS},
+        privacy=check_settings("privacy", public.tables.get("privacy"), public),
+        schedule=check_settings("schedule", public.tables.get("schedule"), public),
+        source=files.texts() if agents is None else None,
+    )
 
 
 def read_agent(path: str | Path) -> tuple[CloudView, int, AgentView]:
@@ -84,56 +101,56 @@ def read_agent(path: str | Path) -> tuple[CloudView, int, AgentView]:
     if not file.stem.isdecimal():
         raise ProblemError(f"an agent's file must be called 1.toml, 2.toml, ..., got {file.name}")
     number = int(file.stem)
-    problem = read_part(file.absolute().parent.parent, [number])
+    problem = load_problem(file.absolute().parent.parent, agents=[number])
     return problem.cloud, number, problem.agent(number)
 
 
-def _last(public: PublicFile) -> int:
-    return public.stated[-1].numbers.stop - 1
+@final
+class _Files:
+    """The files of a folder, with the text of each that was read."""
 
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._texts: dict[str, str | None] = {}
 
-def _read(
-    root: Path, public: PublicFile, agents: Collection[int], *, keep: bool = False
-) -> Problem:
-    files: list[_ReadPrivateFile | None] = []
-    for stated in public.stated:
-        mine = agents if len(agents) == 0 else [a for a in stated.numbers if a in agents]
-        files.append(_private_file(root, stated, mine) if mine else None)
-    try:
-        groups = [
-            stated.group({} if file is None else file.parameters)
-            for stated, file in zip(public.stated, files, strict=True)
-        ]
-    except ProblemError as error:
-        raise refusal(public.document.path, str(error)) from None
-    symbols = {s.name: s for group in groups for s in (*group.symbols, *group.parameters)}
-    known = list(zip(files, groups, strict=True))
-    start, fallback = (
-        [None if f is None else f.point(key, group) for f, group in known] for key in _POINTS
-    )
-    objectives = [ZERO if f is None else f.objective(group, symbols) for f, group in known]
-    return Problem(
-        **public.arguments(groups),
-        objectives=objectives,
-        start=start,
-        fallback=fallback,
-        local=[row for f, group in known if f is not None for row in f.local(group, symbols)],
-        source=_source(public, files) if keep else None,
-    )
+    def document(self, path: str) -> Document:
+        document = read_document(self._root / path)
+        self._texts[path] = document.text
+        return document
 
+    def table(self, name: str, by: Document, folder: str = "") -> Table:
+        """Read a table, which must lie in the folder of the file that names it."""
+        if Path(name).name != name:
+            rule = f"a table must be a file in the same folder, got {name!r:.60}"
+            raise refusal(by.at(name), rule)
+        table, self._texts[folder + name] = read_table(self._root / folder / name)
+        return table
 
-def _source(public: PublicFile, files: Sequence[_ReadPrivateFile | None]) -> dict[str, str] | None:
-    """Every file by its path, to be written back unchanged; None if one is no text."""
-    texts: dict[str, str | None] = {"problem.toml": public.document.text}
-    texts |= {name: table.text for name, table in public.tables.items()}
-    for file in files:
-        texts |= {} if file is None else file.texts
-    kept = {path: text for path, text in texts.items() if text is not None}
-    return kept if len(kept) == len(texts) else None
+    def tables(self, by: Document, spec: ProblemFile) -> dict[str, Table]:
+        """Read the tables that constraints name."""
+        listed = [c for c in spec.constraints if not isinstance(c, str)]
+        named = {c.matrix for c in listed} | {w for c in listed for w in c.weights.values()}
+        return {name: self.table(name, by) for name in named if name is not None}
+
+    def has(self, path: str) -> bool:
+        return (self._root / path).is_file()
+
+    def require_no_others(self, expected: Collection[str], last: int) -> None:
+        for path in sorted((self._root / "agents").glob("*.toml")):
+            if f"agents/{path.name}" not in expected:
+                raise ProblemError(
+                    f"agents/{path.name} belongs to no agent: problem.toml has {last}; add the "
+                    "agent there or remove the file"
+                )
+
+    def texts(self) -> dict[str, str] | None:
+        """Every file that was read by its path; None if one is no text."""
+        kept = {path: text for path, text in self._texts.items() if text is not None}
+        return kept if len(kept) == len(self._texts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ReadPrivateFile:
+class _Private:
     """What agents alone know, before any formula is read.
 
     Attributes:
@@ -142,14 +159,12 @@ class _ReadPrivateFile:
         parameters: private parameters of all agents of the fleet; of those that are not here, the
             numbers of one that is.
         points: starts and fallbacks likewise, shape (count, d), if its tables have them.
-        texts: every file that was read, by its path in the problem's folder; None for Parquet.
     """
 
     document: Document
     spec: AgentFile | FleetFile
     parameters: Mapping[str, Array]
     points: Mapping[str, Array]
-    texts: Mapping[str, str | None]
 
     def objective(self, group: Group, symbols: Mapping[str, Expression]) -> Expression:
         """Read f; a name of ``symbols`` that is another's gets a message of its own."""
@@ -160,9 +175,8 @@ class _ReadPrivateFile:
                 self.document.at(who),
                 f"{who} must be {group.name!r}, as problem.toml calls it, got {name!r:.60}",
             )
-        text = spec.objective
-        where = self.document.at(text.split("\n")[0])
-        formula = parse_expression(text, symbols, where=where)
+        where = self.document.at(spec.objective.split("\n")[0])
+        formula = parse_expression(spec.objective, symbols, where=where)
         _require_local(formula, group, where, f"the objective of {group.name}")
         return formula
 
@@ -203,53 +217,160 @@ def _require_local(formula: Expression, group: Group, where: str, what: str) -> 
         )
 
 
-def _private_file(root: Path, stated: Stated, agents: Collection[int]) -> _ReadPrivateFile:
-    """Read the private file of an agent, or of the agents of a fleet with these numbers."""
-    document = read_document(root / FOLDER / stated.private_file)
-    what = f"the file of {stated.name}"
-    kind: type[AgentFile] | type[FleetFile] = AgentFile if stated.alone else FleetFile
-    spec = document.convert(kind, document.tables, what)
-    texts: dict[str, str | None] = {f"{FOLDER}/{stated.private_file}": document.text}
-    parameters: dict[str, Array] = {}
-    points: dict[str, Array] = {}
-    if isinstance(spec, FleetFile):
-        files = [spec.parameters] if isinstance(spec.parameters, str) else spec.parameters
-        paths = [root / FOLDER / inside(file, document.at(file)) for file in files]
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _StatedAgents:
+    """Agents as ``problem.toml`` states them: one by itself, or a fleet.
+
+    Attributes:
+        name: what people call the agent or the fleet.
+        numbers: the agents' numbers, from 1.
+        dim: the dimension of a state.
+        alone: whether it is an agent by itself.
+        box: lower and upper bounds.
+        parameters: the public parameters of a fleet.
+    """
+
+    name: str
+    numbers: range
+    dim: int
+    alone: bool
+    box: Mapping[str, Any]
+    parameters: Mapping[str, Array]
+
+    @property
+    def private_file(self) -> str:
+        """Where its private file is."""
+        return f"agents/{self.numbers.start if self.alone else f'fleet-{self.name}'}.toml"
+
+    def group(self, private: _Private | None) -> Group:
+        """Return the agents with their private parameters as well."""
+        if self.alone:
+            box = {key: [bound] for key, bound in self.box.items()}
+            return named_groups([self.name], dim=self.dim, **box)[0]
+        own = {} if private is None else private.parameters
+        for name in self.parameters.keys() & own.keys():
+            raise ProblemError(
+                f"parameter {name} of {self.name} must be public or private, got it in both "
+                "tables: remove one column"
+            )
+        every = {**self.parameters, **own}
+        count = len(self.numbers)
+        return fleet_group(count, name=self.name, dim=self.dim, **self.box, parameters=every)
+
+    def private(self, files: _Files, agents: Collection[int]) -> _Private | None:
+        """Read what those of these agents that are here know; None if none is."""
+        mine = [a for a in self.numbers if a in agents] if len(agents) else []
+        if not mine:
+            return None
+        document = files.document(self.private_file)
+        what = f"the file of {self.name}"
+        if self.alone:
+            spec = document.convert(AgentFile, what)
+            return _Private(document=document, spec=spec, parameters={}, points={})
+        fleet = document.convert(FleetFile, what)
+        named = [fleet.parameters] if isinstance(fleet.parameters, str) else fleet.parameters
         # A gateway has its own tables only; whether all of its agents are there is seen below.
-        every = len(agents) == len(stated.numbers)
-        tables = [read_table(path) for path in paths if every or path.is_file()]
-        texts |= {f"{FOLDER}/{Path(table.path).name}": table.text for table in tables}
-        if tables:
-            parameters, points = _gathered(document, tables, stated, agents)
-    return _ReadPrivateFile(
-        document=document, spec=spec, parameters=parameters, points=points, texts=texts
-    )
+        every = len(mine) == len(self.numbers)
+        here = [name for name in named if every or files.has(f"agents/{name}")]
+        tables = [files.table(name, document, "agents/") for name in here]
+        parameters, points = self._gathered(document, tables, mine) if tables else ({}, {})
+        return _Private(document=document, spec=fleet, parameters=parameters, points=points)
+
+    def _gathered(
+        self, document: Document, tables: Sequence[Table], agents: Sequence[int]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Parameters and points of all agents of a fleet from its tables."""
+        where, first, count = document.at("parameters"), self.numbers.start, len(self.numbers)
+        places = np.concatenate([table.numbers(self.numbers) for table in tables]) - first
+        lines = np.bincount(places, minlength=count)
+        wanted = np.array(agents) - first
+        wrong = [*np.flatnonzero(lines > 1)[:1], *wanted[lines[wanted] == 0][:1]]
+        if wrong:
+            agent, got = wrong[0] + first, lines[wrong[0]]
+            raise refusal(where, f"the tables must have one line for agent {agent}, got {got}")
+        columns = [table.parameters(_POINTS) for table in tables]
+        if any(c.keys() != columns[0].keys() for c in columns):
+            raise refusal(where, "the tables must all have the same columns, got others")
+        line = np.full(count, -1)
+        line[places] = np.arange(places.size)
+        order = np.where(line >= 0, line, line[wanted[0]])  # an agent elsewhere gets one's here
+        parameters = {n: np.concatenate([c[n] for c in columns])[order] for n in columns[0]}
+        points = {}
+        for key in _POINTS:
+            blocks = [b for table in tables if (b := table.block(key, self.dim)) is not None]
+            if len(blocks) == len(tables):
+                points[key] = np.concatenate(blocks)[order]
+        return parameters, points
 
 
-def _gathered(
-    document: Document, tables: Sequence[Table], stated: Stated, agents: Collection[int]
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Parameters and points of all agents of a fleet from its tables."""
-    where, first, count = document.at("parameters"), stated.numbers.start, len(stated.numbers)
-    places = np.concatenate([table.numbers(stated.numbers) for table in tables]) - first
-    lines = np.bincount(places, minlength=count)
-    wanted = np.array(sorted(agents)) - first
-    wrong = [*np.flatnonzero(lines > 1)[:1], *wanted[lines[wanted] == 0][:1]]
-    if wrong:
-        rule = f"the tables must have one line for agent {wrong[0] + first}, got {lines[wrong[0]]}"
-        raise refusal(where, rule)
-    columns = [table.parameters(_POINTS) for table in tables]
-    if any(c.keys() != columns[0].keys() for c in columns):
-        raise refusal(where, "the tables must all have the same columns, got others")
-    line = np.full(count, -1)
-    line[places] = np.arange(places.size)
-    order = np.where(line >= 0, line, line[wanted[0]])  # who is not here gets one's who is
-    parameters = {n: np.concatenate([c[n] for c in columns])[order] for n in columns[0]}
-    blocks = {key: [table.block(key, stated.spec.dim) for table in tables] for key in _POINTS}
-    complete = {key: [b for b in some if b is not None] for key, some in blocks.items()}
-    points = {
-        key: np.concatenate(some)[order]
-        for key, some in complete.items()
-        if len(some) == len(tables)
-    }
-    return parameters, points
+def _numbered(document: Document, spec: ProblemFile, files: _Files) -> Iterator[_StatedAgents]:
+    """Number the agents from 1: those by themselves, then fleets, unless a fleet says its first."""
+    placed = {fleet.first: fleet for fleet in spec.fleet if fleet.first is not None}
+    waiting: list[AgentTable | FleetTable] = list(spec.agents)
+    waiting += [fleet for fleet in spec.fleet if fleet.first is None]
+    following, alone = 1, 0
+    while waiting or following in placed:
+        table = placed.pop(following) if following in placed else waiting.pop(0)
+        name, count, box = table.name, 1, {key: getattr(table, key) for key in _BOUNDS}
+        parameters: dict[str, Array] = {}
+        if isinstance(table, FleetTable):
+            count = table.count
+            box, parameters = _fleet_numbers(document, table, files)
+        else:
+            alone += 1
+        yield _StatedAgents(
+            name=f"x{alone}" if name is None else name,
+            numbers=range(following, following + count),
+            dim=table.dim,
+            alone=isinstance(table, AgentTable),
+            box=box,
+            parameters=parameters,
+        )
+        following += count
+    for first, left in placed.items():
+        raise refusal(
+            document.at("first"),
+            f"first of fleet {left.name} must be the number after another agent's or fleet's "
+            f"last, got {first}: leave it out to put the fleet last",
+        )
+
+
+def _fleet_numbers(
+    document: Document, spec: FleetTable, files: _Files
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """The bounds of a fleet and its public parameters."""
+    table = None if spec.parameters is None else files.table(spec.parameters, document)
+    if table is not None and (AGENT in table.columns or table.lines != spec.count):
+        raise ProblemError(
+            f"{table.path} must have a line for each of {spec.count:,} agents in order and no "
+            f"column {AGENT!r}, got {table.lines:,} lines and {', '.join(table.columns):.60}"
+        )
+    what, box = f"fleet {spec.name}", {}
+    for key in _BOUNDS:
+        bound = getattr(spec, key)
+        column = None if table is None else table.block(key, spec.dim)
+        if column is None and bound is None:
+            raise refusal(document.path, needs(what, key))
+        if column is not None and bound is not None:
+            raise refusal(
+                document.at(key, table=f'"{spec.name}"'),
+                f"{key} of {what} must be said once, got it here and as a column of its table: "
+                "remove one",
+            )
+        box[key] = bound if column is None else column
+    return box, {} if table is None else table.parameters(_BOUNDS)
+
+
+def _constraints(
+    document: Document, spec: ProblemFile, reader: ConstraintReader
+) -> Iterator[tuple[str, Constraint | Relation | Hard]]:
+    seen: set[str] = set()
+    for j, stated in enumerate(spec.constraints):
+        table = ConstraintTable(expression=stated) if isinstance(stated, str) else stated
+        where = document.at(table.expression.split("\n")[0], table="[[constraints]]", nth=j)
+        name = f"g{j + 1}" if table.name is None else table.name
+        if name in seen:
+            raise refusal(where, f"names must differ, got constraint {name} twice")
+        seen.add(name)
+        row = reader.read(table, where)
+        yield name, hard(row) if table.hard else row

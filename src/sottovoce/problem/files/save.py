@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.write import write_constraint, write_expression
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.files.constraint_text import as_matrix, fleet_columns, matrix_columns
 from sottovoce.problem.files.schema import (
     FORMAT,
     AgentFile,
@@ -24,10 +26,7 @@ from sottovoce.problem.files.schema import (
     FleetTable,
 )
 from sottovoce.problem.files.table import AGENT, columns_of, write_table
-from sottovoce.problem.files.weights import as_matrix, fleet_columns, matrix_columns
 from sottovoce.problem.problem import Problem
-
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def save_problem(problem: Problem, folder: str | Path, *, agents: Any = None) -> None:
@@ -70,7 +69,8 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
     files: dict[str, str] = {}
     for index, (group, public) in enumerate(zip(problem.groups, problem.cloud.groups, strict=True)):
         if _alone(group):
-            tables["agents"].append(_agent_table(group))
+            box = {"lower": _numbers(group.lower), "upper": _numbers(group.upper)}
+            tables["agents"].append(AgentTable(name=group.name, dim=group.dim, **box))
             continue
         # Files number agents by themselves before fleets, unless a fleet says its first.
         early = any(map(_alone, problem.groups[index:]))
@@ -92,8 +92,8 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
             named = {p.group.name: f"weights{j + 1}-{p.group.name}.csv" for p in weighted}
             tables["constraints"].append(_family(constraint, _left(constraint), weights=named))
             for part in weighted:
-                columns = fleet_columns(part, first_of[part.group.name])
-                files[named[part.group.name]] = write_table(columns)
+                name = part.group.name
+                files[named[name]] = write_table(fleet_columns(part, first_of[name]))
     settings = {"privacy": dict(problem.privacy), "schedule": dict(problem.schedule)}
     files["problem.toml"] = _toml(tables | settings)
     for index, group in enumerate(problem.groups):
@@ -108,22 +108,12 @@ def _alone(group: Group) -> bool:
     return group.count == 1 and not group.parameters
 
 
-def _agent_table(group: Group) -> AgentTable:
-    lower, upper = _numbers(group.lower), _numbers(group.upper)
-    return AgentTable(name=group.name, dim=group.dim, lower=lower, upper=upper)
-
-
 def _fleet_table(
     group: Group, public: Group, first: int | None
 ) -> tuple[FleetTable, dict[str, Array]]:
     """The size and the box of a fleet, and the columns of its public table."""
     columns = {symbol.name: values for symbol, values in public.parameters.items()}
-    box: dict[str, Any] = {}
-    for key, bounds in (("lower", group.lower), ("upper", group.upper)):
-        if np.all(bounds == bounds[:1]):
-            box[key] = _numbers(bounds[0])
-        else:
-            columns |= columns_of(key, bounds)
+    box = _shared({"lower": group.lower, "upper": group.upper}, columns)
     file = f"{group.name}.csv" if columns else None
     table = FleetTable(
         name=group.name, count=group.count, dim=group.dim, first=first, parameters=file, **box
@@ -181,18 +171,27 @@ def _private_files(
         "objective": write_expression(problem.objectives[index]),
         "local": [write_constraint(r.g, equality=r.equality) for r in problem.local[index].stated],
     }
-    columns = {s.name: values[places] for s, values in group.parameters.items() if s not in known}
-    for key, points in (("start", problem.start[index]), ("fallback", problem.fallback[index])):
-        if points is not None and np.all(points == points[:1]):
-            stated[key] = _numbers(points[0])
-        elif points is not None:
-            columns |= columns_of(key, points[places])
+    columns = {s.name: values for s, values in group.parameters.items() if s not in known}
+    points = {"start": problem.start[index], "fallback": problem.fallback[index]}
+    stated |= _shared({key: p for key, p in points.items() if p is not None}, columns)
     if _alone(group):
         return {f"agents/{first}.toml": _toml(AgentFile(agent=group.name, **stated))}
     name = f"fleet-{group.name}"
-    files = {f"agents/{name}.csv": write_table({AGENT: places + first, **columns})}
+    mine = {column: values[places] for column, values in columns.items()}
+    files = {f"agents/{name}.csv": write_table({AGENT: places + first, **mine})}
     text = _toml(FleetFile(fleet=group.name, parameters=f"{name}.csv" if columns else [], **stated))
     return {f"agents/{name}.toml": text} | (files if columns else {})
+
+
+def _shared(blocks: Mapping[str, Array], columns: dict[str, Array]) -> dict[str, Any]:
+    """What all agents have alike, by its key; what differs becomes columns (n, d)."""
+    shared = {}
+    for key, block in blocks.items():
+        if np.all(block == block[:1]):
+            shared[key] = _numbers(block[0])
+        else:
+            columns |= columns_of(key, block)
+    return shared
 
 
 def _numbers(values: ArrayLike) -> float | list[float]:
@@ -213,25 +212,17 @@ def _toml(tables: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(table: Mapping[str, Any]) -> list[str]:
+def _lines(table: Mapping[str, object]) -> list[str]:
     return [f"{key} = {_value(value)}" for key, value in table.items()]
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
+def _value(value: object) -> str:
+    """A value as TOML, which writes texts, numbers and lists as JSON does but for DEL."""
     if isinstance(value, dict):
         return f"{{ {', '.join(_lines(value))} }}"
-    return f"[{', '.join(map(_value, value))}]" if isinstance(value, Sequence) else repr(value)
-
-
-def _quoted(text: str) -> str:
-    """A text as TOML's basic string, whatever letters it has."""
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ProblemError(f"a name must be text that UTF-8 can write, got {text!r:.60}") from None
-    letters = (_ESCAPES.get(c, c if c.isprintable() else f"\\U{ord(c):08x}") for c in text)
-    return f'"{"".join(letters)}"'
+        raise ProblemError(f"a name must be text that UTF-8 can write, got {text:.60}") from None
+    return text

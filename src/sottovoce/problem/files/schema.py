@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import math
+import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 import numpy as np
@@ -24,18 +34,19 @@ FORMAT = 1
 # messages end up in logs.
 _UNSAID = {"unsaid": True}
 _NEWER = {"remedy": ": this file needs a newer version of sottovoce"}
+_NUMBER = "a finite number, or text such as 'ln(3)'"
+_LARGEST = sys.float_info.max
 
 Text: TypeAlias = Annotated[str, Meta(description="text in quotes")]
-Count: TypeAlias = Annotated[int, Meta(ge=1, description="a whole number of at least 1")]
+Count: TypeAlias = Annotated[int, Meta(ge=1, description="an integer of at least 1")]
 Switch: TypeAlias = Annotated[bool, Meta(description="true or false")]
 Numbers: TypeAlias = Annotated[
     float | list[float], Meta(description="a number or a list of numbers", extra=_UNSAID)
 ]
-Setting: TypeAlias = Annotated[
-    int | float | str, Meta(description="a finite number, or text such as 'ln(3)'")
-]
+_Finite: TypeAlias = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST)]  # NaN is neither
+Setting: TypeAlias = Annotated[int | _Finite | str, Meta(description=_NUMBER)]
 Settings: TypeAlias = Annotated[
-    Setting | list[Setting], Meta(description="a finite number, or text such as 'ln(3)'")
+    int | _Finite | str | list[int | _Finite | str], Meta(description=_NUMBER)
 ]
 Rows: TypeAlias = Annotated[
     list[str],
@@ -110,17 +121,17 @@ class Schedule(_Table, frozen=True):
     rounds: Count | None = None
 
 
-class ProblemFile(_Table, frozen=True):
-    """``problem.toml``, whose tables are read one by one."""
+class ProblemFile(_Table, frozen=True, kw_only=True):
+    """``problem.toml``."""
 
     format: Annotated[Literal[1], Meta(description=f"{FORMAT}", extra=_NEWER)] = 1
-    agents: Annotated[list[Any], Meta(description="a list of tables [[agents]]")] = []
-    fleet: Annotated[list[Any], Meta(description="a list of tables [[fleet]]")] = []
+    agents: Annotated[list[AgentTable], Meta(description="a list of tables [[agents]]")] = []
+    fleet: Annotated[list[FleetTable], Meta(description="a list of tables [[fleet]]")] = []
     constraints: Annotated[
-        list[Any] | None, Meta(description="a list of tables [[constraints]]")
-    ] = None
-    privacy: Annotated[dict[str, Any], Meta(description="a table [privacy]")] = {}
-    schedule: Annotated[dict[str, Any], Meta(description="a table [schedule]")] = {}
+        list[str | ConstraintTable], Meta(description="a list of tables [[constraints]]")
+    ]
+    privacy: Annotated[Privacy, Meta(description="a table [privacy]")] = Privacy()
+    schedule: Annotated[Schedule, Meta(description="a table [schedule]")] = Schedule()
 
 
 class _PrivateFile(_Table, frozen=True):
@@ -156,8 +167,8 @@ class Document:
         tables: what it says, as TOML.
     """
 
-    path: str
-    text: str
+    path: str = ""
+    text: str = ""
     tables: Mapping[str, Any]
 
     def at(self, needle: str, *, table: str = "", nth: int = 0) -> str:
@@ -171,62 +182,76 @@ class Document:
             return self.path
         return f"{self.path}, line {self.text.count(chr(10), 0, place) + 1}"
 
-    def convert(
-        self, kind: type[_Kind], table: Any, what: str, *, header: str = "", nth: int = 0
-    ) -> _Kind:
-        """Read a table of the file as a struct.
+    def convert(self, kind: type[_Kind], what: str = "") -> _Kind:
+        """Read the file as a struct.
 
         Args:
             kind: the struct.
-            table: the table.
-            what: what people call the table; nothing for the file itself.
-            header: the line before it, such as ``[[agents]]``.
-            nth: how many such lines come before that one.
+            what: what people call the file; its name by default.
 
         Raises:
-            ProblemError: naming what is wrong with it.
+            ProblemError: naming the line, the key, the requirement and what was got.
         """
         try:
-            return msgspec.convert(table, kind)
+            return msgspec.convert(self.tables, kind)
         except msgspec.ValidationError:
-            name = what or Path(self.path).name
-        if not isinstance(table, dict):
-            raise refusal(self.path, f"{name} must be a table, got {table!r:.60}")
+            raise self.explain(kind, self.tables, what) from None
+
+    def explain(
+        self, kind: type[Struct], table: Any, what: str, header: str = "", nth: int = 0
+    ) -> ProblemError:
+        """Return the error of a table that is no ``kind``.
+
+        Args:
+            kind: the struct that it should be.
+            table: the table.
+            what: what people call it; nothing for the file itself.
+            header: the line before it, such as ``[[agents]]``.
+            nth: how many such lines come before that one.
+        """
+        name = what or Path(self.path).name
+        if not isinstance(table, Mapping):
+            return refusal(self.path, f"{name} must be a table, got {table!r:.60}")
         hints = _hints(kind)
-        for key in table:
+        for key, value in table.items():
             where = self.at(key, table=header, nth=nth)
             if key not in hints:
-                raise refusal(where, f"{name} may have {', '.join(hints)}, got {key!r:.60}")
-            if (rule := _broken(hints[key], table[key])) is not None:
-                raise refusal(where, f"{key}{f' of {what}' if what else ''} must be {rule}")
+                return refusal(where, f"{name} may have {', '.join(hints)}, got {key!r:.60}")
+            if _fits(value, hints[key]):
+                continue
+            inner = next((p for p in _parts(hints[key]) if _is_struct(p)), None)
+            tables = [p for p in _parts(hints[key]) if get_origin(p) is list]
+            if inner is not None and tables and isinstance(value, list):
+                nth = next(n for n, v in enumerate(value) if not _fits(v, *get_args(tables[0])))
+                fleet = inner is FleetTable and isinstance(value[nth], dict)
+                label = value[nth].get("name", nth + 1) if fleet else nth + 1
+                noun = f"{key.removesuffix('s')} {label}"
+                return self.explain(inner, value[nth], noun, f"[[{key}]]", nth)
+            if inner is not None and not tables and isinstance(value, dict):
+                return self.explain(inner, value, f"[{key}]", f"[{key}]")
+            owner = f" of {what}" if what else ""
+            return refusal(where, f"{key}{owner} must be {_rule(value, hints[key])}")
         missing = next(f.name for f in fields(kind) if f.required and f.name not in table)
-        raise refusal(self.path, _needs(name, missing))
-
-    def convert_each(
-        self, kind: type[_Kind], tables: Iterable[Any], noun: str, header: str
-    ) -> list[_Kind]:
-        """Read a list of tables, which people count from 1."""
-        structs = []
-        for nth, table in enumerate(tables):
-            named = kind is FleetTable and isinstance(table, dict) and "name" in table
-            what = f"{noun} {table['name'] if named else nth + 1}"
-            structs.append(self.convert(kind, table, what, header=header, nth=nth))
-        return structs
+        return refusal(self.path, needs(name, missing))
 
 
-def _broken(hint: Any, value: Any) -> str | None:
-    """What a value must be, and what it is; None if it is that."""
+def _fits(value: object, hint: object) -> bool:
     try:
         msgspec.convert(value, hint)
     except msgspec.ValidationError:
-        meta = _meta(hint)
-        extra = meta.extra or {}
-        got = f"{value!r:.60}"
-        if extra.get("unsaid"):
-            kinds = sorted({type(entry).__name__ for entry in value} if type(value) is list else ())
-            got = type(value).__name__ + (f" of {', '.join(kinds)}" if kinds else "")
-        return f"{meta.description}, got {got}{extra.get('remedy', '')}"
-    return None
+        return False
+    return True
+
+
+def _rule(value: object, hint: object) -> str:
+    """What a value must be, and what it is."""
+    meta = _meta(hint)
+    extra = meta.extra or {}
+    got = f"{value!r:.60}"
+    if extra.get("unsaid"):
+        kinds = sorted({type(entry).__name__ for entry in value} if isinstance(value, list) else ())
+        got = type(value).__name__ + (f" of {', '.join(kinds)}" if kinds else "")
+    return f"{meta.description}, got {got}{extra.get('remedy', '')}"
 
 
 def refusal(where: str, message: str) -> ProblemError:
@@ -234,29 +259,27 @@ def refusal(where: str, message: str) -> ProblemError:
     return ProblemError(f"{where}: {message}" if where else message)
 
 
-def _needs(what: str, key: str) -> str:
+def needs(what: str, key: str) -> str:
+    """What to say where a table lacks a key."""
     return f"{what} needs {key!r}: add a line {key} = ..."
 
 
-def required(document: Document, what: str, key: str, value: Any) -> Any:
-    """Return what a file says under ``key``, which must be there."""
-    if value is None:
-        raise refusal(document.path, _needs(what, key))
-    return value
-
-
 @lru_cache
-def _hints(kind: type[Struct]) -> dict[str, Any]:
+def _hints(kind: type[Struct]) -> dict[str, object]:
     """The types of the fields, in the order in which messages list them."""
     hints = get_type_hints(kind, include_extras=True)
     return {name: hints[name] for name in kind.__struct_fields__}
 
 
-def _parts(hint: Any) -> list[Any]:
+def _parts(hint: object) -> list[object]:
     return [hint, *(part for inner in get_args(hint) for part in _parts(inner))]
 
 
-def _meta(hint: Any) -> Meta:
+def _is_struct(part: object) -> TypeGuard[type[Struct]]:
+    return isinstance(part, type) and issubclass(part, Struct)
+
+
+def _meta(hint: object) -> Meta:
     """How messages describe a type; a choice by its words."""
     words = [part for part in _parts(hint) if isinstance(part, str)]
     listed = Meta(description=f"one of {', '.join(words)}")
@@ -282,28 +305,29 @@ def read_document(path: Path) -> Document:
         raise ProblemError(f"{path} must be TOML without deep nesting") from None
 
 
-def check_settings(name: str, given: Any, document: Document | None = None) -> dict[str, Any]:
+def check_settings(
+    name: Literal["privacy", "schedule"], stated: object, document: Document | None = None
+) -> dict[str, Any]:
     """Return the table ``[name]``, empty for None, as plain numbers, texts and lists.
 
     Args:
         name: privacy or schedule.
-        given: the table.
+        stated: the table.
         document: the file that says it, if one does.
     """
-    if given is None:
+    if stated is None:
         return {}
-    table: Any = _plain(given) if isinstance(given, Mapping) else repr(given)
-    file = document or Document(path="", text="", tables={})
+    table: Any = _plain(stated) if isinstance(stated, Mapping) else repr(stated)
     kind, header = Privacy if name == "privacy" else Schedule, f"[{name}]"
-    file.convert(kind, table, header, header=header)
+    file = document or Document(tables={})
+    if not _fits(table, kind):
+        raise file.explain(kind, table, header, header)
     for key, value in table.items():
-        where, meta = file.at(key, table=header), _meta(_hints(kind)[key])
-        for entry in value if isinstance(value, list) else [value]:
-            if isinstance(entry, float) and not math.isfinite(entry):
-                raise refusal(where, f"{key} of {header} must be {meta.description}, got {entry}")
-            if isinstance(entry, str) and meta in (_meta(Setting), _meta(Settings)):
-                for part in entry.split(","):
-                    parse_number(part, where=f"{where or name}: {key}")
+        where = file.at(key, table=header)
+        texts = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
+        for text in texts if _meta(_hints(kind)[key]).description == _NUMBER else ():
+            for part in text.split(","):
+                parse_number(part, where=f"{where or name}: {key}")
     return dict(table)
 
 

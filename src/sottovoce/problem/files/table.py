@@ -8,10 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.errors import ProblemError
 from sottovoce.problem.agents import Array
@@ -29,12 +28,10 @@ class Table:
     Attributes:
         path: where it was read, for messages.
         columns: one array per column, all of one length.
-        text: what the file says; None for Parquet, which is no text.
     """
 
     path: str
     columns: Mapping[str, Array]
-    text: str | None
 
     @property
     def lines(self) -> int:
@@ -58,7 +55,7 @@ class Table:
         known = (numbers >= agents.start) & (numbers < agents.stop)
         if not np.array_equal(numbers, self.columns[AGENT]) or not known.all():
             raise ProblemError(
-                f"{self.path}: column {AGENT!r} must have whole numbers from {agents.start} to "
+                f"{self.path}: column {AGENT!r} must have integers from {agents.start} to "
                 f"{agents.stop - 1}, got another number in line {int(np.argmin(known)) + 2}"
             )
         if np.unique(numbers).size < numbers.size:
@@ -100,8 +97,8 @@ class Table:
         return parameters
 
 
-def read_table(path: Path) -> Table:
-    """Read a table from CSV, or from Parquet if pyarrow is installed.
+def read_table(path: Path) -> tuple[Table, str | None]:
+    """Read a table from CSV with its text, or from Parquet, which has none, if pyarrow is there.
 
     Raises:
         ProblemError: if it cannot be read, or has anything but finite numbers. No message quotes a
@@ -122,11 +119,11 @@ def read_table(path: Path) -> Table:
         if not np.isfinite(column).all():
             line = int(np.argmin(np.isfinite(column))) + 2
             raise ProblemError(f"{path}, line {line}: column {name!r} must be finite")
-    return Table(path=str(path), columns=dict(zip(names, columns, strict=True)), text=text)
+    return Table(path=str(path), columns=dict(zip(names, columns, strict=True))), text
 
 
-def write_table(columns: Mapping[str, Any]) -> str:
-    """Return columns as CSV that reads back to the same bits; whole numbers without a point."""
+def write_table(columns: Mapping[str, ArrayLike]) -> str:
+    """Return columns as CSV that reads back to the same bits; integers without a point."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

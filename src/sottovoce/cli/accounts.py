@@ -1,20 +1,29 @@
-"""``sottovoce identity``: keys and certificates for a cloud and its agents."""
+"""``sottovoce identity`` and ``ledger``: who takes part, and what of each may be spent."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 
-from sottovoce.cli.console import console
+from sottovoce.cli.console import console, picked, show_result, table_of
+from sottovoce.cli.options import Json, one_number
 from sottovoce.errors import InputError
 from sottovoce.network.defaults import DAYS
 
+if TYPE_CHECKING:
+    from sottovoce.privacy.ledger import Account
+
 identity_group = typer.Typer(help="Keys and certificates for a cloud and its agents.")
+ledger_group = typer.Typer(help="Lifetime privacy budgets of agents.", no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Option("--dir", help="folder of the authority and the cloud")]
 Days = Annotated[int, typer.Option(min=0, help="how long certificates last")]
+LedgerFile = Annotated[Path, typer.Argument(help="the ledger's file")]
+
+DIGITS = 5
 
 
 @identity_group.command("init")
@@ -84,10 +93,9 @@ def issue_command(
     from sottovoce.network.identity import keys
     from sottovoce.network.identity.roles import parse_range
 
-    wanted = None if agents is None else parse_range(agents)
     keys.issue_keys(
         folder,
-        agents=wanted,
+        agents=None if agents is None else parse_range(agents),
         hosts=host,
         operator=operator,
         helper=helper_host,
@@ -118,3 +126,73 @@ def revoke_command(
     else:
         raise InputError("revoke must be given a certificate or --serial, and one of them only")
     console.print(f"revoked {done}", soft_wrap=True)
+
+
+@ledger_group.command("show")
+def show_command(file: LedgerFile, json: Json = False) -> None:
+    """Show what every agent protects, and has granted, spent and left for it.
+
+    Figures are Gaussian-DP mu for two lifetimes that differ by no more than the radius within
+    every run. What is spent is rounded up, what remains is rounded down.
+
+    Example: sottovoce ledger show budget.db
+    """
+    from sottovoce.privacy.ledger import Ledger
+
+    if not file.exists():
+        raise InputError(f"{file} must exist, got no such file: grant a budget first")
+    accounts = Ledger(file).accounts()
+    title = f"Budgets in {file.name}: granted as epsilon, delta; spent in Gaussian-DP mu"
+    columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
+    table = table_of(title, *columns, box=box.SIMPLE_HEAD)
+    for account in accounts:
+        table.add_row(*_cells(account))
+    figures = ("epsilon", "delta", "budget", "spent", "spent_per_radius", "remaining")
+    data = [
+        {"agent": a.agent, **picked(a.protected, "hide", "radius"), **picked(a, *figures)}
+        for a in accounts
+    ]
+    show_result(data, table, json=json)
+
+
+@ledger_group.command("grant")
+def grant_command(
+    file: LedgerFile,
+    agent: Annotated[list[str], typer.Option(help="agent's name; repeat for several")],
+    epsilon: Annotated[str, typer.Option(help="lifetime privacy loss, e.g. 'ln(3)'")],
+    delta: Annotated[str, typer.Option(help="lifetime failure probability")],
+    hide: Annotated[str, typer.Option(help="what is protected: trajectory, offset or everything")],
+    radius: Annotated[
+        str | None, typer.Option(help="how far apart behaviours may be; not for everything")
+    ] = None,
+) -> None:
+    """Grant agents a lifetime budget; it may be changed later, never below what is spent.
+
+    Example: sottovoce ledger grant budget.db --agent x1 --agent x2 --epsilon 'ln(3)' --delta 0.05
+    --hide trajectory --radius 1
+    """
+    from sottovoce.privacy.ledger import Ledger
+
+    Ledger(file).grant(
+        agent,
+        one_number(epsilon, "epsilon"),
+        one_number(delta, "delta"),
+        hide=hide,
+        radius=None if radius is None else one_number(radius, "radius"),
+    )
+    show_command(file)
+
+
+def _cells(account: Account) -> tuple[str, ...]:
+    from sottovoce.privacy.statement import down, up
+
+    radius, per_radius = account.protected.radius, account.spent_per_radius
+    return (
+        account.agent,
+        account.protected.hide,
+        "any" if radius is None else down(radius, DIGITS),
+        f"{up(account.epsilon, DIGITS)}, {up(account.delta, DIGITS)}",
+        up(account.spent, DIGITS),
+        "-" if per_radius is None else up(per_radius, DIGITS),
+        down(account.remaining, DIGITS),
+    )

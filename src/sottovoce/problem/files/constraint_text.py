@@ -1,0 +1,282 @@
+"""Constraints as text: totals over fleets, matrices of weights, a bound for every row.
+
+    expression = "total(ev) + x1 <= bound"    expression = "matrix <= bound"
+    bound = [12, 10]                          bound = [12, 10]
+    weights = { ev = "feeders.csv" }          matrix = "lines.csv"
+
+Where most weights are 0 a table has a line per weight: columns ``row``, ``agent``, ``weight``, and
+``component`` where states are vectors, all counted from 1. Otherwise a matrix has a line per row
+and a column for every component that some row names, and a fleet's table a line per agent and a
+column per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+import scipy.sparse as sparse
+from numpy.typing import ArrayLike, NDArray
+
+from sottovoce.errors import ProblemError
+from sottovoce.formula.canonical import multiply, split_constant, substitute
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.expression import ZERO, Expression, Relation, symbol
+from sottovoce.formula.parse import parse_constraint
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.constraints import (
+    Constraint,
+    FleetSum,
+    Total,
+    Weights,
+    linear_total,
+    total_over,
+)
+from sottovoce.problem.files.schema import ConstraintTable, refusal
+from sottovoce.problem.files.table import AGENT, Table
+from sottovoce.problem.linear_rows import Linear
+
+BOUND, MATRIX = symbol("bound"), symbol("matrix")
+"""Stand-ins for a number per row, and for the rows of a table, while a text is read."""
+
+_ROW, _WEIGHT, _COMPONENT = "row", "weight", "component"
+_LONG = 20  # weights that a row may have to be written out as a formula
+_FULL = 0.5  # from this share of weights that are not 0 on, a table has a line per row
+
+
+@final
+class ConstraintReader:
+    """Reads constraints over agents, fleets and tables of weights.
+
+    Args:
+        groups: all agents, in the order of their numbers.
+        public: per fleet, the names of the parameters that are public.
+        tables: the tables beside the file by name.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        public: Mapping[str, Mapping[str, Array]],
+        tables: Mapping[str, Table],
+    ) -> None:
+        firsts = np.cumsum([1, *(group.count for group in groups)]).tolist()
+        self._groups, self._tables = groups, tables
+        self._numbers = {
+            g.name: range(first, first + g.count)
+            for g, first in zip(groups, firsts, strict=False)
+            if g.name in public
+        }
+        self._alone = {s.name: s for g in groups if g.count == 1 for s in g.symbols}
+        self._owner = {
+            s: g
+            for g in groups
+            if g.name in public
+            for s in (*g.symbols, *g.parameters)
+            if s not in g.parameters or s.name.partition("[")[0] in public[g.name]
+        }
+
+    def read(self, table: ConstraintTable, where: str) -> Constraint | Relation:
+        """Return the constraint of a table ``[[constraints]]``, which stands at ``where``."""
+        text = _ConstraintText(self._owner, self._weights(table, where))
+        names = dict(self._alone) | ({} if table.bound is None else {BOUND.name: BOUND})
+        if table.matrix is not None:
+            names[MATRIX.name] = MATRIX
+            text.add_matrix(*_matrix(self._tables[table.matrix], self._groups))
+        totals = text if self._numbers else None
+        g, equality = parse_constraint(table.expression, names, where=where, totals=totals)
+        if text.scaled:
+            return text.family(g, equality=equality, bound=table.bound, where=where)
+        for key, value in (("bound", table.bound), ("weights", table.weights or None)):
+            if value is not None:
+                raise refusal(
+                    where,
+                    f"a constraint must have {key} for a total over a fleet or a matrix only, got "
+                    "neither: remove it",
+                )
+        return Relation(g, "==" if equality else "<=", ZERO)
+
+    def _weights(self, table: ConstraintTable, where: str) -> dict[str, Weights]:
+        for name in table.weights:
+            if name not in self._numbers:
+                raise refusal(where, f"weights must be for a fleet, got {name!r:.60}")
+        return {
+            name: _fleet_weights(self._tables[file], self._numbers[name])
+            for name, file in table.weights.items()
+        }
+
+
+@final
+class _ConstraintText:
+    """One constraint while it is read: a symbol stands for every total, and for the matrix.
+
+    Args:
+        owner: the fleet of every symbol that a total may name.
+        weights: W by the fleet's name.
+
+    Attributes:
+        scaled: for every symbol that stands for rows, these rows times a number.
+    """
+
+    def __init__(self, owner: Mapping[Expression, Group], weights: Mapping[str, Weights]) -> None:
+        self._owner, self._weights = owner, weights
+        self.scaled: dict[Expression, Callable[[Expression], Total]] = {}
+
+    @property
+    def inside(self) -> dict[str, Expression]:
+        """What a term may name."""
+        return {symbol.name: symbol for symbol in self._owner}
+
+    def add(self, terms: Sequence[Expression]) -> Expression:
+        """Return what stands for ``total(terms)``.
+
+        Raises:
+            ProblemError: if the terms are not of one fleet.
+        """
+        named = {self._owner[s].name: self._owner[s] for h in terms for s in h.symbols}
+        if len(named) != 1:
+            got = " and ".join(named) or "none"
+            raise ProblemError(f"total must be over one fleet, got {got}: write one total for each")
+        stand_in = symbol(f"total {len(self.scaled) + 1}")
+        (group,) = named.values()
+        weights = self._weights.get(group.name)
+        self.scaled[stand_in] = lambda slope: total_over(
+            group, [multiply(slope, h) for h in terms], weights
+        )
+        return stand_in
+
+    def add_matrix(self, symbols: Sequence[Expression], weights: Weights) -> None:
+        """Let ``MATRIX`` stand for the rows ``W x``."""
+        self.scaled[MATRIX] = lambda slope: linear_total(symbols, weights * float(slope))
+
+    def family(
+        self, g: Expression, *, equality: bool, bound: ArrayLike | None, where: str
+    ) -> Constraint:
+        """Return the rows ``g <= 0``, or ``= 0``, with g affine in stand-ins and ``bound``."""
+        stand_ins = [*self.scaled, BOUND]
+        slopes = gradient(g, stand_ins)
+        constant, named = split_constant(substitute(g, dict.fromkeys(stand_ins, ZERO)))
+        affine = all(slope.is_number for slope in slopes.values())
+        alone = set(self.scaled) == {MATRIX} <= set(slopes) and not named.symbols
+        if MATRIX in self.scaled and not (affine and alone):
+            raise refusal(
+                where,
+                "a constraint with a matrix must add and compare the matrix, bound and numbers "
+                "only, such as 'matrix <= bound': state other terms as constraints of their own",
+            )
+        if not affine:
+            raise refusal(
+                where, f"a total and bound may be added and multiplied by numbers only, got {g}"
+            )
+        right: Any = -float(constant)
+        if BOUND in slopes:
+            right = right - float(slopes[BOUND]) * np.asarray(bound, dtype=np.float64)
+        try:
+            left, *more = (rows(slopes.get(s, ZERO)) for s, rows in self.scaled.items())
+            for other in (*more, *([named] if named.symbols else [])):
+                left = left + other
+            stated: Constraint = left == right if equality else left <= right
+        except ProblemError as error:
+            raise refusal(where, str(error)) from None
+        return stated
+
+
+def _fleet_weights(table: Table, numbers: range) -> Weights:
+    """W for the agents of a fleet."""
+    if set(table.columns) == {_ROW, AGENT, _WEIGHT}:
+        return _sparse(table, numbers.start, np.ones(len(numbers), dtype=np.int64))
+    places = table.numbers(numbers) - numbers.start
+    rows = [column for name, column in table.columns.items() if name != AGENT]
+    dense = np.zeros((len(rows), len(numbers)))
+    dense[:, places] = rows
+    return dense
+
+
+def _matrix(table: Table, groups: Sequence[Group]) -> tuple[list[Expression], Weights]:
+    """The components that a table names, and W."""
+    alone = {s.name: s for group in groups if group.count == 1 for s in group.symbols}
+    if {_ROW, AGENT, _WEIGHT} <= set(table.columns):
+        dims = [group.dim if group.count == 1 else 0 for group in groups]
+        each = np.repeat(dims, [group.count for group in groups])
+        return list(alone.values()), _sparse(table, 1, each)
+    for name in table.columns:
+        if name not in alone:
+            raise ProblemError(
+                f"{table.path}: a column must be called like a component of an agent stated by "
+                f"itself, or the columns be {_ROW}, {AGENT} and {_WEIGHT}, got {name!r:.60}"
+            )
+    return [alone[name] for name in table.columns], np.stack(list(table.columns.values()), 1)
+
+
+def _sparse(table: Table, first: int, dims: NDArray[np.int64]) -> Weights:
+    """W over the components of agents ``first``, ``first + 1``, ... of these dimensions."""
+    columns = {_COMPONENT: np.ones(table.lines), **table.columns}
+    counted = []
+    for key in (_ROW, AGENT, _COMPONENT):
+        integers = columns[key].astype(np.int64)
+        _require(table, (integers == columns[key]) & (integers >= 1),
+                 f"column {key!r} must have integers from 1")  # fmt: skip
+        counted.append(integers)
+    row, agent, component = counted
+    place = np.clip(agent - first, 0, dims.size - 1)
+    _require(
+        table,
+        (place == agent - first) & (component <= dims[place]),
+        f"agent and component must be those of an agent stated here, and agent lie in {first} to "
+        f"{first + dims.size - 1}",
+    )
+    column = np.cumsum(dims)[place] - dims[place] + component - 1
+    shape = (int(row.max(initial=1)), int(dims.sum()))
+    return sparse.csr_array((columns[_WEIGHT], (row - 1, column)), shape=shape)
+
+
+def _require(table: Table, fine: NDArray[np.bool_], rule: str) -> None:
+    if not fine.all():
+        raise ProblemError(f"{table.path}, line {int(np.argmin(fine)) + 2}: {rule}, got others")
+
+
+def as_matrix(constraint: Constraint) -> Linear | None:
+    """Return the weights of rows that are better kept as a table than written out one by one."""
+    linear = constraint.linear
+    if linear is None or constraint.rest or constraint.sums:
+        return None
+    # A formula of one component would be read as a bound.
+    short = constraint.rows == 1 and 1 < int(linear.weights.nnz) <= _LONG
+    return None if short else linear
+
+
+def matrix_columns(linear: Linear, groups: Sequence[Group]) -> dict[str, ArrayLike]:
+    """Return the columns of a table that reads back to the same matrix."""
+    named = linear.of(linear.used())
+    weights = named.weights
+    if weights.nnz >= _FULL * np.prod(weights.shape):
+        dense = weights.toarray()
+        return {s.name: dense[:, c] for c, s in enumerate(named.symbols)}
+    starts = np.cumsum([1, *(group.count for group in groups)])
+    owner = {
+        s: (int(start), c + 1)
+        for start, group in zip(starts, groups, strict=False)
+        for c, s in enumerate(group.symbols)
+    }
+    of_column = np.array([owner[s] for s in named.symbols])
+    vectors = any(group.dim > 1 for group in groups if group.count == 1)
+    return _triplets(weights, of_column[:, 0], of_column[:, 1] if vectors else None)
+
+
+def fleet_columns(part: FleetSum, first: int) -> dict[str, ArrayLike]:
+    """Return the columns of a table that reads back to the same weights of a fleet."""
+    if sparse.issparse(part.weights):
+        return _triplets(part.weights, first + np.arange(part.group.count), None)
+    return {f"row{r + 1}": row for r, row in enumerate(part.weights)}
+
+
+def _triplets(
+    weights: Weights, agents: NDArray[np.int64], components: NDArray[np.int64] | None
+) -> dict[str, ArrayLike]:
+    entries = weights.tocoo()
+    row, column = entries.coords
+    columns = {_ROW: row + 1, AGENT: agents[column]}
+    if components is not None:
+        columns[_COMPONENT] = components[column]
+    return {**columns, _WEIGHT: entries.data}
