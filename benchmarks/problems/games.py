@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import cvxpy as cp
 import numpy as np
 
+from sottovoce.algorithm.public_sum import Ball, Level, PublicSum
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
-from sottovoce.kernels.cloud_kernel import Ball, Level, PublicSum
 
 POWER, LOG, EXP = 0, 1, 2
 MU = 0.796227  # Gaussian-DP of epsilon = ln 3, delta = 0.05

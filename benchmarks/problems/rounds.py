@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.problems.games import Agents
 from benchmarks.problems.responses import force_of, respond, sums_of
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.kernels.cloud_kernel import CloudKernel, PublicSum
-from sottovoce.simulation.layout import gains
+from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel
 
 
 class Answer(NamedTuple):
@@ -40,7 +40,7 @@ def run_rounds(
         answer: what is filled in, 0 before.
     """
     noisy = normals.size > 0
-    cloud = CloudKernel(public, gains(algorithm), planned=noisy)
+    cloud = CloudKernel(public, algorithm, planned=noisy)
     unit, n = np.array(public.unit), a.lower.size
     x, y, eps = a.start.copy(), np.zeros(unit.size), np.zeros(n)
     width = np.maximum(a.upper - a.lower, 1e-300)

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
+from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.problem.agents import Array
 
-GAINS = Gains()
+GAINS = DualAveraging()
 
 
 class Intervals(NamedTuple):
@@ -25,7 +26,12 @@ def intervals(lower: Any, upper: Any) -> Intervals:
 
 
 def cloud_of(
-    public: Intervals, unit: Any, noisy: float = 1.0, gains: Gains = GAINS, *, planned: bool = True
+    public: Intervals,
+    unit: Any,
+    noisy: float = 1.0,
+    gains: DualAveraging = GAINS,
+    *,
+    planned: bool = True,
 ) -> CloudKernel:
     noise = np.full(np.size(unit), noisy)
     known = PublicSum(lower=public.lower, upper=public.upper, unit=unit, noisy=noise)
@@ -54,7 +60,7 @@ class Quadratics:
         *,
         noise: float = 1.0,
         seed: Any = 0,
-        gains: Gains = GAINS,
+        gains: DualAveraging = GAINS,
         trace: list[Array] | None = None,
     ) -> tuple[Array, Array, int]:
         rng = np.random.default_rng(seed)

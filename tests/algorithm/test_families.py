@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from quadratics import GAINS, Intervals, Logarithms, Quadratics, intervals, residual
 
-from sottovoce.kernels.cloud_kernel import Gains
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.problem.agents import Array
 
 GAUSSIAN = 0.796227  # of epsilon = ln 3 and delta = 0.05
@@ -120,7 +120,7 @@ def plan(agents: Quadratics, radius: float) -> Array:
 
 
 @cache
-def efficiency(name: str, radius: float, gains: Gains = GAINS) -> float:
+def efficiency(name: str, radius: float, gains: DualAveraging = GAINS) -> float:
     """The RMS error of x over the limit."""
     one = family(name)
     sigma, error = plan(one.agents, radius), 0.0

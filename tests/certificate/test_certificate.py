@@ -13,7 +13,7 @@ from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import tape
-from sottovoce.paper.paper_constants import certified_constants
+from sottovoce.paper.paper_plan import certified_constants
 from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.problem.problem import Problem
 

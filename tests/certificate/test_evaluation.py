@@ -17,12 +17,13 @@ from sottovoce.certificate.certificate import certify
 from sottovoce.errors import CertificateError, ProblemError
 from sottovoce.formula.canonical import canonical, substitute
 from sottovoce.formula.enclosure import evaluation_error
-from sottovoce.formula.expression import ZERO, number
+from sottovoce.formula.expression import number
 from sottovoce.formula.functions import exp, log, sqrt
 from sottovoce.formula.intervals import Interval
 from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
-from sottovoce.kernels.fleet_problem import FleetProblem, Terms
+from sottovoce.problem.agents import Group
+from sottovoce.problem.fleet import Fleet, FleetContribution
 
 X, Y, Z = SYMBOLS
 FORMULAS = [
@@ -82,11 +83,9 @@ def test_the_error_of_a_contribution_does_not_grow_with_the_fleet() -> None:
 def _computed(expr: Any, point: Mapping[Any, float]) -> list[float]:
     """The value as the kernels compute it, and as the cloud does."""
     x = np.array([[point[s] for s in SYMBOLS]])
-    agent = FleetProblem(
-        states=tuple(SYMBOLS), parameters={}, objective=ZERO,
-        sums=(Terms(row=0, terms=(expr,)),), lower=x, upper=x,
-    )  # fmt: skip
-    value = FleetStates(FleetKernel(agent, gradient_steps=True), x).contributions(1)
+    group = Group(name="a", count=1, symbols=tuple(SYMBOLS), lower=x, upper=x, parameters={})
+    agent = Fleet(group=group, sums=(FleetContribution(row=0, terms=(expr,)),))
+    value = FleetStates(FleetKernel(agent, x, x, gradient_steps=True), x).contributions(1)
     cloud = tape([expr], SYMBOLS)(*(point[s] for s in SYMBOLS))
     return [float(value[0]), float(cloud[0])]
 

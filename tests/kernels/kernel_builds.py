@@ -1,13 +1,21 @@
-"""The builds of the kernels that this installation has, for tests that compare them."""
+"""The builds of the kernels that this installation has, and fleets for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
-from sottovoce.kernels import variant
+from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.kernels import fleet_form, variant
+from sottovoce.kernels.fleet_kernel import FleetKernel
+from sottovoce.problem.agents import Group
+from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.local import LocalSet
 
 BUILT = [
     name
@@ -30,3 +38,31 @@ def use_build(name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield name
     monkeypatch.undo()
     variant.variant.cache_clear()
+
+
+def make_fleet(
+    states: tuple[Expression, ...],
+    sums: tuple[FleetContribution, ...],
+    bounds: tuple[Any, Any],
+    *,
+    objective: Expression = ZERO,
+    parameters: Mapping[Expression, Any] | None = None,
+    inequalities: tuple[Expression, ...] = (),
+    equalities: tuple[Expression, ...] = (),
+) -> Fleet:
+    """A fleet from canonical formulas; bounds have shape (count, d)."""
+    lower, upper = (np.array(bound, dtype=float) for bound in bounds)
+    group = Group(name="a", count=len(lower), symbols=states, lower=lower, upper=upper,
+                  parameters=dict(parameters or {}))  # fmt: skip
+    local = LocalSet(inequalities=inequalities, equalities=equalities, labels=(), lower=lower,
+                     upper=upper)  # fmt: skip
+    return Fleet(group=group, objective=objective, sums=sums, local=local)
+
+
+def kernel_of(fleet: Fleet, *, interior: bool = False, **more: Any) -> FleetKernel:
+    """The kernel of a fleet in its own box; ``interior``: without the search for few rows."""
+    box = (fleet.group.lower, fleet.group.upper)
+    if not interior:
+        return FleetKernel(fleet, *box, **more)
+    with patch.object(fleet_form, "separable_form", return_value=None):
+        return FleetKernel(fleet, *box, **more)

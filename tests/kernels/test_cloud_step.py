@@ -9,20 +9,14 @@ import numpy as np
 import pytest
 from kernel_builds import BUILDS, use_build
 
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import LARGEST_REGION, Ball, Level, PublicSum
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
 from sottovoce.kernels import variant
-from sottovoce.kernels.cloud_kernel import (
-    LARGEST_REGION,
-    RUNAWAY,
-    Ball,
-    CloudKernel,
-    Gains,
-    Level,
-    PublicSum,
-)
+from sottovoce.kernels.cloud_kernel import RUNAWAY, CloudKernel
 from sottovoce.kernels.core import cloud_step, prices
 from sottovoce.kernels.variant import core
 
@@ -73,7 +67,7 @@ def test_every_build_has_the_same_bits(public: PublicSum, monkeypatch: pytest.Mo
     ends = set()
     for build in BUILDS:
         for _ in use_build(build, monkeypatch):
-            cloud = CloudKernel(public, Gains(), planned=True)
+            cloud = CloudKernel(public, DualAveraging(), planned=True)
             for k in range(1, rounds + 1):
                 y = 3.0 - response @ cloud.price + unit * np.array(public.noisy) * noise[k - 1]
                 assert cloud.round(k, y, share=0.5)
@@ -87,8 +81,8 @@ def test_the_answer_averages_and_steering_takes_off_what_the_average_has_too_muc
 ) -> None:
     public = intervals(4)
     cloud, plain = (
-        CloudKernel(public, Gains(), planned=True),
-        CloudKernel(public, Gains(), planned=True),
+        CloudKernel(public, DualAveraging(), planned=True),
+        CloudKernel(public, DualAveraging(), planned=True),
     )
     noise, _ = releases(4, 6)
     answer, released = np.zeros(4), np.zeros(4)
@@ -106,7 +100,7 @@ def test_the_answer_averages_and_steering_takes_off_what_the_average_has_too_muc
 
 
 def test_without_a_plan_the_answer_is_the_last_price(build: str) -> None:
-    cloud = CloudKernel(intervals(4), Gains(), planned=False)
+    cloud = CloudKernel(intervals(4), DualAveraging(), planned=False)
     for k in range(1, 4):
         cloud.round(k, np.full(4, 3.0), share=1.0)
     assert np.any(cloud.price != 0.0)
@@ -119,7 +113,7 @@ def test_projections_meet_their_optimality_conditions(build: str) -> None:
     ball, level = public.regions
     assert isinstance(ball, Ball)
     assert isinstance(level, Level)
-    cloud = CloudKernel(public, Gains(), planned=True)
+    cloud = CloudKernel(public, DualAveraging(), planned=True)
     slopes = tape([level.phi, *(derivative(level.phi, s) for s in U)], U)
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -139,7 +133,7 @@ def test_projections_meet_their_optimality_conditions(build: str) -> None:
 
 
 def test_prices_that_run_away_are_reported(build: str) -> None:
-    cloud = CloudKernel(intervals(4), Gains(), planned=True)
+    cloud = CloudKernel(intervals(4), DualAveraging(), planned=True)
     assert not cloud.round(1, np.full(4, np.nan), share=1.0)
 
 
@@ -158,7 +152,7 @@ def nearest_in_metric(kernels: Any, public_set: Any, v: Any, weight: Any) -> Any
 
 def test_projections_in_a_weighted_metric_are_clarabels(plain: Any) -> None:
     cp: Any = cvxpy
-    core = CloudKernel(with_regions(), Gains(), planned=True).core
+    core = CloudKernel(with_regions(), DualAveraging(), planned=True).core
     rng = np.random.default_rng(1)
     for _ in range(6):
         v, weight = 3.0 * rng.normal(size=6), 10 ** rng.uniform(-2, 2, 6)
@@ -182,7 +176,7 @@ def test_projections_in_a_weighted_metric_are_clarabels(plain: Any) -> None:
 def test_prices_meet_the_optimality_conditions_of_their_model(
     plain: Any, public: PublicSum
 ) -> None:
-    core, unit = CloudKernel(public, Gains(), planned=True).core, np.array(public.unit)
+    core, unit = CloudKernel(public, DualAveraging(), planned=True).core, np.array(public.unit)
     rng, p = np.random.default_rng(2), unit.size
     for _ in range(6):
         root, model = rng.normal(size=(p, p)), plain.DualModel()

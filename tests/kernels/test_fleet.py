@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sparse
-from kernel_builds import BUILDS, use_build
+from kernel_builds import BUILDS, kernel_of, make_fleet, use_build
 from scipy.optimize import brentq
 
 from sottovoce.formula.canonical import canonical
@@ -16,15 +17,11 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression, symbol
 from sottovoce.formula.functions import exp
 from sottovoce.formula.tape import tape
+from sottovoce.kernels.core.plain import INTERIOR, SEPARABLE
 from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
-from sottovoce.kernels.fleet_problem import (
-    EpigraphForm,
-    FleetProblem,
-    LocalRow,
-    SeparableForm,
-    Terms,
-)
 from sottovoce.paper.tikhonov import state_step
+from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.fleet import FleetContribution as Terms
 
 X = tuple(symbol(f"x{c}") for c in range(3))
 A, B = symbol("a"), symbol("b")
@@ -40,27 +37,25 @@ def values(formulas: list[Expression], symbols: Any, numbers: Any) -> list[float
     return [float(v) for v in tape(formulas, tuple(symbols))(*numbers)]
 
 
-def scalars(count: int, **more: Any) -> FleetProblem:
+def scalars(count: int, **more: Any) -> Fleet:
     """Scalar states with a quartic objective and every kind of weight."""
     rng = np.random.default_rng(count)
     x = X[0]
     table = sparse.random(2, count, density=0.7, random_state=1, format="csr")
-    arguments: dict[str, Any] = {
-        "states": (x,),
+    stated: dict[str, Any] = {
         "parameters": {A: rng.uniform(-2, 2, count), B: rng.uniform(0.1, 2, count)},
         "objective": canonical(B * (x - A) ** 4 + (x - 1) ** 2),
-        "sums": (
-            Terms(row=0, terms=(canonical(2 * x), canonical(x**2))),
-            Terms(row=2, terms=(x,), weights=rng.normal(size=(3, count))),
-            Terms(row=5, terms=(x,), weights=table),
-        ),
-        "lower": np.full((count, 1), -3.0),
-        "upper": rng.uniform(1.0, 4.0, (count, 1)),
     }
-    return FleetProblem(**(arguments | more))
+    sums = (
+        Terms(row=0, terms=(canonical(2 * x), canonical(x**2))),
+        Terms(row=2, terms=(x,), weights=rng.normal(size=(3, count))),
+        Terms(row=5, terms=(x,), weights=table),
+    )
+    bounds = (np.full((count, 1), -3.0), rng.uniform(1.0, 4.0, (count, 1)))
+    return make_fleet((x,), sums, bounds, **(stated | more))
 
 
-def weights(problem: FleetProblem, count: int) -> Any:
+def weights(problem: Fleet, count: int) -> Any:
     """The rows' coefficients of every term, shape (7, terms, count)."""
     out = np.zeros((7, 4, count))
     out[0, 0] = out[1, 1] = 1.0
@@ -75,7 +70,7 @@ PRICE = np.array([0.3, 0.7, -0.2, 0.4, 0.1, 0.6, -0.5])
 @pytest.mark.parametrize("count", [1, 21])
 def test_scalar_states_go_to_their_damped_minimiser(build: str, count: int) -> None:
     problem = scalars(count)
-    fleet = FleetStates(FleetKernel(problem), np.zeros((count, 1)))
+    fleet = FleetStates(kernel_of(problem), np.zeros((count, 1)))
     assert fleet.kernel.width == (16 if count > 1 else 1)
     terms = problem.terms
     slopes = [gradient(h, (X[0],))[X[0]] for h in terms]
@@ -86,11 +81,11 @@ def test_scalar_states_go_to_their_damped_minimiser(build: str, count: int) -> N
         sums = fleet.round(k, PRICE, theta=0.5, share=0.5)
         for i in range(count):
             multipliers = [sum_left(PRICE * W[:, t, i], W[:, t, i]) for t in range(4)]
-            numbers = [v[i] for v in problem.parameters.values()]
+            numbers = [v[i] for v in problem.group.parameters.values()]
 
             at = [before[i], *numbers]
             pull = left(0.0, multipliers, values(slopes, symbols, at))
-            low, high = -3.0, problem.upper[i, 0]
+            low, high = -3.0, problem.group.upper[i, 0]
             weight = 0.5 * abs(pull) / (np.sqrt(k) * (high - low))
 
             def slope(
@@ -127,7 +122,7 @@ def sum_left(products: Any, used: Any) -> float:
 
 def test_contributions_are_integers_on_a_grid(build: str) -> None:
     problem = scalars(21)
-    fleet = FleetStates(FleetKernel(problem), np.full((21, 1), 0.7))
+    fleet = FleetStates(kernel_of(problem), np.full((21, 1), 0.7))
     grid = np.array([0.1, 0.25, 0.01, 0.2, 0.3, 0.5, 0.05])
     W, x = weights(problem, 21), fleet.states.ravel()
     h = np.array([2 * x, x**2, x, x])
@@ -138,30 +133,27 @@ def test_contributions_are_integers_on_a_grid(build: str) -> None:
     assert np.array_equal(fleet.answer, before)  # the average of what was released
 
 
-def vectors(count: int, **more: Any) -> FleetProblem:
-    rng = np.random.default_rng(count)
-    x = X
-    arguments: dict[str, Any] = {
-        "states": x,
+def vectors(count: int, **more: Any) -> Fleet:
+    x, rng = X, np.random.default_rng(count)
+    stated: dict[str, Any] = {
         "parameters": {A: rng.uniform(-2, 2, count)},
         "objective": canonical((x[0] + x[1] - A) ** 2 + x[1] ** 4 + exp(0.3 * x[2]) - x[0] * A),
-        "sums": (Terms(row=0, terms=(canonical(x[0] + x[1]), canonical(x[2] ** 2))),),
-        "lower": np.full((count, 3), -2.0),
-        "upper": np.full((count, 3), 1.5),
     }
-    return FleetProblem(**(arguments | more))
+    sums = (Terms(row=0, terms=(canonical(x[0] + x[1]), canonical(x[2] ** 2))),)
+    bounds = (np.full((count, 3), -2.0), np.full((count, 3), 1.5))
+    return make_fleet(x, sums, bounds, **(stated | more))
 
 
 def test_vector_states_in_a_box_go_to_their_damped_minimiser(build: str) -> None:
     problem = vectors(3)
-    fleet = FleetStates(FleetKernel(problem), np.zeros((3, 3)))
+    fleet = FleetStates(kernel_of(problem), np.zeros((3, 3)))
     own = gradient(problem.objective, X)
     terms = [gradient(h, X) for h in problem.terms]
     price = np.array([0.4, 0.2])
     before = fleet.states
     fleet.round(1, price, theta=0.5, share=1.0)
     for i in range(3):
-        a = problem.parameters[A][i]
+        a = problem.group.parameters[A][i]
 
         def slope(x: Any, a: float = a, with_f: bool = True) -> Any:
             out = []
@@ -173,52 +165,34 @@ def test_vector_states_in_a_box_go_to_their_damped_minimiser(build: str) -> None
                 out.append(value)
             return np.array(out)
 
-        lower, upper, x = problem.lower[i], problem.upper[i], fleet.states[i]
+        lower, upper, x = problem.group.lower[i], problem.group.upper[i], fleet.states[i]
         weight = 0.5 * np.abs(slope(before[i], with_f=False)) / (upper - lower)
         step = slope(x) + weight * (x - before[i])
         np.testing.assert_allclose(np.clip(x - step, lower, upper), x, atol=1e-8)
 
 
-def separable(count: int, rows: int) -> FleetProblem:
-    """``sum_c A (x_c - c)^2`` with a need, and a square or a second row."""
-    x = X
-    need = LocalRow(factors=(canonical(X[0] * 0 + 1),) * 3, least=(B,), most=(B,))
-    square = LocalRow(
-        factors=tuple(canonical(X[0] * 0 + f) for f in (1, -1, 0)),
-        least=(canonical(X[0] * 0 + 0.25),), most=(canonical(X[0] * 0 + 0.25),),
-        square=canonical(X[0] * 0 + 3),
-    )  # fmt: skip
-    objective = canonical(A * (x[0] - 1) ** 2 + A * x[1] ** 2 + 0.5 * (x[2] + 1) ** 2)
-    whole = canonical(objective + 3 * (x[0] - x[1] - 0.25) ** 2) if rows == 2 else objective
-    rng = np.random.default_rng(count)
+def separable(count: int, rows: int) -> Fleet:
+    """``sum_c A (x_c - c)^2`` with a need, and a square of a sum if there are two rows."""
+    x, rng = X, np.random.default_rng(count)
+    objective = A * (x[0] - 1) ** 2 + A * x[1] ** 2 + 0.5 * (x[2] + 1) ** 2
+    square = 3 * (x[0] - x[1] - 0.25) ** 2 if rows == 2 else 0
     return vectors(
         count,
         parameters={A: rng.uniform(0.5, 2, count), B: rng.uniform(-1, 1, count)},
-        objective=whole,
-        form=SeparableForm(objective=objective, rows=(need, square)[:rows]),
-        local_rows=1,
+        objective=canonical(objective + square),
+        equalities=(canonical(x[0] + x[1] + x[2] - B),),
     )
-
-
-def smooth(problem: FleetProblem) -> FleetProblem:
-    """The same for the interior-point method."""
-    count = problem.lower.shape[0]
-    none = np.zeros((count, 0))
-    form = EpigraphForm(
-        extra=(), objective=problem.objective, terms=problem.terms, inequalities=(),
-        equalities=(canonical(X[0] + X[1] + X[2] - B),), lower=none, upper=none,
-    )  # fmt: skip
-    names = ("states", "parameters", "objective", "sums", "lower", "upper", "local_rows")
-    return FleetProblem(form=form, **{name: getattr(problem, name) for name in names})
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_separable_problems_agree_with_the_interior_point_method(build: str, rows: int) -> None:
     problem = separable(18 if build != "plain" else 2, rows)
-    count, price = problem.lower.shape[0], np.array([0.4, 0.2])
-    fleets = [FleetStates(FleetKernel(p), np.zeros((count, 3))) for p in (problem, smooth(problem))]
+    price = np.array([0.4, 0.2])
+    kernels = [kernel_of(problem), kernel_of(problem, interior=True)]
+    assert [kernel.how for kernel in kernels] == [SEPARABLE, INTERIOR]
+    fleets = [FleetStates(kernel, np.zeros((kernel.count, 3))) for kernel in kernels]
     starts = [fleet.states for fleet in fleets]
-    np.testing.assert_allclose(starts[0].sum(axis=1), problem.parameters[B], atol=1e-12)
+    np.testing.assert_allclose(starts[0].sum(axis=1), problem.group.parameters[B], atol=1e-12)
     np.testing.assert_allclose(starts[0], starts[1], atol=1e-7)
     sums = [fleet.round(1, price, theta=0.5, share=1.0) for fleet in fleets]
     np.testing.assert_allclose(fleets[0].states, fleets[1].states, atol=1e-6)
@@ -229,12 +203,12 @@ def test_separable_problems_agree_with_the_interior_point_method(build: str, row
         assert measured[0][1][name] == pytest.approx(measured[1][1][name], abs=1e-5)
 
 
-SHAPES: dict[str, Callable[[], FleetProblem]] = {
-    "scalars": lambda: scalars(18),
-    "vectors": lambda: vectors(2),
-    "one row": lambda: separable(18, 1),
-    "two rows": lambda: separable(18, 2),
-    "interior point": lambda: smooth(separable(2, 1)),
+SHAPES: dict[str, Callable[[], FleetKernel]] = {
+    "scalars": lambda: kernel_of(scalars(18)),
+    "vectors": lambda: kernel_of(vectors(2)),
+    "one row": lambda: kernel_of(separable(18, 1)),
+    "two rows": lambda: kernel_of(separable(18, 2)),
+    "interior point": lambda: kernel_of(separable(2, 1), interior=True),
 }
 
 
@@ -243,8 +217,8 @@ def test_every_build_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatc
     ends = {}
     for build in BUILDS:
         for _ in use_build(build, monkeypatch):
-            problem = SHAPES[name]()
-            fleet = FleetStates(FleetKernel(problem), np.full(problem.lower.shape, 0.5))
+            kernel = SHAPES[name]()
+            fleet = FleetStates(kernel, np.full(kernel.lower.shape, 0.5))
             price = PRICE if name == "scalars" else PRICE[:2]
             sums = [fleet.round(k, price, theta=0.5, share=0.5) for k in (1, 2)]
             ends[build] = (fleet.states.tobytes(), fleet.answer.tobytes(), np.array(sums).tobytes())
@@ -253,21 +227,16 @@ def test_every_build_has_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("make", [scalars, vectors, lambda n: separable(n, 2)])
 def test_an_agent_in_a_fleet_has_the_bits_of_one_alone(
-    build: str, make: Callable[[int], FleetProblem]
+    build: str, make: Callable[[int], Fleet]
 ) -> None:
     count = 3
     whole = make(count)
-    plain = tuple(t for t in whole.sums if t.weights is None)
-    prices = np.array([0.4, 0.2])
+    whole = replace(whole, sums=tuple(t for t in whole.sums if t.weights is None))
 
     def of(agents: slice) -> Any:
-        problem = FleetProblem(
-            states=whole.states, objective=whole.objective, sums=plain, form=whole.form,
-            parameters={s: v[agents] for s, v in whole.parameters.items()},
-            lower=whole.lower[agents], upper=whole.upper[agents], local_rows=whole.local_rows,
-        )  # fmt: skip
-        fleet = FleetStates(FleetKernel(problem), np.zeros(problem.lower.shape))
-        fleet.round(1, prices, theta=0.5, share=1.0)
+        some = whole.some(np.arange(count)[agents])
+        fleet = FleetStates(kernel_of(some), np.zeros(some.group.lower.shape))
+        fleet.round(1, np.array([0.4, 0.2]), theta=0.5, share=1.0)
         return fleet.states
 
     together = of(slice(0, count))
@@ -278,7 +247,7 @@ def test_an_agent_in_a_fleet_has_the_bits_of_one_alone(
 @pytest.mark.parametrize("count", [1, 18])
 def test_gradient_steps_have_the_bits_of_algorithm_1(build: str, count: int) -> None:
     problem = scalars(count)
-    fleet = FleetStates(FleetKernel(problem, gradient_steps=True), np.full((count, 1), 0.5))
+    fleet = FleetStates(kernel_of(problem, gradient_steps=True), np.full((count, 1), 0.5))
     slopes = [gradient(h, (X[0],))[X[0]] for h in problem.terms]
     own = gradient(problem.objective, (X[0],))[X[0]]
     W = weights(problem, count)
@@ -286,67 +255,62 @@ def test_gradient_steps_have_the_bits_of_algorithm_1(build: str, count: int) -> 
     sums = fleet.gradient_step(PRICE, gamma=0.1, alpha=0.2)
     assert np.array_equal(sums, before)
     for i in range(count):
-        numbers = [0.5, *(v[i] for v in problem.parameters.values())]
+        numbers = [0.5, *(v[i] for v in problem.group.parameters.values())]
         f, *h = values([own, *slopes], (X[0], A, B), numbers)
         slope = left(f, [sum_left(PRICE * W[:, t, i], W[:, t, i]) for t in range(4)], h)
-        assert fleet.states[i, 0] == state_step(0.5, slope, 0.1, 0.2, -3.0, problem.upper[i, 0])
+        assert fleet.states[i, 0] == state_step(
+            0.5, slope, 0.1, 0.2, -3.0, problem.group.upper[i, 0]
+        )
 
 
 def test_measures_of_a_box_are_those_of_the_formulas(build: str) -> None:
     problem = scalars(5)
     hat = np.full((5, 1), 0.25)
-    fleet = FleetStates(FleetKernel(problem), np.full((5, 1), 0.5), solution=hat)
+    fleet = FleetStates(kernel_of(problem), np.full((5, 1), 0.5), solution=hat)
     sums, measured = fleet.measure(PRICE)
     x = fleet.states.ravel()
-    a, b = problem.parameters.values()
+    a, b = problem.group.parameters.values()
     assert measured["objective"] == pytest.approx(np.sum(b * (x - a) ** 4 + (x - 1) ** 2))
     assert measured["squared_error"] == measured["squared_error_last"] == 5 * 0.0625
     W = weights(problem, 5)
     m = np.einsum("r,rti->ti", PRICE, W)
     slope = 4 * b * (x - a) ** 3 + 2 * (x - 1) + m[0] * 2 + m[1] * 2 * x + m[2] + m[3]
-    near = np.clip(x - slope, problem.lower.ravel(), problem.upper.ravel())
+    near = np.clip(x - slope, problem.group.lower.ravel(), problem.group.upper.ravel())
     assert measured["residual"] == pytest.approx(np.sum((x - near) ** 2))
     np.testing.assert_allclose(sums, fleet.contributions(7))
 
 
 def test_an_objective_that_is_code_has_the_bits_of_its_formula() -> None:
     problem = scalars(1)
-    a, b = (float(v[0]) for v in problem.parameters.values())
+    a, b = (float(v[0]) for v in problem.group.parameters.values())
 
     def code(x: float) -> float:
         cube = (x - a) * (x - a) * (x - a)
         return 4.0 * b * cube + 2.0 * (x - 1.0)
 
-    coded = scalars(1, objective=canonical(X[0] * 0), gradient=code)
+    coded = kernel_of(
+        scalars(1, objective=canonical(X[0] * 0)), gradient=lambda x: np.array([code(x[0])])
+    )
     states = []
-    for one in (problem, coded):
-        fleet = FleetStates(FleetKernel(one), np.zeros((1, 1)))
+    for kernel in (kernel_of(problem), coded):
+        fleet = FleetStates(kernel, np.zeros((1, 1)))
         fleet.round(1, PRICE, theta=0.5, share=1.0)
         states.append(fleet.states.item())
     assert states[0] == pytest.approx(states[1], rel=1e-12)
 
 
 def test_a_vector_objective_that_is_code_keeps_to_local_rows() -> None:
-    formula = smooth(separable(1, 1))
-    a = float(formula.parameters[A][0])
+    formula = separable(1, 1)
+    a = float(formula.group.parameters[A][0])
 
     def code(x: Any) -> Any:
         return np.array([2 * a * (x[0] - 1), 2 * a * x[1], x[2] + 1])
 
-    names = ("states", "parameters", "sums", "lower", "upper", "local_rows")
-    assert isinstance(formula.form, EpigraphForm)
-    form = formula.form
-    nothing = canonical(X[0] * 0)
-    bare = EpigraphForm(
-        extra=(), objective=nothing, terms=form.terms, inequalities=(),
-        equalities=form.equalities, lower=form.lower, upper=form.upper,
-    )  # fmt: skip
-    coded = FleetProblem(
-        objective=nothing, form=bare, gradient=code, **{n: getattr(formula, n) for n in names}
-    )
+    coded = kernel_of(replace(formula, objective=canonical(X[0] * 0)), gradient=code)
     states = []
-    for one in (formula, coded):
-        fleet = FleetStates(FleetKernel(one), np.zeros((1, 3)))
+    for kernel in (kernel_of(formula, interior=True), coded):
+        assert kernel.how == INTERIOR
+        fleet = FleetStates(kernel, np.zeros((1, 3)))
         fleet.round(1, np.array([0.4, 0.2]), theta=0.5, share=1.0)
         states.append(fleet.states)
     np.testing.assert_allclose(states[0], states[1], atol=1e-7)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_builds import kernel_of, make_fleet
 
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.expression import ZERO, Expression, symbol
+from sottovoce.formula.expression import Expression, symbol
 from sottovoce.kernels.core.box_search import PRECISION
-from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
-from sottovoce.kernels.fleet_problem import EpigraphForm, FleetProblem, Terms
+from sottovoce.kernels.fleet_kernel import FleetStates
+from sottovoce.problem.fleet import FleetContribution
 
 cp: Any = cvxpy  # it has no types
 
@@ -25,18 +26,14 @@ def states(d: int) -> tuple[Expression, ...]:
     return tuple(symbol(f"x{c}") for c in range(d))
 
 
-def minimised(x0: Any, lower: Any, upper: Any, **stated: Any) -> Any:
-    """Where an agent goes that no price moves."""
+def minimised(x0: Any, lower: Any, upper: Any, *, gradient: Any = None, **stated: Any) -> Any:
+    """Where an agent goes that no price moves; with rows by the interior-point method."""
     x = states(len(x0))
-    fleet = FleetProblem(
-        states=x,
-        parameters={},
-        sums=(Terms(row=0, terms=(x[0],)),),
-        lower=np.array([lower], dtype=float),
-        upper=np.array([upper], dtype=float),
-        **({"objective": ZERO} | stated),
+    sums = (FleetContribution(row=0, terms=(x[0],)),)
+    kernel = kernel_of(
+        make_fleet(x, sums, ([lower], [upper]), **stated), interior=True, gradient=gradient
     )
-    agent = FleetStates(FleetKernel(fleet), np.array([x0], dtype=float))
+    agent = FleetStates(kernel, np.array([x0], dtype=float))
     agent.round(1, np.zeros(1), theta=0.5, share=1.0)
     return agent.states[0]
 
@@ -53,7 +50,7 @@ SLOPES: dict[str, Callable[[float], float]] = {
 
 
 def scalar(slope: Callable[[float], float], x0: float, lower: float, upper: float) -> float:
-    return float(minimised([x0], [lower], [upper], gradient=slope)[0])
+    return float(minimised([x0], [lower], [upper], gradient=lambda x: [slope(float(x[0]))])[0])
 
 
 @given(name=st.sampled_from(sorted(SLOPES)), start=st.floats(-10, 10))
@@ -174,14 +171,10 @@ def test_quadratics_over_rows_are_minimised_as_clarabel_does(seed: int, ball: bo
     rows = [sum(A[r, c] * x[c] for c in range(d)) - b[r] for r in range(m) if A[r].any()]
     rows += [sum(s**2 for s in x) - radius] if ball else []
     equal = [sum(E[r, c] * x[c] for c in range(d)) - e[r] for r in range(q)]
-    none, objective = np.zeros((1, 0)), canonical(f + sum(slope[c] * x[c] for c in range(d)))
-    form = EpigraphForm(
-        extra=(), objective=objective, terms=(x[0],), inequalities=tuple(map(canonical, rows)),
-        equalities=tuple(map(canonical, equal)), lower=none, upper=none,
-    )  # fmt: skip
     found = minimised(
-        inside, lower, upper, objective=objective, form=form, local_rows=len(rows) + q
-    )
+        inside, lower, upper, objective=canonical(f + sum(slope[c] * x[c] for c in range(d))),
+        inequalities=tuple(map(canonical, rows)), equalities=tuple(map(canonical, equal)),
+    )  # fmt: skip
     y = cp.Variable(d)
     kept = [y >= lower, y <= upper] + ([A @ y <= b] if m else []) + ([E @ y == e] if q else [])
     kept += [cp.sum_squares(y) <= radius] if ball else []
@@ -205,14 +198,7 @@ def test_units_and_sets_of_one_point_do_not_disturb_the_interior_point(
     objective = canonical((a * x[0] - 2) ** 2 + (b * x[1] - 2) ** 2)
     equal = [canonical(a * x[0] + b * x[1] - 1)]
     equal += [canonical(a * x[0] - b * x[1] - 0.2)] if pinned else []
-    none = np.zeros((1, 0))
-    form = EpigraphForm(
-        extra=(), objective=objective, terms=(x[0],), inequalities=(), equalities=tuple(equal),
-        lower=none, upper=none,
-    )  # fmt: skip
     upper = 3.0 * np.array(scale)
-    result = minimised(
-        np.zeros(2), -upper, upper, objective=objective, form=form, local_rows=len(equal)
-    )
+    result = minimised(np.zeros(2), -upper, upper, objective=objective, equalities=tuple(equal))
     expected = np.array([0.6, 0.4]) if pinned else np.array([0.5, 0.5])
     np.testing.assert_allclose(result / scale, expected, atol=1e-8)

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
-from kernel_builds import BUILDS, use_build
+from kernel_builds import BUILDS, kernel_of, make_fleet, use_build
 
+import sottovoce as sv
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import PublicSum
 from sottovoce.formula.canonical import canonical
-from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import symbol
-from sottovoce.formula.tape import tape
 from sottovoce.kernels import variant
-from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
-from sottovoce.kernels.fleet_kernel import MEASURES, FleetKernel, FleetStates
-from sottovoce.kernels.fleet_problem import FleetProblem, Terms
+from sottovoce.kernels.cloud_kernel import CloudKernel
+from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
 from sottovoce.kernels.run_kernel import (
-    Ensemble,
-    GradientProblem,
     Release,
+    RoundSlice,
     Run,
     normals,
     stream_seed,
     trace_size,
 )
-from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
+from sottovoce.paper.tikhonov import Tikhonov, multiplier_step
+from sottovoce.problem.fleet import Fleet, FleetContribution
 
 X, A = symbol("x"), symbol("a")
 SUMS = 2
@@ -36,16 +37,21 @@ def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> An
     yield from use_build(request.param, monkeypatch)
 
 
-def agents(count: int, seed: int = 0) -> FleetProblem:
-    rng = np.random.default_rng(seed)
-    return FleetProblem(
-        states=(X,),
-        parameters={A: rng.uniform(1, 3, count)},
+def agents(count: int, seed: int = 0) -> Fleet:
+    return make_fleet(
+        (X,),
+        (FleetContribution(row=0, terms=(X, canonical(X**2))),),
+        (np.full((count, 1), -4.0), np.full((count, 1), 4.0)),
         objective=canonical((X - A) ** 4 + (X - A) ** 2),
-        sums=(Terms(row=0, terms=(X, canonical(X**2))),),
-        lower=np.full((count, 1), -4.0),
-        upper=np.full((count, 1), 4.0),
+        parameters={A: np.random.default_rng(seed).uniform(1, 3, count)},
     )
+
+
+def advance(run: Run, done: int, until: int, steps: Any, **records: Any) -> None:
+    tasks = run.tasks(RoundSlice(done=done, until=until, steps=steps, **records))
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        for future in [pool.submit(task) for task in tasks]:
+            future.result()
 
 
 def public() -> PublicSum:
@@ -53,7 +59,7 @@ def public() -> PublicSum:
 
 
 def fleets(counts: tuple[int, ...], *, gradient_steps: bool = False) -> list[FleetStates]:
-    kernels = [FleetKernel(agents(c, c), gradient_steps=gradient_steps) for c in counts]
+    kernels = [kernel_of(agents(c, c), gradient_steps=gradient_steps) for c in counts]
     return [FleetStates(k, np.zeros((k.count, 1)), solution=np.ones((k.count, 1))) for k in kernels]
 
 
@@ -67,13 +73,13 @@ def test_a_run_has_the_bits_of_a_cloud_and_agents_by_themselves(build: str, plan
     grid = GRID if planned else None
     sigma = SIGMA if planned else np.zeros(2)
     run = Run(fleets(counts), Release(offset=np.zeros(2), sigma=sigma, grid=grid, seed=seed),
-              (public(), Gains()))  # fmt: skip
+              (public(), DualAveraging()))  # fmt: skip
     steps = np.column_stack([1.0 / np.arange(1, rounds + 1), np.full(rounds, 0.5 * planned)])
     steps = steps if planned else np.tile([1.0, 0.0], (rounds, 1))
     transcript = np.zeros((rounds, SUMS))
     for done, until in ((0, 7), (7, rounds)):  # slices change nothing
-        run.advance(done, until, steps[done:until], transcript=transcript[done:until])
-    cloud, alone = CloudKernel(public(), Gains(), planned=planned), fleets(counts)
+        advance(run, done, until, steps[done:until], transcript=transcript[done:until])
+    cloud, alone = CloudKernel(public(), DualAveraging(), planned=planned), fleets(counts)
     z = normals(seed, rounds, SUMS)
     sums = [f.contributions(SUMS, grid) for f in alone]
     for k in range(1, rounds + 1):
@@ -99,14 +105,14 @@ def test_threads_change_no_bit(prices: bool) -> None:
     ends = []
     for threads in (1, 3):
         release = Release(offset=np.ones(2), sigma=SIGMA, grid=None, seed=5)
-        given = (public(), Gains()) if prices else None
+        given = (public(), DualAveraging()) if prices else None
         run = Run(fleets((600,), gradient_steps=not prices), release, given, threads=threads)
         assert run.threads == threads
         steps = np.tile([0.5, 0.0] if prices else [1e-4, 0.1], (40, 1))
         marks = np.array([0, 9, 40])
         trace = np.zeros((3, trace_size(SUMS)))
-        run.advance(0, 20, steps[:20], marks=marks[:2], trace=trace[:2])
-        run.advance(20, 40, steps[20:], marks=marks[2:], trace=trace[2:])
+        advance(run, 0, 20, steps[:20], marks=marks[:2], trace=trace[:2])
+        advance(run, 20, 40, steps[20:], marks=marks[2:], trace=trace[2:])
         price = run.mu if run.cloud is None else run.cloud.price
         ends.append((run.fleets[0].states.tobytes(), price.tobytes(), trace.tobytes()))
     assert ends[0] == ends[1]
@@ -114,9 +120,9 @@ def test_threads_change_no_bit(prices: bool) -> None:
 
 def test_marks_record_what_fleets_measure(build: str) -> None:
     release = Release(offset=np.array([0.25, -1.0]), sigma=np.zeros(2), grid=None, seed=5)
-    run = Run(fleets((1, 18)), release, (public(), Gains()))
+    run = Run(fleets((1, 18)), release, (public(), DualAveraging()))
     trace = np.zeros((2, trace_size(SUMS)))
-    run.advance(0, 3, np.tile([1.0, 0.0], (3, 1)), marks=np.array([0, 3]), trace=trace)
+    advance(run, 0, 3, np.tile([1.0, 0.0], (3, 1)), marks=np.array([0, 3]), trace=trace)
     assert run.cloud is not None
     measured = [f.measure(run.cloud.answer) for f in run.fleets]
     sums = release.offset + (measured[0][0] + measured[1][0])
@@ -132,7 +138,7 @@ def test_gradient_rounds_are_algorithm_1(build: str) -> None:
     release = Release(offset=np.array([-3.0, -9.0]), sigma=SIGMA, grid=None, seed=11)
     run = Run(fleets((1, 18), gradient_steps=True), release, None)
     steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1))
-    run.advance(0, rounds, steps)
+    advance(run, 0, rounds, steps)
     alone, mu = fleets((1, 18), gradient_steps=True), np.zeros(2)
     z = normals(11, rounds, SUMS)
     for k, (gamma, alpha) in enumerate(steps):
@@ -144,79 +150,28 @@ def test_gradient_rounds_are_algorithm_1(build: str) -> None:
         np.testing.assert_allclose(one.states, other.states, rtol=1e-13)
 
 
-S = tuple(symbol(f"s{i}") for i in range(3))
-
-
-def named() -> GradientProblem:
-    """Rows that couple agents, noise on values and on entries of the gradient."""
-    return GradientProblem(
-        states=S,
-        objective=canonical((S[0] - 1) ** 4 + (S[1] + 2) ** 2 + (S[2] - 3) ** 2),
-        rows=(canonical((S[0] + 10 * S[1]) ** 2 - 50), canonical(S[0] + S[2] - 1)),
-        lower=np.full(3, -5.0),
-        upper=np.full(3, 5.0),
-        sigma=np.array([2.0, 0.0]),
-        entries={(0, 0): 0.5, (0, 1): 0.25, (1, 1): 0.1},
+def test_ensembles_in_lanes_have_the_bits_of_single_runs_in_every_build(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = sv.agents(3, lower=-5, upper=5)
+    problem = sv.Problem(
+        objectives=[(x[0] - 1) ** 4, (x[1] + 2) ** 2, (x[2] - 3) ** 2],
+        constraints=[(x[0] + 10 * x[1]) ** 2 <= 50, x[0] + x[2] <= 1],
     )
-
-
-def reference(problem: GradientProblem, seed: int, steps: Any) -> tuple[Any, Any, Any]:
-    x, mu = np.zeros(3), np.zeros(2)
-    own = gradient(problem.objective, S)
-    slopes = [gradient(g, S) for g in problem.rows]
-    z = normals(seed, len(steps), 4)
-    said = []
-    for k, (gamma, alpha) in enumerate(steps):
-        f = tape([own[s] for s in S], S)(*x)
-        g = [float(v) for v in tape(problem.rows, S)(*x)]
-        y = [g[0] + 2.0 * z[k, 0], g[1]]
-        entries = list(problem.entries.items())
-        noisy = {
-            (j, i): (float(tape([slopes[j][S[i]]], S)(*x)[0]) if S[i] in slopes[j] else 0.0)
-            + sigma * z[k, 1 + e]
-            for e, ((j, i), sigma) in enumerate(entries)
-        }
-        said.append([*y, *noisy.values()])
-        new = []
-        for i, s in enumerate(S):
-            slope = float(f[i])
-            for j in range(2):
-                if (j, i) in noisy:
-                    slope = slope + mu[j] * noisy[j, i]
-                elif s in slopes[j]:
-                    slope = slope + mu[j] * float(tape([slopes[j][s]], S)(*x)[0])
-            new.append(state_step(x[i], slope, gamma, alpha, -5.0, 5.0))
-        mu = np.array([multiplier_step(mu[j], y[j], gamma, alpha) for j in range(2)])
-        x = np.array(new)
-    return x, mu, np.array(said)
-
-
-@pytest.mark.parametrize("runs", [1, 17])
-def test_ensembles_have_the_bits_of_algorithm_1(build: str, runs: int) -> None:
-    problem, rounds = named(), 20
-    seeds = [stream_seed(3, r) for r in range(runs)]
-    ensemble = Ensemble(problem, np.zeros(3), np.zeros(2), seeds)
-    assert ensemble.width == (1 if runs == 1 else 16)
-    steps = Tikhonov(gamma_bar=1e-3).schedule(np.arange(1, rounds + 1))
-    transcript = np.zeros((ensemble.blocks, rounds, 5, ensemble.width))
-    trace = np.zeros((ensemble.blocks, 2, 5, ensemble.width))
-    ensemble.advance(0, rounds, steps, marks=np.array([0, rounds]), trace=trace,
-                     transcript=transcript)  # fmt: skip
-    for run in (0, runs - 1):
-        x, mu, said = reference(problem, seeds[run], steps)
-        assert ensemble.x[run].tobytes() == x.tobytes()
-        assert ensemble.mu[run].tobytes() == mu.tobytes()
-        block, lane = divmod(run, ensemble.width)
-        assert np.array_equal(transcript[block, :, :, lane], said)
-        assert np.array_equal(trace[block, 1, :, lane], np.r_[x, mu])
-        assert not trace[block, 0, :, lane].any()
-    assert not ensemble.failed.any()
-
-
-def test_runs_that_diverge_are_noted(build: str) -> None:
-    ensemble = Ensemble(named(), np.zeros(3), np.array([np.nan, 0.0]), [1])
-    ensemble.advance(0, 3, np.full((3, 2), 1e-3))
-    assert ensemble.failed[0] == 1
+    hide = sv.Trajectory(radius=1.0, rounds=20)
+    plan = sv.paper.plan(problem, epsilon=1, delta=0.1, hide=hide, allow_undernoised=True)
+    ends = set()
+    for build in BUILDS:
+        for _ in use_build(build, monkeypatch):
+            for runs in (1, 17):
+                steps = Tikhonov(gamma_bar=1e-3)
+                found = sv.simulate(problem, plan, algorithm=steps, runs=runs, transcript=True)
+                assert found.transcript is not None
+                released = (found.transcript.y[0], found.transcript.gradients[0])
+                arrays = (found.x[0], found.price[0], *released)
+                ends.add(b"".join(a.tobytes() for a in arrays))
+                assert not found.failed.any()
+    assert len(ends) == 1
 
 
 def test_normals_are_those_of_splitmix_and_box_muller(build: str) -> None:

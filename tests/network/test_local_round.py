@@ -14,6 +14,7 @@ from welcomes import welcome_to
 import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.kernels.run_kernel import normals, stream_seed
@@ -28,7 +29,6 @@ from sottovoce.problem.files.load import read_agent
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.layout import gains, public_sums
 
 
 class Played:
@@ -52,7 +52,7 @@ class Played:
         self.x = [local.begin(x) for local, x in zip(self.locals, begin, strict=True)]
         self.answers = list(self.x)
         public = public_sums(problem.cloud.sums, plan.domain, plan.sigma)
-        cloud = CloudKernel(public, gains(algorithm), planned=True)
+        cloud = CloudKernel(public, algorithm, planned=True)
         noisy = np.flatnonzero(plan.sigma > 0)
         z = normals(stream_seed(seed, 0), rounds, noisy.size)
         values: list[Any] = [

@@ -12,9 +12,10 @@ from network_harness import contributed, parts_at, plan_for
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import PublicSum
 from sottovoce.certificate.certificate import certify
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.kernels.cloud_kernel import CloudKernel, PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole

@@ -12,8 +12,7 @@ import pytest
 import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.paper.paper_constants import Constants, certified_constants
-from sottovoce.paper.paper_plan import paper_plan
+from sottovoce.paper.paper_plan import Constants, certified_constants, paper_plan
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import delta_of, exact_sigma, kappa, mu_of
 from sottovoce.privacy.noise_plan import NoisePlan

@@ -14,11 +14,11 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.expression import symbol
 from sottovoce.formula.tape import tape
+from sottovoce.kernels.fleet_kernel import FleetKernel
 from sottovoce.kernels.fleet_kernel import FleetStates as States
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
 from sottovoce.problem.templates import form_of, key_of
-from sottovoce.simulation.layout import fleet_kernel
 
 X = symbol("a")
 
@@ -201,11 +201,11 @@ def test_an_agent_by_itself_has_the_bits_of_its_fleet(made: Any) -> None:
     (one,) = fleets(problem)
     lower, upper = one.group.lower, one.group.upper
     x = rng.uniform(lower, upper)
-    together, alone = States(fleet_kernel(one, lower, upper), x), []
+    together, alone = States(FleetKernel(one, lower, upper), x), []
     for i, place in enumerate(one.places):
         own = agent_fleet(problem.groups, families, place, problem.objectives[place])
         here = slice(i, i + 1)
-        alone.append(States(fleet_kernel(in_template(own), lower[here], upper[here]), x[here]))
+        alone.append(States(FleetKernel(in_template(own), lower[here], upper[here]), x[here]))
     for k in range(1, 6):
         price = rng.normal(size=grid.size)
         sums = together.round(k, price, theta=0.5, share=0.5, grid=grid)

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from sottovoce.algorithm.dual_averaging import DualAveraging, steering
+from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.formula.canonical import add, multiply, substitute
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import ZERO, Expression, number, symbol
 from sottovoce.kernels.cloud_kernel import CloudKernel
-from sottovoce.kernels.fleet_kernel import FleetStates
+from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates
 from sottovoce.kernels.run_kernel import normals, stream_seed
 from sottovoce.paper.paper_release import RELEASE
 from sottovoce.paper.tikhonov import Tikhonov
@@ -28,7 +29,6 @@ from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.problem.agents import Group
 from sottovoce.problem.fleets import agent_fleet, in_template
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.layout import fleet_kernel, gains, public_sums
 from sympy_oracle import function_of
 
 
@@ -183,7 +183,7 @@ class PriceRounds:
         target = None if plan is None or plan.feasible is None else plan.feasible.target
         known = None if plan is None else plan.sigma
         public = public_sums(problem.cloud.sums, domain, known, target)
-        self.cloud = CloudKernel(public, gains(DualAveraging()), planned=plan is not None)
+        self.cloud = CloudKernel(public, DualAveraging(), planned=plan is not None)
         self.agents = [
             agent
             for index, group in enumerate(domain)
@@ -224,6 +224,6 @@ def alone(problem: Problem, index: int, group: Group, start: Any) -> list[FleetS
     found = []
     for i in range(group.count):
         own = in_template(fleet) if group.count == 1 else fleet.some(np.array([i]))
-        kernel = fleet_kernel(own, group.lower[i : i + 1], group.upper[i : i + 1])
+        kernel = FleetKernel(own, group.lower[i : i + 1], group.upper[i : i + 1])
         found.append(FleetStates(kernel, start[i : i + 1]))
     return found

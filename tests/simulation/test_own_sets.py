@@ -14,12 +14,12 @@ from formula_values import evaluate
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
-from sottovoce.kernels.fleet_problem import EpigraphForm, SeparableForm
+from sottovoce.kernels.fleet_form import SeparableForm, local_form, separable_form
 from sottovoce.problem import gallery
+from sottovoce.problem.epigraph import EpigraphForm
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.home_shape import separable, shape_of
 
 cp: Any = cvxpy  # it has no types
 
@@ -67,7 +67,7 @@ def shapes() -> Iterator[tuple[str, Problem, int | None]]:
 def test_the_structure_is_read_off_the_formulas(
     name: str, problem: Problem, rows: int | None
 ) -> None:
-    shape = shape_of(first_agent(problem))
+    shape = local_form(first_agent(problem))
     if rows is None:
         assert isinstance(shape, EpigraphForm)
     else:
@@ -78,8 +78,8 @@ def test_the_structure_is_read_off_the_formulas(
 def test_mixed_products_are_not_separable() -> None:
     form = (x[0] + x[1]) ** 2 + (x[1] - x[2]) ** 2 + (x[0] + x[2]) ** 2
     own = first_agent(stated(form))
-    assert separable(own) is None
-    assert shape_of(own) is None  # steps in its box
+    assert separable_form(own) is None
+    assert local_form(own) is None  # steps in its box
 
 
 def test_chargers_meet_their_needs_in_their_windows_at_least_cost() -> None:

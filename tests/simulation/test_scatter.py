@@ -27,9 +27,8 @@ from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import silent
-from sottovoce.simulation.parts import parts
 from sottovoce.simulation.result import Result, Trace
-from sottovoce.simulation.scatter import scatter
+from sottovoce.simulation.scatter import parts, scatter
 from sottovoce.simulation.simulate import simulate
 
 ROUNDS, RUNS = 40, 20

@@ -27,6 +27,7 @@ from scipy import stats
 import sottovoce as sv
 import sottovoce.simulation.drive as drive_module
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError
 from sottovoce.formula.functions import exp
 from sottovoce.kernels.cloud_kernel import CloudKernel
@@ -35,7 +36,6 @@ from sottovoce.problem.constraints import total
 from sottovoce.problem.gallery import coupled, hock_schittkowski, paper
 from sottovoce.problem.gallery.chargers import chargers
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.layout import gains, public_sums
 from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
 
@@ -313,7 +313,7 @@ def test_the_transcript_lets_the_clouds_round_reproduce_prices_to_the_last_bit()
     kept = run_of(PAPER, algorithm, SUMS, rounds=60, runs=2, seed=1, transcript=True)
     assert kept.transcript is not None
     public = public_sums(PAPER.cloud.sums, SUMS.domain, SUMS.sigma)
-    cloud = CloudKernel(public, gains(algorithm), planned=True)
+    cloud = CloudKernel(public, algorithm, planned=True)
     for k, y in enumerate(kept.transcript.y[1], start=1):
         assert cloud.round(k, y, share=0.5)
     np.testing.assert_array_equal(cloud.price, kept.last_price[1])

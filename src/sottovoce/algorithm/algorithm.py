@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
-from sottovoce.kernels.cloud_kernel import PublicSum
 from sottovoce.problem.agents import Array
 
 if TYPE_CHECKING:
+    from sottovoce.algorithm.public_sum import PublicSum
     from sottovoce.privacy.noise_plan import NoisePlan
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -411,28 +410,8 @@ def paper_command(
     """
     make_folder(out)
     with shown("the paper's problem") as tell:
-        from sottovoce.paper.paper_tables import ensemble_data, paper_figure, paper_tables
-        from sottovoce.paper.reproduction import PUBLISHED, QUANTILES, STEPS, reproduce
+        from sottovoce.paper.reproduction import reproduce
 
         reproduced = reproduce(runs=runs, seed=seed, progress=tell)
-    ensemble = {"runs": runs, "seed": seed, **ensemble_data(reproduced.ensemble, QUANTILES)}
-    data = {
-        "published": PUBLISHED,
-        "recomputed": reproduced.recomputed,
-        "exact_sigma": reproduced.exact_sigma,
-        "column_sensitivity_g": reproduced.column_sensitivity_g,
-        "limit": {"x": reproduced.limit_x, "mu": reproduced.limit_mu, "rounds": STEPS[-1]},
-        "ensemble": ensemble,
-    }
-    tables = paper_tables(PUBLISHED, reproduced.recomputed, reproduced.ensemble, QUANTILES)
-    words = (
-        f"Exact Gaussian sigma per unit of sensitivity: {reproduced.exact_sigma:.10f} "
-        f"(kappa wastes {reproduced.recomputed['kappa'] / reproduced.exact_sigma - 1:.0%}).\n"
-        f"One agent alone moves g by at most {reproduced.column_sensitivity_g:.6f}, not by K_g.\n"
-        f"Statistical limit of {STEPS[-1]:,} rounds with the published noise, root mean "
-        f"square: {reproduced.limit_x:.2f} in x and {reproduced.limit_mu:.2f} in mu. The published "
-        "errors lie far below it."
-    )
-    show_result(data, *tables, words, json=json)
-    figure = None if out is None else out / "paper.png"
-    draw_figure(partial(paper_figure, reproduced.result, PUBLISHED["errors"]), figure)
+    show_result(reproduced.data(), *reproduced.tables(), json=json)
+    draw_figure(reproduced.plot, None if out is None else out / "paper.png")

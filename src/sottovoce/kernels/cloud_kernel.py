@@ -3,81 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from sottovoce.algorithm.algorithm import CloudStep, PriceRounds
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import Ball, Level, PublicSum
+from sottovoce.errors import InputError
 from sottovoce.formula.derive import gradient, hessian
-from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.formula.expression import ZERO
 from sottovoce.formula.tape import Array
 from sottovoce.kernels.lower import TapeBuilder, TapeCode, registers_of
 from sottovoce.kernels.variant import core
 
-LARGEST_REGION: Final = 64  # sums that one region may hold, as in core.prices
 RUNAWAY: Final = 1e20  # prices from here on have diverged, as in core.cloud_step
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ball:
-    """``|u - center| <= radius`` of the sums ``members``."""
-
-    members: tuple[int, ...]
-    center: tuple[float, ...]
-    radius: float
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Level:
-    """``phi(u) + level <= 0`` of the sums ``members``, phi convex in ``symbols``, one per sum."""
-
-    members: tuple[int, ...]
-    symbols: tuple[Expression, ...]
-    phi: Expression
-    level: float = 0.0
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PublicSum:
-    """What is public of the sums: C, a product of intervals and regions, and the noise.
-
-    Attributes:
-        lower: the least value of every sum, ``-inf`` if there is none or a region holds it.
-        upper: the largest; a point has ``lower == upper``.
-        unit: sigma of every sum; where there is no noise, any positive size of the sum.
-        noisy: 1 for a noisy sum, 0 for one without noise.
-        regions: over disjoint groups of sums.
-    """
-
-    lower: ArrayLike
-    upper: ArrayLike
-    unit: ArrayLike
-    noisy: ArrayLike
-    regions: Sequence[Ball | Level] = ()
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gains:
-    """The numbers of dual averaging, named in ``sottovoce.kernels.core.cloud_step``.
-
-    Attributes:
-        memory: a; weights of recent rounds grow as ``n^a``.
-        doubt: how much of the noise holds prices back where no slope is seen yet.
-        reach: how many times their spread prices may move on evidence beyond noise.
-        theta: the weight of the agents' damping.
-        start: the worth of the first step, in the unit of the objective.
-    """
-
-    memory: float = 2.0
-    doubt: float = 0.3
-    reach: float = 16.0
-    theta: float = 0.5
-    start: float = 0.01
 
 
 @final
@@ -86,7 +27,7 @@ class CloudKernel:
 
     Args:
         public: C and the noise.
-        gains: of dual averaging.
+        algorithm: the constants of dual averaging.
         planned: whether releases are noisy, so that the answer is an average.
 
     Attributes:
@@ -96,7 +37,7 @@ class CloudKernel:
         memory: what the cloud remembers between rounds.
     """
 
-    def __init__(self, public: PublicSum, gains: Gains, *, planned: bool) -> None:
+    def __init__(self, public: PublicSum, algorithm: DualAveraging, *, planned: bool) -> None:
         kernel = core()
         unit = np.array(public.unit, dtype=np.float64)
         p = unit.size
@@ -110,8 +51,8 @@ class CloudKernel:
             "upper": np.array(public.upper, dtype=np.float64),
         }  # fmt: skip
         constants = {
-            "memory_power": gains.memory, "doubt": gains.doubt, "reach": gains.reach,
-            "theta": gains.theta, "start": gains.start, "planned": planned,
+            "memory_power": algorithm.memory, "doubt": algorithm.doubt, "reach": algorithm.reach,
+            "theta": algorithm.theta, "start": algorithm.start, "planned": planned,
         }  # fmt: skip
         self.core = kernel.CloudCore(arrays | _regions(public.regions), constants)
 
@@ -136,6 +77,53 @@ class CloudKernel:
         with np.errstate(all="ignore"):
             self.core.nearest(np.array(v, dtype=np.float64), u, self._work)
         return u
+
+
+@final
+class PythonCloud:
+    """The cloud with a user's step in Python; averages and steering are those of ``CloudKernel``.
+
+    Args:
+        algorithm: with the step.
+        public: C and the noise.
+        planned: whether releases are noisy, so that the answer is an average.
+    """
+
+    def __init__(self, algorithm: CloudStep, public: PublicSum, *, planned: bool) -> None:
+        self._algorithm, self._public, self._planned = algorithm, public, planned
+        p = np.size(public.unit)
+        self.price, self.answer, self.released = np.zeros(p), np.zeros(p), np.zeros(p)
+        self.memory = np.zeros(algorithm.memory_size(p))
+        self.nearest = CloudKernel(public, DualAveraging(), planned=False).nearest
+
+    def round(self, k: int, y: Array, *, share: float, steer: float = 0.0) -> bool:
+        """Take the release of round k in; return whether prices stayed bounded."""
+        if self._planned:
+            self.answer += share * (self.price - self.answer)
+            self.released += share * (y - self.released)
+            if steer > 0.0:
+                y = y + steer * (self.released - self.nearest(self.released))
+        price = self._algorithm.cloud_round(
+            k, y, self.price.copy(), self.memory, self._public, self.nearest
+        )
+        if np.shape(price) != self.price.shape:
+            raise InputError(
+                f"cloud_round must return {self.price.size} prices, got shape {np.shape(price)}"
+            )
+        self.price[:] = price
+        if not self._planned:
+            self.answer += share * (self.price - self.answer)
+        return bool(np.all(np.abs(self.price) < RUNAWAY))
+
+
+def make_cloud(
+    algorithm: PriceRounds, public: PublicSum, *, planned: bool
+) -> CloudKernel | PythonCloud:
+    """Return the cloud of an algorithm with prices."""
+    if isinstance(algorithm, DualAveraging):
+        return CloudKernel(public, algorithm, planned=planned)
+    assert isinstance(algorithm, CloudStep)  # noqa: S101  there is no other kind
+    return PythonCloud(algorithm, public, planned=planned)
 
 
 def _regions(regions: Sequence[Ball | Level]) -> dict[str, NDArray[np.generic]]:

@@ -13,18 +13,16 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Array
 from sottovoce.kernels import variant
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, LANES, NEWTON, SCALAR, SEPARABLE
-from sottovoce.kernels.fleet_problem import (
-    EpigraphForm,
-    FleetProblem,
-    SeparableForm,
-    Terms,
-    fleet_tapes,
-    minimiser,
-)
+from sottovoce.kernels.fleet_form import LocalForm, SeparableForm, local_form, minimiser
+from sottovoce.kernels.fleet_tapes import fleet_tapes
 from sottovoce.kernels.lower import registers_of
+from sottovoce.problem.code import Watched
+from sottovoce.problem.epigraph import EpigraphForm
+from sottovoce.problem.fleet import Fleet, FleetContribution
 
 MEASURES: Final = ("objective", "residual", "squared_error", "squared_error_last")
 _NUDGE = 2.0**-20  # the distance at which curvature of code is measured, relative to the box
@@ -35,37 +33,59 @@ class FleetKernel:
     """Tapes, parameters, bounds and weights of a fleet: what no round changes.
 
     Args:
-        problem: the fleet.
+        fleet: formulas, parameters and weights; all formulas canonical.
+        lower: bounds that states are kept in, shape (count, d).
+        upper: likewise.
+        gradient: ``x_i -> df_i/dx_i`` of an agent's objective that is code, both of shape (d,),
+            added to that of the fleet's formula.
         gradient_steps: whether agents take Algorithm 1's steps instead of minimising.
     """
 
-    def __init__(self, problem: FleetProblem, *, gradient_steps: bool = False) -> None:
-        self.problem = problem
-        self.count, self.d = problem.lower.shape
-        self.how = GRADIENT if gradient_steps else minimiser(problem)
+    def __init__(
+        self,
+        fleet: Fleet,
+        lower: Array,
+        upper: Array,
+        *,
+        gradient: Callable[[Array], Array] | None = None,
+        gradient_steps: bool = False,
+    ) -> None:
+        self.fleet, self.lower, self.upper = fleet, lower, upper
+        self.count, self.d = lower.shape
+        self.local_rows = 0 if gradient_steps or fleet.local is None else fleet.local.rows
+        self._gradient = gradient
+        if isinstance(gradient, Watched) and not self.local_rows:
+            gradient.look(lower[0], upper[0])  # with rows the minimiser itself looks around
+        form = None if gradient_steps else local_form(fleet, coded=gradient is not None)
+        self.how = GRADIENT if gradient_steps else minimiser(fleet, form)
         lanes = self.how == SEPARABLE or (self.how in (GRADIENT, SCALAR) and self.count > 1)
-        coded = problem.gradient is not None
-        self.width = LANES if lanes and not coded else 1
-        self.tapes, self._codes = fleet_tapes(problem, self.how)
-        packed = partial(to_lanes, width=self.width)
-        own = [np.asarray(v, dtype=np.float64)[:, None] for v in problem.parameters.values()]
-        extra = problem.form if isinstance(problem.form, EpigraphForm) else None
+        self.width = LANES if lanes and gradient is None else 1
+        parameters = _used_parameters(fleet)
+        self.tapes, self._codes = fleet_tapes(fleet, list(parameters), form, self.how)
+        self._shared, self._sizes = self._layout(list(parameters.values()), form)
+        self._work = self._work_size(self._sizes["n"])
+
+    def _layout(
+        self, parameters: Sequence[Array], form: LocalForm
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
+        """The arrays and sizes of ``FleetView`` that all threads share."""
+        own = [np.asarray(values, dtype=np.float64)[:, None] for values in parameters]
+        extra = form if isinstance(form, EpigraphForm) else None
         none = np.zeros((self.count, 0))
-        lower, lower_stride = self._bounds(problem.lower)
-        upper, upper_stride = self._bounds(problem.upper)
-        self._shared: dict[str, NDArray[Any]] = {
-            "data": packed(np.hstack(own)) if own else np.zeros(0),
+        lower, lower_stride = self._bounds(self.lower)
+        upper, upper_stride = self._bounds(self.upper)
+        sizes, weights = _weights(self.fleet.sums, self.count, self.width)
+        arrays: dict[str, NDArray[Any]] = {
+            "data": to_lanes(np.hstack(own), self.width) if own else np.zeros(0),
             "lower": lower,
             "upper": upper,
             "extra_lower": np.array(extra.lower if extra else none, dtype=np.float64).ravel(),
             "extra_upper": np.array(extra.upper if extra else none, dtype=np.float64).ravel(),
         }
-        sizes, weights = _weights(problem.sums, self.count, self.width)
-        self._shared |= weights
         n = self.d + (len(extra.extra) if extra else 0)
-        q, terms = len(problem.parameters), len(problem.terms)
-        rows = problem.form.rows if isinstance(problem.form, SeparableForm) else ()
-        self._sizes = sizes | {
+        q, terms = len(parameters), len(self.fleet.terms)
+        rows = form.rows if isinstance(form, SeparableForm) else ()
+        return arrays | weights, sizes | {
             "how": self.how, "count": self.count, "d": self.d, "n": n, "width": self.width,
             "terms": terms, "parameters": q, "multiplier": n + q,
             "row_multiplier": n + q + terms,
@@ -73,15 +93,14 @@ class FleetKernel:
             "equalities": len(extra.equalities) if extra else 0,
             "linear_rows": len(rows),
             "hard_rows": sum(line.square is None for line in rows),
-            "local_rows": problem.local_rows,
+            "local_rows": self.local_rows,
             "lower_stride": lower_stride, "upper_stride": upper_stride,
         }  # fmt: skip
-        self._work = self._work_size(n)
 
     @property
     def kernels(self) -> Any:
         """The build in use; an objective that is code needs the plain one."""
-        return variant.core() if self.problem.gradient is None else variant.build("plain")
+        return variant.core() if self._gradient is None else variant.build("plain")
 
     def _work_size(self, n: int) -> int:
         if self.how == SEPARABLE:
@@ -107,15 +126,15 @@ class FleetKernel:
             "result": np.zeros(self.d * self.width), "work": np.zeros(self._work),
         }  # fmt: skip
         core = self.kernels.FleetCore(self._sizes, self._shared | own, self.tapes)
-        if self.problem.gradient is not None:
-            code = self._callback(self.problem.gradient)
+        if self._gradient is not None:
+            code = self._callback(self._gradient)
             core.view.slope.callback = core.view.objective.callback = code
         return core
 
-    def _callback(self, code: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        if self.how != INTERIOR:
-            return code
-        return partial(_add_code, code, self.problem.lower[0], self.problem.upper[0])
+    def _callback(self, code: Callable[[Array], Array]) -> Callable[[Any], Any]:
+        if self.how == INTERIOR:
+            return partial(_add_code, code, self.lower[0], self.upper[0])
+        return code if self.how == NEWTON else lambda x: float(code(np.array([x]))[0])
 
 
 @final
@@ -134,13 +153,13 @@ class FleetStates:
 
     def __init__(self, kernel: FleetKernel, x0: Array, *, solution: Array | None = None) -> None:
         self.kernel = kernel
-        start = np.clip(x0, kernel.problem.lower, kernel.problem.upper)
+        start = np.clip(x0, kernel.lower, kernel.upper)
         self.x = to_lanes(start, kernel.width)
         unknown = np.full((kernel.count, kernel.d), np.nan)
         self._hat = to_lanes(unknown if solution is None else solution, kernel.width)
         self.mean = self.x if kernel.how == GRADIENT else self.x.copy()
         self.core = self.another_core()
-        if kernel.problem.local_rows:
+        if kernel.local_rows:
             with np.errstate(all="ignore"):
                 self.kernel.kernels.run_project_start(self.core)
             self.mean[:] = self.x
@@ -209,7 +228,14 @@ class FleetStates:
         return total[: price.size], dict(zip(MEASURES, total[price.size :].tolist(), strict=True))
 
 
-def _add_code(code: Callable[[Any], Any], lower: Array, upper: Array, at: Any) -> None:
+def _used_parameters(fleet: Fleet) -> dict[Expression, Array]:
+    """The parameters that an agent's formulas name; others are in its bounds alone."""
+    rows = () if fleet.local is None else (*fleet.local.inequalities, *fleet.local.equalities)
+    named = set().union(*(expr.symbols for expr in (fleet.objective, *fleet.terms, *rows)))
+    return {s: values for s, values in fleet.group.parameters.items() if s in named}
+
+
+def _add_code(code: Callable[[Array], Array], lower: Array, upper: Array, at: Any) -> None:
     """Add the gradient of Python code, and its curvature from differences inside the box."""
     d, n = lower.size, at.unit.size - at.bounded.size
     x = at.x[:d].copy()
@@ -220,7 +246,7 @@ def _add_code(code: Callable[[Any], Any], lower: Array, upper: Array, at: Any) -
         nudge = _NUDGE * (upper[c] - lower[c])
         there[c], back[c] = min(x[c] + nudge, upper[c]), max(x[c] - nudge, lower[c])
         second[c] = (code(there) - code(back)) / (there[c] - back[c])
-    # A convex function has no negative curvature: differences may, by rounding and at kinks.
+    # A convex function has no negative curvature: differences may, by rounding or if non-smooth.
     sizes, vectors = np.linalg.eigh(0.5 * (second + second.T))
     curvature = at.hessian[: n * n].reshape(n, n)
     curvature[:d, :d] += vectors * np.maximum(sizes, 0.0) @ vectors.T
@@ -248,7 +274,7 @@ def _grid(grid: Array | None, sums: int) -> tuple[Array, bool]:
 
 
 def _weights(
-    sums: Sequence[Terms], count: int, width: int
+    sums: Sequence[FleetContribution], count: int, width: int
 ) -> tuple[dict[str, int], dict[str, NDArray[Any]]]:
     """How terms add to sums; ``sottovoce.kernels.core.fleet_view`` documents the three ways."""
     total = sum(len(part.terms) for part in sums)
@@ -281,7 +307,7 @@ def _weights(
     return sizes, arrays
 
 
-def _entries(part: Terms, first: int) -> tuple[NDArray[Any], ...]:
+def _entries(part: FleetContribution, first: int) -> tuple[NDArray[Any], ...]:
     """Agent, row, term and weight of every entry, agent by agent."""
     weights, terms = part.weights.tocsc(), len(part.terms)
     columns = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))

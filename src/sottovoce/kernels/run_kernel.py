@@ -1,33 +1,28 @@
-"""Whole rounds: a run by a team of threads, and ensembles of Algorithm 1 with runs in lanes."""
+"""Whole rounds of one run: compiled, by a team of threads, or taken one by one in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.derive import gradient
-from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.algorithm.public_sum import PublicSum
 from sottovoce.formula.tape import Array
-from sottovoce.kernels.cloud_kernel import CloudKernel, Gains, PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel, PythonCloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
-from sottovoce.kernels.lower import TapeBuilder, registers_of
 from sottovoce.kernels.variant import core, variant
 
-Marks: TypeAlias = NDArray[np.int64]
 Task: TypeAlias = Callable[[], None]
 """A thread's part in rounds; all of a list must run at the same time."""
 
 _MAX_CHUNKS: Final = 64
 _BLOCKS_PER_CHUNK: Final = 8  # at least, as every chunk's sums have to be cleared and added up
-_NO_MARKS: Final[Marks] = np.zeros(0, dtype=np.int64)
-_NOTHING: Final[Array] = np.zeros(0)
 
 
 def stream_seed(seed: int, run: int) -> int:
@@ -71,13 +66,35 @@ class Release:
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundSlice:
+    """Rounds ``done + 1 .. until`` of a run, and where their records go.
+
+    Attributes:
+        done: rounds done.
+        until: where to stop.
+        steps: shape (until - done, 2): share and steer with prices, gamma and alpha without.
+        marks: the rounds after which to measure, among these; 0 is the start.
+        trace: a row of ``trace_size`` per mark, filled in.
+        transcript: a row of releases per round, filled in; empty for none.
+    """
+
+    done: int
+    until: int
+    steps: Array
+    marks: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    trace: Array = field(default_factory=lambda: np.zeros(0))
+    transcript: Array = field(default_factory=lambda: np.zeros(0))
+
+
+@final
 class Run:
     """One run of all fleets.
 
     Args:
         fleets: with their states; named agents are fleets of one.
         release: offset, noise and grid.
-        cloud: C and the gains of dual averaging; None runs Algorithm 1.
+        cloud: C and the constants of dual averaging; None runs Algorithm 1.
         threads: how many, at most.
 
     Attributes:
@@ -90,7 +107,7 @@ class Run:
         self,
         fleets: Sequence[FleetStates],
         release: Release,
-        cloud: tuple[PublicSum, Gains] | None,
+        cloud: tuple[PublicSum, DualAveraging] | None,
         *,
         threads: int = 1,
     ) -> None:
@@ -113,49 +130,18 @@ class Run:
         """The round in which numbers stopped being finite, or 0."""
         return int(self.failed_round[0])
 
-    def tasks(
-        self,
-        done: int,
-        until: int,
-        steps: Array,
-        *,
-        marks: Marks = _NO_MARKS,
-        trace: Array = _NOTHING,
-        transcript: Array = _NOTHING,
-    ) -> list[Task]:
-        """What takes the run through rounds ``done + 1 .. until``, one task per thread.
-
-        Args:
-            done: rounds done.
-            until: where to stop.
-            steps: shape (until - done, 2): share and steer with prices, gamma and alpha without.
-            marks: the rounds after which to measure, among these; 0 is the start.
-            trace: a row of ``trace_size`` per mark, filled in.
-            transcript: a row of p releases per round, filled in; empty for none.
-        """
-        counter, tasks = np.zeros(1, dtype=np.int64), list[Task]()
-        given = (done, until, steps.ravel(), counter, marks, trace.reshape(-1))
-        for me in range(self.threads):
-            kept = transcript.reshape(-1) if me == 0 else _NOTHING
-            part = self._first if me == 0 else self._part(me)
-            tasks.append(partial(_advance, part, *given, kept))
-        return tasks
-
-    def advance(self, done: int, until: int, steps: Array, **records: Any) -> None:
-        """Run the tasks."""
-        tasks = self.tasks(done, until, steps, **records)
-        if len(tasks) == 1:
-            tasks[0]()
-            return
-        with ThreadPoolExecutor(len(tasks)) as pool:
-            for future in [pool.submit(task) for task in tasks]:
-                future.result()
+    def tasks(self, rounds: RoundSlice) -> list[Task]:
+        """What takes the run through some rounds, one task per thread."""
+        counter, marks, trace = np.zeros(1, dtype=np.int64), rounds.marks, rounds.trace.reshape(-1)
+        given = (rounds.done, rounds.until, rounds.steps.ravel(), counter, marks, trace)
+        parts = [self._first, *(self._part(me) for me in range(1, self.threads))]
+        kept = [rounds.transcript.reshape(-1), *[np.zeros(0)] * (self.threads - 1)]
+        return [partial(advance, part, *given, y) for part, y in zip(parts, kept, strict=True)]
 
     def _new_cloud(self) -> CloudKernel | None:
         if self._given is None:
             return None
-        public, gains = self._given
-        return CloudKernel(public, gains, planned=self._release.grid is not None)
+        return CloudKernel(*self._given, planned=self._release.grid is not None)
 
     def _part(self, me: int) -> Any:
         """One thread's part; helpers work on copies of what is small."""
@@ -183,7 +169,8 @@ class Run:
         return core().RunCore(sizes, arrays, fleets, None if cloud is None else cloud.core)
 
 
-def _advance(part: Any, *given: Any) -> None:
+def advance(part: Any, *given: Any) -> None:
+    """Let a compiled part take rounds; a number that is not finite is noted, not warned of."""
     with np.errstate(all="ignore"):
         part.advance(*given)
 
@@ -197,170 +184,81 @@ def _chunks(fleets: Sequence[FleetStates], sums: int) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GradientProblem:
-    """Agents stated one by one, with the paper's release of values and gradients.
+class PythonRun:
+    """A run that Python takes round by round: an objective or the cloud's step is code.
 
-    Attributes:
-        states: the symbols of all agents' states.
-        objective: ``sum_i f_i``.
-        rows: g_j, their constants included.
-        lower: bounds, shape (n,).
-        upper: likewise.
-        sigma: of every g_j, 0 for none.
-        entries: sigma of the released entries of g', by (row, state).
-    """
-
-    states: tuple[Expression, ...]
-    objective: Expression
-    rows: tuple[Expression, ...]
-    lower: Array
-    upper: Array
-    sigma: Array
-    entries: Mapping[tuple[int, int], float]
-
-
-@final
-class Ensemble:
-    """Runs of Algorithm 1 in blocks of 16 lanes, or one by one; blocks change no number.
+    Agents with formulas and the default cloud still take their compiled halves of a round; a round
+    costs what Python costs, a tenth of a millisecond and more, instead of microseconds.
 
     Args:
-        problem: the agents.
-        x0: where all runs start.
-        mu0: likewise.
-        seeds: of every run's stream of normals.
+        fleets: with their states.
+        release: offset, noise and grid.
+        cloud: its state and its step.
+        theta: the weight of the agents' damping.
     """
 
     def __init__(
-        self, problem: GradientProblem, x0: Array, mu0: Array, seeds: Sequence[int]
-    ) -> None:
-        n, m = len(problem.states), len(problem.rows)
-        self.n, self.m, self.runs = n, m, len(seeds)
-        # Up to half a block of runs one by one is faster than a block with empty lanes.
-        self.width = 1 if len(seeds) <= LANES // 2 else LANES
-        self.blocks = -(-len(seeds) // self.width)
-        self.released = m + len(problem.entries)
-        self._sizes = {"width": self.width, "n": n, "m": m, "released": self.released}
-        self._arrays = _gradient_arrays(problem, self._sizes)
-        self._r = [self._arrays["r"].copy() for _ in range(self.blocks)]
-        for r in self._r:
-            shaped = r.reshape(-1, self.width)
-            shaped[:n], shaped[n : n + m] = x0[:, None], mu0[:, None]
-        self._failed = np.zeros((self.blocks, self.width))
-        padded = np.array([*seeds, *[seeds[-1]] * (self.blocks * self.width - len(seeds))],
-                          dtype=np.uint64)  # fmt: skip
-        self._seeds = padded.reshape(self.blocks, self.width)
-
-    @property
-    def arrays(self) -> list[Array]:
-        """Everything that rounds change."""
-        return [*self._r, self._failed]
-
-    def _by_run(self, first: int, count: int) -> Array:
-        rows = [r.reshape(-1, self.width)[first : first + count] for r in self._r]
-        return np.concatenate(rows, axis=1).T[: self.runs].copy()
-
-    @property
-    def x(self) -> Array:
-        """The states, shape (runs, n)."""
-        return self._by_run(0, self.n)
-
-    @property
-    def mu(self) -> Array:
-        """The multipliers, shape (runs, m)."""
-        return self._by_run(self.n, self.m)
-
-    @property
-    def failed(self) -> NDArray[np.int64]:
-        """The round in which each run's numbers stopped being finite, or 0."""
-        return self._failed.ravel()[: self.runs].astype(np.int64)
-
-    def tasks(
         self,
-        done: int,
-        until: int,
-        steps: Array,
-        *,
-        marks: Marks = _NO_MARKS,
-        trace: Array | None = None,
-        transcript: Array | None = None,
-    ) -> list[Task]:
-        """What takes the blocks through rounds ``done + 1 .. until``, one each.
-
-        Args:
-            done: rounds done.
-            until: where to stop.
-            steps: gamma and alpha of each, shape (until - done, 2).
-            marks: the rounds after which to record x and mu; 0 is the start.
-            trace: shape (blocks, marks, n + m, width), filled in.
-            transcript: shape (blocks, rounds, released, width), filled in.
-        """
-        records = [[None if a is None else a[b] for a in (trace, transcript)]
-                   for b in range(self.blocks)]  # fmt: skip
-        return [
-            partial(self.advance_block, b, done, until, steps, marks, *records[b])
-            for b in range(self.blocks)
-        ]
-
-    def advance_block(
-        self,
-        block: int,
-        done: int,
-        until: int,
-        steps: Array,
-        marks: Marks,
-        trace: Array | None,
-        transcript: Array | None,
+        fleets: Sequence[FleetStates],
+        release: Release,
+        cloud: CloudKernel | PythonCloud,
+        theta: float,
     ) -> None:
-        """Take one block through rounds ``done + 1 .. until``; arguments as of ``tasks``."""
-        own = {
-            "r": self._r[block], "seeds": self._seeds[block], "failed": self._failed[block],
-            "normals": np.zeros(2 * int(self._sizes["pairs"]) * LANES),
-            "slopes": np.zeros(self.n * self.width),
-        }  # fmt: skip
-        part = core().EnsembleCore(self._sizes, self._arrays | own)
-        kept = [_NOTHING if a is None else a.reshape(-1) for a in (trace, transcript)]
-        _advance(part, done, until, steps.ravel(), marks, *kept)
+        self.fleets, self.cloud = list(fleets), cloud
+        self._release, self._theta = release, theta
+        self.failed_round = np.zeros(1)
 
-    def advance(self, done: int, until: int, steps: Array, **records: Any) -> None:
-        """Run the tasks, one after the other."""
-        for task in self.tasks(done, until, steps, **records):
-            task()
+    @property
+    def failed(self) -> int:
+        """The round in which prices diverged, or 0."""
+        return int(self.failed_round[0])
 
+    def tasks(self, rounds: RoundSlice) -> list[Task]:
+        """What takes the run through some rounds: one task."""
+        return [partial(self._advance, rounds)]
 
-def _gradient_arrays(problem: GradientProblem, sizes: dict[str, int]) -> dict[str, NDArray[Any]]:
-    """The arrays of ``EnsembleView``; adds the pairs of normals to ``sizes``."""
-    states, n, m = problem.states, sizes["n"], sizes["m"]
-    builder = TapeBuilder(n + m, {s: i for i, s in enumerate(states)})
-    own = gradient(problem.objective, states)
-    outputs = [builder.value(own.get(s, ZERO)) for s in states]
-    outputs += [builder.value(g) for g in problem.rows]
-    slopes = [gradient(g, states) for g in problem.rows]
-    noisy = np.flatnonzero(problem.sigma)
-    order = {entry: noisy.size + i for i, entry in enumerate(problem.entries)}
-    place = {entry: m + i for i, entry in enumerate(problem.entries)}
-    starts, table = [0], list[tuple[int, int, int]]()
-    for i, s in enumerate(states):
-        for j, dg in enumerate(slopes):
-            if s in dg or (j, i) in order:
-                outputs.append(builder.value(dg.get(s, ZERO)))
-                table.append((j, order.get((j, i), -1), place.get((j, i), -1)))
-        starts.append(len(table))
-    code = builder.finish(outputs)
-    row_order = np.full(m, -1, dtype=np.int64)
-    row_order[noisy] = np.arange(noisy.size)
-    sizes["pairs"] = (noisy.size + len(order) + 1) // 2
-    columns = np.array(table, dtype=np.int64).reshape(-1, 3).T
-    return {
-        "code": code.lanes if sizes["width"] == LANES else code.one,
-        "outputs": code.outputs,
-        "r": registers_of([code], sizes["width"]),
-        "lower": np.array(problem.lower, dtype=np.float64),
-        "upper": np.array(problem.upper, dtype=np.float64),
-        "sigma": np.array([*problem.sigma[noisy], *problem.entries.values()], dtype=np.float64),
-        "row_order": row_order,
-        "entry_start": np.array(starts, dtype=np.int64),
-        "entry_row": np.ascontiguousarray(columns[0]),
-        "entry_order": np.ascontiguousarray(columns[1]),
-        "entry_output": np.ascontiguousarray(columns[2]),
-    }
+    def _advance(self, rounds: RoundSlice) -> None:
+        done, until, marks = rounds.done, rounds.until, rounds.marks
+        noisy = np.flatnonzero(self._release.sigma)
+        z = normals(self._release.seed, until - done, noisy.size, done=done)
+        numbers, mark = rounds.steps.tolist(), 0
+        if done == 0 and marks.size > 0 and marks[0] == 0:
+            rounds.trace[0], mark = self._measured(), 1
+        p, grid = self.cloud.price.size, self._release.grid
+        sums = sum((f.contributions(p, grid) for f in self.fleets), np.zeros(p))
+        for k in range(done + 1, until + 1):
+            if not self.failed:
+                y = self._released(sums, noisy, z[k - done - 1])
+                if rounds.transcript.size > 0:
+                    rounds.transcript[k - done - 1] = y
+                sums = self._round(k, y, sums, *numbers[k - done - 1])
+            if mark < marks.size and marks[mark] == k:
+                rounds.trace[mark] = self._measured()
+                mark += 1
+
+    def _released(self, sums: Array, noisy: NDArray[np.int64], z: Array) -> Array:
+        release = self._release
+        y = release.offset + sums
+        if release.grid is not None:
+            y *= release.grid
+        y[noisy] += release.sigma[noisy] * z
+        return y
+
+    def _round(self, k: int, y: Array, sums: Array, share: float, steer: float) -> Array:
+        """Return the contributions after round k."""
+        if not self.cloud.round(k, y, share=share, steer=steer):
+            self.failed_round[0] = k
+            return sums
+        price, grid = self.cloud.price, self._release.grid
+        every = (f.round(k, price, theta=self._theta, share=share, grid=grid) for f in self.fleets)
+        return np.asarray(sum(every, np.zeros(price.size)))
+
+    def _measured(self) -> Array:
+        """Sums at the answer, the measures, the answer's prices and the last ones."""
+        total, answer = np.zeros(len(MEASURES)), self.cloud.answer
+        sums = self._release.offset.copy()
+        for fleet in self.fleets:
+            own, measures = fleet.measure(answer)
+            sums += own
+            total += [measures[name] for name in MEASURES]
+        return np.concatenate([sums, total, answer, self.cloud.price])

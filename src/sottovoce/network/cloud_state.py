@@ -9,14 +9,14 @@ import numpy as np
 
 from sottovoce.algorithm.algorithm import (
     Algorithm,
-    CloudStep,
     GradientSteps,
     PriceRounds,
     noisy_shares,
     require_release,
 )
-from sottovoce.algorithm.dual_averaging import DualAveraging, steering
-from sottovoce.kernels.cloud_kernel import CloudKernel, PublicSum
+from sottovoce.algorithm.dual_averaging import steering
+from sottovoce.algorithm.public_sum import public_sums
+from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.collected import merge_gaps
@@ -25,8 +25,6 @@ from sottovoce.network.setup import Ranges
 from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
-from sottovoce.simulation.layout import gains, public_sums
-from sottovoce.simulation.python_rounds import PythonCloud
 
 
 class CloudState(Protocol):
@@ -82,7 +80,7 @@ class PriceState:
 
     def restart(self) -> None:
         """Forget all rounds."""
-        self._cloud = _cloud(self._algorithm, self._public)
+        self._cloud = make_cloud(self._algorithm, self._public, planned=True)
         self._copy()
 
     def take(self, k: int, y: Array) -> Array:
@@ -99,13 +97,6 @@ class PriceState:
         self.price, self.answer, self.averaged = (
             array.copy() for array in (cloud.price, cloud.answer, cloud.released)
         )
-
-
-def _cloud(algorithm: PriceRounds, public: PublicSum) -> CloudKernel | PythonCloud:
-    if isinstance(algorithm, DualAveraging):
-        return CloudKernel(public, gains(algorithm), planned=True)
-    assert isinstance(algorithm, CloudStep)  # noqa: S101  there is no other kind
-    return PythonCloud(algorithm, public, planned=True)
 
 
 @final

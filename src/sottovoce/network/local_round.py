@@ -39,7 +39,6 @@ from sottovoce.problem.agents import Array
 from sottovoce.problem.feasible import own_bounds
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import in_template
-from sottovoce.simulation.layout import fleet_kernel
 
 _STEPS = 200  # between the two sets; without rows one is exact
 
@@ -71,7 +70,7 @@ def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> 
         middle = np.clip(lower / 2.0 + upper / 2.0, own.lower, own.upper)
         public = np.clip(middle, lower, upper)
         return public, np.clip(public, own.lower, own.upper)
-    private = fleet_kernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
+    private = FleetKernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
     public = lower / 2.0 + upper / 2.0
     for _ in range(_STEPS):
         point = FleetStates(private, public).states
@@ -339,7 +338,7 @@ class LocalRound:
         grid[self._sums] = unpack(self._welcome.grid)
         named = self._cloud.groups[own.fleet.places[0]].count == 1
         fleet = in_template(own.fleet) if named else own.fleet
-        kernel = fleet_kernel(fleet, lower, upper, gradient=own.gradient)
+        kernel = FleetKernel(fleet, lower, upper, gradient=own.gradient)
         return FleetStep(kernel, theta=algorithm.theta, grid=grid)
 
 
@@ -355,7 +354,7 @@ class FleetStep:
 
     def __init__(self, kernel: FleetKernel, *, theta: float, grid: Array) -> None:
         self._kernel, self._theta, self._grid = kernel, theta, np.array(grid)
-        self._fleet = FleetStates(kernel, kernel.problem.lower)
+        self._fleet = FleetStates(kernel, kernel.lower)
 
     def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
         """Return x(k+1), shape (count, d), and its contributions in grid steps, shape (p,)."""

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sottovoce.paper.paper_constants import Constants as Constants
+    from sottovoce.paper.paper_plan import Constants as Constants
     from sottovoce.paper.paper_plan import paper_plan
     from sottovoce.paper.reproduction import PUBLISHED as PUBLISHED
     from sottovoce.paper.reproduction import Reproduction as Reproduction
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     plan = paper_plan
 
 _MODULES = {
-    "Constants": "paper_constants.Constants",
+    "Constants": "paper_plan.Constants",
     "PUBLISHED": "reproduction.PUBLISHED",
     "Reproduction": "reproduction.Reproduction",
     "Tikhonov": "tikhonov.Tikhonov",

@@ -1,29 +1,32 @@
-"""Runs of Algorithm 1 of named agents, side by side in the lanes of vector registers."""
+"""Runs of Algorithm 1 of named agents, 16 in lanes or one by one, with the same bits."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import gradient
-from sottovoce.formula.expression import ZERO, number
+from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.run_kernel import Ensemble, GradientProblem, stream_seed
+from sottovoce.kernels.core.plain import LANES
+from sottovoce.kernels.lower import TapeBuilder, registers_of
+from sottovoce.kernels.run_kernel import Task, advance, stream_seed
+from sottovoce.kernels.variant import core
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
+from sottovoce.problem.fleets import named_rows
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.drive import Task
-from sottovoce.simulation.formulas import named_agents
+from sottovoce.simulation.fleet_layout import named_objective
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
 
 
 @final
 class EnsembleRuns:
-    """Blocks of runs; which block a run is in changes nothing.
+    """All runs, with the paper's release of values and gradients; a ``RunDriver``.
 
     Args:
         problem: of named agents alone.
@@ -32,52 +35,65 @@ class EnsembleRuns:
 
     def __init__(self, problem: Problem, request: SimulationRequest) -> None:
         s = self._request = request
-        named = named_agents(problem, problem.constraints)
         offset = np.concatenate([family.offset for family in problem.constraints])
-        rows = zip(named.rows, offset.tolist(), strict=True)
-        self._problem = GradientProblem(
-            states=named.symbols,
-            objective=named.objective,
-            rows=tuple(add(h, number(constant)) for h, constant in rows),
-            lower=lower_bounds(s.domain),
-            upper=upper_bounds(s.domain),
-            sigma=s.sigma,
-            entries=s.entries,
-        )
+        pairs = zip(named_rows(problem.constraints), offset.tolist(), strict=True)
+        rows = [add(h, number(constant)) for h, constant in pairs]
+        states = [symbol for group in problem.groups for symbol in group.symbols]
+        objective = named_objective(problem)
+        n, m = self._n, self._m = len(states), len(rows)
+        # Up to half a block of runs one by one is faster than a block with empty lanes.
+        self._width = width = 1 if s.runs <= LANES // 2 else LANES
+        blocks = -(-s.runs // width)
+        self._arrays, pairs_of_normals = _view(s, states, objective, rows, width)
+        lower, upper = lower_bounds(s.planned.domain), upper_bounds(s.planned.domain)
+        self._arrays |= {"lower": np.array(lower), "upper": np.array(upper)}
+        self._sizes = {
+            "width": width, "n": n, "m": m, "released": s.released, "pairs": pairs_of_normals,
+        }  # fmt: skip
         start = np.concatenate([part.ravel() for part in s.start])
-        x0 = np.clip(start, self._problem.lower, self._problem.upper)
-        seeds = [stream_seed(s.seed, run) for run in range(s.first, s.first + s.runs)]
-        self._ensemble = Ensemble(self._problem, x0, s.price0, seeds)
-        blocks, width = self._ensemble.blocks, self._ensemble.width
+        x0 = np.clip(start, lower, upper)
+        first = self._arrays.pop("r").reshape(-1, width)
+        first[: n + m] = np.concatenate([x0, s.price0])[:, np.newaxis]
+        self._r = np.stack([first] * blocks)
+        self._failed = np.zeros((blocks, width))
+        runs = np.minimum(np.arange(blocks * width), s.runs - 1)  # empty lanes repeat the last run
+        seeds = [stream_seed(s.seed, s.first + run) for run in runs.tolist()]
+        self._seeds = np.array(seeds, dtype=np.uint64).reshape(blocks, width)
         self._trace = np.full((blocks, s.marks.size, len(QUANTITIES), width), np.nan)
-        kept = s.rounds if s.transcript else 0
-        self._transcript = np.zeros((blocks, kept, s.released, width))
-        self._measure = _Measure(self._problem, s.saddle)
+        self._transcript = np.zeros((blocks, s.rounds if s.transcript else 0, s.released, width))
+        self._measure = _Measure(states, objective, rows, (lower, upper), s.saddle)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
         """What takes the blocks through rounds ``done + 1 .. until``, one each."""
-        blocks = range(self._ensemble.blocks)
+        blocks = range(len(self._r))
         return [partial(self._advance, block, done, until, steps) for block in blocks]
 
     def _advance(self, block: int, done: int, until: int, steps: Array) -> None:
-        s, own = self._request, self._ensemble
+        s = self._request
+        own = {
+            "r": self._r[block].reshape(-1), "seeds": self._seeds[block],
+            "failed": self._failed[block], "slopes": np.zeros(self._n * self._width),
+            "normals": np.zeros(2 * self._sizes["pairs"] * LANES),
+        }  # fmt: skip
         first, last = s.records(done, until)
-        raw = np.empty((last - first, own.n + own.m, own.width))
-        transcript = self._transcript[block, done:until] if s.transcript else None
-        own.advance_block(block, done, until, steps, s.marks[first:last], raw, transcript)
+        raw = np.empty((last - first, self._n + self._m, self._width))
+        kept = self._transcript[block, done:until].reshape(-1)
+        part = core().EnsembleCore(self._sizes, self._arrays | own)
+        advance(part, done, until, steps.ravel(), s.marks[first:last], raw.reshape(-1), kept)
         if last > first:
             self._trace[block, first:last] = self._measure(raw)
 
     def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""
-        state = {f"state{i}": array for i, array in enumerate(self._ensemble.arrays)}
-        return {**state, "trace": self._trace, "transcript": self._transcript}
+        kept = {"trace": self._trace, "transcript": self._transcript}
+        return {**kept, "registers": self._r, "failed": self._failed}
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """Where every run ended, as a ``Result`` has it."""
-        x, mu = self._ensemble.x, self._ensemble.mu
-        ends = {"x": x, "price": mu, "last_x": x.copy(), "last_price": mu.copy()}
-        return {**ends, "failed": self._ensemble.failed}
+        ends = self._by_run(self._r[:, : self._n + self._m])
+        x, mu = ends[:, : self._n].copy(), ends[:, self._n :].copy()
+        failed = self._failed.ravel()[: self._request.runs].astype(np.int64)
+        return {"x": x, "price": mu, "last_x": x.copy(), "last_price": mu.copy(), "failed": failed}
 
     def trace(self, records: int) -> dict[str, Array]:
         """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""
@@ -94,40 +110,84 @@ class EnsembleRuns:
         return moved.reshape(runs, *moved.shape[2:])[: self._request.runs]
 
 
+def _view(
+    request: SimulationRequest,
+    states: list[Expression],
+    objective: Expression,
+    rows: list[Expression],
+    width: int,
+) -> tuple[dict[str, NDArray[Any]], int]:
+    """The arrays of ``EnsembleView``, and how many pairs of normals a round takes."""
+    n, m, entries, sigma = len(states), len(rows), request.planned.entries, request.sigma
+    builder = TapeBuilder(n + m, {s: i for i, s in enumerate(states)})
+    own, slopes = gradient(objective, states), [gradient(g, states) for g in rows]
+    outputs = [builder.value(own.get(s, ZERO)) for s in states]
+    outputs += [builder.value(g) for g in rows]
+    noisy = np.flatnonzero(sigma)
+    row_order = np.full(m, -1, dtype=np.int64)
+    row_order[noisy] = np.arange(noisy.size)
+    place = {entry: i for i, entry in enumerate(entries)}
+    starts, table = [0], list[tuple[int, int, int]]()
+    for i, s in enumerate(states):
+        for j, dg in enumerate(slopes):
+            if s in dg or (j, i) in place:
+                outputs.append(builder.value(dg.get(s, ZERO)))
+                at = place.get((j, i))
+                table.append((j, -1, -1) if at is None else (j, noisy.size + at, m + at))
+        starts.append(len(table))
+    code = builder.finish(outputs)
+    columns = np.array(table, dtype=np.int64).reshape(-1, 3).T
+    names = ("entry_row", "entry_order", "entry_output")
+    arrays: dict[str, NDArray[Any]] = {
+        "code": code.lanes if width == LANES else code.one,
+        "outputs": code.outputs,
+        "r": registers_of([code], width),
+        "sigma": np.array([*sigma[noisy], *entries.values()], dtype=np.float64),
+        "row_order": row_order,
+        "entry_start": np.array(starts, dtype=np.int64),
+    }
+    arrays |= dict(zip(names, map(np.ascontiguousarray, columns), strict=True))
+    return arrays, (noisy.size + len(entries) + 1) // 2
+
+
 @final
 class _Measure:
     """``QUANTITIES`` of x and mu, arrays (marks, n + m, width), from formulas."""
 
-    def __init__(self, problem: GradientProblem, saddle: tuple[Array, Array] | None) -> None:
-        states, self._problem = problem.states, problem
-        own, slopes = (
-            gradient(problem.objective, states),
-            [gradient(g, states) for g in problem.rows],
-        )
+    def __init__(
+        self,
+        states: list[Expression],
+        objective: Expression,
+        rows: list[Expression],
+        bounds: tuple[Array, Array],
+        saddle: tuple[Array, Array] | None,
+    ) -> None:
+        own, slopes = gradient(objective, states), [gradient(g, states) for g in rows]
         self._entries = [
             (i, j) for i, s in enumerate(states) for j, dg in enumerate(slopes) if s in dg
         ]
         entries = [slopes[j][states[i]] for i, j in self._entries]
         fs = [own.get(s, ZERO) for s in states]
-        self._tape = tape([problem.objective, *problem.rows, *fs, *entries], states)
-        n, m = len(states), len(problem.rows)
-        self._hat = np.full(n + m, np.nan) if saddle is None else np.concatenate(saddle)
+        self._tape = tape([objective, *rows, *fs, *entries], states)
+        self._n, self._m = len(states), len(rows)
+        self._lower, self._upper = (bound[:, np.newaxis] for bound in bounds)
+        unknown = np.full(self._n + self._m, np.nan)
+        self._hat = unknown if saddle is None else np.concatenate(saddle)
 
     def __call__(self, raw: Array) -> Array:
-        n, m = len(self._problem.states), len(self._problem.rows)
+        n, m = self._n, self._m
         x, mu = raw[:, :n], raw[:, n:]
         columns = [x[:, i] for i in range(n)]
-        objective, *found = self._tape.arrays(columns, (raw.shape[0], raw.shape[2]))
-        g = np.stack(found[:m], axis=1) if m else np.zeros_like(mu)
-        slope = np.stack(found[m : m + n], axis=1)
+        objective, *values = self._tape.arrays(columns, (raw.shape[0], raw.shape[2]))
+        g = np.stack(values[:m], axis=1) if m else np.zeros_like(mu)
+        slope = np.stack(values[m : m + n], axis=1)
         with np.errstate(all="ignore"):
-            for (i, j), value in zip(self._entries, found[m + n :], strict=True):
+            for (i, j), value in zip(self._entries, values[m + n :], strict=True):
                 slope[:, i] += mu[:, j] * value
-            lower, upper = self._problem.lower[:, None], self._problem.upper[:, None]
-            residual = np.sum((x - np.clip(x - slope, lower, upper)) ** 2, axis=1)
+            residual = np.sum((x - np.clip(x - slope, self._lower, self._upper)) ** 2, axis=1)
             residual += np.sum((mu - np.maximum(mu + g, 0.0)) ** 2, axis=1)
             off = (raw - self._hat[:, None]) ** 2
             errors = [np.sqrt(part.sum(axis=1)) for part in (off[:, :n], off[:, n:])]
             worst = np.fmax.reduce(g, axis=1, initial=0.0)
-            values = (*errors, worst, np.sqrt(residual), objective, *errors)
-        return np.stack(values, axis=1)
+            quantities = (*errors, worst, np.sqrt(residual), objective, *errors)
+        return np.stack(quantities, axis=1)

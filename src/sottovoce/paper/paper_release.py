@@ -5,7 +5,6 @@ Of dg/dx some entries are public, some an agent knows by itself, and only the re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
@@ -14,7 +13,8 @@ import numpy as np
 from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.privacy.releases import StateRelease
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Array
+from sottovoce.problem.fleets import named_rows
 from sottovoce.problem.problem import CloudView, Problem
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ class GradientEntry:
 
     Attributes:
         row: the constraint, from 0.
-        column: the component of the state vector of all agents, from 0. For a fleet, the
-            component of its first agent: one entry stands for all agents of the fleet.
-        agent: the agent it belongs to, from 0; the first agent of a fleet.
+        column: the component of the state vector of all agents, from 0.
+        agent: the agent it belongs to, from 0.
         kind: "public", a constant that everybody knows; "own", a public formula in the agent's own
             state, evaluated locally; "released", moved by other agents, so that the cloud must
             send it with noise.
@@ -57,42 +56,25 @@ class GradientEntry:
 
 
 def gradient_entries(cloud: CloudView) -> tuple[GradientEntry, ...]:
-    """Classify every entry of ``dg/dx``, named agents first row by row, then sums over fleets."""
-    return tuple(sorted(_entries(cloud), key=lambda e: (e.row, e.column)))
-
-
-def _entries(cloud: CloudView) -> Iterator[GradientEntry]:
-    places: dict[str, tuple[int, int, Group]] = {}
+    """Classify the entries of ``dg/dx`` of named agents, row by row; the paper knows no fleets."""
+    owner: dict[Expression, tuple[int, int, frozenset[Expression]]] = {}
     column = agent = 0
     for group in cloud.groups:
-        places[group.name] = (column, agent, group)
+        states = frozenset(group.symbols)
+        if group.count == 1:
+            owner |= {s: (column + c, agent, states) for c, s in enumerate(group.symbols)}
         column += group.count * group.dim
         agent += group.count
-    first = 0
-    for family in cloud.constraints:
-        for row, g in enumerate(family.named):
-            for group in cloud.groups:
-                if group.count == 1:
-                    yield from _of_term(first + row, g, *places[group.name])
-        for part in family.sums:
-            for row in range(part.rows):
-                h = part.terms[row % len(part.terms)]
-                yield from _of_term(first + row, h, *places[part.group.name])
-        first += family.rows
-
-
-def _of_term(
-    row: int, term: Expression, column: int, agent: int, group: Group
-) -> Iterator[GradientEntry]:
-    place = {s: c for c, s in enumerate(group.symbols)}
-    for symbol, formula in gradient(term, group.symbols).items():
-        states = formula.symbols - set(group.parameters)
-        kind: EntryKind = "public"
-        if states:
-            kind = "own" if states <= set(group.symbols) else "released"
-        yield GradientEntry(
-            row=row, column=column + place[symbol], agent=agent, kind=kind, formula=formula
-        )
+    entries = []
+    for row, g in enumerate(named_rows(cloud.constraints)):
+        for s, formula in gradient(g, list(owner)).items():
+            column, agent, states = owner[s]
+            kind: EntryKind = "own" if formula.symbols else "public"
+            kind = kind if formula.symbols <= states else "released"
+            entries.append(
+                GradientEntry(row=row, column=column, agent=agent, kind=kind, formula=formula)
+            )
+    return tuple(sorted(entries, key=lambda e: (e.row, e.column)))
 
 
 @final

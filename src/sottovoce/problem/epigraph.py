@@ -16,6 +16,7 @@ Contributions that are sent are the formulas as stated, never t.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -34,11 +35,34 @@ from sottovoce.formula.canonical import (
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import Expression, Op, number, symbol
-from sottovoce.kernels.fleet_problem import EpigraphForm
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.local import LocalSet
 
 _POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a state at its kink is so near
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EpigraphForm:
+    """A smooth convex problem in the state and some variables more, for the interior-point method.
+
+    Attributes:
+        extra: the variables more, for non-smooth terms; they follow the components of the state.
+        objective: f with them.
+        terms: every h with them.
+        inequalities: ``c(x, t) <= 0``: the local rows, then those of the variables more.
+        equalities: ``e(x) = 0``, affine.
+        lower: bounds of the variables more, shape (count, extra).
+        upper: likewise.
+    """
+
+    extra: tuple[Expression, ...]
+    objective: Expression
+    terms: tuple[Expression, ...]
+    inequalities: tuple[Expression, ...]
+    equalities: tuple[Expression, ...]
+    lower: Array
+    upper: Array
 
 
 def epigraph_form(

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
-from typing import Protocol, TypeAlias, final
+from typing import Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import InputError
+from sottovoce.kernels.run_kernel import Task
 from sottovoce.problem.agents import Array
 from sottovoce.progress import Progress
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import read_npz, write_npz
 from sottovoce.simulation.scatter import interruptible
-
-Task: TypeAlias = Callable[[], None]
-"""Rounds of some runs, or a thread's part in those of one."""
 
 _SLICE_SECONDS, _SAVE_SECONDS = 0.25, 10.0
 _FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in the cache
@@ -30,7 +28,10 @@ class RunDriver(Protocol):
     """Runs in the making, whatever the shape of the problem."""
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
-        """What takes all runs through rounds ``done + 1 .. until``, at the same time if several."""
+        """What takes all runs through rounds ``done + 1 .. until``, at the same time if several.
+
+        ``steps`` has two numbers per round, as of ``SimulationRequest.steps``.
+        """
         ...
 
     def arrays(self) -> dict[str, Array]:
@@ -119,7 +120,7 @@ def drive(
         while done < rounds and not stopped.is_set():
             until = min(rounds, done + size)
             began = perf_counter()
-            steps = request.steps(np.arange(done + 1, until + 1)).ravel()
+            steps = request.steps(np.arange(done + 1, until + 1))
             _perform(engine.tasks(done, until, steps), pool)
             done = until
             size = _next_size(size, perf_counter() - began)

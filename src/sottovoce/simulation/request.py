@@ -5,31 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.algorithm.algorithm import (
-    Algorithm,
-    GradientSteps,
-    require_algorithm,
-    require_release,
-)
-from sottovoce.algorithm.dual_averaging import DualAveraging, steering
-from sottovoce.arguments import array, entries, instance, whole
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_release
+from sottovoce.algorithm.dual_averaging import steering
+from sottovoce.algorithm.public_sum import PublicSum, public_sums
+from sottovoce.arguments import array, entries
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import add
 from sottovoce.formula.expression import Expression, number
-from sottovoce.kernels.cloud_kernel import PublicSum
 from sottovoce.privacy.feasibility import answer_shares
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.feasible import own_domain
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.layout import public_sums
 from sottovoce.simulation.result import SADDLE_STATES
 
 if TYPE_CHECKING:
@@ -41,6 +35,27 @@ _TRANSCRIPT_LIMIT = 100_000_000
 _COMPARED = 100_000  # rounds of an algorithm whose weights are looked at
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Planned:
+    """What is the same in all simulations of a problem with one plan, or with none.
+
+    Attributes:
+        domain: the groups with the bounds that their agents keep to.
+        sigma: the standard deviation of noisy sums, or rows of g, by number.
+        entries: those of the released gradient entries by (row, column).
+        grid: the public grid of each sum; None if nothing is rounded to one.
+        public: what is public of the sums: units, noise and what of C is aimed at.
+    """
+
+    domain: tuple[Group, ...]
+    sigma: Mapping[int, float]
+    entries: Mapping[tuple[int, int], float]
+    grid: Array | None
+    public: PublicSum
+
+
+@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationRequest:
     """A checked request with all that it is about, ready to be sent anywhere.
@@ -48,6 +63,7 @@ class SimulationRequest:
     Attributes:
         problem: what to solve.
         plan: its noise; None for none.
+        planned: what the plan makes of the problem.
         algorithm: whose rounds to take.
         rounds: how many.
         runs: how many runs.
@@ -55,13 +71,6 @@ class SimulationRequest:
         first: the number of the first run, from 0.
         start: x at the start, per group (count, d), before projection onto the domain.
         price0: prices, or multipliers, at the start.
-        domain: the groups with the bounds that their agents keep to.
-        sigma: the standard deviation of every sum, or row of g; 0 for none.
-        entries: those of the released gradient entries by (row, column).
-        grid: the public grid of each sum; empty if nothing is rounded to one.
-        public: what is public of the sums: units, noise and what of C is aimed at.
-        limits: the least and the largest value that C, as it was stated, allows every sum.
-        stated: constraints over named agents whose sums do not show how much they are violated.
         saddle: x_hat and the prices there, if known.
         marks: after how many rounds to measure, in order.
         transcript: whether to keep every released number.
@@ -69,23 +78,25 @@ class SimulationRequest:
 
     problem: Problem
     plan: NoisePlan | None
+    planned: Planned
     algorithm: Algorithm
     rounds: int
     runs: int
     seed: int
-    first: int
+    first: int = 0
     start: tuple[Array, ...]
     price0: Array
-    domain: tuple[Group, ...]
-    sigma: Array
-    entries: Mapping[tuple[int, int], float]
-    grid: Array
-    public: PublicSum
-    limits: tuple[Array, Array]
-    stated: tuple[Expression, ...]
     saddle: tuple[Array, Array] | None
     marks: NDArray[np.int64]
     transcript: bool
+
+    def __post_init__(self) -> None:
+        if self.transcript and self.rounds * self.runs * self.released > _TRANSCRIPT_LIMIT:
+            raise InputError(
+                f"transcript must have at most {_TRANSCRIPT_LIMIT:,} numbers, got rounds x runs x "
+                f"outputs = {self.rounds} x {self.runs} x {self.released}: ask for fewer rounds or "
+                "runs"
+            )
 
     @property
     def gradient(self) -> bool:
@@ -95,12 +106,36 @@ class SimulationRequest:
     @property
     def released(self) -> int:
         """How many numbers a round releases."""
-        return int(self.price0.size) + len(self.entries)
+        return int(self.price0.size) + len(self.planned.entries)
 
     @property
     def gridded(self) -> bool:
         """Whether contributions are rounded to the public grid, as agents send them."""
-        return self.grid.size > 0
+        return self.plan is not None and not self.gradient
+
+    @property
+    def grid(self) -> Array | None:
+        """The public grid of each sum; None if contributions are not rounded."""
+        return self.planned.grid if self.gridded else None
+
+    @property
+    def sigma(self) -> Array:
+        """The standard deviation of every sum, or row of g; 0 for none."""
+        sigma = np.zeros(self.price0.size)
+        sigma[list(self.planned.sigma)] = list(self.planned.sigma.values())
+        return sigma
+
+    @property
+    def stated(self) -> tuple[Expression, ...]:
+        """Constraints over named agents whose sums do not show how much they are violated."""
+        problem = self.problem
+        if self.gradient:
+            return ()
+        return tuple(
+            add(family.rest[0], number(float(family.offset[0])))
+            for family, origin in zip(problem.constraints, problem.cloud.sums.origins, strict=True)
+            if not (family.sums or origin.as_stated)
+        )
 
     def steps(self, k: NDArray[np.int64]) -> Array:
         """The numbers of rounds k, a row each: the answer's weight and the gain of steering.
@@ -121,111 +156,57 @@ class SimulationRequest:
 
     def identity(self) -> str:
         """A hash of everything that results depend on."""
-        public = self.public
+        planned, public = self.planned, self.planned.public
         return fingerprint(
             self.problem.fingerprint,
             repr(self.algorithm),
             (self.rounds, self.runs, self.first, self.seed, self.transcript),
-            (np.array(list(self.entries), dtype=np.int64), list(self.entries.values())),
-            (self.start, self.price0, self.domain, self.sigma, self.saddle, self.marks),
+            (np.array(list(planned.entries), dtype=np.int64), list(planned.entries.values())),
+            (self.start, self.price0, planned.domain, self.sigma, self.saddle, self.marks),
             (public.lower, public.upper, public.unit, public.noisy),
         )
 
 
-class _Planned(NamedTuple):
-    """What is the same in all simulations of a problem with one plan, or with none."""
-
-    domain: tuple[Group, ...]
-    sigma: Mapping[int, float]
-    entries: Mapping[tuple[int, int], float]
-    public: PublicSum
-
-
-_known: WeakKeyDictionary[Problem, WeakKeyDictionary[NoisePlan | Problem, _Planned]]
+_known: WeakKeyDictionary[Problem, WeakKeyDictionary[NoisePlan | Problem, Planned]]
 _known = WeakKeyDictionary()
 
 
-def make_request(
-    problem: Problem,
-    plan: NoisePlan | None,
-    algorithm: Algorithm | None,
-    *,
-    rounds: int | None,
-    runs: int,
-    seed: int,
-    x0: ArrayLike | None,
-    mu0: ArrayLike | None,
-    record: ArrayLike | None,
-    transcript: bool,
-    saddle: tuple[ArrayLike, ArrayLike] | None,
-) -> SimulationRequest:
-    """Check what ``simulate`` was given; its docstring says what the arguments mean."""
-    steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
-    gradient = isinstance(steps, GradientSteps)
-    if gradient:
+def planned_rounds(plan: NoisePlan | None) -> int:
+    """Return how many rounds to take where nobody says so: those that the plan names."""
+    if plan is None:
+        raise InputError("rounds must be given without a plan, got none: say rounds=1000")
+    return plan.named_rounds()
+
+
+def require_simulable(
+    problem: Problem, plan: NoisePlan | None, algorithm: Algorithm, rounds: int
+) -> None:
+    """Refuse an algorithm or a plan that does not fit the problem, or each other."""
+    if isinstance(algorithm, GradientSteps):
         require_no_rows(problem.local)
-    if plan is not None:
-        from sottovoce.privacy.noise_plan import NoisePlan
-
-        instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
-    known = _saddle(problem, saddle, gradient=gradient)
-    if rounds is None:
-        if plan is None:
-            raise InputError("rounds must be given without a plan, got none: say rounds=1000")
-        rounds = plan.named_rounds()
-    rounds, runs = whole("rounds", rounds, least=1), whole("runs", runs, least=1)
-    seed = whole("seed", seed, most=2**128)
-    if plan is not None:
-        _check_plan(problem, plan, rounds)
-    if gradient and any(family.equality for family in problem.constraints):
-        raise InputError("gradient steps know no equalities, got one: use the default algorithm")
-    if plan is not None:
-        require_release(plan, steps, simulated=True)
-        if plan.feasible is not None:
-            _check_answer(plan, steps, rounds)
-    planned, price0 = _planned(problem, plan), _multipliers(problem, mu0, gradient=gradient)
-    sigma = np.zeros(price0.size)
-    sigma[list(planned.sigma)] = list(planned.sigma.values())
-    request = SimulationRequest(
-        problem=problem,
-        plan=plan,
-        algorithm=steps,
-        rounds=rounds,
-        runs=runs,
-        seed=seed,
-        first=0,
-        start=_start(problem, x0),
-        price0=price0,
-        domain=planned.domain,
-        sigma=sigma,
-        entries=planned.entries,
-        grid=np.zeros(0) if gradient or plan is None else _grids(plan),
-        public=planned.public,
-        limits=(np.array(problem.cloud.sums.lower), np.array(problem.cloud.sums.upper)),
-        stated=() if gradient else _stated(problem),
-        saddle=known,
-        marks=_marks(record, rounds),
-        transcript=transcript,
-    )
-    if transcript and rounds * runs * request.released > _TRANSCRIPT_LIMIT:
-        raise InputError(
-            f"transcript must have at most {_TRANSCRIPT_LIMIT:,} numbers, got rounds x runs x "
-            f"outputs = {rounds} x {runs} x {request.released}: ask for fewer rounds or runs"
-        )
-    return request
-
-
-def _check_plan(problem: Problem, plan: NoisePlan, rounds: int) -> None:
-    """Refuse a plan of another problem, or of fewer rounds."""
+        if any(family.equality for family in problem.constraints):
+            raise InputError(
+                "gradient steps know no equalities, got one: use the default algorithm"
+            )
+        if any(code is not None for code in problem.code):
+            raise InputError(
+                "an objective that is code needs an algorithm with prices, got gradient steps: use "
+                "the default algorithm"
+            )
+    if plan is None:
+        return
     plan.require_problem(problem)
     if rounds > plan.rounds:
         raise InputError(
             f"rounds must be at most what the plan covers ({plan.rounds:,}), got {rounds:,}: plan "
             "again with rounds="
         )
+    require_release(plan, algorithm, simulated=True)
+    if plan.feasible is not None:
+        _require_answer(plan, algorithm, rounds)
 
 
-def _check_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
+def _require_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
     """Refuse answers that are other averages than the plan's margins are for."""
     if rounds != plan.rounds:
         raise InputError(
@@ -245,44 +226,30 @@ def _check_answer(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> None:
         )
 
 
-def _grids(plan: NoisePlan) -> Array:
-    """The grid of every sum; one that nobody moves, and that has no noise, is hardly rounded."""
-    return np.array([o.grid if o.grid > 0 else _FINEST for o in plan.outputs])
-
-
-def _stated(problem: Problem) -> tuple[Expression, ...]:
-    found = zip(problem.constraints, problem.cloud.sums.origins, strict=True)
-    return tuple(
-        add(family.rest[0], number(float(family.offset[0])))
-        for family, origin in found
-        if not (family.sums or origin.as_stated)
-    )
-
-
-def _planned(problem: Problem, plan: NoisePlan | None) -> _Planned:
-    """What a plan makes of a problem, worked out for the first of its solves."""
+def planned(problem: Problem, plan: NoisePlan | None) -> Planned:
+    """Return what a plan makes of a problem, computed for the first of its simulations."""
     known = _known.setdefault(problem, WeakKeyDictionary())
     key = problem if plan is None else plan
     if key not in known:
         domain = problem.groups if plan is None else plan.domain
         outputs = [] if plan is None else list(zip(plan.outputs, plan.released_sigma, strict=True))
-        known[key] = _Planned(
+        target = None if plan is None or plan.feasible is None else plan.feasible.target
+        sigma = None if plan is None else plan.released_sigma
+        known[key] = Planned(
             domain=own_domain(problem.groups, domain, problem.local),
             sigma={o.row: float(s) for o, s in outputs if o.kind != "gradient" and o.sigma > 0},
             entries={(o.row, o.column): float(s) for o, s in outputs if o.column is not None},
-            public=public_sums(
-                problem.cloud.sums,
-                domain,
-                None if plan is None else plan.released_sigma,
-                None if plan is None or plan.feasible is None else plan.feasible.target,
-            ),
+            # A sum that no agent moves, and that has no noise, is hardly rounded.
+            grid=None if plan is None else np.array([o.grid or _FINEST for o, _ in outputs]),
+            public=public_sums(problem.cloud.sums, domain, sigma, target),
         )
     return known[key]
 
 
-def _saddle(
+def known_pair(
     problem: Problem, given: tuple[ArrayLike, ArrayLike] | None, *, gradient: bool
 ) -> tuple[Array, Array] | None:
+    """Return x_hat and the prices there: the pair given, or computed for problems not too large."""
     if given is None:
         from sottovoce.certificate.optimum import known_saddle, saddle_prices
 
@@ -305,7 +272,8 @@ def _saddle(
     return x, prices
 
 
-def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
+def start_states(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
+    """Return x at the start, per group, of one vector of all states; by default the problem's."""
     if x0 is None:
         return problem.start
     flat = array("x0", x0, f"one vector of all {problem.size} states")
@@ -329,7 +297,8 @@ def _start(problem: Problem, x0: ArrayLike | None) -> tuple[Array, ...]:
     return tuple(start)
 
 
-def _multipliers(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
+def start_prices(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> Array:
+    """Return the prices at the start, which are 0, or the multipliers of gradient steps."""
     if mu0 is not None and not gradient:
         raise InputError(
             "mu0 must be left out unless the algorithm is sv.paper.Tikhonov(): prices start at 0"
@@ -346,7 +315,8 @@ def _multipliers(problem: Problem, mu0: ArrayLike | None, *, gradient: bool) -> 
     return mu
 
 
-def _marks(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
+def recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
+    """Return after how many rounds to measure, in order; by default about 1,000, log-spaced."""
     if record is None:
         return _spaced(rounds).copy()
     given = np.unique(array("record", record, f"a list of rounds in 0..{rounds}"))

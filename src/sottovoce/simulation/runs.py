@@ -9,17 +9,22 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.algorithm.algorithm import CloudStep, GradientSteps
+from sottovoce.algorithm.algorithm import GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.formula.tape import tape
-from sottovoce.kernels.cloud_kernel import CloudKernel
+from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.fleet_kernel import MEASURES, FleetStates
-from sottovoce.kernels.run_kernel import Release, Run, stream_seed, trace_size
+from sottovoce.kernels.run_kernel import (
+    PythonRun,
+    Release,
+    RoundSlice,
+    Run,
+    Task,
+    stream_seed,
+    trace_size,
+)
 from sottovoce.problem.agents import Array
-from sottovoce.simulation.drive import Task
 from sottovoce.simulation.fleet_layout import FleetLayout
-from sottovoce.simulation.layout import gains
-from sottovoce.simulation.python_rounds import PythonCloud, PythonRun
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
 
@@ -38,13 +43,13 @@ class Runs:
 
     def __init__(self, agents: FleetLayout, request: SimulationRequest, threads: int) -> None:
         s = self._request = request
-        self._agents = agents
-        self._coded = bool(agents.values)
+        self._agents, self._coded = agents, bool(agents.values)
+        stated = s.stated
+        self._stated = tape(stated, agents.symbols) if stated else None
         # What formulas of several named agents, or code, say of answers is asked for at marks.
-        self._looks = bool(s.stated) or self._coded
-        self._stated = tape(s.stated, agents.symbols)
-        own = not isinstance(s.algorithm, DualAveraging | GradientSteps)
-        self._in_python = own or self._coded
+        self._looks = bool(stated) or self._coded
+        compiled = isinstance(s.algorithm, DualAveraging | GradientSteps)
+        self._in_python = self._coded or not compiled
         team = threads if s.runs == 1 and not self._looks else 1
         first = agents.start(s.start, None if s.saddle is None else s.saddle[0])
         self._runs = [
@@ -55,58 +60,49 @@ class Runs:
         self._transcript = np.zeros((s.runs, s.rounds if s.transcript else 0, s.released))
 
     def _run(self, run: int, fleets: Sequence[FleetStates], team: int) -> Run | PythonRun:
-        s, algorithm = self._request, self._request.algorithm
-        release = Release(
-            offset=self._agents.offset,
-            sigma=s.sigma,
-            grid=s.grid if s.gridded else None,
-            seed=stream_seed(s.seed, s.first + run),
-        )
+        s, algorithm, public = self._request, self._request.algorithm, self._request.planned.public
+        seed = stream_seed(s.seed, s.first + run)
+        release = Release(offset=self._agents.offset, sigma=s.sigma, grid=s.grid, seed=seed)
         if isinstance(algorithm, GradientSteps):
-            made = Run(fleets, release, None, threads=team)
-            made.mu[:] = s.price0
-            return made
-        if not isinstance(algorithm, DualAveraging):
-            assert isinstance(algorithm, CloudStep)  # noqa: S101  checked by ``simulate``
-            own = PythonCloud(algorithm, s.public, planned=s.gridded)
-            return PythonRun(fleets, release, own, algorithm.theta)
-        if self._in_python:
-            cloud = CloudKernel(s.public, gains(algorithm), planned=s.gridded)
-            return PythonRun(fleets, release, cloud, algorithm.theta)
-        return Run(fleets, release, (s.public, gains(algorithm)), threads=team)
+            steps = Run(fleets, release, None, threads=team)
+            steps.mu[:] = s.price0
+            return steps
+        if isinstance(algorithm, DualAveraging) and not self._in_python:
+            return Run(fleets, release, (public, algorithm), threads=team)
+        cloud = make_cloud(algorithm, public, planned=s.gridded)
+        return PythonRun(fleets, release, cloud, algorithm.theta)
 
     def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
         """What takes all runs through rounds ``done + 1 .. until``: each run, or a team's parts."""
-        steps = steps.reshape(-1, 2)
-        if self._looks or self._in_python:
-            runs = range(len(self._runs))
-            own: list[Task] = [partial(self._look, run, done, until, steps) for run in runs]
-            # Code may mind threads: one takes all runs.
-            return [partial(_one_by_one, own)] if self._in_python else own
-        if len(self._runs) == 1:
-            return self._team(done, until, steps)
-        return [partial(self._advance, run, done, until, steps) for run in range(len(self._runs))]
+        if len(self._runs) == 1 and not (self._looks or self._in_python):
+            rounds, first = self._slice(0, done, until, steps)
+            leader, *helpers = self._runs[0].tasks(rounds)  # the leader ends last
+            return [partial(_one_by_one, [leader, partial(self._keep, 0, first, rounds)]), *helpers]
+        advance = self._look if self._looks or self._in_python else self._advance
+        tasks: list[Task] = [
+            partial(advance, run, done, until, steps) for run in range(len(self._runs))
+        ]
+        # Code may mind threads: one takes all runs.
+        return [partial(_one_by_one, tasks)] if self._in_python else tasks
 
-    def _advance(self, run: int, done: int, until: int, steps: Array) -> None:
-        tasks, first, raw = self._parts(run, done, until, steps)
-        tasks[0]()
-        self._keep(run, first, raw)
-
-    def _team(self, done: int, until: int, steps: Array) -> list[Task]:
-        """The parts of the only run; the first thread's ends last."""
-        tasks, first, raw = self._parts(0, done, until, steps)
-        return [partial(_one_by_one, [tasks[0], partial(self._keep, 0, first, raw)]), *tasks[1:]]
-
-    def _parts(
-        self, run: int, done: int, until: int, steps: Array
-    ) -> tuple[list[Task], int, Array]:
+    def _slice(self, run: int, done: int, until: int, steps: Array) -> tuple[RoundSlice, int]:
+        """Rounds of a run, and the first mark that they record."""
         s = self._request
         first, last = s.records(done, until)
-        raw = np.empty((last - first, trace_size(s.price0.size)))
-        kept = self._transcript[run, done:until]
-        marks = s.marks[first:last]
-        tasks = self._runs[run].tasks(done, until, steps, marks=marks, trace=raw, transcript=kept)
-        return tasks, first, raw
+        rounds = RoundSlice(
+            done=done,
+            until=until,
+            steps=steps,
+            marks=s.marks[first:last],
+            trace=np.empty((last - first, trace_size(s.price0.size))),
+            transcript=self._transcript[run, done:until],
+        )
+        return rounds, first
+
+    def _advance(self, run: int, done: int, until: int, steps: Array) -> None:
+        rounds, first = self._slice(run, done, until, steps)
+        _one_by_one(self._runs[run].tasks(rounds))
+        self._keep(run, first, rounds)
 
     def _look(self, run: int, done: int, until: int, steps: Array) -> None:
         """Advance from mark to mark, and look at the answers there."""
@@ -120,23 +116,24 @@ class Runs:
             if at < marks.size and marks[at] == done:
                 seen[at] = self._seen(run)
         for at, (violation, objective) in seen.items():
-            found = self._trace[run, at]
-            found[_VIOLATION] = max(found[_VIOLATION], violation)
-            found[_OBJECTIVE] += objective
+            record = self._trace[run, at]
+            record[_VIOLATION] = max(record[_VIOLATION], violation)
+            record[_OBJECTIVE] += objective
             if self._coded:
-                found[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
+                record[_RESIDUAL] = np.nan  # no formula gives the gradient of a callback
 
     def _seen(self, run: int) -> tuple[float, float]:
         """The worst stated constraint at the answer, and the sum of objectives that are code."""
         x = self._agents.together([f.answer for f in self._runs[run].fleets])
-        stated = self._stated(*x[self._agents.named]) if self._request.stated else []
+        stated = [] if self._stated is None else self._stated(*x[self._agents.named])
         own = sum(value(x[here]) for here, value in self._agents.values)
         return max(0.0, *map(float, stated), 0.0), float(own)
 
-    def _keep(self, run: int, first: int, raw: Array) -> None:
+    def _keep(self, run: int, first: int, rounds: RoundSlice) -> None:
         """Turn what a run recorded into ``QUANTITIES``."""
-        if raw.shape[0]:
-            self._trace[run, first : first + raw.shape[0]] = self._quantities(run, raw)
+        if rounds.marks.size:
+            last = first + rounds.marks.size
+            self._trace[run, first:last] = self._quantities(run, rounds.trace)
 
     def _quantities(self, run: int, raw: Array) -> Array:
         s, p = self._request, self._request.price0.size
@@ -148,9 +145,9 @@ class Runs:
             if s.gradient:
                 off, over = answer - np.maximum(answer + sums, 0.0), sums
             else:
-                least, most = s.limits
+                limits = s.problem.cloud.sums
                 off = sums - self._nearest(run, sums + answer)
-                over = np.fmax(sums - most, least - sums)
+                over = np.fmax(sums - limits.upper, limits.lower - sums)
             residual = residual + np.sum(off**2, axis=1)
             values = {
                 "error_x": np.sqrt(error),
@@ -165,41 +162,36 @@ class Runs:
 
     def _nearest(self, run: int, points: Array) -> Array:
         """The points of C nearest to others, row by row."""
-        public, cloud = self._request.public, self._runs[run].cloud
+        public, cloud = self._request.planned.public, self._runs[run].cloud
         if not public.regions or cloud is None:
             return np.clip(points, public.lower, public.upper)
         return np.array([cloud.nearest(point) for point in points]).reshape(points.shape)
 
     def arrays(self) -> dict[str, Array]:
         """Everything that rounds change, for a checkpoint."""
-        found = {"trace": self._trace, "transcript": self._transcript}
+        kept = {"trace": self._trace, "transcript": self._transcript}
         for number, run in enumerate(self._runs):
-            for name, array in _state_of(run).items():
-                found[f"{name}{number}"] = array
+            kept |= {f"{name}{number}": array for name, array in _state_of(run).items()}
             for i, fleet in enumerate(run.fleets):
-                found[f"x{number}.{i}"] = fleet.x
+                kept[f"x{number}.{i}"] = fleet.x
                 if fleet.mean is not fleet.x:
-                    found[f"mean{number}.{i}"] = fleet.mean
-        return found
+                    kept[f"mean{number}.{i}"] = fleet.mean
+        return kept
 
     def final(self) -> dict[str, NDArray[np.generic]]:
         """Where every run ended, as a ``Result`` has it."""
-        runs = self._runs
+        runs, together = self._runs, self._agents.together
+        states = [_state_of(run) for run in runs]
         ends: dict[str, NDArray[np.generic]] = {
-            "last_x": self._stacked([[f.states for f in run.fleets] for run in runs]),
-            "price": np.array([_price_of(run, "answer") for run in runs]),
-            "last_price": np.array([_price_of(run, "price") for run in runs]),
+            "x": np.array([together([f.answer for f in run.fleets]) for run in runs]),
+            "last_x": np.array([together([f.states for f in run.fleets]) for run in runs]),
+            "price": np.array([state["answer"] for state in states]),
+            "last_price": np.array([state["price"] for state in states]),
             "failed": np.array([run.failed for run in runs], dtype=np.int64),
         }
-        ends["x"] = ends["last_x"]
-        if not self._request.gradient:
-            ends["x"] = self._stacked([[f.answer for f in run.fleets] for run in runs])
         if self._request.gridded:
-            ends["released"] = np.array([_price_of(run, "released") for run in runs])
+            ends["released"] = np.array([state["released"] for state in states])
         return ends
-
-    def _stacked(self, parts: Sequence[Sequence[Array]]) -> Array:
-        return np.array([self._agents.together(part) for part in parts])
 
     def trace(self, records: int) -> dict[str, Array]:
         """What was measured at the first ``records`` marks, arrays of shape (runs, records)."""
@@ -211,17 +203,11 @@ class Runs:
 
 
 def _state_of(run: Run | PythonRun) -> dict[str, Array]:
-    """What a run remembers beside its agents' states."""
+    """What a run remembers beside its agents' states; of multipliers the last are the answer."""
     if run.cloud is None:
-        return {"mu": run.mu, "failed": run.failed_round}
+        return {"price": run.mu, "answer": run.mu, "failed": run.failed_round}
     cloud = {name: getattr(run.cloud, name) for name in ("price", "answer", "released", "memory")}
     return {**cloud, "failed": run.failed_round}
-
-
-def _price_of(run: Run | PythonRun, name: str) -> Array:
-    """Prices, or multipliers, of which the last are the answer."""
-    found = run.mu if run.cloud is None else getattr(run.cloud, name)
-    return np.array(found)
 
 
 def _one_by_one(tasks: Sequence[Task]) -> None:

@@ -19,6 +19,7 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 _LOOK_SECONDS = 0.2
+_PARTS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,16 @@ def executor_of(given: Any) -> Executor:
         "executor must be a concurrent.futures.Executor or a Dask client, got "
         f"{type(given).__name__}"
     )
+
+
+def parts(runs: int, least: int) -> list[range]:
+    """Return the runs 0 .. runs-1 as about 16 ranges of at least ``least`` runs.
+
+    More than there are workers, so that the last ones are not waited for long; few, as each costs
+    a kernel's loading.
+    """
+    size = max(-(-runs // _PARTS), least)
+    return [range(first, min(first + size, runs)) for first in range(0, runs, size)]
 
 
 def scatter(

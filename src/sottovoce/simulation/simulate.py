@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
+from sottovoce.algorithm.algorithm import Algorithm, GradientSteps, require_algorithm
+from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
+from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 from sottovoce.simulation.drive import RunDriver, drive
 from sottovoce.simulation.fleet_layout import lay_out
-from sottovoce.simulation.parts import joined, parts
-from sottovoce.simulation.request import SimulationRequest, make_request
-from sottovoce.simulation.result import Result, Trace, Transcript
+from sottovoce.simulation.request import (
+    SimulationRequest,
+    known_pair,
+    planned,
+    planned_rounds,
+    recorded_rounds,
+    require_simulable,
+    start_prices,
+    start_states,
+)
+from sottovoce.simulation.result import QUANTITIES, Result, Trace, Transcript
 from sottovoce.simulation.runs import Runs
-from sottovoce.simulation.scatter import executor_of, scatter
+from sottovoce.simulation.scatter import executor_of, parts, scatter
 
-if TYPE_CHECKING:
-    from sottovoce.privacy.noise_plan import NoisePlan
+_Part = TypeVar("_Part", Result, Trace, Transcript)
 
 
 def simulate(
@@ -77,28 +87,34 @@ def simulate(
             default. Results do not depend on it. Interrupted, the runs that are complete are kept.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    team = _threads(threads)
+    if plan is not None:
+        instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
+    steps = DualAveraging() if algorithm is None else require_algorithm(algorithm)
+    team, gradient = _threads(threads), isinstance(steps, GradientSteps)
+    count = whole("rounds", planned_rounds(plan) if rounds is None else rounds, least=1)
     pool = None if executor is None else executor_of(executor)
     if pool is not None and checkpoint is not None:
         raise InputError(
             "checkpoint must be left out with executor, got both: parts of an ensemble are short"
         )
+    require_simulable(problem, plan, steps, count)
     with watched(progress) as tell:
         # Now: hashing a large fleet takes memory that states need later.
         name = problem.fingerprint
         tell("finding the saddle point")
-        request = make_request(
-            problem,
-            plan,
-            algorithm,
-            rounds=rounds,
-            runs=runs,
-            seed=seed,
-            x0=x0,
-            mu0=mu0,
-            record=record,
+        request = SimulationRequest(
+            problem=problem,
+            plan=plan,
+            planned=planned(problem, plan),
+            algorithm=steps,
+            rounds=count,
+            runs=whole("runs", runs, least=1),
+            seed=whole("seed", seed, most=2**128),
+            start=start_states(problem, x0),
+            price0=start_prices(problem, mu0, gradient=gradient),
+            saddle=known_pair(problem, saddle, gradient=gradient),
+            marks=recorded_rounds(record, count),
             transcript=transcript,
-            saddle=saddle,
         )
         if pool is not None:
             result = _scattered(request, pool, threads or 1, tell)
@@ -146,7 +162,7 @@ def _scattered(
     began, runs = perf_counter(), request.runs
     tasks = [(part, threads) for part in parts(runs, least=LANES if request.gradient else 1)]
     done = scatter(executor, _part, request, tasks, tell=tell, doing=f"{runs:,} runs elsewhere")
-    return joined(done.answers, interrupted=done.interrupted, seconds=perf_counter() - began)
+    return _joined(done.answers, interrupted=done.interrupted, seconds=perf_counter() - began)
 
 
 def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
@@ -157,17 +173,41 @@ def _part(request: SimulationRequest, task: tuple[range, int]) -> Result:
 
 
 def _engine(request: SimulationRequest, threads: int) -> RunDriver:
-    problem = request.problem
-    if request.gradient and any(code is not None for code in problem.code):
-        raise InputError(
-            "an objective that is code needs an algorithm with prices, got gradient steps: use the "
-            "default algorithm"
-        )
-    steps = request.algorithm
+    problem, steps = request.problem, request.algorithm
     if isinstance(steps, GradientSteps) and all(group.count == 1 for group in problem.groups):
         engine: RunDriver = release_of(steps.release).engine(problem, request)
         return engine
-    return Runs(lay_out(problem, request.domain, gradient=request.gradient), request, threads)
+    layout = lay_out(problem, request.planned.domain, gradient=request.gradient)
+    return Runs(layout, request, threads)
+
+
+def _joined(results: Sequence[Result], *, interrupted: bool, seconds: float) -> Result:
+    """Return the runs of all parts as one result.
+
+    Raises:
+        KeyboardInterrupt: if there is none, because somebody stopped it before the first was done.
+    """
+    complete = [result for result in results if not result.interrupted]
+    if not complete:
+        raise KeyboardInterrupt
+    first = complete[0]
+    transcripts = [result.transcript for result in complete if result.transcript is not None]
+    runs = ("x", "price", "last_x", "last_price", "failed", "released", "confirmed")
+    return replace(
+        _concatenated(complete, [name for name in runs if getattr(first, name) is not None]),
+        interrupted=interrupted or len(complete) < len(results),
+        seconds=seconds,
+        trace=_concatenated([result.trace for result in complete], QUANTITIES),
+        transcript=_concatenated(transcripts, ("y", "gradients")) if transcripts else None,
+    )
+
+
+def _concatenated(parts: Sequence[_Part], names: Sequence[str]) -> _Part:
+    """The first part, with arrays of all."""
+    arrays: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in names
+    }
+    return replace(parts[0], **arrays)
 
 
 def _threads(wanted: int | None) -> int:
@@ -190,7 +230,9 @@ def _confirmed(
 def _noise_words(request: SimulationRequest) -> str:
     if request.plan is None:
         return "none: nothing is private"
-    gradients = f" and {len(request.entries)} gradient entries" if request.entries else ""
+    gradients = (
+        f" and {len(request.planned.entries)} gradient entries" if request.planned.entries else ""
+    )
     return (
         f"simulated: {np.count_nonzero(request.sigma)} sums{gradients} per round, repeatable from "
         "the seed, hence not private"
@@ -199,7 +241,7 @@ def _noise_words(request: SimulationRequest) -> str:
 
 def _transcript(request: SimulationRequest, released: NDArray[np.float64]) -> Transcript:
     rows = request.price0.size
-    entries = np.array(list(request.entries), dtype=np.int64).reshape(-1, 2)
+    entries = np.array(list(request.planned.entries), dtype=np.int64).reshape(-1, 2)
     return Transcript(
         y=released[:, :, :rows].copy(),
         gradients=released[:, :, rows:].copy(),

@@ -33,8 +33,7 @@ from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.parts import parts
-from sottovoce.simulation.scatter import executor_of, scatter
+from sottovoce.simulation.scatter import executor_of, parts, scatter
 from sottovoce.study.halves import masks_reused
 from sottovoce.study.loopback import Loopback, Played, tells_more
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise, verdict

@@ -1,9 +1,8 @@
-"""What the agents of a fleet minimise: formulas, numbers, structure, and their tapes."""
+"""The tapes of a fleet: contributions, slopes, local problems and measures as register code."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -11,7 +10,6 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.formula.tape import Array
 from sottovoce.kernels.core.plain import (
     ADD,
     DIV,
@@ -21,141 +19,30 @@ from sottovoce.kernels.core.plain import (
     MUL,
     NEWTON,
     SCALAR,
-    SEPARABLE,
     SUB,
     WHERE,
 )
+from sottovoce.kernels.fleet_form import LocalForm, LocalRow, SeparableForm
 from sottovoce.kernels.lower import TapeBuilder, TapeCode
-
-Weights: TypeAlias = Any  # None, a dense array (rows, count), or a SciPy sparse matrix
+from sottovoce.problem.epigraph import EpigraphForm
+from sottovoce.problem.fleet import Fleet
 
 _MIN_SQUARE = 2.0**-400  # a square without weight: its slack stays finite
 _SLOPE, _VALUE, _JACOBIAN, _HESSIAN = range(4)  # where the interior-point method puts an output
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Terms:
-    """Rows that a fleet adds to: ``sum_i W[r, i] h_t(x_i)`` to row ``row + r T + t``.
-
-    Attributes:
-        row: the first row.
-        terms: h_t.
-        weights: W; None for 1.
-        table: every term has weights of its own: W is sparse with column ``i T + t``, and row
-            ``row + r`` is ``sum_it W[r, i T + t] h_t(x_i)``.
-    """
-
-    row: int
-    terms: tuple[Expression, ...]
-    weights: Weights = None
-    table: bool = False
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LocalRow:
-    """``least <= a'x <= most``, or a square ``k (a'x - e)^2`` of the objective.
-
-    Attributes:
-        factors: a, formulas of the parameters.
-        least: lower limits, all of which hold; for a square e.
-        most: upper limits, likewise.
-        square: k; None for a row of the agent's set.
-    """
-
-    factors: tuple[Expression, ...]
-    least: tuple[Expression, ...]
-    most: tuple[Expression, ...]
-    square: Expression | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SeparableForm:
-    """``sum_c q_c(x_c) + squares`` with q_c of degree two at most, over two rows at most."""
-
-    objective: Expression
-    rows: tuple[LocalRow, ...]
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EpigraphForm:
-    """A smooth convex problem in the state and some variables more, for the interior-point method.
-
-    Attributes:
-        extra: the variables more, for non-smooth terms; they follow the components of the state.
-        objective: f with them.
-        terms: every h with them.
-        inequalities: ``c(x, t) <= 0``: the local rows, then those of the variables more.
-        equalities: ``e(x) = 0``, affine.
-        lower: bounds of the variables more, shape (count, extra).
-        upper: likewise.
-    """
-
-    extra: tuple[Expression, ...]
-    objective: Expression
-    terms: tuple[Expression, ...]
-    inequalities: tuple[Expression, ...]
-    equalities: tuple[Expression, ...]
-    lower: Array
-    upper: Array
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FleetProblem:
-    """What the agents of a fleet minimise; all formulas canonical.
-
-    Attributes:
-        states: the symbols of the d components.
-        parameters: the parameters that formulas name, with the agents' numbers, shape (count,).
-        objective: f.
-        sums: what they add to rows.
-        lower: bounds, shape (count, d).
-        upper: likewise.
-        form: the structure of the problem; None where the state is a vector, or a number, in a box.
-        local_rows: how many rows their own sets have beside the bounds.
-        gradient: of an objective that is Python code, added to that of ``objective``.
-    """
-
-    states: tuple[Expression, ...]
-    parameters: Mapping[Expression, Array]
-    objective: Expression
-    sums: tuple[Terms, ...]
-    lower: Array
-    upper: Array
-    form: SeparableForm | EpigraphForm | None = None
-    local_rows: int = 0
-    gradient: Callable[[Any], Any] | None = None
-
-    @property
-    def terms(self) -> tuple[Expression, ...]:
-        """Every h_t."""
-        return tuple(h for part in self.sums for h in part.terms)
-
-
-def minimiser(problem: FleetProblem) -> int:
-    """How the agents of a fleet minimise."""
-    if isinstance(problem.form, SeparableForm):
-        return SEPARABLE
-    if isinstance(problem.form, EpigraphForm):
-        return INTERIOR
-    return SCALAR if len(problem.states) == 1 else NEWTON
-
-
-@final
 class _TapeWriter:
     """Writes a fleet's tapes, one after the other into the same registers."""
 
-    def __init__(self, problem: FleetProblem, extra: Sequence[Expression], local_rows: int) -> None:
-        self.problem = problem
-        variables = (*problem.states, *extra)
-        n, q = len(variables), len(problem.parameters)
-        self.symbols = {s: i for i, s in enumerate((*variables, *problem.parameters))}
-        self.variables = variables
-        self.prices = [n + q + t for t in range(len(problem.terms))]
+    def __init__(self, fleet: Fleet, parameters: Sequence[Expression], form: LocalForm) -> None:
+        self.states, self.objective, self.terms = fleet.group.symbols, fleet.objective, fleet.terms
+        smooth = form if isinstance(form, EpigraphForm) else None
+        local_rows = len(smooth.inequalities) + len(smooth.equalities) if smooth else 0
+        self.variables = (*self.states, *(smooth.extra if smooth else ()))
+        n, q = len(self.variables), len(parameters)
+        self.symbols = {s: i for i, s in enumerate((*self.variables, *parameters))}
+        self.prices = [n + q + t for t in range(len(self.terms))]
         self.multipliers = [n + q + len(self.prices) + j for j in range(local_rows)]
         self.inputs = n + q + len(self.prices) + local_rows
         self.codes: list[TapeCode] = []
@@ -190,18 +77,22 @@ class _TapeWriter:
 
 
 def fleet_tapes(
-    problem: FleetProblem, how: int
+    fleet: Fleet, parameters: Sequence[Expression], form: LocalForm, how: int
 ) -> tuple[dict[str, tuple[NDArray[Any], ...]], list[TapeCode]]:
-    """The tapes by the names that ``FleetView`` has for them, and their code."""
-    form = problem.form
-    smooth = form if isinstance(form, EpigraphForm) else None
-    rows = len(smooth.inequalities) + len(smooth.equalities) if smooth else 0
-    writer = _TapeWriter(problem, smooth.extra if smooth else (), rows)
+    """Return the tapes by the names that ``FleetView`` has for them, and their code.
+
+    Args:
+        fleet: the formulas.
+        parameters: those that formulas name.
+        form: the structure of the local problem.
+        how: the minimiser, or ``GRADIENT`` for Algorithm 1's steps.
+    """
+    writer = _TapeWriter(fleet, parameters, form)
     nothing = np.zeros(0, dtype=np.int32)
     names = ("contributions", "pull", "slope", "step", "problem", "projection", "rows",
              "objective", "measure")  # fmt: skip
     tapes: dict[str, tuple[NDArray[Any], ...]] = dict.fromkeys(names, (nothing,) * 3)
-    for name, builder, outputs, scattered in _written(writer, how):
+    for name, builder, outputs, scattered in _written(writer, form, how):
         code = writer.finish(builder, outputs)
         to = code.outputs
         if scattered is not None:
@@ -213,39 +104,36 @@ def fleet_tapes(
 _Written: TypeAlias = tuple[str, TapeBuilder, list[int], list[tuple[int, int]] | None]
 
 
-def _written(writer: _TapeWriter, how: int) -> Iterator[_Written]:
-    problem, states = writer.problem, writer.problem.states
+def _written(writer: _TapeWriter, form: LocalForm, how: int) -> Iterator[_Written]:
+    objective, states, terms = writer.objective, writer.states, writer.terms
     builder = writer.builder()
-    yield "contributions", builder, [builder.value(h) for h in problem.terms], None
+    yield "contributions", builder, [builder.value(h) for h in terms], None
     builder = writer.builder()
-    values = [builder.value(h) for h in (*problem.terms, problem.objective)]
-    slopes = writer.slopes(builder, problem.objective, states, problem.terms)
-    yield "measure", builder, [*values, *slopes], None
+    values = [builder.value(h) for h in (*terms, objective)]
+    yield "measure", builder, [*values, *writer.slopes(builder, objective, states, terms)], None
     if how == GRADIENT:
         builder = writer.builder()
-        values = [builder.value(h) for h in problem.terms]
-        slopes = writer.slopes(builder, problem.objective, states, problem.terms)
-        yield "step", builder, [*values, *slopes], None
+        values = [builder.value(h) for h in terms]
+        yield "step", builder, [*values, *writer.slopes(builder, objective, states, terms)], None
     if how in (SCALAR, NEWTON, INTERIOR):
         builder = writer.builder()
-        yield "pull", builder, writer.slopes(builder, None, states, problem.terms), None
+        yield "pull", builder, writer.slopes(builder, None, states, terms), None
     if how in (SCALAR, NEWTON):
         builder = writer.builder()
-        objective = problem.objective
-        yield "slope", builder, writer.slopes(builder, objective, states, problem.terms), None
-    if isinstance(problem.form, SeparableForm) and how == SEPARABLE:
-        yield from _separable(writer, problem.form)
-    if isinstance(problem.form, EpigraphForm) and how == INTERIOR:
-        yield from _smooth(writer, problem.form)
+        yield "slope", builder, writer.slopes(builder, objective, states, terms), None
+    if isinstance(form, SeparableForm):
+        yield from _separable(writer, form)
+    elif isinstance(form, EpigraphForm):
+        yield from _smooth(writer, form)
 
 
 def _separable(writer: _TapeWriter, form: SeparableForm) -> Iterator[_Written]:
     """Gradient, curvature, pull and rows; and the hard rows alone, for projections."""
-    problem, states = writer.problem, writer.problem.states
+    states, terms = writer.states, writer.terms
     builder = writer.builder()
-    outputs = writer.slopes(builder, form.objective, states, problem.terms)
+    outputs = writer.slopes(builder, form.objective, states, terms)
     own = hessian(form.objective, states)
-    priced = [hessian(h, states) for h in problem.terms]
+    priced = [hessian(h, states) for h in terms]
     outputs += [
         builder.priced(
             builder.value(own.get((s, s), ZERO)),
@@ -254,7 +142,7 @@ def _separable(writer: _TapeWriter, form: SeparableForm) -> Iterator[_Written]:
         )
         for s in states
     ]  # fmt: skip
-    outputs += writer.slopes(builder, None, states, problem.terms)
+    outputs += writer.slopes(builder, None, states, terms)
     for line in form.rows:
         outputs += _row(builder, line)
     yield "problem", builder, outputs, None

@@ -1,16 +1,19 @@
-"""What an agent minimises at home, read off its formulas: is it separable but for a row or two?
+"""The local problem of a fleet's agents, and which minimiser solves it.
+
+A problem that is separable but for a row or two, as of a charger, a battery or a generator,
 
     f(x) + lambda'h(x) = sum_c q_c(x_c) + sum_j k_j (a_j'x - e_j)^2,   least <= a'x <= most
 
-with ``q_c`` of degree two at most and two rows or squares of sums at most: what a charger, a
-battery or a generator is. ``kernels.core.dual_search`` minimises that exactly.
+with ``q_c`` of degree two at most and two rows or squares of sums at most, is minimised exactly by
+``kernels.core.dual_search``. Others take an interior-point method in epigraph form, or Newton steps
+in their box; a scalar state takes a search for the sign change of its slope.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias, final
 
 from sottovoce.formula.canonical import (
     add,
@@ -23,48 +26,81 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.derive import gradient, hessian, is_affine, is_smooth
 from sottovoce.formula.expression import ZERO, Expression, Op
-from sottovoce.kernels.fleet_problem import EpigraphForm, LocalRow, SeparableForm
-from sottovoce.problem.epigraph import epigraph_form
+from sottovoce.kernels.core.plain import INTERIOR, NEWTON, SCALAR, SEPARABLE
+from sottovoce.problem.epigraph import EpigraphForm, epigraph_form
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.local import box_of
 
 _MOST_ROWS = 2
 
 
-Shape: TypeAlias = SeparableForm | EpigraphForm | None
-"""How an agent minimises: by a search, by an interior-point method, or by steps in its box."""
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LocalRow:
+    """``least <= a'x <= most``, or a square ``k (a'x - e)^2`` of the objective.
+
+    Attributes:
+        factors: a, formulas of the parameters.
+        least: lower limits, all of which hold; for a square e.
+        most: upper limits, likewise.
+        square: k; None for a row of the agent's set.
+    """
+
+    factors: tuple[Expression, ...]
+    least: tuple[Expression, ...]
+    most: tuple[Expression, ...]
+    square: Expression | None = None
 
 
-def shape_of(fleet: Fleet) -> Shape:
-    """Return the structure of what a fleet's agents minimise at home.
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SeparableForm:
+    """``sum_c q_c(x_c) + squares`` with q_c of degree two at most, over two rows at most."""
 
-    A scalar state that only bounds hold needs none: its minimiser is where a slope changes its
-    sign, kinks included.
+    objective: Expression
+    rows: tuple[LocalRow, ...]
+
+
+LocalForm: TypeAlias = SeparableForm | EpigraphForm | None
+"""None where the state is a vector, or a number, in a box."""
+
+
+def local_form(fleet: Fleet, *, coded: bool = False) -> LocalForm:
+    """Return the structure of what a fleet's agents minimise.
+
+    A scalar state in bounds needs none, non-smooth terms or not.
+
+    Args:
+        fleet: the agents.
+        coded: whether their objective is code, of which no structure is known.
     """
     rows = fleet.local is not None and fleet.local.rows > 0
+    if coded:
+        return _general_form(fleet) if rows else None
     if fleet.group.dim == 1 and not rows:
         return None
-    kinks = not all(
-        is_smooth(expr) for expr in (fleet.objective, *fleet.terms, *_inequalities(fleet))
-    )
-    found = None if kinks else separable(fleet)
-    if found is not None or not (rows or kinks):
-        return found
-    return general_form(fleet)
+    inequalities = () if fleet.local is None else fleet.local.inequalities
+    smooth = all(is_smooth(expr) for expr in (fleet.objective, *fleet.terms, *inequalities))
+    form = separable_form(fleet) if smooth else None
+    return form if form is not None or (smooth and not rows) else _general_form(fleet)
 
 
-def general_form(fleet: Fleet) -> EpigraphForm:
-    """Return what agents minimise as an interior-point method takes it."""
+def minimiser(fleet: Fleet, form: LocalForm) -> int:
+    """Return which of the kernels' minimisers solves the local problem."""
+    if isinstance(form, SeparableForm):
+        return SEPARABLE
+    if isinstance(form, EpigraphForm):
+        return INTERIOR
+    return SCALAR if fleet.group.dim == 1 else NEWTON
+
+
+def _general_form(fleet: Fleet) -> EpigraphForm:
     local = box_of(fleet.group) if fleet.local is None else fleet.local
     return epigraph_form(fleet.group, fleet.objective, fleet.terms, local)
 
 
-def _inequalities(fleet: Fleet) -> tuple[Expression, ...]:
-    return () if fleet.local is None else fleet.local.inequalities
-
-
-def separable(fleet: Fleet) -> SeparableForm | None:
-    """Return the structure of what a fleet's agents minimise; None if it is another one."""
+def separable_form(fleet: Fleet) -> SeparableForm | None:
+    """Return the separable structure of the local problem; None if it has another one."""
     symbols = fleet.group.symbols
     split = _split(fleet.objective, symbols)
     if split is None:

@@ -1,0 +1,102 @@
+"""What is public of the sums: the set C that they must lie in, their units and their noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from sottovoce.certificate.contributions import sum_ranges
+from sottovoce.errors import ProblemError
+from sottovoce.formula.expression import Expression
+from sottovoce.privacy.feasibility import TargetSet
+from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.sums import Region, Sums, ball_of
+
+LARGEST_REGION: Final = 64  # sums that one region may hold, as in kernels.core.prices
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ball:
+    """``|u - center| <= radius`` of the sums ``members``."""
+
+    members: tuple[int, ...]
+    center: tuple[float, ...]
+    radius: float
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Level:
+    """``phi(u) + level <= 0`` of the sums ``members``, phi convex in ``symbols``, one per sum."""
+
+    members: tuple[int, ...]
+    symbols: tuple[Expression, ...]
+    phi: Expression
+    level: float = 0.0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicSum:
+    """What is public of the sums: C, a product of intervals and regions, and the noise.
+
+    Attributes:
+        lower: the least value of every sum, ``-inf`` if there is none or a region holds it.
+        upper: the largest; a point has ``lower == upper``.
+        unit: sigma of every sum; where there is no noise, any positive size of the sum.
+        noisy: 1 for a noisy sum, 0 for one without noise.
+        regions: over disjoint groups of sums.
+    """
+
+    lower: ArrayLike
+    upper: ArrayLike
+    unit: ArrayLike
+    noisy: ArrayLike
+    regions: Sequence[Ball | Level] = ()
+
+
+def public_sums(
+    sums: Sums, domain: Sequence[Group], sigma: Array | None, target: TargetSet | None = None
+) -> PublicSum:
+    """Return what is public of the sums; a sum without noise counts in units of its range.
+
+    Args:
+        sums: the sums and C.
+        domain: the boxes of the agents that make them.
+        sigma: the noise of every sum, if there is any.
+        target: how much of C is aimed at; all of it by default.
+    """
+    known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
+    unit = np.array(known)
+    if not np.all(known > 0.0):
+        widths = np.array([high - low for low, high in sum_ranges(sums, domain)])
+        fine = np.isfinite(widths) & (widths > 0.0)
+        unit = np.where(known > 0.0, known, np.where(fine, widths, 1.0))
+    aimed = TargetSet.whole(sums) if target is None else target
+    return PublicSum(
+        lower=np.array(aimed.lower),
+        upper=np.array(aimed.upper),
+        unit=unit,
+        noisy=np.where(known > 0.0, 1.0, 0.0),
+        regions=tuple(map(_region, sums.regions, aimed.moved)),
+    )
+
+
+def _region(region: Region, moved: float) -> Ball | Level:
+    """A region of C with its edge moved in; balls are recognised."""
+    members = tuple(region.rows)
+    if len(members) > LARGEST_REGION:
+        raise ProblemError(
+            f"constraint {region.name} must mix at most {LARGEST_REGION} sums, got "
+            f"{len(members)}: state it as several constraints"
+        )
+    ball = ball_of(region)
+    if ball is not None:
+        center, radius = ball
+        return Ball(members=members, center=tuple(center), radius=radius - moved)
+    return Level(members=members, symbols=tuple(region.symbols), phi=region.phi, level=moved)
