@@ -87,8 +87,8 @@ def state_problem(who: Any, objectives: Any, constraints: Any, **more: Any) -> s
     return sv.Problem(agents=who, objectives=objectives, constraints=constraints, **more)
 
 
-def load_problem(folder: Any) -> sv.Problem:
-    return sv.Problem.load(folder)
+def load_problem(folder: Any, **what: Any) -> sv.Problem:
+    return sv.Problem.load(folder, **what)
 
 
 def save_problem(problem: sv.Problem, folder: Any, **what: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import doors as d
 import numpy as np
+import scipy.sparse as sparse
 
 import sottovoce as sv
 
@@ -106,6 +107,50 @@ def small_fleet(n: int = 40, *, seed: int = 3) -> d.Problem:
         sum(c * s + 0.05 * s**2 for c, s in zip((0.3, 0.2, 0.1), r, strict=True)),
         {"network": d.total(ev, r) <= np.full(3, 2.3 * n)},
         local=[d.equal(sum(r), d.parameter(ev, "need")), r <= d.parameter(ev, "window")],
+    )
+
+
+def fleets_and_agents() -> d.Problem:
+    """A fleet before agents, columns of all kinds, weights dense and sparse, an equality."""
+    rng = np.random.default_rng(1)
+    ev = d.fleet(
+        6, name="ev", lower=0, upper=np.arange(1, 7),
+        parameters={"w": rng.normal(size=6) ** 2, "need": rng.normal(size=(6, 2))},
+    )  # fmt: skip
+    x = d.agents(2, lower=0, upper=1, names=["a", "b"])
+    heat = d.fleet(3, name="heat", dim=2, lower=-1, upper=1)
+    state, warm = d.state_of(ev), d.state_of(heat)
+    few = sparse.random_array((3, 6), density=0.5, rng=rng)
+    return d.state_problem(
+        [ev, x, heat],
+        [(state - d.parameter(ev, "need")[0]) ** 2, x[0] ** 2, x[1] ** 2, sum(warm**2)],
+        {
+            "one": d.total(ev, d.parameter(ev, "w") * state) + (x[0] - x[1]) <= 3,
+            "sparse/": d.total(ev, weights=few) <= [1, 2, 3.5],
+            "dense": d.total(ev, weights=rng.normal(size=(2, 6))) >= 0.25,
+            "both": d.equal(d.total(ev) + d.total(heat, warm[0]) + x[1], 1),
+            "terms": d.total(heat, [warm[0] ** 2, warm[1]]) <= 2,
+            "plain": x[0] + x[1] <= 1,
+        },
+        start=[rng.uniform(size=(6, 1)), None, None, None],
+        privacy={"epsilon": 1, "delta": 1e-3},
+    )
+
+
+def matrices(share: float, dim: int) -> d.Problem:
+    """Rows ``W @ x`` of 60 agents; of the weights of all but the first component, so many."""
+    n, rng = 60, np.random.default_rng(0)
+    x = d.agents(n, lower=-1, upper=1, dim=dim)
+    W = rng.uniform(size=(7, n * dim)) * (rng.random((7, n * dim)) < share)
+    W[:, 0] = 1 / 3
+    return d.state_problem(
+        x,
+        [sum(np.ravel(s) ** 2) for s in x],
+        {
+            "rows": W @ x <= 1,
+            "balance": d.equal(sparse.csr_array(W[:1]) @ x, 0.1),
+            "first": W[1:2] @ x <= 0.3,
+        },
     )
 
 
@@ -305,8 +350,8 @@ agents = [{lower = 0, upper = 5}, {lower = 0, upper = 5, dim = 2}]
 
 [[constraints]]
 name = "lines"
-expression = "matrix <= bound"
-bound = [4, 5]
+expression = "2*matrix - 1 <= bound"
+bound = [7, 9]
 matrix = "lines.csv"
 """,
     "lines.csv": "x1,x2[1],x2[2]\n1,1,0\n0,2,-1\n",

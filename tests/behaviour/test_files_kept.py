@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import stat
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import doors as d
 import numpy as np
 import problems as p
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import sottovoce as sv
 
 pytestmark = pytest.mark.core
 
-SAVED = {
+SAVED: dict[str, Callable[[], sv.Problem]] = {
     "readme": p.readme, "bakeries": p.bakeries, "hard": lambda: p.bakeries(hard=True),
     "valves": p.valves, "mixed": p.mixed, "kinked": p.kinked, "flows": p.flows,
-    "small fleet": p.small_fleet, "paper": sv.gallery.paper, "coupled": sv.gallery.coupled,
-    "hs66": lambda: d.gallery("hs66"), **p.FIELD,
+    "small fleet": p.small_fleet, "fleets and agents": p.fleets_and_agents, **p.FIELD,
+    **{f"{n} weights of {m}": partial(p.matrices, n, m) for n in (0.02, 0.9) for m in (1, 3)},
+    **{n: partial(d.gallery, n) for n in sv.gallery.names() if n != "chargers"},
+    "chargers": lambda: sv.gallery.chargers(5, seed=1, hours=4),
 }  # fmt: skip
 
 
@@ -29,6 +37,10 @@ def test_a_problem_reads_back_as_it_was_stated(name: str, tmp_path: Path) -> Non
     d.save_problem(problem, tmp_path / "one")
     again = d.load_problem(tmp_path / "one")
     assert again.fingerprint == problem.fingerprint
+    assert d.public_view(again).row_labels() == d.public_view(problem).row_labels()
+    assert (again.privacy, again.schedule) == (problem.privacy, problem.schedule)
+    for file in (tmp_path / "one" / "agents").iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
     d.save_problem(again, tmp_path / "two")
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.*"))
     assert files
@@ -54,7 +66,7 @@ def test_a_folder_of_the_tutorial_is_the_problem_of_the_tutorial(tmp_path: Path)
 
 def test_a_matrix_in_a_table_is_its_rows(tmp_path: Path) -> None:
     wide = d.load_problem(p.write_folder(tmp_path / "wide", p.MATRIX))
-    np.testing.assert_allclose(d.values_at(wide, [1.0, 2.0, 3.0]), [-1.0, -4.0])
+    np.testing.assert_allclose(d.values_at(wide, [1.0, 2.0, 3.0]), [-2.0, -8.0])
     long = "row,agent,component,weight\n1,1,1,1\n1,2,1,1\n2,2,1,2\n2,2,2,-1\n"
     other = d.load_problem(p.write_folder(tmp_path / "long", p.MATRIX | {"lines.csv": long}))
     assert other.fingerprint == wide.fingerprint
@@ -76,7 +88,7 @@ def test_a_fleet_in_tables_is_what_its_numbers_say(tmp_path: Path) -> None:
     assert d.certify(problem).holds
 
 
-def test_tables_may_be_parquet(tmp_path: Path) -> None:
+def test_tables_may_be_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     files = dict(p.FLEET)
@@ -86,21 +98,99 @@ def test_tables_may_be_parquet(tmp_path: Path) -> None:
     columns = {"loss": [1, 0.5, 2, 1], "upper[1]": [4, 4, 6, 4], "upper[2]": [5, 5, 5, 3]}
     parquet.write_table(pa.table(columns), folder / "ev.parquet")
     same = d.load_problem(p.write_folder(tmp_path / "csv", p.FLEET))
-    assert d.load_problem(folder).fingerprint == same.fingerprint
+    again = d.load_problem(folder)
+    assert again.fingerprint == same.fingerprint
+    d.save_problem(again, tmp_path / "as CSV")
+    assert d.load_problem(tmp_path / "as CSV").fingerprint == same.fingerprint
     (folder / "ev.parquet").write_text("words")
-    with pytest.raises(d.ProblemError, match=r"ev\.parquet"):
+    with pytest.raises(d.ProblemError, match=r"ev\.parquet must be a Parquet file"):
         d.load_problem(folder)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(d.ProblemError, match=r"install sottovoce\[parquet\], or write .* as CSV"):
+        d.load_problem(folder)
+
+
+def test_a_table_from_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    marked = {"ev.csv": "\ufeff" + p.FLEET["ev.csv"].replace("\n", "\r\n")}
+    problems = [
+        d.load_problem(p.write_folder(tmp_path / str(k), p.FLEET | more))
+        for k, more in enumerate(({}, marked))
+    ]
+    assert problems[0].fingerprint == problems[1].fingerprint
 
 
 def test_a_gateway_gets_its_own_agents_and_a_cloud_none(tmp_path: Path) -> None:
     problem = p.small_fleet(6)
     d.save_problem(problem, tmp_path / "cloud", agents=[])
     d.save_problem(problem, tmp_path / "gateway", agents=range(1, 3))
-    assert not list((tmp_path / "cloud").glob("agents/*.csv"))
+    for path in (tmp_path / "cloud").rglob("*.*"):
+        assert path.parent.name == "cloud"
+        assert "need" not in path.read_text()
     lines = (tmp_path / "gateway" / "agents" / "fleet-ev.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == ["agent", "1", "2"]
     d.save_problem(p.bakeries(), tmp_path / "named", agents=[2])
     assert [f.name for f in (tmp_path / "named" / "agents").iterdir()] == ["2.toml"]
+    one, other = (
+        sv.network.AgentGroup.of_folder(tmp_path / "gateway", [1, 2]),
+        sv.network.AgentGroup.of_problem(problem, [1, 2]),
+    )
+    np.testing.assert_array_equal(one.start, other.start)
+    assert one.cloud.fingerprint == other.cloud.fingerprint
+    mine, whole = (group.groups[0].fleet.group.parameters for group in (one, other))
+    assert mine.keys() == whole.keys()
+    for symbol, values in mine.items():
+        np.testing.assert_array_equal(values, whole[symbol])
+
+
+def test_a_cloud_reads_the_public_files_and_a_gateway_the_lines_of_its_agents(
+    tmp_path: Path,
+) -> None:
+    tables = {"agents/one.csv": "agent,need,hurry\n1,6,1\n2,5,2\n",
+              "agents/two.csv": "agent,need,hurry\n4,4,0.5\n3,8,1\n"}  # fmt: skip
+    text = p.FLEET["agents/fleet-ev.toml"].replace('"fleet-ev.csv"', '["one.csv", "two.csv"]')
+    folder = p.write_folder(tmp_path, p.FLEET | tables | {"agents/fleet-ev.toml": text})
+    whole = d.load_problem(folder)
+    same = d.load_problem(p.write_folder(tmp_path / "one table", p.FLEET))
+    assert whole.fingerprint == same.fingerprint
+    (folder / "agents" / "two.csv").unlink()
+    part = d.load_problem(folder, agents=[1, 2])
+    assert d.public_view(part).fingerprint == d.public_view(whole).fingerprint
+    for agent in (1, 2):
+        one, other = part.agent(agent), whole.agent(agent)
+        assert one.objective is other.objective
+        assert one.local.inequalities == other.local.inequalities
+        np.testing.assert_array_equal(one.start, other.start)
+    with pytest.raises(d.ProblemError, match=r"fleet-ev.toml, line 4.* for agent 3, got 0"):
+        d.load_problem(folder, agents=[2, 3])
+    for file in (folder / "agents").iterdir():
+        file.unlink()
+    cloud = d.public_view(d.load_problem(folder, agents=[]))
+    assert cloud.fingerprint == d.public_view(whole).fingerprint
+    assert [s.name for s in cloud.groups[0].parameters] == ["loss"]
+
+
+# Every letter that UTF-8 can write, those that TOML and people trip over more often.
+LETTERS = st.one_of(
+    st.sampled_from("\"\\'\n\r\t\0\x7f[]#=\u2028é→𝛿"), st.characters(exclude_categories=["Cs"])
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=st.text(LETTERS), epsilon=st.floats(0.01, 10) | st.just("ln(3)"), radius=st.lists(
+    st.floats(0.1, 9), min_size=2, max_size=2))  # fmt: skip
+def test_a_saved_problem_reads_back_whatever_its_constraints_are_called(
+    name: str, epsilon: float | str, radius: list[float]
+) -> None:
+    x = d.agents(2, lower=0, upper=1)
+    privacy = {"epsilon": epsilon, "radius": tuple(map(np.float64, radius))}
+    problem = d.state_problem(x, list(x), {name: x[0] + x[1] <= 1}, privacy=privacy)
+    with TemporaryDirectory() as folder:
+        d.save_problem(problem, folder)
+        again = d.load_problem(folder)
+        assert d.sums_of(again) == [name]
+        assert again.fingerprint == problem.fingerprint
+        assert again.privacy == {"epsilon": epsilon, "radius": radius}
+        d.save_problem(again, folder)
 
 
 def test_starts_and_fallbacks_are_kept(tmp_path: Path) -> None:

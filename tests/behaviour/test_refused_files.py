@@ -87,7 +87,17 @@ DOCUMENTS = [
     public("a bound without a total", 'name = "connection"', 'name = "connection"\nbound = [1]', "bound", "total", "remove"),
     public("a constraint twice", "[privacy]", '[[constraints]]\nname = "connection"\nexpression = "north <= 3"\n\n[privacy]', "connection", "twice"),
     public("no constraint", '[[constraints]]\nname = "connection"\nexpression = "north + south + west <= 30"\n', "", "problem.toml", "constraint"),
-    public("a privacy that is a number", "[privacy]\nepsilon = 1", "[other]\nepsilon = 1", "other", "privacy"),
+    bakeries("a privacy that is a number", PUBLIC, "privacy = 3\n" + HEAD.partition("[privacy]")[0], "privacy", "table", "3"),
+    bakeries("an empty list of agents", PUBLIC, "agents = []\nconstraints = []\n", "agent", "none"),
+    bakeries("a table for the agents", PUBLIC, HEAD.replace("[[agents]]", "[agents]", 1).replace("[[agents]]", "[agents.b]", 1).replace("[[agents]]", "[agents.c]"), "agents", "list"),
+    public("a format that is text", HEAD, 'format = "1"\n' + HEAD, "format", "'1'"),
+    public("a constraint that is a number", '"north + south + west <= 30"', "3", "expression", "text", "3"),
+    public("a bound that is NaN", "upper = 20", "upper = nan", "upper", "finite", "nan"),
+    public("half a dimension", "lower = 0", "lower = 0\ndim = 1.5", "dim", "integer", "1.5"),
+    public("rounds in words", "rounds = 500", 'rounds = "many"', "rounds", "integer", "many"),
+    public("a truth for delta", "delta = 0.01", "delta = true", "line", "delta", "number", "True"),
+    public("an infinite radius", "radius = 2", "radius = inf", "line", "radius", "finite", "inf"),
+    public("a date for a radius", "radius = 2", "radius = 2020-01-01", "radius", "number", "2020"),
     public("an unknown key of privacy", "radius = 2", "radios = 2", "line", "radius", "radios"),
     public("epsilon that is no number", "epsilon = 1", 'epsilon = "much"', "line", "epsilon", "much"),
     public("epsilon that runs code", "epsilon = 1", "epsilon = \"__import__('os')\"", "epsilon"[:7], "line"),
@@ -109,6 +119,10 @@ DOCUMENTS = [
     own("an objective of another's state", 'objective = "south**2"\n', "south", "line 1|constraint"),
     own("an unknown key of a private file", 'objective = "north"\nstrat = 3\n', "start", "strat", "line 2"),
     own("a start outside the box", 'objective = "north"\nstart = 25\n', "start", "north", "box|bounds"),
+    own("a start that is text", 'objective = "north"\nstart = "a"\n', "line 2", "start", "number", "str"),
+    own("a start that is NaN", 'objective = "north"\nstart = nan\n', "start", "north", "1 number"),
+    own("a start that is a list with a text", 'objective = "north"\nstart = [7.25, "a"]\n', "start", "list of float, str"),
+    own("a start that is a table", 'objective = "north"\nstart = {}\n', "start", "number", "dict"),
     own("a start of two numbers", 'objective = "north"\nstart = [1, 2]\n', "start", "north", "1"),
     own("a fallback outside the box", 'objective = "north"\nfallback = -1\n', "fallback", "north"),
     own("a fallback outside the local set", 'objective = "north"\nlocal = ["north <= 3"]\nfallback = 5\n', "fallback", "north"),
@@ -119,6 +133,13 @@ DOCUMENTS = [
 ]  # fmt: skip
 
 FLEETS = [
+    fleet("no count", "problem.toml", "count = 4\n", "", "fleet ev", "count", "add"),
+    fleet("half an agent", "problem.toml", "count = 4", "count = 3.5", "line 3", "count of fleet ev", "integer", "3.5"),
+    fleet("an unknown key of a fleet", "problem.toml", "dim = 2", "size = 2", "fleet ev", "dim", "size"),
+    fleet("a bound nowhere", "problem.toml", "lower = 0\n", "", "fleet ev", "lower", "add"),
+    fleet("a total of a number", "problem.toml", "loss*ev[1]**2", "1", "total", "one fleet", "none"),
+    fleet("a product of totals", "problem.toml", "total(ev[1]) <= 9", "total(ev[1])*total(ev[2]) <= 9", "total", "numbers only"),
+    fleet("a fleet beside its total", "problem.toml", "total(ev[1]) <= 9", "total(ev[1]) + ev[2] <= 9", "ev[2]", "unknown"),
     fleet("a count of 0", "problem.toml", "count = 4", "count = 0", "count", "integer", "0"),
     fleet("a fleet of agents that a table does not have", "problem.toml", "count = 4", "count = 5", "ev.csv", "5", "4"),
     fleet("a table that is missing", "problem.toml", '"ev.csv"', '"vans.csv"', "vans.csv", "exist"),
@@ -137,6 +158,7 @@ FLEETS = [
     fleet("a line with too few numbers", "ev.csv", "1,4,5", "1,4", "ev.csv", "3"),
     fleet("a line with text", "ev.csv", "1,4,5", "1,four,5", "ev.csv", "number"),
     fleet("a line with NaN", "ev.csv", "1,4,5", "nan,4,5", "ev.csv", "line 2", "loss", "finite"),
+    fleet("an empty table", "ev.csv", p.FLEET["ev.csv"], "", "ev.csv", "column names", "none"),
     fleet("semicolons", "ev.csv", "loss,upper[1],upper[2]\n", "loss;upper[1];upper[2]\n", "ev.csv", "comma", "semicolon"),
     fleet("a column twice", "ev.csv", "loss,upper[1]", "upper[1],upper[1]", "ev.csv", "column"),
     fleet("a column that is missing", "ev.csv", "upper[1],upper[2]", "upper[1],upper[3]", "upper", "upper[2]"),
@@ -145,14 +167,23 @@ FLEETS = [
     fleet("an agent of another fleet", "agents/fleet-ev.csv", "4,4,0.5", "9,4,0.5", "fleet-ev.csv", "agent", "4"),
     fleet("a parameter that is public and private", "agents/fleet-ev.csv", "need,hurry", "need,loss", "loss", "public", "private"),
     fleet("a private parameter that is missing", "agents/fleet-ev.csv", "need,hurry", "need,haste", "hurry", "fleet-ev.toml"),
+    fleet("a private table of another folder", "agents/fleet-ev.toml", '"fleet-ev.csv"', '["fleet-ev.csv", "../ev.csv"]', "../ev.csv", "folder"),
+    Refusal("tables with other columns", folder_of(p.FLEET, {"agents/fleet-ev.toml": p.FLEET["agents/fleet-ev.toml"].replace('"fleet-ev.csv"', '["one.csv", "two.csv"]'), "agents/one.csv": "agent,need,hurry\n1,6,1\n2,5,2\n", "agents/two.csv": "agent,need,haste\n3,8,1\n4,4,0.5\n"}), PROBLEM, ("fleet-ev.toml", "same columns")),
+    fleet("a private file of a fleet without an objective", "agents/fleet-ev.toml", 'objective =', 'fleet =', "objective", "fleet-ev.toml"),
+    fleet("a private file of another fleet", "agents/fleet-ev.toml", "start = 0.5", 'fleet = "bus"', "fleet", "ev", "bus"),
+    fleet("parameters that are numbers", "agents/fleet-ev.toml", '"fleet-ev.csv"', "[1, 2]", "parameters", "fleet-ev.csv", "list of int"),
     fleet("parameters that are a number", "agents/fleet-ev.toml", '"fleet-ev.csv"', "3", "parameters", "fleet-ev.csv", "int"),
     fleet("a start outside the boxes", "agents/fleet-ev.toml", "start = 0.5", "start = 9", "start", "ev"),
 ]  # fmt: skip
 
 MATRICES = [
     matrix("a column of no agent", "lines.csv", "x2[2]", "x3", "lines.csv", "x3", "row"),
-    matrix("more than the matrix", "problem.toml", '"matrix <= bound"', '"matrix + x1 <= bound"', "matrix", "constraint"),
-    matrix("too few bounds of a matrix", "problem.toml", "[4, 5]", "[4, 5, 6]", "2", "3"),
+    matrix("a product of the matrix", "problem.toml", "2*matrix", "matrix*matrix", "matrix", "numbers only"),
+    matrix("a matrix that is not named", "problem.toml", "2*matrix", "2*x1", "line 5", "matrix", "numbers only"),
+    matrix("half a row", "lines.csv", p.MATRIX["lines.csv"], "row,agent,component,weight\n1,1,1,1\n1.5,2,1,2\n", "lines.csv", "line 3", "row", "integers"),
+    matrix("a component that no agent has", "lines.csv", p.MATRIX["lines.csv"], "row,agent,component,weight\n1,1,1,1\n2,2,3,2\n", "lines.csv", "line 3", "component"),
+    matrix("more than the matrix", "problem.toml", "2*matrix", "matrix + x1", "matrix", "constraint"),
+    matrix("too few bounds of a matrix", "problem.toml", "[7, 9]", "[7, 9, 6]", "2", "3"),
     matrix("a row without weights", "lines.csv", "0,2,-1", "0,0,0", "row", "2"),
     matrix("a weight of an agent that is not there", "lines.csv", p.MATRIX["lines.csv"], "row,agent,component,weight\n1,1,1,1\n2,7,1,2\n", "lines.csv", "line 3", "agent"),
     matrix("a row 0", "lines.csv", p.MATRIX["lines.csv"], "row,agent,component,weight\n0,1,1,1\n2,2,1,2\n", "lines.csv", "line 2", "row"),
@@ -343,8 +374,25 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
+def test_a_cloud_and_a_device_are_refused_as_everybody_is(tmp_path: Path) -> None:
+    wrong = p.write_folder(tmp_path, p.BAKERIES | {PUBLIC: HEAD.replace("upper", "uper", 1)})
+    messages = set()
+    for agents in (None, [], [1]):
+        with pytest.raises(PROBLEM) as caught:
+            d.load_problem(wrong, agents=agents)
+        messages.add(str(caught.value))
+    assert len(messages) == 1
+
+
 def test_private_numbers_stay_out_of_refusals(tmp_path: Path) -> None:
     private = "17.12345"
+    text = p.FLEET["agents/fleet-ev.csv"]
+    for number, wrong_number in enumerate((f"{private}x", f"{private},7", "inf")):
+        files = {"agents/fleet-ev.csv": text.replace("1,6", f"1,{wrong_number}", 1)}
+        with pytest.raises(PROBLEM) as caught:
+            d.load_problem(p.write_folder(tmp_path / str(number), p.FLEET | files))
+        assert private not in str(caught.value)
+        assert caught.value.__cause__ is None
     wrong = {
         "start": f'objective = "(north - {private})**2"\nstart = 1{private}\n',
         "fallback": f'objective = "0"\nlocal = ["north <= 1"]\nfallback = {private}\n',

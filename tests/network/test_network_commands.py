@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.optimum import reference_optimum
-from sottovoce.cli.accounts import identity_group
 from sottovoce.cli.console import errors
 from sottovoce.cli.demo import demo_command
 from sottovoce.cli.options import algorithm_for, run_rounds
@@ -162,34 +161,11 @@ def test_the_demo_of_a_fleet_shows_loads_and_prices_beside_the_optimum(
     assert not (run / "cloud" / "agents").exists() or not any((run / "cloud/agents").iterdir())
 
 
-def test_a_demo_is_of_a_folder_or_of_a_fleet(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="folder must be left out with --fleet"):
-        demo_command(folder=tmp_path, fleet=3)
-
-
 def test_status_of_a_halted_run_has_exit_code_1(tmp_path: Path) -> None:
     store = CloudStore(tmp_path / "run.db")
     store.end("halted", "rolled back")
     store.close()
     assert runner.invoke(status_app, [str(tmp_path / "run.db")]).exit_code == 1
-
-
-def test_identities_are_made_renewed_and_revoked(tmp_path: Path) -> None:
-    folder = str(tmp_path / "keys")
-    made = runner.invoke(
-        identity_group,
-        ["init", "--dir", folder, "--agents", "3", "--gateway", "2-3", "--host", "a.b"],
-    )
-    assert made.exit_code == 0, made.output
-    found = {p.name for p in (tmp_path / "keys" / "agents").iterdir()}
-    assert found == {"1", "2-3"}
-    certificate = tmp_path / "keys" / "agents" / "1" / "cert.pem"
-    before = certificate.read_bytes()
-    assert (
-        runner.invoke(identity_group, ["revoke", str(certificate), "--dir", folder]).exit_code == 0
-    )
-    assert runner.invoke(identity_group, ["issue", "--dir", folder, "--agents", "1"]).exit_code == 0
-    assert certificate.read_bytes() != before
 
 
 def test_settings_come_from_the_command_then_the_file_then_the_default(paper: Problem) -> None:
@@ -279,5 +255,3 @@ def test_the_demo_of_a_split_cloud_says_who_must_not_collude(
     (run_folder,) = tmp_path.glob("run-*")
     assert {"run.db", "helper.db"} <= {path.name for path in run_folder.iterdir()}
     assert not list((run_folder / "keys" / "cloud").glob("**/mask.key"))
-    with pytest.raises(InputError, match="--split must be left out"):
-        demo_command(fleet=3, split=True)

@@ -7,7 +7,6 @@ nothing heavy before one runs, so that ``--help`` and small devices stay fast.
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -17,29 +16,18 @@ import typer
 from sottovoce.cli.console import errors
 from sottovoce.errors import SottovoceError
 
+_STUDIES = ("check", "plan", "advise", "compare", "simulate", "plot", "audit", "paper")
+_SERVICES = ("cloud", "helper", "agent", "gateway", "relay", "status")
 COMMANDS = {
-    "check": "studies",
-    "plan": "studies",
-    "advise": "studies",
-    "compare": "studies",
-    "simulate": "studies",
-    "plot": "studies",
-    "audit": "studies",
-    "cloud": "services",
-    "helper": "services",
-    "agent": "services",
-    "gateway": "services",
-    "relay": "services",
-    "status": "services",
+    **dict.fromkeys(_STUDIES, "studies"),
+    **dict.fromkeys(_SERVICES, "services"),
     "demo": "demo",
-    "paper": "studies",
 }
 """The module of every command, where it is ``NAME_command``."""
 
 GROUPS = {"identity": "accounts", "ledger": "accounts"}
 """The module of every group of commands, where it is ``NAME_group``."""
 
-_COMPLETE = "_SOTTOVOCE_COMPLETE"
 _THRESHOLD = 50_000  # new objects after which Python collects garbage
 
 
@@ -48,7 +36,13 @@ def application(asked: str | None = None) -> typer.Typer:
 
     An agent on a small device then loads what an agent needs and nothing else.
     """
-    app = _empty()
+    app = typer.Typer(
+        name="sottovoce",
+        help="Differentially private, cloud-based, constrained multi-agent optimization.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_top)
     known = asked in COMMANDS or asked in GROUPS
     for name in (*COMMANDS, *GROUPS):
         if known and name != asked:
@@ -57,26 +51,6 @@ def application(asked: str | None = None) -> typer.Typer:
             app.add_typer(_load(name), name=name)
         else:
             app.command(name)(_load(name))
-    return app
-
-
-def listing() -> typer.Typer:
-    """Return the commands by name and purpose, for ``--help``: options are not read yet."""
-    app = _empty()
-    for name in (*COMMANDS, *GROUPS):
-        loaded = _load(name)
-        app.command(name, help=loaded.info.help if name in GROUPS else loaded.__doc__)(lambda: None)
-    return app
-
-
-def _empty() -> typer.Typer:
-    app = typer.Typer(
-        name="sottovoce",
-        help="Differentially private, cloud-based, constrained multi-agent optimization.",
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(_top)
     return app
 
 
@@ -109,10 +83,7 @@ def main() -> None:
     # What a command loads stays: looking through it after every 700 objects is a tenth of a start.
     gc.set_threshold(_THRESHOLD)
     try:
-        words = sys.argv[1:]
-        # A shell that completes a word asks in the environment, and may want any option.
-        short = words in ([], ["--help"], ["--version"]) and _COMPLETE not in os.environ
-        (listing() if short else application(*words[:1]))()
+        application(*sys.argv[1:2])()
     except SottovoceError as error:
         errors.print(f"[bold red]error:[/] {type(error).__name__}: ", end="")
         errors.print(str(error), markup=False, soft_wrap=True)
