@@ -251,6 +251,13 @@ def test_new_does_not_throw_away_a_run_that_is_whole(closed: Path, tmp_path: Pat
     assert len(everything(tmp_path / "run.db")["rounds"]) == ROUNDS
 
 
+def test_a_marker_that_was_emptied_is_damaged_and_not_none(closed: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(closed, tmp_path / "copy"))
+    (copy / "run.db.mark").write_bytes(b"")
+    with pytest.raises(StoreError, match=r"run\.db\.mark is damaged"):
+        CloudStore(copy / "run.db")
+
+
 def test_a_halt_that_was_lost_is_missed(closed: Path, tmp_path: Path) -> None:
     shutil.copytree(closed, tmp_path, dirs_exist_ok=True)
     store = CloudStore(tmp_path / "run.db")

@@ -100,7 +100,8 @@ class Marker:
     It is written after a round is durable and before a byte of it leaves, without a wait for the
     disk. It is never ahead of what the journal has promised to keep, so it accuses no honest one;
     after a loss of power it may be some rounds behind, and then proves that much less. A write
-    replaces one sector, which neither a kill nor a loss of power tears.
+    replaces one sector, which neither a kill nor a loss of power tears, and the file is created
+    whole: an empty one was emptied by something else, and counts as damaged.
 
     Args:
         journal: the journal's file, without symbolic links; None for a marker that is not kept.
@@ -113,7 +114,8 @@ class Marker:
         self.path = None if journal is None else marker_of(journal)
         self.reached: Reached | None = None
         self._file: int | None = None
-        if self.path is not None and self.path.exists() and (data := self.path.read_bytes()):
+        if self.path is not None and self.path.exists():
+            data = self.path.read_bytes()
             body = data[18 : 18 + int.from_bytes(data[16:18], "little")]
             if seal(body) != data[:16]:
                 raise StoreError(
@@ -127,13 +129,16 @@ class Marker:
         if self.path is None:
             return
         body = _encoder.encode(reached)
-        sector = seal(body) + len(body).to_bytes(2, "little") + body
+        sector = (seal(body) + len(body).to_bytes(2, "little") + body).ljust(SECTOR, b"\0")
         try:
-            if self._file is None:
-                self._file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
-            os.pwrite(self._file, sector.ljust(SECTOR, b"\0"), 0)
-            if self.reached is None:
-                os.fsync(self._file)  # later writes replace, and never make the file longer
+            if self._file is not None:
+                os.pwrite(self._file, sector, 0)  # in place, and never longer
+            else:
+                whole = self.path.with_name(self.path.name + ".new")
+                self._file = os.open(whole, os.O_CREAT | os.O_RDWR, 0o600)
+                os.pwrite(self._file, sector, 0)
+                os.fsync(self._file)
+                whole.replace(self.path)
         except OSError as error:
             raise DiskError(f"{self.path} cannot be written: {error.strerror}") from None
         self.reached = reached
