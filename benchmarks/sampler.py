@@ -7,7 +7,8 @@ from time import perf_counter
 
 import numpy as np
 
-from sottovoce.privacy.sampler import Sampler, SecureSampler, SimulatedSampler
+from sottovoce.network.round_arithmetic import SimulatedSampler
+from sottovoce.privacy.sampler import Sampler, SecureSampler
 
 OUTPUTS = 20
 RELEASES = 500

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
+from sottovoce.privacy.sampler import SecureSampler
 from sottovoce.problem.files.load import read_agent
 
 WRONG = [
@@ -94,7 +94,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "Tikhonov": (sv.paper.Tikhonov, {"gamma_bar": 0.1, "alpha_bar": 0.1, "c1": 0.3, "c2": 0.2}),
     "Constants": (sv.paper.Constants, {"k_g": 1.0, "k_prime": (1.0,)}),
     "SecureSampler": (SecureSampler, {"sigma": [1.0]}),
-    "SimulatedSampler": (SimulatedSampler, {"sigma": [1.0], "seed": 0}),
     "gallery.get": (sv.gallery.get, {"name": "paper"}),
     "gallery.known": (sv.gallery.known, {"name": "paper"}),
     "gallery.hock_schittkowski": (sv.gallery.hock_schittkowski, {"number": 22}),

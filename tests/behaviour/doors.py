@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 import sottovoce as sv
 from sottovoce.cli import main
+from sottovoce.network.round_arithmetic import SimulatedSampler
 from sottovoce.privacy.charge import Charge, Protected
-from sottovoce.privacy.sampler import SecureSampler, SimulatedSampler
+from sottovoce.privacy.sampler import SecureSampler
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

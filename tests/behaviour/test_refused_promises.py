@@ -108,7 +108,7 @@ PLANS = [
     Refusal("a radius that is negative", lambda: sv.Offset(radius=-2.0, rounds=5) and planned(hide=sv.Offset(radius=-2.0, rounds=5)), INPUT, ("radius", "positive", "-2")),
     Refusal("a radius that is infinite", lambda: planned(hide=sv.Trajectory(radius=math.inf)), INPUT, ("radius", "finite", "inf")),
     Refusal("a radius for too few agents", lambda: planned(hide=sv.Trajectory(radius=[1.0, 2.0])), INPUT, ("radius", "3", "2")),
-    Refusal("a radius that is text", lambda: planned(hide=sv.Trajectory(radius="far")), INPUT, ("radius", "far|number")),
+    Refusal("a radius that is text", lambda: planned(hide=sv.Trajectory(radius="far")), INPUT, ("radius", "far|number")),  # type: ignore[arg-type]
     Refusal("no rounds", lambda: sv.Everything(rounds=0), INPUT, ("rounds", "0")),
     Refusal("half a round", lambda: sv.Offset(radius=1.0, rounds=2.5), INPUT, ("rounds", "integer", "2.5")),  # type: ignore[arg-type]
     Refusal("too few weights", lambda: planned(weights=[1.0, 1.0]), INPUT, ("weights", "1", "(2,)")),

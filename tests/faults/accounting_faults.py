@@ -12,7 +12,7 @@ from sottovoce.privacy.adjacency import Everything
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of
 
 ALLOCATE = "privacy/test_allocation.py::"
-CAPS = "faults/test_rounding.py::test_allocated_noise_keeps_every_cap_in_exact_arithmetic"
+CAPS = "privacy/test_allocation.py::test_every_cap_holds_in_exact_arithmetic"
 GROWS = "faults/test_rounding.py::test_noise_grows_with_rounds_radii_and_promises_of_agents"
 FEASIBLE = "privacy/test_feasibility.py::"
 WORSE = "faults/test_rounding.py::test_accounting_rounds_towards_the_worse"
@@ -113,7 +113,8 @@ ACCOUNTING = (
           "test_epsilon_delta_and_mu_are_printed_rounded_up_and_sigma_rounded_down"),
     Fault(name="final check of delta left out", seam="final check of a plan",
           breaks=lambda _: lambda noise: None,
-          killed_by="faults/test_rounding.py::test_a_plan_whose_noise_falls_short_is_refused"),
+          killed_by=PLAN + "test_the_final_check_of_delta_refuses_noise_that_was_calibrated_too_"
+          "small"),
     Fault(name="a plan beyond what the sampler releases", seam="check of a plan's size",
           breaks=lambda _: lambda noise, sizes: None,
           killed_by=PLAN + "test_an_output_beyond_the_samplers_reach_is_refused"),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from fault import Fault, changed, returning
 
-from sottovoce.network.round_arithmetic import EngineSampler, noisy_sigma
+from sottovoce.network.round_arithmetic import SimulatedSampler, noisy_sigma
 from sottovoce.privacy.sampler import STEPS, Released, Sampler, SecureSampler
 
 LAW = "faults/test_law_of_noise.py::test_noise_is_gaussian_independent_fresh_and_on_every_output"
@@ -181,7 +181,7 @@ NOISE = (
           killed_by=RELEASE
           + "test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma[paper]"),
     Fault(name="simulated noise in a real run", seam="deployed sampler",
-          breaks=lambda _: lambda plan: EngineSampler(noisy_sigma(plan), 1, done=0),
+          breaks=lambda _: lambda plan: SimulatedSampler(noisy_sigma(plan), 1, done=0),
           killed_by="network/test_cloud.py::"
           "test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size"),
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from network_harness import plan_for, play, run
 
 import sottovoce as sv
-from sottovoce.network.round_arithmetic import EngineSampler
+from sottovoce.network.round_arithmetic import SimulatedSampler
 from sottovoce.study.loopback import Loopback
 
 CANARIES = (0.7123456789, 3.9182736455, 4.3344556677)
@@ -62,7 +62,7 @@ def test_the_cloud_knows_nothing_of_private_sets(
         stated,
         plan,
         algorithm=sv.DualAveraging(),
-        sampler=EngineSampler(plan.sigma, 3),
+        sampler=SimulatedSampler(plan.sigma, 3),
         rounds=15,
         agent=1,
     )

@@ -21,8 +21,8 @@ from sottovoce.network.protocol.actions import Part, Record
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.round_arithmetic import (
     ContributionTotals,
-    EngineSampler,
     Rounds,
+    SimulatedSampler,
     deployed_sampler,
     noisy_sigma,
 )
@@ -79,7 +79,7 @@ def test_the_same_releases_give_the_same_prices_as_solve_bit_for_bit(
     made = plan_for(problem, sigma=0.5)
     here = simulate(problem, made, rounds=40, seed=3, transcript=True, algorithm=algorithm)
     assert here.transcript is not None
-    rounds = Rounds(made, algorithm, EngineSampler(noisy_sigma(made), 3), 40)
+    rounds = Rounds(made, algorithm, SimulatedSampler(noisy_sigma(made), 3), 40)
     record = replayed(rounds, here.transcript.y[0])
     assert record.price.tolist() == here.last_price[0].tolist()
     assert record.answer.tolist() == here.price[0].tolist()
@@ -96,7 +96,7 @@ def test_the_same_contributions_and_noise_give_the_same_release_as_solve_bit_for
     x = np.random.default_rng(4).uniform(lower, upper)
     here = simulate(problem, made, rounds=1, seed=3, x0=x, transcript=True)
     assert here.transcript is not None
-    rounds = Rounds(made, DualAveraging(), EngineSampler(noisy_sigma(made), 3), 1)
+    rounds = Rounds(made, DualAveraging(), SimulatedSampler(noisy_sigma(made), 3), 1)
     record, released = rounds.play(1, parts_at(made, x), bytes(32), NOBODY)
     assert released.values.tolist() == here.transcript.y[0, 0].tolist()
     assert record.price.tolist() == here.last_price[0].tolist()

@@ -391,12 +391,10 @@ def test_a_hard_constraint_is_not_planned_without() -> None:
         objectives=[(x[0] - 3) ** 2, (x[1] - 2) ** 2],
         constraints={"fuse": sv.hard(x[0] + x[1] <= 3), "soft": x[0] - x[1] <= 2},
     )
-    assert [family.hard for family in problem.constraints] == [True, False]
     with pytest.raises(
         sv.errors.PrivacyError, match=r"constraint fuse is hard, .*say feasible=0.95"
     ):
         plan_of(problem)
-    assert plan_of(problem, feasible=0.9).feasible is not None
     study = certificate_of(problem).for_study()  # of the noise, whose answers nobody applies
     hide = sv.Trajectory(radius=0.1, rounds=400)
     assert sv.plan(study, epsilon=1.0, delta=1e-3, hide=hide).feasible is None

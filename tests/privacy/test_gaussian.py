@@ -184,20 +184,6 @@ def test_the_attackers_curve_passes_through_the_equal_error_rate() -> None:
     assert np.max(1 - curve - np.linspace(0, 1, 101)) <= best.advantage
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
-def test_bad_epsilon_is_refused(bad: float) -> None:
-    for function in (mu_of, exact_sigma, kappa):
-        with pytest.raises(InputError, match=r"epsilon must be positive.*got epsilon="):
-            function(bad, 0.05)
-
-
-@pytest.mark.parametrize("bad", [0.0, 1.0, 1.5, -0.1, math.nan])
-def test_bad_delta_is_refused(bad: float) -> None:
-    for function in (mu_of, epsilon_of, exact_sigma, kappa):
-        with pytest.raises(InputError, match=r"delta must lie in \(0, 1\), got delta="):
-            function(1.0, bad)
-
-
 def test_a_delta_beyond_double_precision_is_refused() -> None:
     with pytest.raises(InputError, match="delta must be at least 1e-300, got delta=1e-310"):
         mu_of(1.0, 1e-310)
@@ -206,15 +192,6 @@ def test_a_delta_beyond_double_precision_is_refused() -> None:
 @pytest.mark.parametrize("bad", [-1e-9, math.nan, math.inf])
 def test_bad_mu_is_refused(bad: float) -> None:
     with pytest.raises(InputError, match=r"mu must lie in \[0, 1e\+100\], got mu="):
-        delta_of(bad, 1.0)
-    with pytest.raises(InputError, match="mu must lie in"):
         epsilon_of(np.array([0.1, bad]), 0.1)
-    with pytest.raises(InputError, match="mu must lie in"):
-        attacker(bad)
-
-
-def test_what_is_not_a_number_is_refused() -> None:
-    with pytest.raises(InputError, match="mu must be a number"):
-        delta_of("one", 1.0)  # type: ignore[type-var]
     with pytest.raises(InputError, match=r"false_alarm must lie in \[0, 1\], got false_alarm=1.5"):
         attacker(1.0).miss_rate(1.5)

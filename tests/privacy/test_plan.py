@@ -21,12 +21,12 @@ import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.contributions import Contributions
 from sottovoce.certificate.sensitivity import Block, Sensitivity
-from sottovoce.errors import ConvexityError, InputError, PrivacyError, ProblemError
+from sottovoce.errors import ConvexityError, PrivacyError
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
-from sottovoce.privacy.sampler import SecureSampler, grid_of, reach_of
+from sottovoce.privacy.sampler import SecureSampler, reach_of
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
@@ -201,7 +201,7 @@ def test_no_adjacent_states_move_the_sums_further_than_the_claim(
                 moved[own] = np.where(rng.random(group.dim) < 0.5, lower[own], upper[own])
             else:
                 step = rng.standard_normal(group.dim)
-                moved[own] += hide.radius * step / np.linalg.norm(step)
+                moved[own] += (made.radius(agent) or 0.0) * step / np.linalg.norm(step)
                 moved = np.clip(moved, lower, upper)
             shift = (np.array(sums(moved)) - np.array(sums(x))) / made.sigma
             assert np.linalg.norm(shift) * repeat <= made.gdp_mu[agent]
@@ -209,8 +209,8 @@ def test_no_adjacent_states_move_the_sums_further_than_the_claim(
 
 def test_agents_may_ask_for_different_radii_epsilons_and_deltas(paper: Certificate) -> None:
     epsilon, delta = np.linspace(0.5, 2.0, 7), np.logspace(-9, -2, 7)
-    hide = Trajectory(radius=np.linspace(0.5, 3.0, 7))
-    made = plan(paper, epsilon=epsilon, delta=delta, hide=hide)
+    radius = np.linspace(0.5, 3.0, 7)
+    made = plan(paper, epsilon=epsilon, delta=delta, hide=Trajectory(radius=radius))
     for agent in range(7):
         promise = made.guarantee(agent)
         assert promise == made.guarantee(f"x{agent + 1}")
@@ -218,7 +218,7 @@ def test_agents_may_ask_for_different_radii_epsilons_and_deltas(paper: Certifica
         assert promise.epsilon <= epsilon[agent] * (1 + 1e-12)
         assert promise.delta <= delta[agent]
         assert isinstance(promise.hide, Trajectory)
-        assert promise.hide.radius == made.radius(agent) == hide.radius[agent]
+        assert promise.hide.radius == made.radius(agent) == radius[agent]
     assert made.guarantee().gdp_mu == made.gdp_mu.max()
 
 
@@ -230,22 +230,6 @@ def test_a_guarantee_is_that_agents_own() -> None:
         assert promise.gdp_mu == mu
         assert promise.epsilon == epsilon_of(mu, 1e-5)
         assert promise.delta == delta_of(mu, 1.0)
-
-
-def test_the_papers_problem_needs_a_hundredth_of_its_noise(paper: Certificate) -> None:
-    made = plan(paper, epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1))
-    assert {output.kind for output in made.outputs} == {"sum"}
-    assert made.sigma == pytest.approx([3.645, 11.46, 9.930, 6.421], rel=2e-3)
-    assert made.gdp_mu.max() == pytest.approx(0.796227, abs=1e-6)
-
-
-@pytest.mark.parametrize("hide", [Offset(radius=1, rounds=10), Everything(rounds=10)])
-def test_more_rounds_cost_the_root_of_their_number(paper: Certificate, hide: Adjacency) -> None:
-    one, many = (
-        plan(paper, epsilon=1, delta=1e-5, hide=replace(hide, rounds=rounds)).sigma
-        for rounds in (10, 1000)
-    )
-    assert many / one == pytest.approx(10, rel=1e-4)
 
 
 def test_everything_means_the_range_of_every_contribution() -> None:
@@ -275,25 +259,6 @@ def test_a_range_counts_far_less_than_slope_and_diameter_where_a_contribution_be
     by_slope = certificate.sensitivity.dense() * math.sqrt(3) * 8
     assert spread == pytest.approx(np.full((1, 2), 48.0))
     assert np.all(by_slope > 3.9 * spread)
-
-
-def test_outputs_are_values_in_the_order_of_the_sums(three: Certificate) -> None:
-    made = plan(three, **ASKED)
-    assert [output.name for output in made.outputs] == three.cloud.sums.labels()
-    assert [output.row for output in made.outputs] == [0, 1, 2]
-    for output in made.outputs:
-        assert output.kind == "sum"
-        assert output.column is None
-        # Exactly sigma over 2^26, rounded to a power of two or not as the sampler has it.
-        assert output.grid == float(grid_of(output.sigma))
-    assert made.sigma.tolist() == [output.sigma for output in made.outputs]
-
-
-def test_heavier_weights_get_less_noise_and_the_promise_stays(three: Certificate) -> None:
-    plain = plan(three, **ASKED)
-    weights = np.ones(plain.sigma.size)
-    weights[0] = 1e4
-    assert plan(three, **ASKED, weights=weights).sigma[0] < 0.8 * plain.sigma[0]
 
 
 def test_a_plan_never_changes(three: Certificate) -> None:
@@ -466,32 +431,6 @@ def test_the_secure_sampler_releases_every_sum_of_the_domain(problem: Problem, s
 
 
 # --- bad input ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"epsilon": [1.0, 2.0, math.nan]}, "epsilon must be positive .* got epsilon=nan"),
-        ({"delta": 1.5}, r"delta must lie in \(0, 1\), got delta=1.5"),
-        ({"delta": math.nan}, r"delta must lie in \(0, 1\), got delta=nan"),
-        ({"delta": [0.1, 0.1, -0.1]}, r"delta must lie in \(0, 1\), got delta=-0.1"),
-        ({"delta": np.full((3, 1), 0.1)}, "delta must be one number or one per agent"),
-        ({"weights": [1.0, math.nan, 1.0]}, "weights must be positive and finite"),
-    ],
-)
-def test_bad_input_has_its_own_message(
-    three: Certificate, change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        plan(three, **(ASKED | change))
-
-
-def test_there_is_no_guarantee_for_an_agent_that_does_not_exist(three: Certificate) -> None:
-    made = plan(three, **ASKED)
-    for agent in (-1, 3, "x9"):
-        for question in (made.guarantee, made.radius):
-            with pytest.raises(ProblemError, match=r"agent must be .*an integer from 0 to 2"):
-                question(agent)
 
 
 def test_a_problem_that_is_not_convex_gets_no_plan() -> None:

@@ -15,7 +15,7 @@ from sottovoce.formula.expression import NAN
 from sottovoce.formula.tape import tape
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done
-from sottovoce.network.round_arithmetic import EngineSampler
+from sottovoce.network.round_arithmetic import SimulatedSampler
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.code import Watched
 from sottovoce.study.loopback import Loopback
@@ -104,7 +104,7 @@ def test_rounds_are_those_of_formulas_up_to_rounding() -> None:
 @pytest.mark.parametrize("stated", [problem(code=True), storages(code=True)])
 def test_the_network_computes_the_same_bits(stated: sv.Problem) -> None:
     made = plan(stated)
-    sampler = EngineSampler(made.sigma[made.sigma > 0], 3)
+    sampler = SimulatedSampler(made.sigma[made.sigma > 0], 3)
     loop = Loopback(stated, made, algorithm=sv.DualAveraging(), sampler=sampler, rounds=20, agent=2)
     done = decode_from_cloud(loop.play().frames[-1][1])
     assert isinstance(done, Done)
@@ -119,7 +119,7 @@ def test_a_gradient_that_falls_is_reported_to_its_agent_alone(
     with pytest.warns(UserWarning, match="the gradient of x1 is not monotone"):
         sv.simulate(bad, rounds=20)
     made = plan(bad)
-    sampler = EngineSampler(made.sigma[made.sigma > 0], 3)
+    sampler = SimulatedSampler(made.sigma[made.sigma > 0], 3)
     with caplog.at_level(logging.WARNING, logger="sottovoce.network"):
         loop = Loopback(
             bad, made, algorithm=sv.DualAveraging(), sampler=sampler, rounds=20, agent=1

@@ -17,8 +17,7 @@ import pytest
 import sottovoce as sv
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import reference_optimum
-from sottovoce.errors import InputError
-from sottovoce.privacy.adjacency import Offset, Trajectory
+from sottovoce.privacy.adjacency import Offset
 from sottovoce.privacy.feasibility import weights_norm
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.margins import LAG
@@ -28,8 +27,7 @@ from sottovoce.problem.constraints import total
 from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
-from sottovoce.study.advice import Advice, AdviceRow
-from sottovoce.study.advise import advise
+from sottovoce.study.advise import Advice, AdviceRow, advise
 from sottovoce.study.prediction import (
     FEWEST,
     Prediction,
@@ -236,28 +234,6 @@ def test_what_is_not_said_is_taken_from_the_problem_or_its_boxes() -> None:
     assert (guessed.radius, guessed.delta) == (0.4, 0.01)
 
 
-@pytest.mark.parametrize(
-    ("argument", "wrong"),
-    [
-        ("problem", [None, "a"]),
-        ("epsilons", [None, "a", [-1], [math.nan], -1, [None]]),
-        ("delta", [-1, 2.0, math.nan]),
-        ("radius", [-1, math.nan]),
-        ("hide", ["a", 1, ["a"], [1]]),
-        ("rounds", ["a", 0, 2.5]),
-        ("accuracy", [None, "a", 0, 2]),
-        ("feasible", [None, "a", 0, 1]),
-    ],
-)
-def test_a_wrong_value_is_refused_and_named(argument: str, wrong: list[Any]) -> None:
-    x = sv.agents(2, lower=0, upper=1)
-    problem = Problem(agents=x, objectives=list(x), constraints=[x[0] + x[1] <= 1])
-    right: dict[str, Any] = {"problem": problem, "epsilons": [1.0], "delta": 0.05, "radius": 1.0}
-    for value in wrong:
-        with pytest.raises(InputError, match=r"must .*got"):
-            advise(**(right | {"rounds": 100, argument: value}))
-
-
 RUNS = 400
 FIGURES = ("x", "objective", "violation")
 
@@ -308,12 +284,3 @@ def test_predictions_come_true_on_ten_problems(name: str) -> None:
     make, radius = CASES[name]
     # What each charger gets, and when, hardly matters to the objective: prices err there longest.
     near(make(), radius, FIGURES[1:] if name == "chargers" else FIGURES)
-
-
-def test_a_trajectory_s_plan_covers_what_is_advised() -> None:
-    problem = PAPER
-    (row,) = advise(problem, hide="trajectory", epsilons=[1.0], rounds=5_000).rows
-    made = plan(
-        certify(problem), epsilon=1.0, delta=0.05, hide=Trajectory(radius=1.0, rounds=row.rounds)
-    )
-    assert row.sigma == pytest.approx((made.sigma.min(), made.sigma.max()))

@@ -10,7 +10,7 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done, Round
-from sottovoce.network.round_arithmetic import EngineSampler
+from sottovoce.network.round_arithmetic import SimulatedSampler
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
@@ -28,7 +28,7 @@ def planned(name: str) -> NoisePlan:
 
 
 def loopback(name: str, made: NoisePlan, *, rounds: int, agent: int) -> Loopback:
-    sampler = EngineSampler(made.sigma[made.sigma > 0], 3)
+    sampler = SimulatedSampler(made.sigma[made.sigma > 0], 3)
     return Loopback(
         gallery.get(name), made, algorithm=ALGORITHM, sampler=sampler, rounds=rounds, agent=agent
     )

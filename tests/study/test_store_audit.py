@@ -151,20 +151,3 @@ def test_the_command_checks_a_store(
     assert (found["committed"], found["rounds"], found["finished"]) == (150, 200, False)
     assert command(folder, "--store", path, *ASKED) == 0
     assert "a run that is not finished, 150 of 200" in capsys.readouterr().out.replace("\n", " ")
-
-
-@pytest.mark.parametrize(
-    "option",
-    [["--agent", "3"], ["--runs", "500"], ["--rounds", "30"], ["--algorithm", "tikhonov"],
-     ["--out", "figures"]],
-    ids=lambda option: option[0],
-)  # fmt: skip
-def test_options_of_the_game_are_refused_with_a_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: list[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        InputError, match=f"{option[0]} must not be given with --store, which plays"
-    ):
-        application()(["audit", "folder", "--store", "run.db", *option])
-    assert not list(tmp_path.iterdir())

@@ -154,8 +154,6 @@ def test_with_noise_switched_off_prices_are_those_of_the_trusted_cloud_bit_for_b
     assert np.unique(np.frombuffer(masked, "<i8")).size == len(masked) // 8
 
 
-def test_views_belong_to_plans_that_have_them(paper: Case) -> None:
-    with pytest.raises(InputError, match="trust=sv"):
-        audit(paper[0], made(paper, ONE_CLOUD), agent=2, runs=100, rounds=4, view="helper")
+def test_a_helper_s_noise_is_each_process_s_own(paper: Case) -> None:
     with pytest.raises(InputError, match="sampler must be left out"):
         short(paper, "cloud", sampler=None, helper=Bare(made(paper)), executor=object())

@@ -30,7 +30,12 @@ from sottovoce.network.observe.page.live import Live
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import EngineSampler, Rounds, deployed_sampler, noisy_sigma
+from sottovoce.network.round_arithmetic import (
+    Rounds,
+    SimulatedSampler,
+    deployed_sampler,
+    noisy_sigma,
+)
 from sottovoce.network.runner import Outcome, close_files
 from sottovoce.network.setup import (
     Parties,
@@ -271,7 +276,7 @@ class Cloud:
         sampler = (
             deployed_sampler(plan)
             if self._seed is None
-            else EngineSampler(noisy_sigma(plan), self._seed, done=store.released)
+            else SimulatedSampler(noisy_sigma(plan), self._seed, done=store.released)
         )
         note("preparing", rounds=store.released)  # takes the store's rounds again
         self._rounds = Rounds(plan, self._algorithm, sampler, self.rounds)

@@ -407,8 +407,11 @@ class Answers:
 
 
 @final
-class EngineSampler(Sampler):
-    """The normals of ``simulate``'s first run with the same seed. Simulated: not private.
+class SimulatedSampler(Sampler):
+    """The normals of ``simulate``'s first run with the same seed: float64 noise, not private.
+
+    Anybody with the seed subtracts it, and even without, the low bits of a sum of doubles depend on
+    the summand that was to be hidden.
 
     Args:
         sigma: standard deviation of each output.

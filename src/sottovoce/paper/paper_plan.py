@@ -314,22 +314,22 @@ def each_mechanism_keeps(
         cloud: the public problem.
         entries: the released gradient entries.
         sigma: one per output.
-        spends: what noise lets through, mu_l per agent; outputs with sigma 0 are left out.
+        spends: what noise lets through, mu_l per agent, an infinite sigma for what is left out.
         target: the largest mu_l that keeps what was asked for.
         allow_undernoised: answer False instead of refusing.
     """
     owner = np.array([-1] * cloud.rows + [entry.agent for entry in entries])
     for mechanism in np.unique(owner):
-        own = np.where(owner == mechanism, sigma, 0.0)
-        excess = spends(own) / target
+        own = sigma[owner == mechanism].max()
+        excess = spends(np.where(owner == mechanism, sigma, np.inf)) / target
         worst = int(np.argmax(excess))
         if excess[worst] > 1.0:
             if allow_undernoised:
                 return False
             name = "g" if mechanism < 0 else f"dg/d{cloud.groups[mechanism].name}"
             raise PrivacyError(
-                f"the paper's sigma for {name} must be at least {own.max() * excess[worst]:.6g} to "
-                f"hide {cloud.groups[worst].name}, got {own.max():.6g}: its constant is too small "
+                f"the paper's sigma for {name} must be at least {own * excess[worst]:.6g} to "
+                f"hide {cloud.groups[worst].name}, got {own:.6g}: its constant is too small "
                 "or forgets that other agents move it; use sv.plan, or "
                 "allow_undernoised=True for a study"
             )

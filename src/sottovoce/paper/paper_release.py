@@ -5,6 +5,7 @@ Of dg/dx some entries are public, some an agent knows by itself, and only the re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, final
 
@@ -93,6 +94,13 @@ class PaperRelease(StateRelease):
         from sottovoce.paper.tikhonov import Tikhonov
 
         return Tikhonov
+
+    @property
+    def plan(self) -> Callable[..., NoisePlan]:
+        """Theorems 2 and 3."""
+        from sottovoce.paper.paper_plan import paper_plan
+
+        return paper_plan
 
     def limit(
         self, problem: Problem, plan: NoisePlan, rounds: int, optimum: ReferenceOptimum

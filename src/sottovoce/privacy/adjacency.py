@@ -7,14 +7,19 @@ here say which ones are adjacent, and for how many rounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, TypeAlias, cast, final, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal, TypeAlias, cast, final, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.arguments import whole
 from sottovoce.errors import InputError
 from sottovoce.problem.agents import Array, read_only
+
+PerAgent: TypeAlias = float | Sequence[float] | Array
+"""One number for all agents, or one per agent."""
 
 TRAJECTORY_ROUNDS: Final = 1_000_000
 """Rounds covered unless said otherwise: only the allowance for rounding depends on their number."""
@@ -30,14 +35,19 @@ class Trajectory:
 
     Attributes:
         radius: b, one number for all agents or one per agent.
-        rounds: T, the rounds that the promise covers.
+        rounds: T, the rounds that the promise covers; ``TRAJECTORY_ROUNDS`` where none are named.
+        open_ended: whether none were named, so that a run says how many it has.
     """
 
-    radius: Any
-    rounds: int = TRAJECTORY_ROUNDS
+    radius: PerAgent
+    rounds: int = cast("int", None)  # never None once it is made
+    open_ended: bool = field(init=False, repr=False, compare=False)
     kind: ClassVar[Kind] = "trajectory"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "open_ended", self.rounds is None)
+        if self.open_ended:
+            object.__setattr__(self, "rounds", TRAJECTORY_ROUNDS)
         _check_rounds(self.rounds)
 
 
@@ -53,7 +63,7 @@ class Offset:
         rounds: T, the rounds that the promise covers; the noise grows as its root.
     """
 
-    radius: Any
+    radius: PerAgent
     rounds: int
     kind: ClassVar[Kind] = "offset"
 
@@ -93,31 +103,44 @@ def kind_of(name: str) -> Kind:
     raise InputError(f"hide must be one of {', '.join(get_args(Kind))}, got {name!r:.60}")
 
 
-def adjacency_of(kind: str, *, radius: Any = None, rounds: int | None = None) -> Adjacency:
+def adjacency_of(
+    kind: str, *, radius: PerAgent | None = None, rounds: int | None = None
+) -> Adjacency:
     """Return what is hidden from its parts, as commands and files name them.
 
     Raises:
         InputError: if the kind is unknown or its parts do not belong to it.
     """
     kind = kind_of(kind)
-    if kind == Everything.kind:
-        if radius is not None:
-            raise InputError(
-                "radius must not be given to hide everything, where any two behaviours are "
-                "adjacent: leave it out"
-            )
-        return Everything(rounds=_needed(rounds, kind))
-    if radius is None:
+    require_radius(kind, given=radius is not None)
+    if rounds is None and kind != Trajectory.kind:
         raise InputError(
-            f"radius must be given to hide {'a ' if kind == Trajectory.kind else 'an '}{kind}, got "
+            f"rounds must be given to hide {kind}: every round adds to what is revealed, so T "
+            "rounds cost sqrt(T) more noise"
+        )
+    covered = cast("int", rounds)
+    if radius is None:
+        return Everything(rounds=covered)
+    if kind == Offset.kind:
+        return Offset(radius=radius, rounds=covered)
+    return Trajectory(radius=radius, rounds=covered)
+
+
+def require_radius(kind: Kind, *, given: bool) -> None:
+    """Refuse a radius where any two behaviours are adjacent, and none where it is needed."""
+    if kind == Everything.kind and given:
+        raise InputError(
+            "radius must not be given to hide everything, where any two behaviours are adjacent: "
+            "leave it out"
+        )
+    if kind != Everything.kind and not given:
+        raise InputError(
+            f"radius must be given to hide {'a' if kind == Trajectory.kind else 'an'} {kind}, got "
             "none: how far apart may two behaviours be that must look alike?"
         )
-    if kind == Offset.kind:
-        return Offset(radius=radius, rounds=_needed(rounds, kind))
-    return Trajectory(radius=radius, rounds=TRAJECTORY_ROUNDS if rounds is None else rounds)
 
 
-def per_agent(name: str, values: Any, agents: int) -> Array:
+def per_agent(name: str, values: ArrayLike, agents: int) -> Array:
     """Return one number per agent, a read-only view if one was given for all."""
     wanted = f"{name} must be one number or one per agent ({agents})"
     try:
@@ -138,14 +161,5 @@ def radii(hide: Trajectory | Offset, agents: int) -> Array:
     return values
 
 
-def _needed(rounds: int | None, kind: str) -> int:
-    if rounds is None:
-        raise InputError(
-            f"rounds must be given to hide {kind}: every round adds to what is revealed, so T "
-            "rounds cost sqrt(T) more noise"
-        )
-    return rounds
-
-
-def _check_rounds(rounds: Any) -> None:
+def _check_rounds(rounds: int) -> None:
     whole("rounds", rounds, least=1)

@@ -70,8 +70,7 @@ def spare(S: Sensitivity, sigma: Array, caps: Array) -> float:
 
     Caps were kept output by output; a difference of two states has one direction for all of them.
     """
-    precision = np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
-    worst = float(np.max(S.together(precision) / caps, initial=0.0))
+    worst = float(np.max(S.together(_precision(sigma)) / caps, initial=0.0))
     return min(1.0, float(np.sqrt(worst)) * (1.0 + 2.0**-48)) if worst > 0 else 1.0
 
 
@@ -83,13 +82,20 @@ def spent(S: Sensitivity, sigma: Array, reach: Array, errors: Array, rounds: int
 
     Args:
         S: the sensitivity.
-        sigma: one per output; outputs with 0 are left out.
+        sigma: one per output; infinite for outputs that are not released.
         reach: R_l, the bound on the difference of two whole state sequences.
         errors: how far float64 may be off in each output, of which c_o is made.
         rounds: T.
+
+    Raises:
+        PrivacyError: an output that some agent moves has no noise.
     """
-    precision = np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
-    shift = reach * np.sqrt(S.together(precision)) * (1.0 + 2.0**-48)
+    bare = np.where(sigma > 0, 0.0, 1.0)
+    if np.any(bare) and np.any(S.together(bare) > 0):
+        raise PrivacyError(
+            "every output that an agent moves must have noise, got sigma=0 for one of them"
+        )
+    shift = reach * np.sqrt(S.together(_precision(sigma))) * (1.0 + 2.0**-48)
     extra = rounding_share(sigma, errors, rounds)
     return np.asarray((shift + extra) * DISCRETISATION * (1.0 + 2.0**-48))
 
@@ -101,9 +107,13 @@ def rounding_spent(sigma: Array, errors: Array, rounds: int) -> float:
 
 def rounding_share(sigma: Array, errors: Array, rounds: int) -> float:
     """What rounding adds to mu over all rounds: ``sqrt(T sum_o (c_o / sigma_o)^2)``, rounded up."""
-    used = sigma > 0
+    used = (sigma > 0) & np.isfinite(sigma)
     share = rounding_allowance(sigma[used], errors[used]) / sigma[used]
     return float(np.sqrt(rounds * np.square(share).sum()) * (1.0 + 2.0**-40))
+
+
+def _precision(sigma: Array) -> Array:
+    return np.divide(1.0, np.square(sigma), out=np.zeros_like(sigma), where=sigma > 0)
 
 
 def _largest_ratio(sensitivity: Sensitivity, caps: Array) -> Array:

@@ -44,7 +44,7 @@ from functools import lru_cache
 from typing import Final
 
 from sottovoce.errors import BudgetError, InputError
-from sottovoce.privacy.adjacency import Kind, kind_of
+from sottovoce.privacy.adjacency import Kind, kind_of, require_radius
 from sottovoce.privacy.gaussian import LARGEST
 
 BITS: Final = 100
@@ -73,18 +73,9 @@ class Protected:
 
     def __post_init__(self) -> None:
         kind = kind_of(self.hide)
-        if kind == "everything":
-            if self.radius is not None:
-                raise InputError(
-                    "radius must not be given with hide='everything', which protects any two "
-                    "behaviours: leave it out"
-                )
-            return
+        require_radius(kind, given=self.radius is not None)
         if self.radius is None:
-            raise InputError(
-                f"radius must be given with hide={kind!r}: how far apart may two behaviours "
-                "be that must look alike?"
-            )
+            return
         if not 1 / LARGEST <= self.radius <= LARGEST:  # refuses NaN too
             raise InputError(
                 f"radius must lie in [{1 / LARGEST:g}, {LARGEST:g}], got radius={self.radius!r}"

@@ -22,7 +22,7 @@ from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sparse
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import CertificateError, InputError
@@ -43,7 +43,7 @@ WEIGHT_POWER = 0.25
 _EXACT = 100_000  # rounds up to which the weights' norm is added up; beyond, it is bounded
 
 
-def counted_rounds(k: Any, rounds: int) -> Array:
+def counted_rounds(k: ArrayLike, rounds: int) -> Array:
     """Return which of the rounds that count k is, from 1; 1 for those before them too.
 
     The first tenth of all rounds and the ten rounds (at most another tenth) in which prices find
@@ -53,7 +53,7 @@ def counted_rounds(k: Any, rounds: int) -> Array:
     return np.maximum(1.0, np.atleast_1d(np.asarray(k, dtype=np.float64)) - skipped)
 
 
-def answer_shares(k: Any, rounds: int) -> Array:
+def answer_shares(k: ArrayLike, rounds: int) -> Array:
     """Return the shares of rounds k: ``answer += share (value - answer)``, so ``w_k ~ k^0.25``."""
     return (1.0 + WEIGHT_POWER) / (counted_rounds(k, rounds) + WEIGHT_POWER)
 
@@ -303,9 +303,7 @@ def _enclosed(region: Region, low: Array, high: Array) -> bool:
     if np.any(low > high):
         return False
     ends = zip(region.symbols, low, high, strict=True)
-    box: dict[Any, Interval] = {
-        s: Interval(lower=np.array([a]), upper=np.array([b])) for s, a, b in ends
-    }
+    box = {s: Interval(lower=np.array([a]), upper=np.array([b])) for s, a, b in ends}
     try:
         return bool(enclose(region.phi, box).upper[0] <= 0.0)
     except CertificateError:

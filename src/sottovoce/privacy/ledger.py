@@ -27,10 +27,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, TypeAlias, final
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
-from sottovoce.privacy.adjacency import kind_of
+from sottovoce.privacy.adjacency import Kind, kind_of
 from sottovoce.privacy.charge import (
     Charge,
     Protected,
@@ -43,6 +43,9 @@ from sottovoce.privacy.charge import (
 from sottovoce.privacy.fence import Digests, Fence, place
 from sottovoce.privacy.gaussian import mu_of
 from sottovoce.privacy.ledger_file import create_ledger, transaction
+
+_Row: TypeAlias = tuple[str, Kind, float | None, float, float, float, str]
+"""An account as its table has it."""
 
 GRANT: Final = """
 INSERT INTO accounts VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (agent) DO UPDATE SET
@@ -263,7 +266,8 @@ class Ledger:
                 "FROM spends JOIN runs USING (number) ORDER BY number, agent"
             ).fetchall()
         return tuple(
-            Spend(run_id=run, charge=_charge(row), note=note, at=at) for run, note, at, *row in rows
+            Spend(run_id=run, charge=_charge(*row), note=note, at=at)
+            for run, note, at, *row in rows
         )
 
 
@@ -316,7 +320,7 @@ def _recorded(database: sqlite3.Connection, run_id: str) -> dict[str, Charge] | 
     rows = database.execute(
         "SELECT agent, hide, radius, mu, allowance FROM spends WHERE number = ?", run
     )
-    return {row[0]: _charge(row) for row in rows}
+    return {row[0]: _charge(*row) for row in rows}
 
 
 def _totals(database: sqlite3.Connection, asked: dict[str, Charge]) -> dict[str, int]:
@@ -361,15 +365,17 @@ def _charged_anew(
     if changed:
         for row in database.execute("SELECT agent, hide, radius, mu, allowance FROM spends"):
             if row[0] in changed:
-                totals[row[0]] += amount(_charge(row), protected) ** 2
+                totals[row[0]] += amount(_charge(*row), protected) ** 2
     return totals
 
 
-def _row(database: sqlite3.Connection, agent: str) -> Any:
-    return database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,)).fetchone()
+def _row(database: sqlite3.Connection, agent: str) -> _Row | None:
+    asked = database.execute("SELECT * FROM accounts WHERE agent = ?", (agent,))
+    row: _Row | None = asked.fetchone()
+    return row
 
 
-def _account(row: Any) -> Account:
+def _account(row: _Row) -> Account:
     agent, hide, radius, epsilon, delta, budget, spent = row
     total = int(spent, 16)
     return Account(
@@ -383,8 +389,7 @@ def _account(row: Any) -> Account:
     )
 
 
-def _charge(row: Any) -> Charge:
-    agent, hide, radius, mu, allowance = row
+def _charge(agent: str, hide: Kind, radius: float | None, mu: float, allowance: float) -> Charge:
     return Charge(agent=agent, protected=Protected(hide, radius), mu=mu, allowance=allowance)
 
 

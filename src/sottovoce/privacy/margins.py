@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
@@ -19,7 +17,6 @@ from sottovoce.certificate.slater import slater_point
 from sottovoce.errors import PrivacyError, SottovoceError
 from sottovoce.formula.canonical import add, power, substitute, subtract
 from sottovoce.formula.expression import ZERO, Expression, number
-from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.feasibility import (
     Feasibility,
     Margin,
@@ -30,13 +27,12 @@ from sottovoce.privacy.feasibility import (
     may_fall,
     weights_norm,
 )
-from sottovoce.privacy.gaussian import epsilon_of, mu_of
 from sottovoce.privacy.sampler import grid_of
-from sottovoce.privacy.statement import down, up
+from sottovoce.privacy.statement import down
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView, Problem
-from sottovoce.problem.sums import Region, Sums, ball_of
+from sottovoce.problem.sums import Region, Sums, agents_of, ball_of
 
 LAG = 4.0
 """Ybar follows what is aimed at with a lag of about sqrt(T) rounds, so that it is off by about
@@ -89,19 +85,18 @@ def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> Av
     grid = np.array([grid_of(s) if s > 0 else 0.0 for s in released_sigma])
     # Each agent rounds once per round, by 3/4 of a step at most, and is off by its evaluation.
     each = 0.75 * grid + certificate.contributions.error
-    count, reach = np.zeros(sums.count), np.zeros(sums.count)
+    reach = np.zeros(sums.count)
     sizes = np.concatenate(
         [np.linalg.norm(np.maximum(np.abs(g.lower), np.abs(g.upper)), axis=1) for g in domain]
     )
     for block in certificate.sensitivity.blocks:
         own = sizes[block.first : block.first + block.upper.shape[1]]
-        count[block.rows] += _agents(block.upper)
         reach[block.rows] += np.asarray(block.upper @ own).ravel()
     # Averages are updated T times, each time off by a few roundings of what is averaged.
     averaging = 8.0 * rounds * 2.0**-53 * (reach + certificate.contributions.size + released_sigma)
     return AveragedNoise(
         sigma=released_sigma * norm * _UP,
-        rounding=(count * each + averaging) * _UP,
+        rounding=(agents_of(sums, domain) * each + averaging) * _UP,
         ranges=np.array(sum_ranges(sums, domain)).reshape(-1, 2),
         rounds=rounds,
     )
@@ -277,13 +272,6 @@ def _of_region(region: Region, level: float, margin: Array, noise: AveragedNoise
     )
 
 
-def _agents(upper: Any) -> Array:
-    """How many agents move each output of a block."""
-    if sparse.issparse(upper):
-        return np.asarray(np.diff(upper.tocsr().indptr), dtype=np.float64)
-    return np.full(np.shape(upper)[0], float(np.shape(upper)[1]))
-
-
 def narrowed(cloud: CloudView, target: TargetSet) -> CloudView:
     """Return the same problem with the target in the place of C."""
     sums = cloud.sums
@@ -344,7 +332,7 @@ def require_room(
     cloud: CloudView,
     domain: tuple[Group, ...],
     target: Callable[[float], TargetSet],
-    advice: Callable[[float], Iterator[str]],
+    remedies: Callable[[float], Iterator[str]],
 ) -> None:
     """Refuse margins that leave no interior, with what would help.
 
@@ -352,7 +340,7 @@ def require_room(
         cloud: the problem.
         domain: the boxes in which states are kept.
         target: what is aimed at with so many times the noise.
-        advice: what would make the noise so many times smaller, each with its number.
+        remedies: what would make the noise so many times smaller, each with its number.
 
     Raises:
         PrivacyError: no point of X lies inside what is aimed at.
@@ -369,45 +357,11 @@ def require_room(
             f"feasible must leave room: {none}, and {2**_STEPS:,} times less noise would not do: "
             "relax the constraints"
         )
-    what = "; ".join(advice(_SAFE * low))
+    what = "; ".join(remedies(_SAFE * low))
     raise PrivacyError(
         f"feasible must leave room: {none}; {down(_SAFE * low, 2)} times the noise would. What "
         f"would do, each by itself: {what}"
     )
-
-
-def advice(
-    hide: Adjacency,
-    epsilon: Array,
-    delta: Array,
-    agents: int,
-    smaller: Callable[[float], str | None],
-) -> Callable[[float], Iterator[str]]:
-    """Return what makes noise ``share`` times as large, each with its number.
-
-    Args:
-        hide: what is hidden now.
-        epsilon: per agent.
-        delta: likewise.
-        agents: their number.
-        smaller: what less could be hidden with so many times the noise, in words, if anything.
-    """
-
-    def listed(share: float) -> Iterator[str]:
-        if not isinstance(hide, Everything):
-            least = float(np.max(np.asarray(hide.radius, dtype=float))) * share
-            yield f"a radius of {down(least, 3)}"
-        mu = mu_of(epsilon, delta) / share
-        pairs = {(float(m), float(d)) for m, d in zip(mu[:1000], delta[:1000], strict=True)}
-        yield f"epsilon = {up(max(epsilon_of(m, d) for m, d in pairs), 3)}"
-        if isinstance(hide, Trajectory):
-            yield f"{int(np.ceil(hide.rounds / share**2)):,} rounds"
-        elif (other := smaller(share)) is not None:
-            yield other
-        more = int(np.ceil(agents / share))
-        yield f"{more:,} agents of the same kind, if bounds grow with their number"
-
-    return listed
 
 
 def _has_room(cloud: CloudView, domain: tuple[Group, ...], target: TargetSet) -> bool:

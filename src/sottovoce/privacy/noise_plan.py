@@ -9,13 +9,7 @@ import numpy as np
 
 from sottovoce.arguments import agent_index
 from sottovoce.errors import InputError
-from sottovoce.privacy.adjacency import (
-    TRAJECTORY_ROUNDS,
-    Adjacency,
-    Everything,
-    Trajectory,
-    radii,
-)
+from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory, radii
 from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of
@@ -168,7 +162,7 @@ class NoisePlan:
         Raises:
             InputError: it names none and covers as many as a run may want.
         """
-        if isinstance(self.hide, Trajectory) and self.rounds == TRAJECTORY_ROUNDS:
+        if isinstance(self.hide, Trajectory) and self.hide.open_ended:
             raise InputError(
                 "rounds must be given where the plan names none, got none: say rounds=1000, or "
                 "plan with hide=sv.Trajectory(radius=..., rounds=1000)"
@@ -196,7 +190,10 @@ class NoisePlan:
             if known.name == view:
                 return self.gdp_mu * known.share
         names = ", ".join(known.name for known in self.trust.views)
-        raise InputError(f"view must be one of {names} under this plan, got {view!r:.60}")
+        raise InputError(
+            f"view must be one of {names} under this plan, got {view!r:.60}: the halves of a split "
+            "cloud have one each under a plan with trust=sv.SplitCloud()"
+        )
 
     def radius(self, agent: int | str) -> float | None:
         """The radius b_l of an agent, by its place from 0 or its label; None for everything."""
@@ -223,7 +220,8 @@ class NoisePlan:
         mu, asked = float(self.gdp_mu[at]), (float(self.epsilon[at]), float(self.delta[at]))
         hide = self.hide
         if not isinstance(hide, Everything):
-            hide = type(hide)(radius=self.radius(at), rounds=hide.rounds)
+            b = float(radii(hide, self.cloud.agents)[at])
+            hide = type(hide)(radius=b, rounds=hide.rounds)
         return Guarantee(
             agent=at,
             name=self.cloud.groups[index].label(place),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
+from numpy.typing import ArrayLike
 
 from sottovoce.arguments import array, instance, real
 from sottovoce.certificate.certificate import Certificate, certify
@@ -22,10 +23,9 @@ from sottovoce.privacy.adjacency import (
 )
 from sottovoce.privacy.allocation import allocate, rounding_share, rounding_spent, spare, spent
 from sottovoce.privacy.feasibility import Feasibility
-from sottovoce.privacy.gaussian import delta_of, mu_of
+from sottovoce.privacy.gaussian import delta_of, epsilon_of, mu_of
 from sottovoce.privacy.margins import (
     AveragedNoise,
-    advice,
     expected_set,
     feasibility,
     margin_cost,
@@ -35,7 +35,7 @@ from sottovoce.privacy.margins import (
 )
 from sottovoce.privacy.noise_plan import NoisePlan, Output
 from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
-from sottovoce.privacy.statement import down
+from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ONE_CLOUD, Trust
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import CloudView, Problem
@@ -47,10 +47,10 @@ _MODERATE = 1e60  # products of two squares of numbers up to this, or down to it
 def plan(
     problem: Problem | Certificate,
     *,
-    epsilon: Any,
-    delta: Any,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
     hide: Adjacency,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     trust: Trust | None = None,
     feasible: float | None = None,
     each_row: bool = False,
@@ -95,36 +95,42 @@ def plan(
         raise InputError(f"trust must be sv.SplitCloud() or left out, got {trust!r:.60}")
     probability = _probability(feasible, cloud, each_row=each_row)
     asked = AskedPrivacy.per_agent(cloud, epsilon, delta)
-    reach = pair_reach(hide, cloud.agents)
+    w = _weights(weights, certificate.sensitivity)
     with watched(progress) as tell:
         tell(f"planning: noise for {cloud.agents:,} agents")
-        S, errors = certificate.sensitivity, certificate.contributions.error
-        w = _weights(weights, S)
-        if isinstance(hide, Everything):
-            S = certificate.contributions.spread
-        require_moderate_influence(S)
-        sigma = _joint(S, asked.mu, reach, hide.rounds, errors, w)
-    outputs = (
-        _sum_output(name, row, float(s))
-        for row, (name, s) in enumerate(zip(cloud.sums.labels(), sigma, strict=True))
-    )
+        noise = _of_sums(certificate, asked, hide, w, trust or ONE_CLOUD)
+        if probability is None:
+            return noise
+        return replace(noise, feasible=_feasible(certificate, noise, asked, probability, each_row))
+
+
+def _of_sums(
+    certificate: Certificate, asked: AskedPrivacy, hide: Adjacency, weights: Array, trust: Trust
+) -> NoisePlan:
+    """The plan of noisy sums, without margins."""
+    cloud, ranges = certificate.cloud, certificate.contributions
+    S = ranges.spread if isinstance(hide, Everything) else certificate.sensitivity
+    reach = pair_reach(hide, cloud.agents)
+    require_moderate_influence(S)
+    sigma = _joint(S, asked.mu, reach, hide.rounds, ranges.error, weights)
     noise = NoisePlan(
         cloud=cloud,
         hide=hide,
         epsilon=asked.epsilon,
         delta=asked.delta,
-        outputs=tuple(outputs),
+        outputs=tuple(
+            Output(name=name, kind="sum", sigma=s, grid=grid_of(s) if s > 0 else 0.0, row=row)
+            for row, (name, s) in enumerate(zip(cloud.sums.labels(), sigma.tolist(), strict=True))
+        ),
         domain=certificate.domain,
-        gdp_mu=read_only(spent(S, sigma, reach, errors, hide.rounds)),
-        gdp_rounding=rounding_spent(sigma, errors, hide.rounds),
+        gdp_mu=read_only(spent(S, sigma, reach, ranges.error, hide.rounds)),
+        gdp_rounding=rounding_spent(sigma, ranges.error, hide.rounds),
         certified=True,
-        trust=trust or ONE_CLOUD,
+        trust=trust,
     )
-    require_reach(noise, certificate.contributions.size)
+    require_reach(noise, ranges.size)
     _require_promise(noise)
-    if probability is None:
-        return noise
-    return replace(noise, feasible=_feasible(certificate, noise, probability, each_row=each_row))
+    return noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -142,7 +148,7 @@ class AskedPrivacy:
     mu: Array
 
     @staticmethod
-    def per_agent(cloud: CloudView, epsilon: Any, delta: Any) -> AskedPrivacy:
+    def per_agent(cloud: CloudView, epsilon: ArrayLike, delta: ArrayLike) -> AskedPrivacy:
         """Check what was asked for, one number or one per agent."""
         eps = per_agent("epsilon", epsilon, cloud.agents)
         dlt = per_agent("delta", delta, cloud.agents)
@@ -150,7 +156,7 @@ class AskedPrivacy:
 
 
 def require_certificate(
-    problem: Any, hide: Any, progress: bool | Progress | None = None
+    problem: Problem | Certificate, hide: Adjacency, progress: bool | Progress | None = None
 ) -> Certificate:
     """Return a certificate whose assumptions hold, of a problem or as it was given."""
     if not isinstance(hide, Adjacency):
@@ -164,7 +170,7 @@ def require_certificate(
     return certificate
 
 
-def _probability(feasible: Any, cloud: CloudView, *, each_row: bool) -> float | None:
+def _probability(feasible: float | None, cloud: CloudView, *, each_row: bool) -> float | None:
     """The probability that is asked for; required of constraints with a physical limit."""
     if not isinstance(each_row, bool):
         raise InputError(f"each_row must be True or False, got {each_row!r:.60}")
@@ -182,40 +188,55 @@ def _probability(feasible: Any, cloud: CloudView, *, each_row: bool) -> float | 
 
 
 def _feasible(
-    certificate: Certificate, made: NoisePlan, probability: float, *, each_row: bool
+    certificate: Certificate,
+    made: NoisePlan,
+    asked: AskedPrivacy,
+    probability: float,
+    each_row: bool,
 ) -> Feasibility:
     """The margins of a plan.
 
     Raises:
         PrivacyError: they leave no room, or a constraint is not proven convex.
     """
-    cloud, hide = made.cloud, made.hide
     noise = noise_of(certificate, made.released_sigma, made.rounds)
     require_proven_convexity(certificate, noise)
 
     def margins(averaged: AveragedNoise) -> Feasibility:
-        return feasibility(cloud.sums, averaged, probability, each_row=each_row)
-
-    def smaller(share: float) -> str | None:
-        if isinstance(hide, Offset) and share * np.sqrt(hide.rounds) >= 1.0:
-            return "to hide a trajectory of that radius instead of an offset"
-        if isinstance(hide, Everything):
-            epsilon, delta = made.epsilon, made.delta
-            less = Offset(radius=1.0, rounds=hide.rounds)
-            other = plan(certificate, epsilon=epsilon, delta=delta, hide=less, trust=made.trust)
-            noisy = made.sigma > 0
-            radius = share * float(np.min(made.sigma[noisy] / other.sigma[noisy]))
-            return f"to hide an offset of {down(radius, 3)} in every round instead of everything"
-        return None
+        return feasibility(made.cloud.sums, averaged, probability, each_row=each_row)
 
     require_room(
-        cloud,
+        made.cloud,
         certificate.domain,
         lambda share: margins(noise.times(share)).target,
-        advice(hide, made.epsilon, made.delta, cloud.agents, smaller),
+        lambda share: _remedies(certificate, made, asked, share),
     )
     kept = margins(noise)
     return replace(kept, cost=margin_cost(certificate.problem, expected_set(kept, noise)))
+
+
+def _remedies(
+    certificate: Certificate, made: NoisePlan, asked: AskedPrivacy, share: float
+) -> Iterator[str]:
+    """What makes noise ``share`` times as large, each by itself and with its number."""
+    hide = made.hide
+    if not isinstance(hide, Everything):
+        yield f"a radius of {down(float(np.max(np.asarray(hide.radius, dtype=float))) * share, 3)}"
+    some = slice(1_000)  # agents: a fleet's mostly ask for the same
+    yield f"epsilon = {up(float(epsilon_of(asked.mu[some] / share, asked.delta[some]).max()), 3)}"
+    if isinstance(hide, Trajectory):
+        yield f"{int(np.ceil(hide.rounds / share**2)):,} rounds"
+    elif isinstance(hide, Offset):
+        if share * np.sqrt(hide.rounds) >= 1.0:
+            yield "to hide a trajectory of that radius instead of an offset"
+    else:
+        less = Offset(radius=1.0, rounds=hide.rounds)
+        w = _weights(None, certificate.sensitivity)
+        other, noisy = _of_sums(certificate, asked, less, w, made.trust), made.sigma > 0
+        radius = share * float(np.min(made.sigma[noisy] / other.sigma[noisy]))
+        yield f"to hide an offset of {down(radius, 3)} in every round instead of everything"
+    more = int(np.ceil(made.cloud.agents / share))
+    yield f"{more:,} agents of the same kind, if bounds grow with their number"
 
 
 def pair_reach(hide: Adjacency, agents: int) -> Array:
@@ -226,11 +247,6 @@ def pair_reach(hide: Adjacency, agents: int) -> Array:
     return np.asarray(b * np.sqrt(hide.rounds) * (1.0 + 2.0**-50))
 
 
-def _sum_output(name: str, row: int, sigma: float) -> Output:
-    grid = float(grid_of(sigma)) if sigma > 0 else 0.0
-    return Output(name=name, kind="sum", sigma=sigma, grid=grid, row=row)
-
-
 def _largest_mu(epsilon: Array, delta: Array) -> Array:
     """The largest mu_l that keeps (epsilon_l, delta_l), computed once per distinct pair."""
     if epsilon.strides == delta.strides == (0,):
@@ -239,7 +255,7 @@ def _largest_mu(epsilon: Array, delta: Array) -> Array:
     return np.asarray(mu_of(pairs[0], pairs[1])[inverse.ravel()])
 
 
-def _weights(weights: Any, S: Sensitivity) -> Array:
+def _weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
     if weights is None:
         slope = S.typical()
         moderate = np.clip(slope, 1.0 / _MODERATE, _MODERATE)  # others are refused where they count

@@ -9,8 +9,11 @@ here. Plans, rounds of a simulation and rounds on the network reach any other re
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from sottovoce.errors import InputError
 
 if TYPE_CHECKING:
     from sottovoce.certificate.optimum import ReferenceOptimum
@@ -43,6 +46,11 @@ class StateRelease(ABC):
     @abstractmethod
     def algorithm(self) -> type:
         """The algorithm that works with it, a frozen dataclass of plain numbers."""
+
+    @property
+    @abstractmethod
+    def plan(self) -> Callable[..., NoisePlan]:
+        """What chooses its noise, as ``sv.plan`` does that of sums."""
 
     @abstractmethod
     def limit(
@@ -86,6 +94,13 @@ class StateRelease(ABC):
 
 
 def release_of(name: str) -> StateRelease:
-    """Return the release of that name."""
+    """Return the release of that name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in REGISTERED:
+        known = " or ".join(map(repr, ("joint", *REGISTERED)))
+        raise InputError(f"method must be {known}, got {name!r:.60}")
     release: StateRelease = import_module(REGISTERED[name]).RELEASE
     return release

@@ -1,8 +1,6 @@
-"""Noise: simulated for studies, and secure for people.
+"""Noise that is secure: integers on a public grid, from the operating system's entropy.
 
-`SimulatedSampler` adds seeded float64 noise. It is not private: anybody with the seed subtracts it,
-and even without, the low bits of a sum of doubles depend on the summand that was to be hidden.
-`SecureSampler` releases integers. Output o with noise sigma_o lives on the public grid
+Output o with noise sigma_o lives on the public grid
 
     grid_o = sigma_o / N,    N = 2^26,
 
@@ -38,13 +36,12 @@ import threading
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import array as numbers
-from sottovoce.arguments import whole
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.gaussian import Floats, Real
 
@@ -171,36 +168,6 @@ class ResidueSampler(Protocol):
 
     def release_residues(self, residues: Integers) -> Released:
         """Return the sums with noise, on the grid."""
-
-
-@final
-class SimulatedSampler(Sampler):
-    """Seeded float64 noise for studies: values + sigma z. Simulated: not private.
-
-    Args:
-        sigma: standard deviation of each output, positive.
-        seed: of a NumPy Generator; the same seed gives the same noise.
-    """
-
-    def __init__(self, sigma: ArrayLike, seed: int) -> None:
-        self._sigma = _per_output(sigma)
-        self._seed = seed = whole("seed", seed)
-        self._generator = np.random.default_rng(seed)
-
-    def release(self, values: ArrayLike) -> Released:
-        """Return values + sigma z with z from the seeded generator."""
-        noise = self._sigma * self._generator.standard_normal(self._sigma.size)
-        return Released(values=_finite(values, self._sigma.size) + noise)
-
-    def release_multiples(self, multiples: Integers) -> Released:
-        """Return multiples * grid + sigma z."""
-        return self.release(_whole(multiples, self._sigma.size) * grid_of(self._sigma))
-
-    def __repr__(self) -> str:
-        return (
-            f"SimulatedSampler({self._sigma.size} outputs, seed={self._seed}, "
-            "simulated: not private)"
-        )
 
 
 @final
@@ -406,7 +373,7 @@ def _whole(multiples: Integers, outputs: int) -> Integers:
     return array
 
 
-def _require_reach(steps: NDArray[Any]) -> None:
+def _require_reach(steps: Floats | Integers) -> None:
     if not steps.min() >= -REACH or not steps.max() <= REACH:  # abs of the least int64 is itself
         beyond = (steps > REACH) | (steps < -REACH)
         raise PrivacyError(

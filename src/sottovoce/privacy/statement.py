@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -88,16 +88,21 @@ def hidden(hide: Adjacency) -> str:
     """Return what is hidden of one agent, in its own terms; ``hide`` has that agent's radius."""
     if isinstance(hide, Trajectory):
         return (
-            f"a change of at most {down(hide.radius, 2)} of the whole sequence of states, in l2: a "
-            f"constant offset of only {down(hide.radius / np.sqrt(hide.rounds), 2)} over "
+            f"a change of at most {down(_radius(hide), 2)} of the whole sequence of states, in l2: "
+            f"a constant offset of only {down(_radius(hide) / np.sqrt(hide.rounds), 2)} over "
             f"{hide.rounds:,} rounds"
         )
     if isinstance(hide, Offset):
-        return f"an offset of at most {down(hide.radius, 2)} in every one of {hide.rounds:,} rounds"
+        radius = down(_radius(hide), 2)
+        return f"an offset of at most {radius} in every one of {hide.rounds:,} rounds"
     return (
         f"any behaviour at all within the public set, in all of {hide.rounds:,} rounds, so that "
         "state, start, objective and data are hidden"
     )
+
+
+def _radius(hide: Trajectory | Offset) -> float:
+    return float(np.asarray(hide.radius))
 
 
 def _kept(plan: NoisePlan) -> list[str]:
@@ -220,7 +225,7 @@ def feasibility_promise(margins: Feasibility) -> str:
     )
 
 
-def feasibility_data(margins: Feasibility) -> dict[str, Any]:
+def feasibility_data(margins: Feasibility) -> dict[str, object]:
     """Return the margins as plain data."""
     return {
         "probability": margins.probability,

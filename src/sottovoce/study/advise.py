@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, final, get_args
 
 import numpy as np
 
 from sottovoce.arguments import entries, instance, real, whole
 from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.certificate.contributions import row_scales
 from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of, radii
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
-from sottovoce.problem.agents import Array
-from sottovoce.problem.constraints import equalities
-from sottovoce.problem.numeric import Numeric
+from sottovoce.privacy.statement import down, up
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.simulation.scatter import executor_of, scatter
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study.advice import Advice, AdviceRow
 from sottovoce.study.prediction import (
     FEASIBLE,
     FEWEST,
     Prediction,
     Response,
+    measured_prediction,
     predict,
     predict_publicly,
     response,
     rounds_for,
 )
 from sottovoce.study.promise import promised
+from sottovoce.tables import PlainTable, cut
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
 _STRONGEST: tuple[Kind, ...] = ("everything", "offset", "trajectory")
@@ -43,33 +46,34 @@ _RADIUS = 0.05  # of the boxes' width, where no radius is stated
 _NEAR = 1.25  # times the prediction: how far a measured error may be off when rounds suffice
 _LONGEST = 4_000  # rounds after which no more are tried
 _WORK = 10**10  # runs x rounds x states up to which a row is simulated
+_SHOWN = 12
+_IN_WORDS: dict[Kind, str] = {
+    "trajectory": "a trajectory",
+    "offset": "an offset",
+    "everything": "everything",
+}
+_COLOURS: dict[Kind, str] = {
+    "trajectory": "#7a8b99",
+    "offset": "#1f5a8c",
+    "everything": "#c2571a",
+}
+_FLOOR = 1e-5  # the least share that is drawn: a logarithm has no zero
+_NOTES = (
+    "worst noise: standard deviation of the noisiest constraint at the answer, of its scale",
+    "over limit: probability that some inequality is violated if nothing is done about it",
+    "margin costs: what keeping all of them as often as stated costs, of the objective",
+    "error of x, of f: of the boxes, of the objective",
+    "1% from: so many agents of the same kind pay less than 1% for their margin",
+    "In brackets: measured in simulated runs.",
+)
 
 
-def advise(
-    problem: Problem,
-    *,
-    hide: str | Sequence[str] | None = None,
-    radius: float | None = None,
-    epsilons: Sequence[float] = EPSILONS,
-    delta: float | None = None,
-    rounds: int | None = None,
-    accuracy: float = 0.01,
-    feasible: float = FEASIBLE,
-    simulate: bool = False,
-    runs: int = 64,
-    seed: int = 0,
-    progress: bool | Progress | None = None,
-    executor: object = None,
-) -> Advice:
-    """Return what promises cost on a problem, and which of them to take.
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceOptions:
+    """What advice is asked for.
 
-    The noise of every constraint at the answer, the probability that one is violated, what keeping
-    all of them costs, the errors of x and of the objective, the rounds to ask for, and the size of
-    the fleet for which the promise costs less than 1%; for every epsilon and every thing to hide.
-    Predictions are those of the statistical limit (``study.prediction``).
-
-    Args:
-        problem: what to solve, with its objectives: advice is for those who may see everything.
+    Attributes:
         hide: "trajectory", "offset", "everything" or some of them; all by default.
         radius: b, how much is hidden of a trajectory or an offset; by default the problem's
             ``[privacy]``, or else 5% of the typical box.
@@ -83,36 +87,360 @@ def advise(
         simulate: whether to measure every row in simulated runs beside the prediction.
         runs: how many of them.
         seed: any integer that is not negative.
+    """
+
+    hide: str | Sequence[str] | None = None
+    radius: float | None = None
+    epsilons: Sequence[float] = EPSILONS
+    delta: float | None = None
+    rounds: int | None = None
+    accuracy: float = 0.01
+    feasible: float = FEASIBLE
+    simulate: bool = False
+    runs: int = 64
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            whole("rounds", self.rounds, least=1)
+        real("accuracy", self.accuracy, "between 0 and 1", lambda v: 0 < v < 1)
+        real("feasible", self.feasible, "between 0 and 1", lambda v: 0 < v < 1)
+        whole("runs", self.runs, least=2)
+        whole("seed", self.seed)
+
+    def promises(self) -> list[tuple[Kind, float]]:
+        """Return what is hidden with which epsilon, row by row."""
+        hide: object = get_args(Kind) if self.hide is None else self.hide
+        names = [hide] if isinstance(hide, str) else entries(
+            "hide", hide, "trajectory, offset, everything or a list of them"
+        )  # fmt: skip
+        losses = [
+            real("epsilons", e, "positive numbers", lambda v: 0 < v < math.inf)
+            for e in entries("epsilons", self.epsilons, "a list of numbers")
+        ]
+        return [(kind_of(name), loss) for name in names for loss in losses]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AdviceRow:
+    """One promise, and what it costs.
+
+    Attributes:
+        hide: what is hidden.
+        radius: how much; None if everything is.
+        epsilon: the privacy loss.
+        delta: the failure probability.
+        rounds: the number of rounds that suits it.
+        sigma: the standard deviations of the released sums, least and largest.
+        hidden_offset: the constant offset of a state that stays hidden over all rounds; None if
+            everything is hidden, whatever its size.
+        predicted: what to expect.
+        measured: the same, from simulated runs; None unless asked for.
+        fleet: the number of agents from which on keeping the constraints costs less than 1% of the
+            objective: more agents of the same kind, under bounds that grow with them.
+        refused: why there is no such plan; empty if there is one.
+        feasible: the probability with which constraints shall be kept.
+        unkept: why there is no room for margins that keep them so; empty if there is.
+    """
+
+    hide: Kind
+    radius: float | None
+    epsilon: float
+    delta: float
+    rounds: int
+    sigma: tuple[float, float] = (0.0, 0.0)
+    hidden_offset: float | None = None
+    predicted: Prediction | None = None
+    measured: Prediction | None = None
+    fleet: int = 0
+    refused: str = ""
+    feasible: float = FEASIBLE
+    unkept: str = ""
+
+    @property
+    def cost(self) -> float:
+        """What counts when promises are compared: what feasibility costs, or the noise."""
+        return math.inf if self.predicted is None else self.predicted.cost
+
+    @property
+    def worst_noise(self) -> float:
+        """The standard deviation of the noisiest constraint over its scale; infinite if refused."""
+        return math.inf if self.predicted is None else self.predicted.worst[1]
+
+    @property
+    def useless(self) -> bool:
+        """Whether there is no such plan, or its answer will be worth nothing."""
+        return self.predicted is None or bool(self.predicted.useless)
+
+    @property
+    def privacy(self) -> str:
+        """The line for ``problem.toml``: the table ``[privacy]`` in TOML."""
+        radius = "" if self.radius is None else f"radius = {self.radius!r}, "
+        kept = "" if self.unkept else f"feasible = {self.feasible!r}, "
+        return (
+            f'privacy = {{ hide = "{self.hide}", {radius}epsilon = {self.epsilon!r}, '
+            f"delta = {self.delta!r}, {kept}rounds = {self.rounds} }}"
+        )
+
+    def cells(self, *, chosen: bool) -> tuple[str, ...]:
+        """Return the row of the table; measured figures in brackets."""
+        head = (("* " if chosen else "  ") + self.hide, up(self.epsilon, 3), f"{self.rounds:,}")
+        if self.predicted is None:
+            return (*head, "refused")
+
+        def figures(p: Prediction, name: str) -> list[float | None]:
+            noise = float(p.noise[p.rows.index(name)])
+            return [noise, p.violation, p.feasibility_cost, p.x, p.objective]
+
+        name = self.predicted.worst[0]
+        cells = [percent(figure) for figure in figures(self.predicted, name)]
+        if self.measured is not None:
+            seen = figures(self.measured, name)
+            cells = [
+                one if other is None else f"{one} ({percent(other)})"
+                for one, other in zip(cells, seen, strict=True)
+            ]
+        return (*head, *cells, "useless" if self.useless else f"{self.fleet:,}")
+
+    def data(self) -> dict[str, object]:
+        """Return everything as plain values for JSON."""
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "sigma": list(self.sigma),
+            "refused": self.refused or None,
+            "unkept": self.unkept or None,
+            "privacy": self.privacy,
+            "predicted": None if self.predicted is None else self.predicted.data(),
+            "measured": None if self.measured is None else self.measured.data(),
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Advice:
+    """What promises cost on a problem, and which of them to take.
+
+    Attributes:
+        agents: how many agents the problem has.
+        feasible: the probability with which feasibility is priced.
+        accuracy: the error, as a share, that is good enough.
+        rows: one per promise, by what is hidden and then by epsilon.
+        recommended: the promise to take; None if none is worth anything.
+        interrupted: whether it was stopped before the last row.
+    """
+
+    agents: int
+    feasible: float
+    accuracy: float
+    rows: tuple[AdviceRow, ...]
+    recommended: AdviceRow | None
+    interrupted: bool = False
+
+    @property
+    def line(self) -> str:
+        """The recommended line for the top of ``problem.toml``; empty if there is none."""
+        return "" if self.recommended is None else self.recommended.privacy
+
+    @property
+    def words(self) -> str:
+        """The recommendation in words."""
+        if self.recommended is None:
+            return (
+                "None of these promises leaves an answer that is worth anything: hide less, allow "
+                "a larger epsilon, or bring more agents under the same promise."
+            )
+        best = self.recommended
+        text = f"Hide {_IN_WORDS[best.hide]} with epsilon {up(best.epsilon, 3)}: "
+        if best.unkept:
+            return f"{text}worth something, but without room for margins that keep constraints."
+        text += f"keeping all constraints costs {percent(best.cost)}"
+        wanted = percent(self.accuracy)
+        if best.cost <= self.accuracy:
+            text += f", within the {wanted} that you allow."
+        else:
+            text += f", the cheapest of these, and more than the {wanted} wanted; from "
+            text += f"{best.fleet:,} agents of this kind on it would be less than 1%."
+        if best.hide == "trajectory" and best.hidden_offset is not None:
+            text += (
+                f" It hides little: of a state that stays where it is, an offset of "
+                f"{down(best.hidden_offset, 2)}."
+            )
+        return text
+
+    def table(self) -> PlainTable:
+        """All promises, one per line; measured figures in brackets."""
+        over = {"trajectory": "in all rounds together", "offset": "in every round"}
+        radius = {row.hide: row.radius for row in self.rows if row.radius is not None}
+        return PlainTable(
+            title=f"What promises cost; feasibility at {percent(self.feasible)}",
+            columns=(
+                "hidden", "epsilon", "rounds", "worst noise", "over limit", "margin costs",
+                "error of x", "error of f", "1% from",
+            ),
+            rows=tuple(row.cells(chosen=row is self.recommended) for row in self.rows),
+            notes=(
+                *(f"{kind}: a change of {down(r, 3)} {over[kind]}" for kind, r in radius.items()),
+                *_NOTES,
+                *(
+                    f"refused ({row.hide}, epsilon {up(row.epsilon, 3)}): {cut(row.refused)}"
+                    for row in self.rows
+                    if row.refused
+                ),
+            ),
+        )  # fmt: skip
+
+    def constraints(self) -> PlainTable:
+        """The noise of every constraint in percent of its scale, for what is recommended."""
+        kind = self.rows[0].hide if self.recommended is None else self.recommended.hide
+        of_kind = [(r, r.predicted) for r in self.rows if r.hide == kind]
+        rows = [(row.epsilon, predicted) for row, predicted in of_kind if predicted is not None]
+        names = rows[0][1].rows if rows else ()
+        order = sorted(range(len(names)), key=lambda j: -float(rows[0][1].noise[j]))[:_SHOWN]
+        more = len(names) - len(order)
+        return PlainTable(
+            title=f"Noise of the answer in percent of each constraint's scale, hiding "
+            f"{_IN_WORDS[kind]}",
+            columns=("constraint", *(f"epsilon {up(epsilon, 3)}" for epsilon, _ in rows)),
+            rows=tuple(
+                (cut(names[j], 24), *(percent(float(p.noise[j])) for _, p in rows)) for j in order
+            ),
+            notes=(f"... and {more:,} more",) if more else (),
+        )
+
+    def data(self) -> dict[str, object]:
+        """Return everything as plain values for JSON."""
+        return {
+            "agents": self.agents,
+            "feasible": self.feasible,
+            "accuracy": self.accuracy,
+            "interrupted": self.interrupted,
+            "recommended": self.line or None,
+            "words": self.words,
+            "rows": [row.data() for row in self.rows],
+        }
+
+    def plot(self, path: str | os.PathLike[str]) -> None:
+        """Draw two panels over epsilon: what keeping the limits costs, and how sure they are."""
+        from matplotlib.figure import Figure
+
+        from sottovoce.simulation.convergence import draw
+
+        figure = Figure(figsize=(11.0, 5.2), layout="constrained")
+        left, right = figure.subplots(1, 2, sharex=True)
+        # What is useless is not drawn: whatever it costs, it is not worth that.
+        _panel(left, self, lambda row: math.inf if row.useless else row.cost)
+        left.set(title="What keeping every limit costs", ylabel="extra cost, % of the objective")
+        left.axhspan(_FLOOR / 10, 0.01, color="#2e7d32", alpha=0.08)
+        _note(left, 0.01, "less than 1%", "top", "#2e7d32")
+        _panel(right, self, lambda row: row.worst_noise)
+        right.set(title="How far a limit may be missed (standard deviation)",
+                  ylabel="noise, % of the limit")  # fmt: skip
+        right.axhline(1.0, color="#b71c1c", linewidth=1.0, linestyle="--")
+        _note(right, 1.0, "above: the answer is useless", "bottom", "#b71c1c")
+        for axes in (left, right):
+            axes.set_ylim(bottom=max(axes.get_ylim()[0], _FLOOR))
+        drawn = left.get_legend_handles_labels()
+        figure.legend(*drawn, loc="outside lower center", ncols=4, frameon=False)
+        figure.suptitle(fill(f"{self.agents:,} agents. {self.words}", 120), fontsize=11)
+        draw(figure, path)
+
+    def __str__(self) -> str:
+        parts = [str(self.table()), str(self.constraints()), self.words]
+        return "\n\n".join(parts + ([self.line] if self.line else []))
+
+    def _repr_html_(self) -> str:
+        end = PlainTable(title=self.words, rows=((self.line,),) if self.line else ())
+        return "".join(t._repr_html_() for t in (self.table(), self.constraints(), end))
+
+    def __repr__(self) -> str:
+        return f"Advice(rows={len(self.rows)}, recommended={self.line!r})"
+
+
+def percent(share: float | None) -> str:
+    """Write a share in percent, rounded up; infinite is what there is no room for."""
+    if share is None or share == math.inf:
+        return "-" if share is None else "no room"
+    return f"{up(100 * share, 2 if share < 10 else 3)}%"
+
+
+def _panel(axes: Axes, advice: Advice, value: Callable[[AdviceRow], float]) -> None:
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    for kind, colour in _COLOURS.items():
+        rows = [r for r in advice.rows if r.hide == kind and r.predicted is not None]
+        drawn = [row for row in rows if math.isfinite(value(row))]
+        shares = [max(value(row), _FLOOR) for row in drawn]
+        if rows:
+            axes.plot(
+                [row.epsilon for row in drawn], shares, marker="o", color=colour,
+                label=_label(rows[0]),
+            )  # fmt: skip
+    best = advice.recommended
+    if best is not None and math.isfinite(value(best)):
+        axes.plot(
+            [best.epsilon], [max(value(best), _FLOOR)], marker="*", markersize=20,
+            color=_COLOURS[best.hide], markeredgecolor="black", linestyle="none",
+            label="recommended",
+        )  # fmt: skip
+    losses = sorted({row.epsilon for row in advice.rows})
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel(
+        r"$\leftarrow$ stronger privacy          $\varepsilon$          weaker $\rightarrow$"
+    )
+    axes.set_xticks(losses, [up(loss, 3) for loss in losses])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+    axes.grid(visible=True, alpha=0.25)
+
+
+def _label(row: AdviceRow) -> str:
+    if row.hide == "everything":
+        return "hide everything an agent does"
+    if row.hide == "offset":
+        return f"hide an offset of {row.radius:g} in every round"
+    return f"hide a change of {row.radius:g} in total"
+
+
+def _note(axes: Axes, height: float, text: str, side: str, colour: str) -> None:
+    place = axes.get_yaxis_transform()
+    axes.text(0.02, height, text, transform=place, va=side, color=colour, fontsize=9)
+
+
+def advise(
+    problem: Problem,
+    *,
+    progress: bool | Progress | None = None,
+    executor: object = None,
+    **options: Any,
+) -> Advice:
+    """Return what promises cost on a problem, and which of them to take.
+
+    The noise of every constraint at the answer, the probability that one is violated, what keeping
+    all of them costs, the errors of x and of the objective, the rounds to ask for, and the size of
+    the fleet for which the promise costs less than 1%; for every epsilon and every thing to hide.
+    Predictions are those of the statistical limit (``study.prediction``).
+
+    Args:
+        problem: what to solve, with its objectives: advice is for those who may see everything.
         progress: whether to show progress once it has taken two seconds, by default on a terminal;
             or a callback.
         executor: where to work, a ``concurrent.futures.Executor`` or a Dask client; rows do not
             depend on it. Ctrl-C keeps the first rows that are done.
+        options: ``hide``, ``radius``, ``epsilons``, ``delta``, ``rounds``, ``accuracy``,
+            ``feasible``, ``simulate``, ``runs`` and ``seed``: see ``AdviceOptions``.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
-    share = "between 0 and 1"
-    losses = [
-        real("epsilons", e, "positive numbers", lambda v: 0 < v < math.inf)
-        for e in entries("epsilons", epsilons, "a list of numbers")
-    ]
-    settings: dict[str, Any] = {
-        "delta": _delta(problem, delta),
-        "radius": _radius(problem, radius),
-        "rounds": None if rounds is None else whole("rounds", rounds, least=1),
-        "accuracy": real("accuracy", accuracy, share, lambda v: 0 < v < 1),
-        "feasible": real("feasible", feasible, share, lambda v: 0 < v < 1),
-        "runs": whole("runs", runs, least=2) if simulate else 0,
-        "seed": whole("seed", seed),
-    }
-    tasks = [(kind, loss) for kind in _kinds(hide) for loss in losses]
+    asked = AdviceOptions(**options)
+    tasks, delta, radius = asked.promises(), _delta(problem, asked), _radius(problem, asked)
     pool = None if executor is None else executor_of(executor)
     with watched(progress) as tell:
         certificate = certify(problem, progress=tell)
         certificate.require()
         saddle = known_saddle(problem)
-        known = None if saddle is None else response(problem, saddle)
         study = _Study(
-            problem=problem, certificate=certificate, saddle=saddle, known=known, **settings
-        )
+            problem=problem, certificate=certificate, saddle=saddle, delta=delta, radius=radius,
+            known=None if saddle is None else response(problem, saddle), asked=asked,
+        )  # fmt: skip
         rows: list[AdviceRow] = []
         if pool is not None:
             rows = scatter(pool, _row, study, tasks, tell=tell, doing="planning").answers
@@ -122,17 +450,17 @@ def advise(
                 rows.append(_row(study, task))
     return Advice(
         agents=problem.agents,
-        feasible=study.feasible,
-        accuracy=study.accuracy,
+        feasible=asked.feasible,
+        accuracy=asked.accuracy,
         rows=tuple(rows),
-        recommended=_recommended(rows, study.accuracy),
+        recommended=_recommended(rows, asked.accuracy),
         interrupted=len(rows) < len(tasks),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Study:
-    """What all rows share; ``runs`` is 0 where nothing is simulated."""
+    """What all rows share."""
 
     problem: Problem
     certificate: Certificate
@@ -140,16 +468,12 @@ class _Study:
     known: Response | None
     delta: float
     radius: float
-    rounds: int | None
-    accuracy: float
-    feasible: float
-    runs: int
-    seed: int
+    asked: AdviceOptions
 
     def plan(self, row: AdviceRow, feasible: float | None = None) -> NoisePlan:
         """Return the plan of a promise; hard constraints have none without margins."""
         if any(family.hard for family in self.problem.constraints):
-            feasible = self.feasible
+            feasible = self.asked.feasible
         return plan(
             self.certificate.for_study(),
             epsilon=row.epsilon,
@@ -163,7 +487,7 @@ class _Study:
         """Return what to expect of a plan."""
         if self.known is None:
             return predict_publicly(plan, plan.rounds)
-        return predict(self.known, plan, plan.rounds, feasible=self.feasible)
+        return predict(self.known, plan, plan.rounds, feasible=self.asked.feasible)
 
     def fleet(self, cost: float) -> int:
         """Return how many agents of this kind pay 1% for what costs these a share of ``cost``."""
@@ -171,10 +495,11 @@ class _Study:
 
 
 def _row(study: _Study, task: tuple[Kind, float]) -> AdviceRow:
-    row = _promise(study, task, study.rounds)
-    if study.runs:
+    asked = study.asked
+    row = _promise(study, task, asked.rounds)
+    if asked.simulate:
         row = _simulated(study, row)
-        while study.rounds is None and not _settled(row, study.accuracy):
+        while asked.rounds is None and not _settled(row, asked.accuracy):
             row = _simulated(study, _promise(study, task, 2 * row.rounds))
     return row
 
@@ -188,20 +513,19 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
         epsilon=epsilon,
         delta=study.delta,
         rounds=rounds or FEWEST,
-        feasible=study.feasible,
+        feasible=study.asked.feasible,
     )
     try:
         plan = study.plan(row)
         predicted = study.predict(plan)
-        suits = rounds
-        if suits is None:
+        if rounds is None:
             # One number of rounds serves for all: only averaged noise counts, and how it scales.
             error = max(predicted.cost, predicted.x or 0.0)
-            suits = rounds_for(kind, predicted.worst[1], error, row.rounds, study.accuracy)
-        if suits != row.rounds:
-            row = replace(row, rounds=suits)
-            plan = study.plan(row)
-            predicted = study.predict(plan)
+            suits = rounds_for(kind, predicted.worst[1], error, row.rounds, study.asked.accuracy)
+            if suits != row.rounds:
+                row = replace(row, rounds=suits)
+                plan = study.plan(row)
+                predicted = study.predict(plan)
     except PrivacyError as refusal:
         return replace(row, refused=str(refusal))
     noisy = plan.released_sigma[plan.sigma > 0]
@@ -218,7 +542,7 @@ def _promise(study: _Study, task: tuple[Kind, float], rounds: int | None) -> Adv
 def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> AdviceRow:
     """The promise with what its margins really cost, or why there is no room for them."""
     try:
-        kept = study.plan(row, feasible=study.feasible).feasible
+        kept = study.plan(row, feasible=study.asked.feasible).feasible
     except PrivacyError as refusal:
         lost = replace(predicted, feasibility_cost=math.inf)
         return replace(row, predicted=lost, unkept=str(refusal))
@@ -232,43 +556,20 @@ def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> Advic
 
 def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
     """The promise with what simulated runs measured; without it where that would take too long."""
-    problem, saddle = study.problem, study.saddle
-    work = study.runs * row.rounds * problem.size
-    if saddle is None or study.known is None or row.predicted is None or work > _WORK:
+    problem, known, runs = study.problem, study.known, study.asked.runs
+    work = runs * row.rounds * problem.size
+    if study.saddle is None or known is None or row.predicted is None or work > _WORK:
         return row
     bare = replace(study.plan(row), feasible=None)  # if nothing is done about violations
     result = simulate(
-        problem, bare, rounds=row.rounds, runs=study.runs, seed=study.seed, record=[row.rounds],
+        problem, bare, rounds=row.rounds, runs=runs, seed=study.asked.seed, record=[row.rounds],
         progress=False,
     )  # fmt: skip
     x = result.x[result.failed == 0]
     if not x.size:
-        return replace(row, measured=None)
-    return replace(row, measured=_measured(problem, saddle, study.known.flat, x, row.rounds))
-
-
-def _measured(
-    problem: Problem, saddle: ReferenceOptimum, flat: Sequence[int], x: Array, rounds: int
-) -> Prediction:
-    """The figures of a prediction from the answers of simulated runs, one per line of ``x``."""
-    here, equality = Numeric(problem), equalities(problem.constraints)
-    g = np.array([here.constraints(one) for one in x])
-    f = np.array([here.objective(one) for one in x])
-    best = here.constraints(saddle.x)
-    width = problem.cloud.upper() - problem.cloud.lower()
-    counted = width > 0.0
-    counted[list(flat)] = False
-    off = (x - saddle.x)[:, counted] / width[counted]
-    violated = np.any(g[:, ~equality] > 0.0, axis=1)
-    size = abs(saddle.objective) or 1.0
-    return Prediction(
-        rounds=rounds,
-        rows=tuple(problem.cloud.row_labels()),
-        noise=np.sqrt(np.mean(np.square(g - best), axis=0)) / row_scales(problem.cloud),
-        violation=None if equality.all() else float(np.mean(violated)),
-        x=float(np.sqrt(np.mean(np.square(off)))) if counted.any() else 0.0,
-        objective=float(np.sqrt(np.mean(np.square(f - saddle.objective)))) / size,
-    )
+        return row
+    seen = measured_prediction(problem, study.saddle, known.flat, x, row.rounds)
+    return replace(row, measured=seen)
 
 
 def _settled(row: AdviceRow, accuracy: float) -> bool:
@@ -282,18 +583,16 @@ def _settled(row: AdviceRow, accuracy: float) -> bool:
 
 
 def _recommended(rows: Sequence[AdviceRow], accuracy: float) -> AdviceRow | None:
-    """The strongest promise that costs little; else the cheapest that is worth something."""
-    worth = [row for row in rows if row.predicted is not None and not row.predicted.useless]
+    """The strongest promise that costs little; else the cheapest that is worth something.
+
+    Where there is no room to keep the constraints, the noise decides.
+    """
+    worth = [row for row in rows if not row.useless]
     for kind in _STRONGEST:
         cheap = [row for row in worth if row.hide == kind and row.cost <= accuracy]
         if cheap:
             return min(cheap, key=lambda row: row.epsilon)
-    return min(worth, key=_dear, default=None)
-
-
-def _dear(row: AdviceRow) -> tuple[float, float]:
-    """How dear a promise is; by its noise where there is no room to keep the constraints."""
-    return row.cost, math.inf if row.predicted is None else row.predicted.worst[1]
+    return min(worth, key=lambda row: (row.cost, row.worst_noise), default=None)
 
 
 def _hidden_offset(plan: NoisePlan) -> float | None:
@@ -304,23 +603,15 @@ def _hidden_offset(plan: NoisePlan) -> float | None:
     return least / math.sqrt(plan.rounds) if isinstance(plan.hide, Trajectory) else least
 
 
-def _kinds(hide: str | Sequence[str] | None) -> list[Kind]:
-    if hide is None:
-        return list(get_args(Kind))
-    return [kind_of(name) for name in ([hide] if isinstance(hide, str) else entries(
-        "hide", hide, "trajectory, offset, everything or a list of them"
-    ))]  # fmt: skip
-
-
-def _delta(problem: Problem, value: float | None) -> float:
-    delta = _one(problem, "delta", value)
+def _delta(problem: Problem, asked: AdviceOptions) -> float:
+    delta = _one(problem, "delta", asked.delta)
     if delta is None:
         return float(10.0 ** -math.ceil(math.log10(10 * problem.agents)))
     return real("delta", delta, "in (0, 1)", lambda v: 0 < v < 1)
 
 
-def _radius(problem: Problem, value: float | None) -> float:
-    radius = _one(problem, "radius", value)
+def _radius(problem: Problem, asked: AdviceOptions) -> float:
+    radius = _one(problem, "radius", asked.radius)
     if radius is None:
         width = problem.cloud.upper() - problem.cloud.lower()
         typical = float(np.median(width[width > 0.0])) if np.any(width > 0.0) else 1.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from typing import final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from scipy.special import ndtri
@@ -26,7 +26,7 @@ from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
 from sottovoce.network.round_arithmetic import Blinding, deployed_sampler
 from sottovoce.privacy.gaussian import attacker, epsilon_of
-from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 from sottovoce.privacy.sampler import Sampler
 from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ViewName
@@ -65,11 +65,9 @@ class Audit:
         runs: games played in each world.
         rounds: rounds of each game.
         claimed_mu: the Gaussian-DP parameter the plan claims for the rounds played differently.
-        claimed_epsilon: the same as epsilon at ``delta``.
         delta: the plan's delta for this agent.
         played_mu: the shift the chosen behaviours cause, in units of the stated noise.
         measured_mu: lower bound on the Gaussian-DP parameter at ``CONFIDENCE``.
-        measured_epsilon: the same as epsilon at ``delta``.
         clopper_pearson_epsilon: lower bound on epsilon from hits and false alarms alone.
         false_alarms: rates of false alarms over the thresholds of the score.
         misses: rates of misses at the same thresholds.
@@ -83,16 +81,24 @@ class Audit:
     runs: int
     rounds: int
     claimed_mu: float
-    claimed_epsilon: float
     delta: float
     played_mu: float
     measured_mu: float
-    measured_epsilon: float
     clopper_pearson_epsilon: float
     false_alarms: Array
     misses: Array
     noise: NoiseChecks
     leaks: str
+
+    @property
+    def claimed_epsilon(self) -> float:
+        """The claimed mu as epsilon at ``delta``."""
+        return epsilon_of(self.claimed_mu, self.delta)
+
+    @property
+    def measured_epsilon(self) -> float:
+        """The measured mu, likewise."""
+        return epsilon_of(self.measured_mu, self.delta)
 
     @property
     def played_share(self) -> float:
@@ -136,6 +142,8 @@ class Audit:
         """Return everything as plain values for JSON; the agent's number counts from 1."""
         return asdict(self) | {
             "agent": self.agent + 1,
+            "claimed_epsilon": self.claimed_epsilon,
+            "measured_epsilon": self.measured_epsilon,
             "played_share": self.played_share,
             "noise": self.noise.data(),
             "passed": self.passed,
@@ -170,19 +178,61 @@ class Audit:
         return self.table()._repr_html_() + self.noise.table()._repr_html_()
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AuditTask:
+    """Who attacks whom; a game is built from it, in any process.
+
+    Attributes:
+        problem: the whole problem.
+        plan: its noise and its claim.
+        agent: whose behaviour is to be distinguished: a label, or a place counted from 0; the
+            worst-off by default.
+        runs: games per world.
+        rounds: rounds per game.
+        algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
+            release its own.
+        view: who attacks. "outside" receives every release. Of a split cloud the "cloud" takes the
+            masks off what agents sent it, and looks for a mask that was used twice; the "helper"
+            receives every release too, and takes its own noise off.
+    """
+
+    problem: Problem
+    plan: NoisePlan
+    agent: int | str | None = None
+    runs: int = 400
+    rounds: int = 30
+    algorithm: Algorithm | None = None
+    view: ViewName = "outside"
+
+    def __post_init__(self) -> None:
+        instance("problem", self.problem, Problem, "sv.Problem(...)")
+        instance("plan", self.plan, NoisePlan, "sv.plan(...)")
+        whole("runs", self.runs, least=100)
+        whole("rounds", self.rounds, least=2)
+        self.plan.require_problem(self.problem)
+        if self.rounds > self.plan.rounds:
+            raise InputError(
+                f"rounds must be at most {self.plan.rounds:,}, which the plan covers, got "
+                f"rounds={self.rounds}"
+            )
+        self.plan.mu_seen_by(self.view)
+
+    @property
+    def attacked(self) -> Guarantee:
+        """What the agent is promised."""
+        return self.plan.guarantee(self.agent)
+
+
 def audit(
     problem: Problem,
     plan: NoisePlan,
     *,
-    agent: int | str | None = None,
-    runs: int = 400,
-    rounds: int = 30,
-    algorithm: Algorithm | None = None,
     sampler: Sampler | None = None,
+    helper: Blinding | None = None,
     progress: bool | Progress | None = None,
     executor: object = None,
-    view: ViewName = "outside",
-    helper: Blinding | None = None,
+    **attack: Any,
 ) -> Audit:
     """Play the distinguishing game against the deployed code and test its noise.
 
@@ -195,92 +245,51 @@ def audit(
     Args:
         problem: the whole problem.
         plan: its noise and its claim.
-        agent: whose behaviour is to be distinguished: a label, or a place counted from 0; the
-            worst-off by default.
-        runs: games per world.
-        rounds: rounds per game.
-        algorithm: what agents and cloud run; by default ``DualAveraging()``, for the paper's
-            release its own.
         sampler: where noise comes from; by default what a cloud uses. A broken one must be found.
+        helper: where the helper's noise comes from, as ``sampler``.
         progress: whether to show progress once it has taken two seconds, by default on a terminal;
             or a callback.
         executor: where to play, a ``concurrent.futures.Executor`` or a Dask client. Every process
             draws noise of its own from its operating system.
-        view: who attacks. "outside" receives every release. Of a split cloud the "cloud" takes the
-            masks off what agents sent it, and looks for a mask that was used twice; the "helper"
-            receives every release too, and takes its own noise off.
-        helper: where the helper's noise comes from, as ``sampler``.
+        attack: ``agent``, ``runs``, ``rounds``, ``algorithm`` and ``view``: see ``AuditTask``.
     """
-    _check(problem, plan, runs, rounds)
+    task = AuditTask(problem=problem, plan=plan, **attack)
     if executor is not None and not (sampler is None and helper is None):
         raise InputError(
             "sampler must be left out with executor, got both: each process would draw its noise "
             "again"
         )
-    task = AuditTask(
-        problem=problem,
-        plan=plan,
-        agent=plan.guarantee(agent).agent,
-        rounds=rounds,
-        algorithm=algorithm or _algorithm(plan),
-        view=view,
-        share=_share(plan, view),
-    )
     with watched(progress) as tell:
         tell("preparing the game")
         game = Game(task, sampler or deployed_sampler(plan), helper)
         if executor is None:
-            games = _played(game, runs, tell)
+            games = [_played(game, task.runs, tell)]
         else:
-            games = _scattered(task, executor_of(executor), runs, tell)
-    claimed, delta = game.claimed, float(plan.delta[task.agent])
-    bound = _bounds(games.scores[0], games.scores[1], delta, claimed)
-    index, place = plan.cloud.locate(task.agent + 1)
+            games = _scattered(task, executor_of(executor), tell)
+    attacked = task.attacked
+    delta = attacked.asked[1]
+    a, b = np.concatenate([scores for scores, _ in games], axis=1)
+    bound = _bounds(a, b, delta, game.claimed)
     return Audit(
-        agent=task.agent,
-        name=plan.cloud.groups[index].label(place),
-        view=view,
-        runs=runs,
-        rounds=rounds,
-        claimed_mu=claimed,
-        claimed_epsilon=epsilon_of(claimed, delta),
+        agent=attacked.agent,
+        name=attacked.name,
+        view=task.view,
+        runs=task.runs,
+        rounds=task.rounds,
+        claimed_mu=game.claimed,
         delta=delta,
         played_mu=game.played_mu,
         measured_mu=bound.mu,
-        measured_epsilon=epsilon_of(bound.mu, delta),
         clopper_pearson_epsilon=bound.epsilon,
         false_alarms=read_only(bound.false_alarms),
         misses=read_only(bound.misses),
-        noise=check_noise(games.residuals),
+        noise=check_noise(np.concatenate([noise for _, noise in games])),
         leaks=game.leaks(),
     )
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AuditTask:
-    """Who attacks whom; a game is built from it, in any process.
-
-    Attributes:
-        agent: the agent's place, from 0.
-        share: of every mu, what the view is promised.
-    """
-
-    problem: Problem
-    plan: NoisePlan
-    agent: int
-    rounds: int
-    algorithm: Algorithm
-    view: ViewName
-    share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Games:
-    """Scores of as many games in either world, shape (2, runs), and the noise of all of them."""
-
-    scores: Array
-    residuals: Array
+_Games: TypeAlias = tuple[Array, Array]
+"""Scores of as many games in either world, shape (2, runs), and the noise of all of them."""
 
 
 def _played(game: Game, runs: int, tell: Progress) -> _Games:
@@ -290,47 +299,21 @@ def _played(game: Game, runs: int, tell: Progress) -> _Games:
         for world in (0, 1):
             scores[world, run], noise = game.play(world)
             residuals.append(noise)
-    return _Games(scores=scores, residuals=np.concatenate(residuals))
+    return scores, np.concatenate(residuals)
 
 
-def _scattered(task: AuditTask, executor: Executor, runs: int, tell: Progress) -> _Games:
-    sizes = [len(part) for part in parts(runs, least=_LEAST_GAMES)]
-    done = scatter(executor, _some, task, sizes, tell=tell, doing=f"{runs:,} games elsewhere")
+def _scattered(task: AuditTask, executor: Executor, tell: Progress) -> list[_Games]:
+    sizes = [len(part) for part in parts(task.runs, least=_LEAST_GAMES)]
+    words = f"{task.runs:,} games elsewhere"
+    done = scatter(executor, _some, task, sizes, tell=tell, doing=words)
     if done.interrupted:
         raise KeyboardInterrupt  # the number of games was fixed beforehand, as the bounds need it
-    return _Games(
-        scores=np.concatenate([games.scores for games in done.answers], axis=1),
-        residuals=np.concatenate([games.residuals for games in done.answers]),
-    )
+    return done.answers
 
 
 def _some(task: AuditTask, runs: int) -> _Games:
     """Some games, in whatever process, with noise of its own."""
     return _played(Game(task, deployed_sampler(task.plan)), runs, silent)
-
-
-def _check(problem: Problem, plan: NoisePlan, runs: int, rounds: int) -> None:
-    instance("problem", problem, Problem, "sv.Problem(...)")
-    instance("plan", plan, NoisePlan, "sv.plan(...)")
-    whole("runs", runs, least=100)
-    whole("rounds", rounds, least=2)
-    plan.require_problem(problem)
-    if rounds > plan.rounds:
-        raise InputError(
-            f"rounds must be at most {plan.rounds:,}, which the plan covers, got rounds={rounds}"
-        )
-
-
-def _share(plan: NoisePlan, view: ViewName) -> float:
-    """Of every mu, what a view is promised: one over the noise it faces, in units of sigma."""
-    for known in plan.trust.views:
-        if known.name == view:
-            return known.share
-    names = ", ".join(known.name for known in plan.trust.views)
-    raise InputError(
-        f"view must be one of {names} under this plan, got {view!r:.60}: the halves of a split "
-        "cloud have one each under a plan with trust=sv.SplitCloud()"
-    )
 
 
 @final
@@ -339,14 +322,15 @@ class Game:
 
     def __init__(self, task: AuditTask, sampler: Sampler, helper: Blinding | None = None) -> None:
         problem, plan, rounds = task.problem, task.plan, task.rounds
-        agent = task.agent + 1  # the network counts from 1
+        place = task.attacked.agent
+        agent = place + 1  # the network counts from 1
         self.view = task.view
         self.own = own_states(problem.cloud, agent)
         self.stated = stated_outputs(plan)
         self.loop = Loopback(
             problem,
             plan,
-            algorithm=task.algorithm,
+            algorithm=task.algorithm or _algorithm(plan),
             sampler=sampler,
             rounds=rounds,
             agent=agent,
@@ -356,13 +340,13 @@ class Game:
         self.faced = float(np.sqrt(plan.trust.halves)) if task.view == "outside" else 1.0
         open_rounds = [k for k in range(1, rounds + 1) if k % _CLOSED != 1]
         moved, own = moved_by(plan, agent)
-        pair, self.acted = _behaviours(plan, task.agent, moved, own, open_rounds)
+        pair, self.acted = _behaviours(plan, place, moved, own, open_rounds)
         means = moved(np.stack([pair.begin, pair.end]))
         self.shift = (means[1] - means[0]) / moved.sigma / self.faced
         self.played_mu = float(np.linalg.norm(self.shift) * np.sqrt(len(self.acted)))
         self.worlds = tuple(self._company(side, own) for side in (pair.begin, pair.end))
         share = 1.0 if plan.hide.kind == "trajectory" else len(self.acted) / plan.rounds
-        self.claimed = float(plan.gdp_mu[task.agent]) * float(np.sqrt(share)) * task.share
+        self.claimed = float(plan.mu_seen_by(task.view)[place]) * float(np.sqrt(share))
 
     def play(self, world: int) -> tuple[float, Array]:
         """Play a game in world 0 (A) or 1 (B): the score, high for B, and the noise."""

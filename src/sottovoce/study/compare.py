@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,15 @@ from sottovoce.errors import InputError, SottovoceError
 from sottovoce.paper.reproduction import published_noise
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.limit import Limit, accuracy_limit
+from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, watched
-from sottovoce.simulation.result import Result
 from sottovoce.simulation.simulate import simulate
-from sottovoce.study.promise import PerAgent, Promise
+from sottovoce.study.promise import Promise
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
@@ -233,16 +232,13 @@ class MethodComparison:
 def compare(
     problem: Problem,
     *,
-    epsilon: PerAgent = None,
-    delta: PerAgent = None,
-    hide: str | None = None,
-    radius: PerAgent = None,
     rounds: Sequence[int] = ROUNDS,
     runs: int = 64,
     seed: int = 0,
     algorithms: Mapping[str, Algorithm] | None = None,
     progress: bool | Progress | None = None,
     executor: object = None,
+    **promise: Any,
 ) -> MethodComparison:
     """Run every algorithm with every noise plan of a promise, and compare errors with the limit.
 
@@ -256,11 +252,6 @@ def compare(
 
     Args:
         problem: what to solve.
-        epsilon: the privacy loss, one number or one per agent; by default, like all of the promise,
-            that of the problem's ``[privacy]`` table.
-        delta: the failure probability, likewise.
-        hide: "trajectory", "offset" or "everything".
-        radius: b, how much is hidden of a trajectory or an offset.
         rounds: the numbers of rounds T.
         runs: independent runs per row.
         seed: any integer that is not negative.
@@ -269,33 +260,24 @@ def compare(
             or a callback.
         executor: where to run, a ``concurrent.futures.Executor`` or a Dask client; results do not
             depend on it. Ctrl-C keeps the rows that are done.
+        promise: ``epsilon``, ``delta``, ``hide`` and ``radius``: see ``Promise``.
     """
     instance("problem", problem, Problem, "sv.Problem(...)")
     counts, runs, seed = _counts(rounds), whole("runs", runs, least=1), whole("seed", seed)
-    asked = _algorithms(algorithms)
-    promise = Promise(epsilon=epsilon, delta=delta, hide=hide, radius=radius)
-    able, unable = _able(problem, asked)
+    able, unable = _able(problem, _algorithms(algorithms))
     with watched(progress) as tell:
-        plans, refused = _plans(problem, promise, counts[-1], tell)
+        plans, refused = _plans(problem, Promise(**promise), counts[-1], tell)
         saddle = reference_optimum(problem)
-        prices = saddle_prices(problem, saddle)
         tasks = _tasks(plans, counts, able, free=problem.cloud.sums.free)
         rows: list[CompareRow] = []
+        done, total = 0, sum(task.rounds for task in tasks)
         for task in tasks:
-            plan = task.plan(task.rounds)
-            hat = saddle.mu if isinstance(task.algorithm, GradientSteps) else prices
-            try:
-                result = simulate(
-                    problem, plan, rounds=task.rounds, runs=runs, seed=seed,
-                    algorithm=task.algorithm, saddle=(saddle.x, hat), record=[task.rounds],
-                    progress=task.within(tell), executor=executor,
-                )  # fmt: skip
-            except KeyboardInterrupt:
+            heard = task.within(tell, done, total)
+            row = _row(problem, saddle, task, runs=runs, seed=seed, tell=heard, executor=executor)
+            if row is None:
                 break
-            if result.interrupted:
-                break
-            limit = accuracy_limit(problem, plan, task.rounds, saddle=saddle)
-            rows.append(_row(task, result, saddle, hat, limit))
+            rows.append(row)
+            done += task.rounds
     return MethodComparison(
         runs=runs,
         seed=seed,
@@ -397,24 +379,18 @@ def _able(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompareTask:
-    """One row to compute; ``done`` and ``share`` are its part of all rounds, for progress."""
+    """One row to compute."""
 
     name: str
     plan: Callable[[int], NoisePlan]
     label: str
     algorithm: Algorithm
     rounds: int
-    done: float
-    share: float
 
-    def within(self, tell: Progress) -> Progress:
-        """Return a callback for this row's part of all."""
+    def within(self, tell: Progress, done: int, total: int) -> Progress:
+        """Return a callback for this row's part of all rounds."""
         words = f"{self.name}, {self.label}, {self.rounds:,} rounds"
-
-        def inner(doing: str, share: float | None = None) -> None:
-            tell(words, self.done + self.share * (share or 0.0))
-
-        return inner
+        return lambda _, share=None: tell(words, (done + self.rounds * (share or 0.0)) / total)
 
 
 def _tasks(
@@ -423,28 +399,39 @@ def _tasks(
     def fits(name: str, algorithm: Algorithm) -> bool:
         return (name != JOINT or free) if isinstance(algorithm, GradientSteps) else name == JOINT
 
-    wanted = [
-        (name, label, count)
-        for name in plans
+    return [
+        _CompareTask(name=name, plan=plan, label=label, algorithm=algorithm, rounds=count)
+        for name, plan in plans.items()
         for count in counts
         for label, algorithm in algorithms.items()
         if fits(name, algorithm)
     ]
-    total, done, tasks = sum(count for *_, count in wanted), 0, []
-    for name, label, count in wanted:
-        tasks.append(
-            _CompareTask(
-                name=name, plan=plans[name], label=label, algorithm=algorithms[label],
-                rounds=count, done=done / total, share=count / total,
-            )
-        )  # fmt: skip
-        done += count
-    return tasks
 
 
 def _row(
-    task: _CompareTask, result: Result, saddle: ReferenceOptimum, hat: Array, limit: Limit
-) -> CompareRow:
+    problem: Problem,
+    saddle: ReferenceOptimum,
+    task: _CompareTask,
+    *,
+    runs: int,
+    seed: int,
+    tell: Progress,
+    executor: object,
+) -> CompareRow | None:
+    """Simulate; None if that was interrupted."""
+    plan = task.plan(task.rounds)
+    steps = isinstance(task.algorithm, GradientSteps)
+    hat = saddle.mu if steps else saddle_prices(problem, saddle)
+    try:
+        result = simulate(
+            problem, plan, rounds=task.rounds, runs=runs, seed=seed, algorithm=task.algorithm,
+            saddle=(saddle.x, hat), record=[task.rounds], progress=tell, executor=executor,
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        return None
+    if result.interrupted:
+        return None
+    limit = accuracy_limit(problem, plan, task.rounds, saddle=saddle)
     good = result.failed == 0
     flat = np.isin(np.arange(saddle.x.size), limit.flat)
 

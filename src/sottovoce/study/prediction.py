@@ -6,6 +6,7 @@ Predictions come from public figures alone, or from the statistical limit at the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -23,7 +24,7 @@ from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
-from sottovoce.problem.numeric import Rows
+from sottovoce.problem.numeric import Numeric, Rows
 from sottovoce.problem.problem import CloudView, Problem
 
 _DRAWS = 8192
@@ -99,6 +100,17 @@ class Prediction:
             )
         return ""
 
+    def data(self) -> dict[str, object]:
+        """Return everything as plain values for JSON."""
+        return {
+            "noise": dict(zip(self.rows, self.noise.tolist(), strict=True)),
+            "violation": self.violation,
+            "feasibility_cost": self.feasibility_cost,
+            "x": self.x,
+            "objective": self.objective,
+            "useless": self.useless or None,
+        }
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,9 +145,7 @@ def response(problem: Problem, at: ReferenceOptimum) -> Response:
     system, p = linearised(problem, at), problem.cloud.sums.count
     stated = Rows(problem, problem.constraints)
     slopes = stated.jacobian(at.x)
-    width = problem.cloud.upper() - problem.cloud.lower()
-    counted = width > 0.0
-    counted[list(system.flat)] = False
+    width, counted = _counted(problem.cloud, system.flat)
     x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
     for o, dx in system.moves():
         if counted.any():
@@ -212,6 +222,36 @@ def expect(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
     if saddle is None:
         return predict_publicly(plan, rounds)
     return predict(response(problem, saddle), plan, rounds, feasible=FEASIBLE)
+
+
+def measured_prediction(
+    problem: Problem, saddle: ReferenceOptimum, flat: Sequence[int], x: Array, rounds: int
+) -> Prediction:
+    """Return the figures of a prediction from the answers of simulated runs, one per line of x."""
+    here, equality = Numeric(problem), equalities(problem.constraints)
+    g = np.array([here.constraints(one) for one in x])
+    f = np.array([here.objective(one) for one in x])
+    width, counted = _counted(problem.cloud, flat)
+    off = (x - saddle.x)[:, counted] / width[counted]
+    violated = np.any(g[:, ~equality] > 0.0, axis=1)
+    spread = np.sqrt(np.mean(np.square(g - here.constraints(saddle.x)), axis=0))
+    return Prediction(
+        rounds=rounds,
+        rows=tuple(problem.cloud.row_labels()),
+        noise=spread / row_scales(problem.cloud),
+        violation=None if equality.all() else float(np.mean(violated)),
+        x=float(np.sqrt(np.mean(np.square(off)))) if counted.any() else 0.0,
+        objective=float(np.sqrt(np.mean(np.square(f - saddle.objective))))
+        / (abs(saddle.objective) or 1.0),
+    )
+
+
+def _counted(cloud: CloudView, flat: Sequence[int]) -> tuple[Array, NDArray[np.bool_]]:
+    """The widths of all boxes, and which states count: those that move and that something holds."""
+    width = cloud.upper() - cloud.lower()
+    counted = width > 0.0
+    counted[list(flat)] = False
+    return width, counted
 
 
 def _drawn(known: Response, sigma: Array, equality: NDArray[np.bool_]) -> tuple[float, float]:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, final
+from inspect import signature
+from typing import Any, final
 
 from sottovoce.certificate.certificate import Certificate
 from sottovoce.errors import InputError
 from sottovoce.formula.parse import parse_number
-from sottovoce.paper.paper_plan import paper_plan
-from sottovoce.privacy.adjacency import Everything, adjacency_of
+from sottovoce.privacy.adjacency import Everything, PerAgent, adjacency_of
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
+from sottovoce.privacy.releases import REGISTERED, release_of
 from sottovoce.problem.problem import Problem
 
-PerAgent: TypeAlias = float | Sequence[float] | None
-"""One number for all agents, or one per agent; None where the problem's table decides."""
 
-_OF_ONE_METHOD: Final = {
-    "joint": ("trust", "feasible", "each_row", "weights"),
-    "paper": ("constants", "allow_undernoised"),
-}
-"""Settings that one way to choose the noise has and the other has not."""
-
-
-def promised(problem: Problem, name: str, value: PerAgent = None) -> PerAgent:
+def promised(problem: Problem, name: str, value: PerAgent | None = None) -> PerAgent | None:
     """Return a figure of a promise: a number, one per agent, or None if nothing states it.
 
     Args:
@@ -33,7 +25,7 @@ def promised(problem: Problem, name: str, value: PerAgent = None) -> PerAgent:
         name: ``epsilon``, ``delta`` or ``radius``.
         value: the argument, which comes first.
     """
-    stated: PerAgent | str = problem.privacy.get(name) if value is None else value
+    stated: PerAgent | str | None = problem.privacy.get(name) if value is None else value
     if not isinstance(stated, str):
         return stated
     numbers = [parse_number(part, where=f"[privacy] {name}") for part in stated.split(",")]
@@ -43,11 +35,18 @@ def promised(problem: Problem, name: str, value: PerAgent = None) -> PerAgent:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """``(epsilon, delta)`` for what is hidden; None where the problem's table decides."""
+    """``(epsilon, delta)`` for what is hidden; None where the problem's ``[privacy]`` decides.
 
-    epsilon: PerAgent = None
-    delta: PerAgent = None
-    radius: PerAgent = None
+    Attributes:
+        epsilon: the privacy loss, one number or one per agent.
+        delta: the failure probability, likewise.
+        radius: b, how much is hidden of a trajectory or an offset, likewise.
+        hide: "trajectory", "offset" or "everything".
+    """
+
+    epsilon: PerAgent | None = None
+    delta: PerAgent | None = None
+    radius: PerAgent | None = None
     hide: str | None = None
 
     def plan(
@@ -65,10 +64,16 @@ class Promise:
             problem: what it is for.
             certificate: its certificate.
             rounds: the rounds that it covers; the problem's table decides by default.
-            method: "joint" for ``sv.plan``, "paper" for ``sv.paper.plan``.
-            settings: those of either.
+            method: "joint" for ``sv.plan``, or the name of another release, as "paper".
+            settings: those of its plan.
         """
-        _require_method(method, settings)
+        chosen = _planner(method)
+        for name in sorted(settings.keys() - signature(chosen).parameters.keys()):
+            known = [m for m in ("joint", *REGISTERED) if name in signature(_planner(m)).parameters]
+            raise InputError(
+                f"{name} needs method={' or '.join(map(repr, known))}, got method={method!r}: "
+                "leave it out"
+            )
         kind = self.hide or str(problem.privacy.get("hide", "trajectory"))
         epsilon = promised(problem, "epsilon", self.epsilon)
         delta = promised(problem, "delta", self.delta)
@@ -83,17 +88,8 @@ class Promise:
             radius = None  # the file's is for what the file hides
         covered = rounds if rounds is not None else problem.privacy.get("rounds")
         hide = adjacency_of(kind, radius=radius, rounds=covered)
-        chosen: Any = paper_plan if method == "paper" else plan
-        noise: NoisePlan = chosen(certificate, epsilon=epsilon, delta=delta, hide=hide, **settings)
-        return noise
+        return chosen(certificate, epsilon=epsilon, delta=delta, hide=hide, **settings)
 
 
-def _require_method(method: str, settings: dict[str, Any]) -> None:
-    if method not in _OF_ONE_METHOD:
-        raise InputError(f"method must be 'joint' or 'paper', got {method!r:.60}")
-    for other in set(_OF_ONE_METHOD) - {method}:
-        for name in _OF_ONE_METHOD[other]:
-            if name in settings:
-                raise InputError(
-                    f"{name} needs method={other!r}, got method={method!r}: leave it out"
-                )
+def _planner(method: str) -> Callable[..., NoisePlan]:
+    return plan if method == "joint" else release_of(method).plan

@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sparse
@@ -30,7 +30,9 @@ from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import Expression, Op, number
 from sottovoce.privacy.noise_plan import NoisePlan
+from sottovoce.privacy.sampler import Integers
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
+from sottovoce.problem.constraints import Weights
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums, contributions
 
@@ -41,6 +43,9 @@ _HALVINGS = 9
 _SWEEPS = 6  # per step length
 _SLOPE = 1e-4  # of the reach, where directions are compared
 _GAIN = 1.0 + 1e-9
+
+
+_Function: TypeAlias = Callable[..., list[Array]]
 
 
 class ReleasedOutputs(ABC):
@@ -180,9 +185,9 @@ class _Share:
 
     group: Group
     first: int
-    function: Any
-    rows: Any
-    weights: Any
+    function: _Function
+    rows: Integers
+    weights: Weights
 
     def of_agent(self, place: int) -> _Share:
         """Return the part of one agent of the group, whose states come first."""
@@ -210,7 +215,7 @@ class _Share:
                     yield int(o), _weighted(full, self.weights, r)
 
 
-def _weighted(values: Array, weights: Any, row: int) -> Array:
+def _weighted(values: Array, weights: Weights, row: int) -> Array:
     if weights is None:
         return values
     if sparse.issparse(weights):
@@ -219,7 +224,7 @@ def _weighted(values: Array, weights: Any, row: int) -> Array:
     return np.asarray(values * weights[row])
 
 
-def _shares(sums: Sums, domain: Sequence[Group], place: Any) -> Iterator[_Share]:
+def _shares(sums: Sums, domain: Sequence[Group], place: Integers) -> Iterator[_Share]:
     first: dict[str, int] = {}
     states = 0
     for group in domain:
@@ -239,17 +244,17 @@ def _shares(sums: Sums, domain: Sequence[Group], place: Any) -> Iterator[_Share]
 
 
 def _share(
-    group: Group, first: int, formulas: Sequence[Expression], rows: Any, weights: Any
+    group: Group, first: int, formulas: Sequence[Expression], rows: Integers, weights: Weights
 ) -> _Share:
     function = _compiled([*group.symbols, *group.parameters], formulas)
     weights = sparse.csr_array(weights) if sparse.issparse(weights) else weights
     return _Share(group=group, first=first, function=function, rows=rows, weights=weights)
 
 
-def _compiled(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> Any:
+def _compiled(arguments: Sequence[Expression], formulas: Sequence[Expression]) -> _Function:
     """All formulas as one function of their arguments, by a recursion of this module's own."""
 
-    def values(*arrays: Any) -> list[Any]:
+    def values(*arrays: Array) -> list[Array]:
         known = dict(zip(arguments, arrays, strict=True))
         with np.errstate(all="ignore"):
             return [_value(formula, known) for formula in formulas]
@@ -257,26 +262,27 @@ def _compiled(arguments: Sequence[Expression], formulas: Sequence[Expression]) -
     return values
 
 
-def _value(expr: Expression, known: dict[Expression, Any]) -> Any:
+def _value(expr: Expression, known: dict[Expression, Array]) -> Array:
     if expr.is_number:
-        return float(expr.value)
+        return np.asarray(float(expr))
     if expr not in known:
-        known[expr] = _OPERATIONS[expr.op]([_value(a, known) for a in expr.args], expr.value)
+        parts = [_value(a, known) for a in expr.args]
+        known[expr] = np.asarray(_OPERATIONS[expr.op](parts, expr.value))
     return known[expr]
 
 
-def _length(parts: Sequence[Any]) -> Any:
-    return np.sqrt(sum(a * a for a in parts))
+def _length(parts: Sequence[Array]) -> Array:
+    return np.asarray(np.sqrt(sum(a * a for a in parts)))
 
 
-def _along(parts: Sequence[Any]) -> Any:
+def _along(parts: Sequence[Array]) -> Array:
     half = len(parts) // 2
     length = _length(parts[:half])
     inner = sum(a * b for a, b in zip(parts[:half], parts[half:], strict=True))
     return np.where(length > 0.0, inner / np.where(length > 0.0, length, 1.0), 0.0)
 
 
-_OPERATIONS: dict[str, Callable[[list[Any], Any], Any]] = {
+_OPERATIONS: dict[str, Callable[[list[Array], Any], Array | float]] = {
     Op.ADD: lambda a, _: sum(a),
     Op.MUL: lambda a, _: math.prod(a),
     Op.POW: lambda a, c: np.power(a[0], float(c)),
@@ -367,7 +373,7 @@ class _Search:
         axes = np.eye(self.dim)[self.generator.integers(self.dim, size=_STARTS)]
         towards = np.where(self.generator.random((_STARTS, 1)) < 0.5, inward, axes * inward)
         steps = self._as_far_as_may_be(towards)
-        order: Any = np.argsort(self.score(points, steps))[::-1][:_CLIMBERS]
+        order = np.argsort(self.score(points, steps))[::-1][:_CLIMBERS]
         return points[order].copy(), steps[order].copy()
 
     def climbed(self, points: Array, steps: Array) -> tuple[Array, Array]:
@@ -432,7 +438,7 @@ class _Search:
         return np.asarray(self.reach * towards / np.where(length > 0, length, 1.0))
 
 
-def _one_by_one(start: Array, which: Any, by: Array, lower: Array, upper: Array) -> Array:
+def _one_by_one(start: Array, which: Integers, by: Array, lower: Array, upper: Array) -> Array:
     """Return copies of ``start`` with one coordinate moved down, up, and to either bound."""
     moved = np.tile(start, (4, which.size, 1))
     at = np.arange(which.size)
