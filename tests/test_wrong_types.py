@@ -13,7 +13,6 @@ import pytest
 
 import sottovoce as sv
 from sottovoce.privacy.sampler import SecureSampler
-from sottovoce.problem.files.load import read_agent
 
 WRONG = [
     None, "a", b"a", "", 2.5, math.nan, math.inf, -1, 0, 10**30, True, [], {}, ["a"], [None],
@@ -52,7 +51,6 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "evaluate": (problem.evaluate, {"x": [0.0, 0.0]}),
     "guarantee": (plan.guarantee, {"agent": 1}),
     "load_problem": (sv.Problem.load, {"folder": "nowhere"}),
-    "read_agent": (read_agent, {"path": "nowhere/1.toml"}),
     "certify": (sv.certify, {"problem": problem, "tolerance": 0.01}),
     "reference_optimum": (sv.reference_optimum, {"problem": problem}),
     "plan": (sv.plan, {"problem": certificate, "epsilon": 1, "delta": 0.05, "hide": hide,

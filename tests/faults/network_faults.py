@@ -173,12 +173,6 @@ def runs_away(take: Any) -> Any:
     return broken
 
 
-def repeats(init: Any) -> Any:
-    return lambda self, sizes, lower, upper, promise: init(
-        self, sizes, lower, upper, {"hide": "everything"}
-    )
-
-
 def says_secure(config: Any) -> Any:
     return lambda *given, noise, **more: config(*given, noise="secure", **more)
 
@@ -278,9 +272,10 @@ SENT = (
     Fault(name="a round sent whose prices ran away", seam="cloud's step", breaks=runs_away,
           killed_by=ROUNDS + "test_prices_that_run_away_end_the_round_with_its_number"),
     Fault(name="a failing agent repeats itself where a trajectory is hidden",
-          seam="substitute of a failed step", breaks=repeats,
+          seam="substitute of a failed step", breaks=returning(None),
           killed_by="network/test_substitute.py::"
-          "test_a_failed_step_is_repeated_where_rounds_count_by_themselves_and_else_public"),
+          "test_an_agent_behind_a_gateway_fails_alone_and_repeats_itself_where_rounds_count_by_"
+          "themselves[trajectory-0.0]"),
     Fault(name="contributions not rounded to the grid", seam="contributions",
           breaks=lambda _: lambda self, x: np.floor(x / 0.5).astype(np.int64),
           killed_by="network/test_local_round.py::"

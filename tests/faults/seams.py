@@ -79,7 +79,7 @@ SEAMS: Final = {
     "deadline": "sottovoce.network.protocol.cloud_machine.CloudMachine.deadline",
     "agent's step": "sottovoce.network.protocol.agent_machine.AgentMachine.stepped",
     "receipts of a relay": "sottovoce.network.protocol.relay_machine.PassedReceipts.digest",
-    "substitute of a failed step": "sottovoce.network.local_round.Substitute.__init__",
+    "substitute of a failed step": "sottovoce.network.local_round.substitute_state",
     "contributions": "sottovoce.network.local_round.LocalRound.contributions",
     # split cloud
     "helper's noise": "sottovoce.privacy.sampler.SecureSampler.blind",

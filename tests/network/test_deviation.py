@@ -11,7 +11,7 @@ from welcomes import welcome_to
 import sottovoce as sv
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.deviation import own_deviation
+from sottovoce.network.local_round import LocalRound
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
@@ -45,7 +45,7 @@ def deviation(
     )  # fmt: skip
     dim = problem.size // problem.agents
     mine = np.concatenate([np.arange(dim * (a - 1), dim * a) for a in agents])
-    found = own_deviation(house, welcome, saddle.x[mine], saddle.mu)
+    found = LocalRound(house, welcome).deviation(saddle.x[mine], saddle.mu)
     return found, accuracy_limit(problem, plan, ROUNDS, saddle=saddle).x_each[mine]
 
 
@@ -87,7 +87,9 @@ def test_it_never_exceeds_half_the_box() -> None:
     welcome = welcome_to(
         problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
     )
-    found = own_deviation(AgentGroup.of_problem(problem, [1]), welcome, np.ones(1), np.ones(1))
+    found = LocalRound(AgentGroup.of_problem(problem, [1]), welcome).deviation(
+        np.ones(1), np.ones(1)
+    )
     width = plan.domain[0].upper[0, 0] - plan.domain[0].lower[0, 0]
     assert found[0] == pytest.approx(width / 2)
 
@@ -102,9 +104,9 @@ def test_code_counts_as_curved_and_the_paper_s_algorithm_tells_nothing() -> None
     welcome = welcome_to(
         problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
     )
-    found = own_deviation(house, welcome, np.ones(1), np.ones(1))
+    found = LocalRound(house, welcome).deviation(np.ones(1), np.ones(1))
     np.testing.assert_allclose(found, deviation(problem, [1])[0])
-    assert math.isnan(own_deviation(house, welcome, np.ones(1), np.zeros(0))[0])
+    assert math.isnan(LocalRound(house, welcome).deviation(np.ones(1), np.zeros(0))[0])
 
 
 def test_every_sum_knows_how_many_agents_it_is_over() -> None:

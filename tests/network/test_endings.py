@@ -92,27 +92,24 @@ def _start(*words: object) -> subprocess.Popen[str]:
     return subprocess.Popen([*COMMAND, *map(str, words)], stderr=subprocess.PIPE, text=True)
 
 
-def test_a_clock_that_jumps_stops_no_agent(
+async def test_a_clock_that_jumps_stops_no_agent(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = SimpleNamespace(time=lambda: time.time() + 4e8, monotonic=time.monotonic)
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            task = asyncio.create_task(member(paper, ALL[:1], cloud, keys, tmp_path).run())
-            while cloud._machine.connected == 0:
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        task = asyncio.create_task(member(paper, ALL[:1], cloud, keys, tmp_path).run())
+        while cloud._machine.connected == 0:
+            await asyncio.sleep(0.01)
+        with monkeypatch.context() as patch:
+            patch.setattr(gate_module, "time", ahead)
+            while cloud._machine.connected:
                 await asyncio.sleep(0.01)
-            with monkeypatch.context() as patch:
-                patch.setattr(gate_module, "time", ahead)
-                while cloud._machine.connected:
-                    await asyncio.sleep(0.01)
-                await asyncio.sleep(0.5)
-                assert not task.done()
-                assert cloud._metrics.refused[Code.EXPIRED] > 0
-            others = [member(paper, [i], cloud, keys, tmp_path).run() for i in ALL[1:]]
-            await asyncio.gather(task, *others)
-
-    run(main())
+            await asyncio.sleep(0.5)
+            assert not task.done()
+            assert cloud._metrics.refused[Code.EXPIRED] > 0
+        others = [member(paper, [i], cloud, keys, tmp_path).run() for i in ALL[1:]]
+        await asyncio.gather(task, *others)
 
 
 def test_a_full_disk_at_an_agent_is_an_error_with_a_name(tmp_path: Path) -> None:

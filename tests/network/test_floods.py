@@ -18,7 +18,7 @@ import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.certificates import client_context
 from sottovoce.network.transport import limits as limits_module
 from sottovoce.network.transport import listener as listener_module
 from sottovoce.network.transport.limits import (
@@ -73,25 +73,22 @@ async def share_kept(kind: str, cloud: Cloud, keys: Path) -> float:
 
 
 @pytest.mark.parametrize("kind", flood_process.KINDS)
-def test_the_rest_keeps_four_fifths_of_its_rate_under_a_flood(
+async def test_the_rest_keeps_four_fifths_of_its_rate_under_a_flood(
     kind: str, paper: Problem, keys: Path, memory: Path
 ) -> None:
-    async def main() -> None:
-        settings = {"rounds": 1_000_000, "seed": 1}
-        async with serving(plan_for(paper), keys, memory / "run.db", **settings) as cloud:
-            honest = asyncio.create_task(
-                member(paper, ALL, cloud, keys, memory, allow_simulated=True).run()
-            )
-            while cloud.round < 20:
-                await asyncio.sleep(0.01)
-            kept: list[float] = []
-            while len(kept) < TRIES and max(kept, default=0.0) < 0.8:
-                kept.append(await share_kept(kind, cloud, keys))
-            honest.cancel()
-            await asyncio.gather(honest, return_exceptions=True)
-        assert max(kept) >= 0.8
-
-    run(main())
+    settings = {"rounds": 1_000_000, "seed": 1}
+    async with serving(plan_for(paper), keys, memory / "run.db", **settings) as cloud:
+        honest = asyncio.create_task(
+            member(paper, ALL, cloud, keys, memory, allow_simulated=True).run()
+        )
+        while cloud.round < 20:
+            await asyncio.sleep(0.01)
+        kept: list[float] = []
+        while len(kept) < TRIES and max(kept, default=0.0) < 0.8:
+            kept.append(await share_kept(kind, cloud, keys))
+        honest.cancel()
+        await asyncio.gather(honest, return_exceptions=True)
+    assert max(kept) >= 0.8
 
 
 def send_until_cut_off(port: int, keys: Path, blob: bytes) -> float:
@@ -117,80 +114,68 @@ def send_until_cut_off(port: int, keys: Path, blob: bytes) -> float:
     ],
     ids=["nonsense", "text", "pings", "no frame", "too large"],
 )
-def test_refused_connections_are_read_no_further_and_closed_within_a_second(
+async def test_refused_connections_are_read_no_further_and_closed_within_a_second(
     blob: bytes, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            loop = asyncio.get_running_loop()
-            took = await loop.run_in_executor(None, send_until_cut_off, cloud.port, keys, blob)
-            assert took < 3  # a second, on a machine that may be busy
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        loop = asyncio.get_running_loop()
+        took = await loop.run_in_executor(None, send_until_cut_off, cloud.port, keys, blob)
+        assert took < 3  # a second, on a machine that may be busy
 
 
 @pytest.mark.parametrize("more", [b"", b"Upgrade: x\r\n"], ids=["plain", "upgrade elsewhere"])
-def test_pages_are_answered_so_often_and_no_more(
+async def test_pages_are_answered_so_often_and_no_more(
     more: bytes, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            reader, writer = await asyncio.open_connection(
-                "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
-            )
-            request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n"
-            answers = b""
-            with contextlib.suppress(OSError):
-                for _ in range(3 * PAGES):
-                    writer.write(request)
-                    await writer.drain()
-                    answers += await asyncio.wait_for(reader.read(4096), 5)
-                answers += await asyncio.wait_for(reader.read(), 5)
-            writer.close()
-            assert PAGES <= answers.count(b"200 OK") < 2 * PAGES
-            assert (await page(cloud, keys, "agents/2", "/healthz"))[0] == 200
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
+        )
+        request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + more + b"\r\n"
+        answers = b""
+        with contextlib.suppress(OSError):
+            for _ in range(3 * PAGES):
+                writer.write(request)
+                await writer.drain()
+                answers += await asyncio.wait_for(reader.read(4096), 5)
+            answers += await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        assert PAGES <= answers.count(b"200 OK") < 2 * PAGES
+        assert (await page(cloud, keys, "agents/2", "/healthz"))[0] == 200
 
 
-def test_a_certificate_has_so_many_connections_and_no_more(
+async def test_a_certificate_has_so_many_connections_and_no_more(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            tls = client_context(keys / "agents" / "1")
-            held = [
-                await asyncio.open_connection("127.0.0.1", cloud.port, ssl=tls)
-                for _ in range(CONNECTIONS + 4)
-            ]
-            await asyncio.sleep(0.2)
-            open_ = [reader for reader, _ in held if not reader.at_eof()]
-            assert len(open_) == CONNECTIONS + 1  # one for its agent
-            async with peer(cloud, keys, "agents/2") as other:
-                assert (await other.hello([2]))["type"] == "welcome"
-            for _, writer in held:
-                writer.close()
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        tls = client_context(keys / "agents" / "1")
+        held = [
+            await asyncio.open_connection("127.0.0.1", cloud.port, ssl=tls)
+            for _ in range(CONNECTIONS + 4)
+        ]
+        await asyncio.sleep(0.2)
+        open_ = [reader for reader, _ in held if not reader.at_eof()]
+        assert len(open_) == CONNECTIONS + 1  # one for its agent
+        async with peer(cloud, keys, "agents/2") as other:
+            assert (await other.hello([2]))["type"] == "welcome"
+        for _, writer in held:
+            writer.close()
 
 
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HTTP/1.1\r\nHost: loc"])
-def test_a_request_that_is_never_complete_is_dropped(
+async def test_a_request_that_is_never_complete_is_dropped(
     said: bytes, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener_module, "REQUEST_SECONDS", 0.1)
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            reader, writer = await asyncio.open_connection(
-                "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
-            )
-            writer.write(said)
-            with contextlib.suppress(ConnectionError):
-                assert await asyncio.wait_for(reader.read(), 5) == b""
-            writer.close()
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", cloud.port, ssl=client_context(keys / "agents" / "1")
+        )
+        writer.write(said)
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
 
 
 def ended(process: subprocess.Popen[bytes]) -> bool:
@@ -250,20 +235,17 @@ def test_the_soft_limit_of_descriptors_is_raised_and_a_reserve_is_kept() -> None
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_no_connection_takes_the_reserve(
+async def test_no_connection_takes_the_reserve(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener_module, "most_sockets", lambda: 3)
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            held = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]
-            await asyncio.sleep(0.2)
-            assert [reader.at_eof() for reader, _ in held] == [False] * 3 + [True] * 2
-            for _, writer in held:
-                writer.close()
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        held = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]
+        await asyncio.sleep(0.2)
+        assert [reader.at_eof() for reader, _ in held] == [False] * 3 + [True] * 2
+        for _, writer in held:
+            writer.close()
 
 
 def test_a_flood_from_one_address_leaves_handshakes_to_others(

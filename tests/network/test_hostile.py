@@ -20,16 +20,15 @@ from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity import revoke_certificate
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.certificates import client_context
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.codec import encode, frame_limit
 from sottovoce.network.protocol.messages import VERSION, Code, Hello, Round
 from sottovoce.network.protocol.sessions import CREDIT
-from sottovoce.network.transport import channel as channel_module
 from sottovoce.network.transport import listener as listener_module
 from sottovoce.network.transport import server as server_module
-from sottovoce.network.transport.channel import UNREAD
+from sottovoce.network.transport.listener import UNREAD
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem.problem import Problem
 
@@ -94,61 +93,52 @@ async def _oversize(one: Peer, cloud: Cloud) -> None:
         (_oversize, Code.OVERSIZE),
     ],
 )
-def test_a_hostile_message_ends_its_connection_and_nothing_else(
+async def test_a_hostile_message_ends_its_connection_and_nothing_else(
     attack: Callable[[Peer, Cloud], Awaitable[None]],
     code: Code,
     paper: Problem,
     keys: Path,
     tmp_path: Path,
 ) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            async with peer(cloud, keys, "agents/1") as one:
-                await attack(one, cloud)
-                said = await closing_code(one)
-                assert said in (code, "")  # an oversize frame is answered by the close alone
-            await honest_finish(paper, cloud, keys, tmp_path)
-        assert summarise(tmp_path / "run.db").incidents == {code.value: 1}
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+        async with peer(cloud, keys, "agents/1") as one:
+            await attack(one, cloud)
+            said = await closing_code(one)
+            assert said in (code, "")  # an oversize frame is answered by the close alone
+        await honest_finish(paper, cloud, keys, tmp_path)
+    assert summarise(tmp_path / "run.db").incidents == {code.value: 1}
 
 
 @pytest.mark.parametrize("value", [-(2**63), 2**63 - 1, 2**40])
-def test_no_number_in_a_contribution_stops_the_run(
+async def test_no_number_in_a_contribution_stops_the_run(
     value: int, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
-            peer(cloud, keys, "agents/1-7") as one,
-        ):
-            assert (await one.hello(ALL))["sums"] == [0, 1, 2, 3]
-            bad = struct.pack("<4q", 0, 0, 0, value)
-            await one.say({"type": "contribution", "round": 1, "values": bad})
-            assert (await one.hear())["type"] == "round"
-        assert summarise(tmp_path / "run.db").incidents == {"clipped": 1}
-
-    run(main())
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
+        peer(cloud, keys, "agents/1-7") as one,
+    ):
+        assert (await one.hello(ALL))["sums"] == [0, 1, 2, 3]
+        bad = struct.pack("<4q", 0, 0, 0, value)
+        await one.say({"type": "contribution", "round": 1, "values": bad})
+        assert (await one.hear())["type"] == "round"
+    assert summarise(tmp_path / "run.db").incidents == {"clipped": 1}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 11.0])
-def test_no_number_in_a_state_stops_the_papers_run(
+async def test_no_number_in_a_state_stops_the_papers_run(
     value: float, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     plan = plan_for(paper, method="paper")
 
-    async def main() -> None:
-        async with (
-            serving(plan, keys, tmp_path / "run.db", rounds=3, algorithm=Tikhonov()) as cloud,
-            peer(cloud, keys, "agents/1-7") as one,
-        ):
-            await one.hello(ALL)
-            bad = struct.pack("<7d", *[0.0] * 6, value)
-            await one.say({"type": "state", "round": 1, "x": bad})
-            assert (await one.hear())["type"] == "round"
-        assert summarise(tmp_path / "run.db").incidents == {"clipped": 1}
-
-    run(main())
+    async with (
+        serving(plan, keys, tmp_path / "run.db", rounds=3, algorithm=Tikhonov()) as cloud,
+        peer(cloud, keys, "agents/1-7") as one,
+    ):
+        await one.hello(ALL)
+        bad = struct.pack("<7d", *[0.0] * 6, value)
+        await one.say({"type": "state", "round": 1, "x": bad})
+        assert (await one.hear())["type"] == "round"
+    assert summarise(tmp_path / "run.db").incidents == {"clipped": 1}
 
 
 async def rejected(url: str, context: ssl.SSLContext | bool) -> bool:
@@ -163,7 +153,7 @@ async def rejected(url: str, context: ssl.SSLContext | bool) -> bool:
             return True
 
 
-def test_only_tls_1_3_with_a_valid_certificate_gets_in(
+async def test_only_tls_1_3_with_a_valid_certificate_gets_in(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     identity.create_keys(tmp_path / "stranger", agents=1)
@@ -172,112 +162,95 @@ def test_only_tls_1_3_with_a_valid_certificate_gets_in(
     for folder in ("k/agents/2", "stranger/agents/1"):
         (tmp_path / folder / "ca.pem").write_bytes((keys / "ca.pem").read_bytes())
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            url = f"wss://127.0.0.1:{cloud.port}"
-            nobody = ssl.create_default_context(cafile=str(keys / "ca.pem"))
-            old = client_context(keys / "agents" / "1")
-            old.minimum_version = ssl.TLSVersion.TLSv1_2
-            old.maximum_version = ssl.TLSVersion.TLSv1_2
-            assert await rejected(url, nobody)
-            assert await rejected(url, old)
-            assert await rejected(url, client_context(tmp_path / "stranger" / "agents" / "1"))
-            assert await rejected(url, client_context(tmp_path / "k" / "agents" / "2"))
-            assert await rejected(url.replace("wss", "ws"), False)
-            async with peer(cloud, keys, "agents/1") as good:
-                assert (await good.hello([1]))["type"] == "welcome"
-            await honest_finish(paper, cloud, keys, tmp_path)
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        url = f"wss://127.0.0.1:{cloud.port}"
+        nobody = ssl.create_default_context(cafile=str(keys / "ca.pem"))
+        old = client_context(keys / "agents" / "1")
+        old.minimum_version = ssl.TLSVersion.TLSv1_2
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert await rejected(url, nobody)
+        assert await rejected(url, old)
+        assert await rejected(url, client_context(tmp_path / "stranger" / "agents" / "1"))
+        assert await rejected(url, client_context(tmp_path / "k" / "agents" / "2"))
+        assert await rejected(url.replace("wss", "ws"), False)
+        async with peer(cloud, keys, "agents/1") as good:
+            assert (await good.hello([1]))["type"] == "welcome"
+        await honest_finish(paper, cloud, keys, tmp_path)
 
 
-def test_an_agent_does_not_talk_to_a_cloud_of_another_authority(
+async def test_an_agent_does_not_talk_to_a_cloud_of_another_authority(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     identity.create_keys(tmp_path / "k", agents=1)
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            assert await rejected(
-                f"wss://127.0.0.1:{cloud.port}", client_context(tmp_path / "k" / "agents" / "1")
-            )
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
+        assert await rejected(
+            f"wss://127.0.0.1:{cloud.port}", client_context(tmp_path / "k" / "agents" / "1")
+        )
 
 
-def test_a_revoked_agent_is_dropped_within_seconds_and_stays_out(
+async def test_a_revoked_agent_is_dropped_within_seconds_and_stays_out(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(keys, tmp_path / "k")
 
-    async def main() -> None:
-        mine = tmp_path / "k"
-        async with serving(plan_for(paper), mine, tmp_path / "run.db", rounds=3) as cloud:
-            async with peer(cloud, mine, "agents/1") as one:
-                await one.hello([1])
-                began = time.monotonic()
-                revoke_certificate(mine, mine / "agents" / "1" / "cert.pem")
-                assert await closing_code(one) == "revoked"
-                assert time.monotonic() - began < 5
-            with pytest.raises(RefusedError) as caught:
-                await member(paper, [1], cloud, mine, tmp_path).run()
-            assert caught.value.code is Code.REVOKED
-            await honest_finish(paper, cloud, mine, tmp_path)
-
-    run(main())
+    mine = tmp_path / "k"
+    async with serving(plan_for(paper), mine, tmp_path / "run.db", rounds=3) as cloud:
+        async with peer(cloud, mine, "agents/1") as one:
+            await one.hello([1])
+            began = time.monotonic()
+            revoke_certificate(mine, mine / "agents" / "1" / "cert.pem")
+            assert await closing_code(one) == "revoked"
+            assert time.monotonic() - began < 5
+        with pytest.raises(RefusedError) as caught:
+            await member(paper, [1], cloud, mine, tmp_path).run()
+        assert caught.value.code is Code.REVOKED
+        await honest_finish(paper, cloud, mine, tmp_path)
 
 
-def test_silent_and_half_open_connections_end_and_delay_nobody(
+async def test_silent_and_half_open_connections_end_and_delay_nobody(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "HELLO_SECONDS", 0.3)
     monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.3)
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            raw = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]
-            async with peer(cloud, keys, "agents/1") as silent:
-                await honest_finish(paper, cloud, keys, tmp_path)
-                assert await closing_code(silent) == "silent"
-            for reader, writer in raw:
-                assert await asyncio.wait_for(reader.read(), 10) == b""
-                writer.close()
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+        raw = [await asyncio.open_connection("127.0.0.1", cloud.port) for _ in range(5)]
+        async with peer(cloud, keys, "agents/1") as silent:
+            await honest_finish(paper, cloud, keys, tmp_path)
+            assert await closing_code(silent) == "silent"
+        for reader, writer in raw:
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
 
 
 @pytest.mark.parametrize("unread", [UNREAD, 1 << 20], ids=["too many", "for too long"])
-def test_a_peer_that_does_not_read_is_dropped_and_never_waited_for(
+async def test_a_peer_that_does_not_read_is_dropped_and_never_waited_for(
     unread: int, paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "UNREAD", unread)
-    monkeypatch.setattr(channel_module, "SEND_SECONDS", 0.5 if unread > UNREAD else 60.0)
+    monkeypatch.setattr(listener_module, "UNREAD", unread)
+    monkeypatch.setattr(listener_module, "SEND_SECONDS", 0.5 if unread > UNREAD else 60.0)
 
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-            peer(cloud, keys, "agents/1") as one,
-        ):
-            assert (await one.hello([1]))["type"] == "welcome"
-            one.socket._writer.transport.pause_reading()
-            server = cloud._server
-            for _ in range(200):
-                if not server._channels:
-                    break
-                began = time.monotonic()
-                server.post(
-                    Send(
-                        peers=(1,), message=Round(round=1, price=bytes(1 << 20), y=b"", receipt=b"")
-                    )
-                )
-                assert time.monotonic() - began < 1
-                await asyncio.sleep(0.02)
-            assert not server._channels
-            monkeypatch.undo()
-            await honest_finish(paper, cloud, keys, tmp_path)
-        assert summarise(tmp_path / "run.db").incidents == {Code.SLOW.value: 1}
-
-    run(main())
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+        peer(cloud, keys, "agents/1") as one,
+    ):
+        assert (await one.hello([1]))["type"] == "welcome"
+        one.socket._writer.transport.pause_reading()
+        server = cloud._server
+        for _ in range(200):
+            if not server._channels:
+                break
+            began = time.monotonic()
+            server.post(
+                Send(peers=(1,), message=Round(round=1, price=bytes(1 << 20), y=b"", receipt=b""))
+            )
+            assert time.monotonic() - began < 1
+            await asyncio.sleep(0.02)
+        assert not server._channels
+        monkeypatch.undo()
+        await honest_finish(paper, cloud, keys, tmp_path)
+    assert summarise(tmp_path / "run.db").incidents == {Code.SLOW.value: 1}
 
 
 def masked(payload: bytes, first: int = 0x82, key: bytes = b"\x01\x80\x00\xff") -> bytes:
@@ -288,78 +261,69 @@ def masked(payload: bytes, first: int = 0x82, key: bytes = b"\x01\x80\x00\xff") 
 
 
 @pytest.mark.parametrize("cut", [1, 5, 40, None])
-def test_a_message_that_comes_in_pieces_is_heard_and_so_is_all_that_follows(
+async def test_a_message_that_comes_in_pieces_is_heard_and_so_is_all_that_follows(
     cut: int | None, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     """``cut`` bytes and then the rest, or two frames that are one message."""
 
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=2) as cloud,
-            peer(cloud, keys, "agents/1-7") as one,
-        ):
-            hello = Hello(version=VERSION, agents=ALL, config=b"", round=0, receipt=b"")
-            said = encode(hello)
-            pieces = [masked(said[:9], first=0x02), masked(said[9:], first=0x80)]
-            if cut is not None:
-                pieces = [masked(said)[:cut], masked(said)[cut:]]
-            for piece in pieces:
-                one.socket._writer.transport.write(piece)
-                await asyncio.sleep(0.05)
-            welcome = await one.hear()
-            values = welcome["least"]
-            for k in (1, 2):
-                await one.say({"type": "contribution", "round": k, "values": values})
-                told = await one.hear()
-                assert (told["type"], told["round"]) == ("round", k)
-
-    run(main())
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=2) as cloud,
+        peer(cloud, keys, "agents/1-7") as one,
+    ):
+        hello = Hello(version=VERSION, agents=ALL, config=b"", round=0, receipt=b"")
+        said = encode(hello)
+        pieces = [masked(said[:9], first=0x02), masked(said[9:], first=0x80)]
+        if cut is not None:
+            pieces = [masked(said)[:cut], masked(said)[cut:]]
+        for piece in pieces:
+            one.socket._writer.transport.write(piece)
+            await asyncio.sleep(0.05)
+        welcome = await one.hear()
+        values = welcome["least"]
+        for k in (1, 2):
+            await one.say({"type": "contribution", "round": k, "values": values})
+            told = await one.hear()
+            assert (told["type"], told["round"]) == ("round", k)
 
 
-def test_a_silent_peer_gets_a_ping_and_is_dropped_if_it_stays_silent(
+async def test_a_silent_peer_gets_a_ping_and_is_dropped_if_it_stays_silent(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_module, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(listener_module, "HEARTBEAT_SECONDS", 0.2)
 
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-            peer(cloud, keys, "agents/1", autoping=False) as dead,
-            peer(cloud, keys, "agents/2") as alive,
-        ):
-            await dead.hello([1])
-            await alive.hello([2])
-            hearing = asyncio.create_task(alive.hear())  # aiohttp answers pings meanwhile
-            assert (await dead.socket.receive(timeout=5)).type is aiohttp.WSMsgType.PING
-            assert await dead.hear() is None
-            await asyncio.sleep(0.5)
-            assert cloud._server.spoke == (2,)
-            assert len(cloud._server._channels) == 1
-            hearing.cancel()
-
-    run(main())
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+        peer(cloud, keys, "agents/1", autoping=False) as dead,
+        peer(cloud, keys, "agents/2") as alive,
+    ):
+        await dead.hello([1])
+        await alive.hello([2])
+        hearing = asyncio.create_task(alive.hear())  # aiohttp answers pings meanwhile
+        assert (await dead.socket.receive(timeout=5)).type is aiohttp.WSMsgType.PING
+        assert await dead.hear() is None
+        await asyncio.sleep(0.5)
+        assert cloud._server.spoke == (2,)
+        assert len(cloud._server._channels) == 1
+        hearing.cancel()
 
 
-def test_operator_pages_need_the_operator(paper: Problem, keys: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            healthy = '{"healthy": true, "troubles": []}'
-            assert await page(cloud, keys, "agents/1", "/healthz") == (200, healthy)
-            for path in ("/metrics", "/status", "/"):
-                assert (await page(cloud, keys, "agents/1", path))[0] == 403
-            with pytest.raises(aiohttp.WSServerHandshakeError):  # an operator takes no part
-                async with peer(cloud, keys, "operator"):
-                    pass
-            await honest_finish(paper, cloud, keys, tmp_path)
-            status, text = await page(cloud, keys, "operator", "/metrics")
-            assert status == 200
-            assert "sottovoce_round 5.0\n" in text
-            assert 'sottovoce_certificate_days{of="server"} 39' in text
-            assert 'sottovoce_certificate_days{of="authority"} 36' in text
-            assert 'sottovoce_round_seconds_bucket{le="+Inf"} 5.0\n' in text
-            assert (await page(cloud, keys, "operator", "/status"))[0] == 200
-
-    run(main())
+async def test_operator_pages_need_the_operator(paper: Problem, keys: Path, tmp_path: Path) -> None:
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+        healthy = '{"healthy": true, "troubles": []}'
+        assert await page(cloud, keys, "agents/1", "/healthz") == (200, healthy)
+        for path in ("/metrics", "/status", "/"):
+            assert (await page(cloud, keys, "agents/1", path))[0] == 403
+        with pytest.raises(aiohttp.WSServerHandshakeError):  # an operator takes no part
+            async with peer(cloud, keys, "operator"):
+                pass
+        await honest_finish(paper, cloud, keys, tmp_path)
+        status, text = await page(cloud, keys, "operator", "/metrics")
+        assert status == 200
+        assert "sottovoce_round 5.0\n" in text
+        assert 'sottovoce_certificate_days{of="server"} 39' in text
+        assert 'sottovoce_certificate_days{of="authority"} 36' in text
+        assert 'sottovoce_round_seconds_bucket{le="+Inf"} 5.0\n' in text
+        assert (await page(cloud, keys, "operator", "/status"))[0] == 200
 
 
 CANARY = 123456789

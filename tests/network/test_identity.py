@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+import datetime as dt
 import os
 import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from sottovoce.network import identity
 from sottovoce.network.failures import DiskError, IdentityError
 from sottovoce.network.identity import revoke_certificate
+from sottovoce.network.identity.authority import issued, revoke_serial
 from sottovoce.network.identity.authorization import revoked
-from sottovoce.network.identity.keys import issued, revoke_serial
-from sottovoce.network.identity.roles import identity_of, parse_range
-from sottovoce.network.identity.tls import client_context, server_context
+from sottovoce.network.identity.certificates import (
+    CLOUD,
+    HELPER,
+    OPERATOR,
+    Identity,
+    client_context,
+    parse_range,
+    server_context,
+)
 
 
 def test_private_keys_are_readable_by_their_owner_only(keys: Path) -> None:
@@ -37,35 +48,43 @@ def test_a_folder_is_never_overwritten(keys: Path) -> None:
         identity.create_keys(keys, agents=1)
 
 
+def named(uris: list[str]) -> Identity:
+    """What a certificate with these URIs says."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "anybody")])
+    names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), 0xABC, now, now + dt.timedelta(days=1)
+    )
+    builder = builder.add_extension(names, critical=False) if uris else builder
+    return Identity.of(builder.sign(key, hashes.SHA256()))
+
+
 @pytest.mark.parametrize(
-    ("uris", "agents", "operator"),
+    ("uris", "agents", "roles", "mask"),
     [
-        (["sottovoce:agent:3"], [3], False),
-        (["sottovoce:agent:1-4"], [1, 2, 3, 4], False),
-        (["sottovoce:operator"], [], True),
-        (["sottovoce:agent:2", "sottovoce:operator"], [2], True),
+        (["sottovoce:agent:3"], [3], set(), b""),
+        (["sottovoce:agent:1-4"], [1, 2, 3, 4], set(), b""),
+        (["sottovoce:operator"], [], {OPERATOR}, b""),
+        (["sottovoce:agent:2", "sottovoce:operator"], [2], {OPERATOR}, b""),
+        (["sottovoce:agent:2", "sottovoce:mask:" + 32 * "ab"], [2], set(), 32 * b"\xab"),
+        (["sottovoce:agent:2", *2 * ["sottovoce:mask:" + 32 * "ab"]], [2], set(), b""),
     ],
 )
 def test_certificates_say_whom_they_speak_for(
-    uris: list[str], agents: list[int], operator: bool
+    uris: list[str], agents: list[int], roles: set[str], mask: bytes
 ) -> None:
-    peer = {
-        "subjectAltName": [("URI", uri) for uri in uris],
-        "serialNumber": "0ABC",
-        "notAfter": "Jan  5 09:34:43 2030 GMT",
-    }
-    found = identity_of(peer)
-    assert found is not None
-    assert [a for a in range(10) if a in found] == agents
-    assert (found.operator, found.serial) == (operator, "abc")
+    identity = named(uris)
+    assert [a for a in range(10) if a in identity] == agents
+    assert identity.roles & {OPERATOR, CLOUD, HELPER} == roles
+    assert (identity.mask, identity.serial, identity.takes_part) == (mask, "abc", True)
 
 
 @pytest.mark.parametrize(
-    "uri", ["sottovoce:agent:0", "sottovoce:agent:", "sottovoce:agent:1 ", "x:agent:1", "agent:1"]
+    "uri", ["sottovoce:agent:0", "sottovoce:agent:", "sottovoce:agent:1 ", "x:agent:1", "", HELPER]
 )
 def test_other_certificates_have_no_role(uri: str) -> None:
-    assert identity_of({"subjectAltName": [("URI", uri)]}) is None
-    assert identity_of(None) is None
+    assert not named([uri] if uri else []).takes_part
 
 
 @pytest.mark.parametrize("text", ["0", "3-1", "1-", "a", "1-2-3", "-1"])

@@ -25,7 +25,6 @@ from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
-from sottovoce.problem.files.load import read_agent
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
@@ -208,14 +207,16 @@ def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
     save_problem(problem, tmp_path)
     for number in (1, 2, 4, 5, 6, 7):
         (tmp_path / "agents" / f"{number}.toml").unlink()
-    cloud, number, view = read_agent(tmp_path / "agents" / "3.toml")
-    assert (cloud.fingerprint, number) == (problem.cloud.fingerprint, 3)
-    assert view.objective is problem.agent(3).objective
+    own = AgentGroup.of_file(tmp_path / "agents" / "3.toml")
+    assert (own.cloud.fingerprint, own.agents) == (problem.cloud.fingerprint, (3,))
+    assert own.groups[0].fleet.objective is problem.agent(3).objective
     (tmp_path / "agents" / "1.toml").write_text('agent = "x1"\nobjective = "x2**2"\n')
     with pytest.raises(ProblemError):
-        read_agent(tmp_path / "agents" / "1.toml")
+        AgentGroup.of_file(tmp_path / "agents" / "1.toml")
     with pytest.raises(ProblemError, match="must exist"):
-        read_agent(tmp_path / "agents" / "2.toml")
+        AgentGroup.of_file(tmp_path / "agents" / "2.toml")
+    with pytest.raises(ProblemError, match="must be called"):
+        AgentGroup.of_file(tmp_path / "agents" / "x.toml")
 
 
 def alone(house: AgentGroup, algorithm: Algorithm, **changes: Any) -> LocalRound:

@@ -14,8 +14,9 @@ from network_harness import split_plan
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.network.identity.authority import new_key, public_key
-from sottovoce.network.identity.pledges import Certified, HelperKeys
+from sottovoce.network.identity.authority import new_key
+from sottovoce.network.identity.certificates import Identity, public_key
+from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import AnswerRound, Participant, Send
 from sottovoce.network.protocol.codec import Integers, decode_to_helper, encode, unpack_whole
@@ -66,7 +67,7 @@ class World:
         keys = [X25519PrivateKey.generate() for _ in CERTIFIED]
         self.keys = [public_key(key) for key in keys]
         listed = [
-            Certified(mask=mask, agents=(agents,), helper=False, signing=signing.public_key())
+            Identity(mask=mask, agents=(agents,))
             for mask, agents in zip(self.keys, CERTIFIED, strict=True)
         ]
         held = HelperKeys(own, signing, lambda: listed)

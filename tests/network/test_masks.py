@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from scipy import stats
 
 from sottovoce.network import masks
-from sottovoce.network.identity.authority import public_key
-from sottovoce.network.masks import Ahead, Masker, MaskSums, Secret, Stream
+from sottovoce.network.identity.certificates import public_key
+from sottovoce.network.masks import Masker, MaskSums, ReadAhead, Secret, Stream
 from sottovoce.network.protocol.codec import unpack_whole
 from sottovoce.network.protocol.messages import SESSION
 
@@ -107,7 +107,7 @@ def test_masks_are_uniform_so_that_a_masked_contribution_tells_nothing() -> None
 
 def test_drawing_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(bytes(32), 3)
-    ahead = Ahead(stream, 3)
+    ahead = ReadAhead(stream.rounds, 24)
     for k in [1, 2, 3, 4, 5, 6, 7, 20, 21, 4, 1_000_000]:
         assert ahead[k].tolist() == stream.rounds(k, 1)[0].tolist()
     parties = [(Stream(bytes([i]) * 32, 2), np.array([i, i + 1])) for i in range(4)]

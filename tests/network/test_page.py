@@ -23,7 +23,7 @@ from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError
 from sottovoce.network.identity import revoke_certificate
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.certificates import client_context
 from sottovoce.network.observe.metrics import TURNED_AWAY
 from sottovoce.network.observe.page import live
 from sottovoce.network.observe.page.charts import (
@@ -94,41 +94,35 @@ async def statuses(cloud: Cloud, keys: Path, who: str, *paths: str) -> set[int]:
         return found
 
 
-def test_the_page_its_files_and_its_events_are_the_operators(
+async def test_the_page_its_files_and_its_events_are_the_operators(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            own = ("/", *(f"/page/{name}" for name in live.TYPES))
-            assert await statuses(cloud, keys, "agents/1", *own, "/events") == {403}
-            assert await statuses(cloud, keys, "operator", *own) == {200}
-            others = ("/page/live.py", "/page/..%2Fcloud.py", "/page/")
-            assert await statuses(cloud, keys, "operator", *others) == {404}
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+        own = ("/", *(f"/page/{name}" for name in live.TYPES))
+        assert await statuses(cloud, keys, "agents/1", *own, "/events") == {403}
+        assert await statuses(cloud, keys, "operator", *own) == {200}
+        others = ("/page/live.py", "/page/..%2Fcloud.py", "/page/")
+        assert await statuses(cloud, keys, "operator", *others) == {404}
 
 
-def test_every_answer_of_the_page_has_a_strict_policy_and_is_not_stored(
+async def test_every_answer_of_the_page_has_a_strict_policy_and_is_not_stored(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-            aiohttp.ClientSession(connector=connector) as session,
-        ):
-            for path in ("/", "/events", *(f"/page/{name}" for name in live.TYPES)):
-                async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
-                    policy = answer.headers["Content-Security-Policy"].split("; ")
-                    assert "default-src 'none'" in policy
-                    assert "frame-ancestors 'none'" in policy
-                    assert "require-trusted-types-for 'script'" in policy
-                    assert not re.search("unsafe|data:|https?:|\\*", " ".join(policy))
-                    assert answer.headers["X-Content-Type-Options"] == "nosniff"
-                    assert answer.headers["Cache-Control"] == "no-store"
-                    assert answer.headers["Referrer-Policy"] == "no-referrer"
-
-    run(main())
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        for path in ("/", "/events", *(f"/page/{name}" for name in live.TYPES)):
+            async with session.get(f"https://127.0.0.1:{cloud.port}{path}") as answer:
+                policy = answer.headers["Content-Security-Policy"].split("; ")
+                assert "default-src 'none'" in policy
+                assert "frame-ancestors 'none'" in policy
+                assert "require-trusted-types-for 'script'" in policy
+                assert not re.search("unsafe|data:|https?:|\\*", " ".join(policy))
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Cache-Control"] == "no-store"
+                assert answer.headers["Referrer-Policy"] == "no-referrer"
 
 
 def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
@@ -169,33 +163,10 @@ def test_colours_keep_the_contrast_that_weak_eyes_need(theme: int) -> None:
             assert (light + 0.05) / (dark + 0.05) >= wanted, (name, ground)
 
 
-def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
+async def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
-
-    async def main() -> None:
-        cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=60)
-        await cloud.start()
-        async with watching(cloud, keys) as events:
-            about = await events.named("run")
-            assert (about["rounds"], about["agents"], about["private"]) == (60, 7, True)
-            assert about["prices"] == ["g1", "g2", "g3", "g4"]
-            assert [c["sigma"] for c in about["constraints"]] == [4.0] * 4
-            assert about["promise"].startswith("Promise, for all")
-            assert await events.named("points") == []
-            status = await events.named("status")
-            assert (status["missing"], status["connected"]) == (7, 0)
-            assert len((await events.named("budget"))["rows"]) == 7
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-            heard = await collected(events, cloud)
-            await task
-        assert [one["round"] for one in heard] == sorted(one["round"] for one in heard)
-        assert heard[-1]["round"] == 60
-        points = [one["point"] for one in heard if one["point"]]
-        assert all(len(point) == 1 + 3 * 8 for point in points)
-        assert points[-1][0] == 60
-        assert points[-1][1:5] == pytest.approx(cloud._machine.answer, rel=1e-5)
 
     async def collected(events: Events, cloud: Cloud) -> list[Any]:
         heard, ending = [], None
@@ -211,10 +182,30 @@ def test_events_tell_what_the_run_is_where_it_is_and_how_it_ends(
         await ending  # type: ignore[misc]
         return heard
 
-    run(main())
+    cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=60)
+    await cloud.start()
+    async with watching(cloud, keys) as events:
+        about = await events.named("run")
+        assert (about["rounds"], about["agents"], about["private"]) == (60, 7, True)
+        assert about["prices"] == ["g1", "g2", "g3", "g4"]
+        assert [c["sigma"] for c in about["constraints"]] == [4.0] * 4
+        assert about["promise"].startswith("Promise, for all")
+        assert await events.named("points") == []
+        status = await events.named("status")
+        assert (status["missing"], status["connected"]) == (7, 0)
+        assert len((await events.named("budget"))["rows"]) == 7
+        task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
+        heard = await collected(events, cloud)
+        await task
+    assert [one["round"] for one in heard] == sorted(one["round"] for one in heard)
+    assert heard[-1]["round"] == 60
+    points = [one["point"] for one in heard if one["point"]]
+    assert all(len(point) == 1 + 3 * 8 for point in points)
+    assert points[-1][0] == 60
+    assert points[-1][1:5] == pytest.approx(cloud._machine.answer, rel=1e-5)
 
 
-def test_a_round_that_was_not_committed_is_not_shown(
+async def test_a_round_that_was_not_committed_is_not_shown(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = CloudStore.commit
@@ -226,138 +217,119 @@ def test_a_round_that_was_not_committed_is_not_shown(
 
     monkeypatch.setattr(CloudStore, "commit", full)
 
-    async def main() -> None:
-        cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=5)
-        await cloud.start()
-        task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-        async with watching(cloud, keys) as events:
-            await events.named("budget")
-            with pytest.raises(DiskError):
-                await cloud.finished()
-            task.cancel()
-            await cloud.stop()
-            heard = []
-            while (found := await events.next())[0]:
-                heard.append(found)
-        rounds = [data["round"] for name, data in heard if name == "rounds"]
-        assert rounds[-1] == 1  # whoever starts it again draws other noise for round 2
-        assert heard[-1][0] == "end"
-
-    run(main())
+    cloud = Cloud(plan_for(paper), keys=keys, store=tmp_path / "run.db", rounds=5)
+    await cloud.start()
+    task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
+    async with watching(cloud, keys) as events:
+        await events.named("budget")
+        with pytest.raises(DiskError):
+            await cloud.finished()
+        task.cancel()
+        await cloud.stop()
+        heard = []
+        while (found := await events.next())[0]:
+            heard.append(found)
+    rounds = [data["round"] for name, data in heard if name == "rounds"]
+    assert rounds[-1] == 1  # whoever starts it again draws other noise for round 2
+    assert heard[-1][0] == "end"
 
 
-def test_a_page_opened_late_gets_the_points_it_has_missed(
+async def test_a_page_opened_late_gets_the_points_it_has_missed(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "TICK_SECONDS", 0.01)
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=60) as cloud:
-            await member(paper, ALL, cloud, keys, tmp_path).run()
-            await asyncio.sleep(0.05)
-            async with watching(cloud, keys) as events:
-                points = await events.named("points")
-                assert points[-1][0] == 60
-                assert (await events.named("rounds"))["round"] == 60
-                assert (await events.named("status"))["phase"] == "done"
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=60) as cloud:
+        await member(paper, ALL, cloud, keys, tmp_path).run()
+        await asyncio.sleep(0.05)
+        async with watching(cloud, keys) as events:
+            points = await events.named("points")
+            assert points[-1][0] == 60
+            assert (await events.named("rounds"))["round"] == 60
+            assert (await events.named("status"))["phase"] == "done"
 
 
-def test_a_viewer_that_does_not_read_is_dropped_and_no_more_than_six_are_served(
+async def test_a_viewer_that_does_not_read_is_dropped_and_no_more_than_six_are_served(
     paper: Problem, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "WAITING", 3)
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            async with contextlib.AsyncExitStack() as stack:
-                seen = [
-                    await stack.enter_async_context(watching(cloud, keys))
-                    for _ in range(live.VIEWERS)
-                ]
-                await seen[-1].named("budget")
-                assert (await page(cloud, keys, "operator", "/events"))[0] == 503
-                # A text larger than what socket and transport hold, so that it must wait.
-                for _ in range(live.WAITING + 2):
-                    cloud._live.tell(b": " + bytes(1 << 23))
-                    await asyncio.sleep(0)
-                async with asyncio.timeout(10):
-                    while cloud.viewers:
-                        await asyncio.sleep(0.02)
-                assert cloud._metrics.turned_away["viewer"] == live.VIEWERS + 1
-            async with watching(cloud, keys) as events:
-                await events.named("run")
-
-    run(main())
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+        async with contextlib.AsyncExitStack() as stack:
+            seen = [
+                await stack.enter_async_context(watching(cloud, keys)) for _ in range(live.VIEWERS)
+            ]
+            await seen[-1].named("budget")
+            assert (await page(cloud, keys, "operator", "/events"))[0] == 503
+            # A text larger than what socket and transport hold, so that it must wait.
+            for _ in range(live.WAITING + 2):
+                cloud._live.tell(b": " + bytes(1 << 23))
+                await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                while cloud.viewers:
+                    await asyncio.sleep(0.02)
+            assert cloud._metrics.turned_away["viewer"] == live.VIEWERS + 1
+        async with watching(cloud, keys) as events:
+            await events.named("run")
 
 
-def test_a_revoked_operator_sees_no_more(
+async def test_a_revoked_operator_sees_no_more(
     paper: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "TICK_SECONDS", 0.02)
     folder = tmp_path / "keys"
     identity.create_keys(folder, agents=7)
 
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), folder, tmp_path / "run.db", rounds=5) as cloud,
-            watching(cloud, folder) as events,
-        ):
-            await events.named("budget")
-            revoke_certificate(folder, folder / "operator" / "cert.pem")
-            with contextlib.suppress(aiohttp.ClientError):
-                async with asyncio.timeout(10):
-                    while (await events.next())[0]:
-                        pass
-            assert cloud.viewers == 0
-
-    run(main())
+    async with (
+        serving(plan_for(paper), folder, tmp_path / "run.db", rounds=5) as cloud,
+        watching(cloud, folder) as events,
+    ):
+        await events.named("budget")
+        revoke_certificate(folder, folder / "operator" / "cert.pem")
+        with contextlib.suppress(aiohttp.ClientError):
+            async with asyncio.timeout(10):
+                while (await events.next())[0]:
+                    pass
+        assert cloud.viewers == 0
 
 
-def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_as_an_offence(
+async def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_as_an_offence(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-            aiohttp.ClientSession(connector=connector) as session,
-        ):
-            async with session.get(f"https://127.0.0.1:{cloud.port}/") as answer:
-                await answer.read()
-            silent = await asyncio.open_connection(
-                "127.0.0.1", cloud.port, ssl=client_context(keys / "operator")
-            )
-            listener = cloud._server.listener
-            while len(listener.connections) < 2:
-                await asyncio.sleep(0.01)
-            for connection in listener.connections:
-                connection.due = 0.0  # as after ten seconds
-            listener.sweep()
-            assert cloud._metrics.turned_away["request"] == 1  # the one that asked for nothing
-            while listener.connections:
-                await asyncio.sleep(0.01)
-            silent[1].close()
-
-    run(main())
+    connector = aiohttp.TCPConnector(ssl=client_context(keys / "operator"))
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        async with session.get(f"https://127.0.0.1:{cloud.port}/") as answer:
+            await answer.read()
+        silent = await asyncio.open_connection(
+            "127.0.0.1", cloud.port, ssl=client_context(keys / "operator")
+        )
+        listener = cloud._server.listener
+        while len(listener.connections) < 2:
+            await asyncio.sleep(0.01)
+        for connection in listener.connections:
+            connection.due = 0.0  # as after ten seconds
+        listener.sweep()
+        assert cloud._metrics.turned_away["request"] == 1  # the one that asked for nothing
+        while listener.connections:
+            await asyncio.sleep(0.01)
+        silent[1].close()
 
 
-def test_agents_still_come_in_by_the_pages_address(
+async def test_agents_still_come_in_by_the_pages_address(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-            peer(cloud, keys, "agents/1-7") as one,
-        ):
-            assert (await one.hello(ALL))["type"] == "welcome"
-
-    run(main())
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+        peer(cloud, keys, "agents/1-7") as one,
+    ):
+        assert (await one.hello(ALL))["type"] == "welcome"
 
 
 def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Problem) -> None:
-    samples = Samples(ShownConstraints(plan_for(paper)))
+    samples = Samples(ShownConstraints.of(plan_for(paper)))
     generator = np.random.default_rng(1)
     seen = []
     for k in range(1, 4 * POINTS):
@@ -381,7 +353,7 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
     x = sv.agents(n, lower=0, upper=1)
     constraints = [x[i] + x[(i + 1) % n] <= 1 for i in range(n)]
     problem = Problem(agents=x, objectives=[a**2 for a in x], constraints=constraints)
-    samples = Samples(ShownConstraints(plan_for(problem)))
+    samples = Samples(ShownConstraints.of(plan_for(problem)))
     began, ticks = time.thread_time(), 100
     for k in range(1, ticks + 1):
         value = np.full(n, 1.0 / k)
@@ -393,7 +365,7 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
 
 
 def test_a_round_is_sampled_once_and_an_odd_point_is_kept(paper: Problem) -> None:
-    samples = Samples(ShownConstraints(plan_for(paper)))
+    samples = Samples(ShownConstraints.of(plan_for(paper)))
     zero = np.zeros(4)
     sample = Sample(round=1, price=zero, answer=zero, release=zero)
     assert samples.add(None) is None
@@ -404,17 +376,17 @@ def test_a_round_is_sampled_once_and_an_odd_point_is_kept(paper: Problem) -> Non
 
 
 def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Problem) -> None:
-    stated = ShownConstraints(plan_for(paper))
+    stated = ShownConstraints.of(plan_for(paper))
     sums = paper.cloud.sums
-    assert [row.upper for row in stated.shown] == sums.upper.tolist()
-    assert [row.lower for row in stated.shown] == [None] * 4
+    assert [row.upper for row in stated.rows] == sums.upper.tolist()
+    assert [row.lower for row in stated.rows] == [None] * 4
     releases = np.arange(12.0).reshape(3, 4)
     expected = [releases.mean(axis=0), releases.min(axis=0), releases.max(axis=0)]
     assert stated.spread(releases).tolist() == np.array(expected).tolist()
-    mixed = ShownConstraints(plan_for(coupled))
+    mixed = ShownConstraints.of(plan_for(coupled))
     held = coupled.cloud.sums
     at = np.linspace(0.5, 1.0, held.count)[None]
-    for row, shown in zip(mixed.shown, mixed.spread(at).T, strict=True):
+    for row, shown in zip(mixed.rows, mixed.spread(at).T, strict=True):
         region = next((r for r in held.regions if r.name == row.name), None)
         if region is None:
             assert shown[0] == at[0, held.labels().index(row.name)]
@@ -422,18 +394,18 @@ def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Pro
         phi = evaluate(region.phi, dict(zip(region.symbols, at[0, list(region.rows)], strict=True)))
         assert shown[0] == pytest.approx(float(phi))
         assert (row.upper, row.sigma) == (0.0, None)
-    values = ShownConstraints(plan_for(coupled, method="paper"))
-    assert [row.upper for row in values.shown] == [0.0] * coupled.cloud.rows
+    values = ShownConstraints.of(plan_for(coupled, method="paper"))
+    assert [row.upper for row in values.rows] == [0.0] * coupled.cloud.rows
 
 
 def test_constraints_are_shown_with_what_is_aimed_at(paper: Problem) -> None:
     hide = Trajectory(radius=0.01, rounds=1000)
     plan = make(certify(paper.cloud), epsilon=1.0, delta=0.01, hide=hide, feasible=0.95)
     assert plan.feasible is not None
-    rows = ShownConstraints(plan).shown
+    rows = ShownConstraints.of(plan).rows
     assert [row.aims for row in rows] == [(aim,) for aim in plan.feasible.target.upper.tolist()]
     assert all(row.upper is not None and row.aims[0] < row.upper for row in rows)
-    assert all(row.aims == () for row in ShownConstraints(plan_for(paper)).shown)
+    assert all(row.aims == () for row in ShownConstraints.of(plan_for(paper)).rows)
 
 
 def test_the_budget_lists_what_the_ledger_knows_least_left_first(

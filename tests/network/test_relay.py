@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from network_harness import contributed, free_port, member, plan_for, run, serving
+from network_harness import contributed, free_port, member, plan_for, serving
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.errors import InputError
@@ -90,65 +90,57 @@ async def together(agents: list[Agent]) -> list[AgentResult]:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_run_behind_relays_is_that_of_solve_bit_for_bit(
+async def test_a_run_behind_relays_is_that_of_solve_bit_for_bit(
     depth: int, paper: Problem, relay_keys: Path, tmp_path: Path
 ) -> None:
     """Cloud - relay of 1 to 4 - (relay of 1, 2 -) agents, and agents beside them."""
 
-    async def main() -> None:
-        plan = plan_for(paper)
-        same = {"allow_simulated": True}
-        async with (
-            serving(plan, relay_keys, tmp_path / "run.db", rounds=20, seed=3) as cloud,
-            relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, upper),
-            relaying(paper, range(1, 3), port, relay_keys) as (second, lower),
-        ):
-            ports = [second if depth == 2 else port] * 2 + [port] + [cloud.port] * 3
-            parts = [[1], [2], [3, 4], [5], [6], [7]]
-            if depth == 1:
-                lower.cancel()
-            agents = [
-                member(paper, part, at, relay_keys, tmp_path, **same)
-                for part, at in zip(parts, ports, strict=True)
-            ]
-            task = asyncio.create_task(together(agents))
-            result = await cloud.finished(linger=10)
-            ended = await task
-            assert await upper == 20
-            if depth == 2:
-                assert await lower == 20
-        here = simulate(paper, plan, rounds=20, seed=3)
-        assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
-        assert result.price.tolist() == here.price[0].tolist()
-        for each in ended:
-            assert each.price.tolist() == here.price[0].tolist()
-
-    run(main())
+    plan = plan_for(paper)
+    same = {"allow_simulated": True}
+    async with (
+        serving(plan, relay_keys, tmp_path / "run.db", rounds=20, seed=3) as cloud,
+        relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, upper),
+        relaying(paper, range(1, 3), port, relay_keys) as (second, lower),
+    ):
+        ports = [second if depth == 2 else port] * 2 + [port] + [cloud.port] * 3
+        parts = [[1], [2], [3, 4], [5], [6], [7]]
+        if depth == 1:
+            lower.cancel()
+        agents = [
+            member(paper, part, at, relay_keys, tmp_path, **same)
+            for part, at in zip(parts, ports, strict=True)
+        ]
+        task = asyncio.create_task(together(agents))
+        result = await cloud.finished(linger=10)
+        ended = await task
+        assert await upper == 20
+        if depth == 2:
+            assert await lower == 20
+    here = simulate(paper, plan, rounds=20, seed=3)
+    assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
+    assert result.price.tolist() == here.price[0].tolist()
+    for each in ended:
+        assert each.price.tolist() == here.price[0].tolist()
 
 
-def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
+async def test_a_relay_that_is_killed_and_started_again_continues_the_same_run(
     paper: Problem, relay_keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        plan = plan_for(paper)
-        same = {"allow_simulated": True}
-        async with serving(plan, relay_keys, tmp_path / "run.db", rounds=30, seed=3) as cloud:
-            rest = [member(paper, [i], cloud, relay_keys, tmp_path, **same) for i in (5, 6, 7)]
-            others = asyncio.create_task(together(rest))
-            async with relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, _):
-                below = [member(paper, [i], port, relay_keys, tmp_path, **same) for i in BELOW]
-                tasks = asyncio.create_task(together(below))
-                while cloud.round < 9:
-                    await asyncio.sleep(0.002)
-            async with relaying(
-                paper, range(1, 5), cloud.port, relay_keys, listen=("127.0.0.1", port)
-            ):
-                await cloud.finished(linger=10)
-                ended = [*await tasks, *await others]
-        here = simulate(paper, plan, rounds=30, seed=3)
-        assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
-
-    run(main())
+    plan = plan_for(paper)
+    same = {"allow_simulated": True}
+    async with serving(plan, relay_keys, tmp_path / "run.db", rounds=30, seed=3) as cloud:
+        rest = [member(paper, [i], cloud, relay_keys, tmp_path, **same) for i in (5, 6, 7)]
+        others = asyncio.create_task(together(rest))
+        async with relaying(paper, range(1, 5), cloud.port, relay_keys) as (port, _):
+            below = [member(paper, [i], port, relay_keys, tmp_path, **same) for i in BELOW]
+            tasks = asyncio.create_task(together(below))
+            while cloud.round < 9:
+                await asyncio.sleep(0.002)
+        async with relaying(paper, range(1, 5), cloud.port, relay_keys, listen=("127.0.0.1", port)):
+            await cloud.finished(linger=10)
+            ended = [*await tasks, *await others]
+    here = simulate(paper, plan, rounds=30, seed=3)
+    assert np.concatenate([e.x for e in ended]).tolist() == here.x[0].tolist()
 
 
 @pytest.mark.slow
@@ -192,24 +184,21 @@ def test_a_certificate_of_a_relay_is_for_agents_and_for_one_cloud(
         identity.issue_keys(tmp_path / "split", agents=range(1, 3), relay=["h"])
 
 
-def test_a_relay_refuses_what_it_cannot_add_up(
+async def test_a_relay_refuses_what_it_cannot_add_up(
     paper: Problem, relay_keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        plan = plan_for(paper, method="paper")
-        settings: Any = {"rounds": 3, "seed": 1, "algorithm": Tikhonov()}
-        async with serving(plan, relay_keys, tmp_path / "run.db", **settings) as cloud:
-            relay = Relay(
-                paper.cloud,
-                range(1, 5),
-                above=f"wss://127.0.0.1:{cloud.port}",
-                keys=relay_keys / "agents" / "1-4",
-                allow_simulated=True,
-            )
-            with pytest.raises(RefusedError, match="contributions only"):
-                await relay.run()
-
-    run(main())
+    plan = plan_for(paper, method="paper")
+    settings: Any = {"rounds": 3, "seed": 1, "algorithm": Tikhonov()}
+    async with serving(plan, relay_keys, tmp_path / "run.db", **settings) as cloud:
+        relay = Relay(
+            paper.cloud,
+            range(1, 5),
+            above=f"wss://127.0.0.1:{cloud.port}",
+            keys=relay_keys / "agents" / "1-4",
+            allow_simulated=True,
+        )
+        with pytest.raises(RefusedError, match="contributions only"):
+            await relay.run()
 
 
 @pytest.mark.parametrize(

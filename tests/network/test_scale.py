@@ -7,10 +7,10 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 import pytest
-from network_harness import Peer, member, plan_for, run, serving
+from network_harness import Peer, member, plan_for, serving
 
 import sottovoce as sv
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.certificates import client_context
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
@@ -28,22 +28,19 @@ def chargers() -> Problem:
     )
 
 
-def test_a_thousand_agents_share_one_gateway(keys: Path, tmp_path: Path) -> None:
+async def test_a_thousand_agents_share_one_gateway(keys: Path, tmp_path: Path) -> None:
     problem = chargers()
 
-    async def main() -> None:
-        async with serving(plan_for(problem), keys, tmp_path / "run.db", rounds=20) as cloud:
-            task = asyncio.create_task(
-                member(problem, list(range(1, AGENTS + 1)), cloud, keys, tmp_path).run()
-            )
-            await cloud.finished(linger=10)
-            assert (await task).x.shape == (AGENTS,)
-
-    run(main())
+    async with serving(plan_for(problem), keys, tmp_path / "run.db", rounds=20) as cloud:
+        task = asyncio.create_task(
+            member(problem, list(range(1, AGENTS + 1)), cloud, keys, tmp_path).run()
+        )
+        await cloud.finished(linger=10)
+        assert (await task).x.shape == (AGENTS,)
 
 
 @pytest.mark.slow
-def test_a_thousand_agents_on_a_thousand_connections_work(keys: Path, tmp_path: Path) -> None:
+async def test_a_thousand_agents_on_a_thousand_connections_work(keys: Path, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * AGENTS + 200
     if soft < wanted:
@@ -62,17 +59,12 @@ def test_a_thousand_agents_on_a_thousand_connections_work(keys: Path, tmp_path: 
                 await peer.say({"type": "contribution", "round": k, "values": bytes(8)})
             return heard
 
-    async def main() -> None:
-        async with serving(plan_for(problem), keys, tmp_path / "run.db", rounds=rounds) as cloud:
-            connector = aiohttp.TCPConnector(
-                ssl=client_context(keys / "agents" / "1-1000"), limit=0
-            )
-            async with aiohttp.ClientSession(connector=connector) as session:
-                url = f"wss://127.0.0.1:{cloud.port}"
-                heard = await asyncio.gather(*(one(session, url, i) for i in range(1, AGENTS + 1)))
-            assert heard == [rounds] * AGENTS
-
-    run(main())
+    async with serving(plan_for(problem), keys, tmp_path / "run.db", rounds=rounds) as cloud:
+        connector = aiohttp.TCPConnector(ssl=client_context(keys / "agents" / "1-1000"), limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            url = f"wss://127.0.0.1:{cloud.port}"
+            heard = await asyncio.gather(*(one(session, url, i) for i in range(1, AGENTS + 1)))
+        assert heard == [rounds] * AGENTS
 
 
 def resident_bytes() -> int:

@@ -32,7 +32,7 @@ from sottovoce.errors import InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.certificates import client_context
 from sottovoce.network.masks import Masker
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol import cloud_machine as machine_module

@@ -16,7 +16,6 @@ import sottovoce as sv
 from formula_values import evaluate
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.formula.canonical import canonical
-from sottovoce.problem.files.load import read_agent
 
 CANARY = 7.123456789
 
@@ -185,7 +184,7 @@ def test_local_rows_survive_a_folder(tmp_path: Path) -> None:
     assert again.fingerprint == stated.fingerprint
     assert "local" not in (tmp_path / "p" / "problem.toml").read_text()
     assert sv.Problem.load(tmp_path / "p", agents=[]).cloud.fingerprint == stated.cloud.fingerprint
-    _, _, view = read_agent(tmp_path / "p" / "agents" / "2.toml")
+    view = sv.Problem.load(tmp_path / "p", agents=[2]).agent(2)
     pairs = zip(view.local.inequalities, stated.local[1].inequalities, strict=True)
     assert all(read is written for read, written in pairs)
     np.testing.assert_array_equal(view.local.lower, [[0.25, -2.0]])
@@ -206,10 +205,10 @@ def test_a_local_row_in_a_file_is_refused_with_its_line(
 ) -> None:
     pair().save(tmp_path / "p")
     (tmp_path / "p" / "agents" / "1.toml").write_text(f'objective = "x1**2"\n{line}\n')
-    for read in (lambda: sv.Problem.load(tmp_path / "p"),
-                 lambda: read_agent(tmp_path / "p" / "agents" / "1.toml")):  # fmt: skip
-        with pytest.raises(ProblemError, match=message):
-            read()
+    with pytest.raises(ProblemError, match=message):
+        sv.Problem.load(tmp_path / "p")
+    with pytest.raises(ProblemError, match=message):
+        sv.Problem.load(tmp_path / "p", agents=[1])
 
 
 def test_a_row_need_be_convex_only_where_the_agent_can_be() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.problem.files.load import load_problem, read_agent
+from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.files.save import save_problem
 
 
@@ -32,7 +32,7 @@ def test_fallbacks_are_kept_per_agent_and_none_is_where_it_starts(tmp_path: Path
     for mine, theirs in zip(read.fallback, problem.fallback, strict=True):
         assert (mine is None) == (theirs is None)
         assert mine is None or np.array_equal(mine, theirs)  # type: ignore[arg-type]
-    _, _, view = read_agent(tmp_path / "agents" / "1.toml")
+    view = load_problem(tmp_path, agents=[1]).agent(1)
     assert view.fallback is not None
     assert view.fallback.tolist() == [0.5]
     house = sv.network.AgentGroup.of_folder(tmp_path, [2, 4])

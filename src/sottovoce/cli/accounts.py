@@ -51,12 +51,12 @@ def init_command(
 
     Example: sottovoce identity init --dir cloud-keys --agents 7
     """
-    from sottovoce.network.identity import keys
-    from sottovoce.network.identity.roles import parse_range
+    from sottovoce.network.identity import authority
+    from sottovoce.network.identity.certificates import parse_range
 
     ranges = [parse_range(text) for text in gateway or ()]
     names = (helper_host or ()) if helper or helper_host else None
-    keys.create_keys(
+    authority.create_keys(
         folder, agents=agents, hosts=host or (), gateways=ranges, helper=names, days=days
     )
     halves = ""
@@ -90,10 +90,10 @@ def issue_command(
 
     Example: sottovoce identity issue --dir cloud-keys --agents 3
     """
-    from sottovoce.network.identity import keys
-    from sottovoce.network.identity.roles import parse_range
+    from sottovoce.network.identity import authority
+    from sottovoce.network.identity.certificates import parse_range
 
-    keys.issue_keys(
+    authority.issue_keys(
         folder,
         agents=None if agents is None else parse_range(agents),
         hosts=host,
@@ -117,12 +117,12 @@ def revoke_command(
 
     Example: sottovoce identity revoke cloud-keys/agents/3/cert.pem --dir cloud-keys
     """
-    from sottovoce.network.identity import keys
+    from sottovoce.network.identity import authority
 
     if certificate is not None and serial is None:
-        done = keys.revoke_certificate(folder, certificate)
+        done = authority.revoke_certificate(folder, certificate)
     elif serial is not None and certificate is None:
-        done = keys.revoke_serial(folder, serial)
+        done = authority.revoke_serial(folder, serial)
     else:
         raise InputError("revoke must be given a certificate or --serial, and one of them only")
     console.print(f"revoked {done}", soft_wrap=True)

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -202,7 +202,7 @@ def relay_command(
 
     Example: sottovoce relay FOLDER --agents 1-500 --keys k/agents/1-500 --cloud wss://h:8443
     """
-    from sottovoce.network.identity.roles import parse_range
+    from sottovoce.network.identity.certificates import parse_range
     from sottovoce.network.relay import Relay
 
     logs.configure(log_level)
@@ -298,7 +298,7 @@ def gateway_command(
     Example: sottovoce gateway FOLDER --agents 1-250 --keys k/agents/1-250 --cloud wss://h:8443
     """
     from sottovoce.network.agent_group import AgentGroup
-    from sottovoce.network.identity.roles import parse_range
+    from sottovoce.network.identity.certificates import parse_range
 
     logs.configure(options.log_level)
     numbers = parse_range(agents)
@@ -327,11 +327,13 @@ def status_command(
 
     Example: sottovoce status run.db
     """
+    import msgspec
+
     from sottovoce.cli.reports import status_table
     from sottovoce.network.observe.run_summary import summarise
 
     summary = summarise(store)
-    show_result(asdict(summary), status_table(summary), json=json)
+    show_result(msgspec.to_builtins(summary), status_table(summary), json=json)
     if summary.status in ("halted", "failed"):
         raise typer.Exit(1)
 

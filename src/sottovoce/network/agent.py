@@ -1,4 +1,4 @@
-"""An agent as a process: connects, takes its steps at home, comes back after whatever happens."""
+"""An agent as a process: connects, takes its steps locally, and reconnects after any failure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
+from sottovoce.network.identity.certificates import CLOUD
 from sottovoce.network.identity.pledges import HelperKnown, knows_helper
-from sottovoce.network.identity.roles import CLOUD, has_role
 from sottovoce.network.journal import Journal
-from sottovoce.network.local_round import LocalRound, LocalStep, Which
+from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import (
     Action,
@@ -38,13 +38,7 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.client_machine import ClientPhase
-from sottovoce.network.protocol.codec import (
-    Integers,
-    decode_from_cloud,
-    encode,
-    pack,
-    unpack,
-)
+from sottovoce.network.protocol.codec import decode_from_cloud, encode, pack, unpack
 from sottovoce.network.protocol.messages import Code, FromCloud, Welcome
 from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
@@ -109,8 +103,8 @@ class AgentResult:
             else was sent; see ``network.local_round``.
         deviation: the standard deviation of every component of x that the noise leaves, as far as
             public figures and the agent's own curvature tell; it assumes that all agents of a sum
-            answer to its price alike (``network.deviation``), and speaks of noise, not of rounds
-            that were too few. Not a number where nothing is known.
+            answer to its price alike (``LocalRound.deviation``), and speaks of noise, not of rounds
+            that were too few. NaN where nothing is known.
     """
 
     x: Array
@@ -194,9 +188,10 @@ class Agent:
         self._helper: HelperKnown | None = None
         self._failed = 0
         self._round: LocalRound | None = None
-        self._welcome: Welcome | None = None
-        self._price: Array | None = None
+        self._price = np.zeros(0)
         self._confirmed: bool | None = None
+        self._client: Client[FromCloud]
+        self._machine: AgentMachine
 
     async def run(self) -> AgentResult:
         """Take part until the run is done.
@@ -207,7 +202,7 @@ class Agent:
             BusyError: another process of this agent is running.
             ExpiredError: its certificate has ended.
         """
-        client = Client(
+        self._client = Client(
             self._url,
             self._keys,
             decode_from_cloud,
@@ -220,146 +215,122 @@ class Agent:
         start = pack(self._group.start)
         saved = AgentStore(self._path, Memory(x=start, answer=start))
         masker = None if self._helper is None else self._helper.masker
-        machine = AgentMachine(self._group.agents, saved.memory, self._objection, masker)
-
-        runner = Runner("agent", self._handlers(client, machine, saved), Outcome())
-
-        async def hear(message: FromCloud | None) -> bool:
-            if message is None:
-                self._require_cloud(client)
-            actions = machine.connected() if message is None else machine.hear(message)
-            await runner.perform_waiting(actions)
-            return machine.conversing
-
+        self._machine = AgentMachine(self._group.agents, saved.memory, self._objection, masker)
         try:
-            await client.serve(
-                hear,
-                lost=machine.lost,
-                progress=lambda: machine.memory.round,
-                done=lambda: machine.phase is ClientPhase.DONE,
-            )
+            await self._serve(saved)
         finally:
             saved.close()
-        price = unpack(b"") if self._price is None else self._price
-        memory = machine.memory
+        memory = self._machine.memory
         x = unpack(memory.answer)
+        deviation, setpoint = np.full(x.size, np.nan), x
+        if self._round is not None:
+            deviation = self._round.deviation(x, self._price)
+            setpoint, _ = self._round.applied(x, self._confirmed)
         return AgentResult(
             x=x,
             last_x=unpack(memory.x),
-            price=price,
+            price=self._price,
             rounds=memory.round,
             failed=self._failed,
-            deviation=self._deviation(x, price),
+            deviation=deviation,
             confirmed=self._confirmed,
-            setpoint=x if self._round is None else self._round.applied(x, self._confirmed)[0],
+            setpoint=setpoint,
         )
 
-    def _deviation(self, x: Array, price: Array) -> Array:
-        if self._welcome is None:
-            return np.full(x.size, np.nan)
-        from sottovoce.network.deviation import own_deviation  # rounds need none of it
-
-        return own_deviation(self._group, self._welcome, x, price)
-
-    def _require_cloud(self, client: Client[FromCloud]) -> None:
-        if self._helper is not None and not has_role(client.certificate, CLOUD):
-            raise RefusedError(
-                Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
-            )
-
-    def _handlers(
-        self, client: Client[FromCloud], machine: AgentMachine, saved: AgentStore
-    ) -> Handlers:
-        async def join(action: Join) -> list[Action]:
-            values, x = self._join(action)
-            note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
-            if self._taking_part.keeps:
-                if machine.memory.missed:
-                    note("own average lacks rounds", level=logging.WARNING, words=_GAP)
-                await self._drive(machine.memory.round, x)
-            return machine.joined(values, x)
-
-        async def think(action: Think) -> list[Action]:
-            stepped = self._take_round(action)
-            await self._drive(action.k, stepped.answer)
-            return machine.stepped(stepped.x, stepped.answer, stepped.values)
-
-        async def finish(action: Finish) -> None:
-            self._price, self._confirmed = action.price, action.confirmed
-            if action.confirmed:
-                await asyncio.sleep(action.wait)
-            if action.confirmed is not None:
-                await self._drive(machine.memory.round, unpack(machine.memory.answer))
+    async def _serve(self, saved: AgentStore) -> None:
+        client, machine = self._client, self._machine
 
         def stop(action: Stop) -> None:
             raise RefusedError(action.code, _refusal(action, saved))
 
-        return {
-            Join: join,
-            Think: think,
+        handlers: Handlers = {
+            Join: self._join,
+            Think: self._think,
             Save: lambda action: saved.save(action.memory),
             SendUp: lambda action: client.send(encode(action.message)),
-            Finish: finish,
+            Finish: self._finish,
             Stop: stop,
             Reconnect: partial(reconnect, machine),
         }
+        runner = Runner("agent", handlers, Outcome())
 
-    @property
-    def _taking_part(self) -> LocalRound:
+        async def hear(message: FromCloud | None) -> bool:
+            if message is None and self._helper is not None and not client.has_role(CLOUD):
+                raise RefusedError(
+                    Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
+                )
+            actions = machine.connected() if message is None else machine.hear(message)
+            await runner.perform_waiting(actions)
+            return machine.conversing
+
+        await client.serve(
+            hear,
+            lost=machine.lost,
+            progress=lambda: machine.memory.round,
+            done=lambda: machine.phase is ClientPhase.DONE,
+        )
+
+    async def _join(self, action: Join) -> list[Action]:
+        machine, first = self._machine, self._round is None
+        self._round = taking_part = LocalRound(self._group, action.welcome)
+        if first:
+            self._warn(taking_part)
+        x = taking_part.begin(action.x)
+        values = taking_part.contributions(x)
+        note("joined", agents=list(machine.agents[:16]), round=action.welcome.round)
+        if taking_part.keeps:
+            if machine.memory.missed:
+                note("own average lacks rounds", level=logging.WARNING, words=_GAP)
+            await self._drive(machine.memory.round, x)
+        return machine.joined(values, x)
+
+    async def _think(self, action: Think) -> list[Action]:
         assert self._round is not None  # noqa: S101  there is one from the first welcome on
-        return self._round
-
-    def _take_round(self, action: Think) -> LocalStep:
-        given = (action.k, action.x, action.answer, action.price, action.y)
-        stepped = self._taking_part(*given, since=action.since)
+        now = (action.k, action.x, action.answer, action.price, action.y)
+        stepped = self._round(*now, since=action.since)
         if stepped.failed.size:
             level = logging.DEBUG if self._failed else logging.ERROR
             failed = [self._group.agents[place] for place in stepped.failed[:16]]
             note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
             self._failed += stepped.failed.size
-        return stepped
+        await self._drive(action.k, stepped.answer)
+        return self._machine.stepped(stepped.x, stepped.answer, stepped.values)
+
+    async def _finish(self, action: Finish) -> None:
+        self._price, self._confirmed = action.price, action.confirmed
+        if action.confirmed:
+            await asyncio.sleep(action.wait)
+        if action.confirmed is not None:
+            await self._drive(self._machine.memory.round, unpack(self._machine.memory.answer))
 
     async def _drive(self, k: int, answer: Array) -> None:
         """Tell whoever drives the device what is to be applied after round k."""
-        if self._on_state is None:
+        if self._on_state is None or self._round is None:
             return
         try:
-            pending = self._on_state(k, *self._taking_part.applied(answer, self._confirmed))
+            pending = self._on_state(k, *self._round.applied(answer, self._confirmed))
             if inspect.isawaitable(pending):
                 await pending
         except Exception as error:
             # A device that refuses a setpoint must not stop the run, which would tell of it.
             note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
-    def _join(self, action: Join) -> tuple[Integers | None, Array]:
-        self._welcome = action.welcome
-        first = self._round is None
-        self._round = LocalRound(self._group, action.welcome)
-        if first:
-            self._warn(self._round)
-        x = self._round.begin(action.x)
-        return self._round.contributions(x), x
-
     def _warn(self, taking_part: LocalRound) -> None:
         """Tell the agent's own log, and nobody else, what a fallback is in for."""
-        if taking_part.apart:
-            note(
-                "own set misses the public domain",
-                level=logging.WARNING,
-                agents=taking_part.apart[:16],
-                words=_APART,
-            )
-        unsafe = taking_part.unsafe() if taking_part.keeps else []
-        if unsafe:
-            note("unsafe fallback", level=logging.WARNING, agents=unsafe[:16], words=_UNSAFE)
+        apart, unsafe = taking_part.apart, taking_part.unsafe() if taking_part.keeps else []
+        for event, agents, words in (
+            ("own set misses the public domain", apart, _APART),
+            ("unsafe fallback", unsafe, _UNSAFE),
+        ):
+            if agents:
+                note(event, level=logging.WARNING, agents=agents[:16], words=words)
 
     def _objection(self, welcome: Welcome) -> str | None:
+        """What is wrong with a run: with who adds the noise an agent goes by its own keys."""
         cloud = self._group.cloud
         wrong = welcome_objection(welcome, cloud, allow_simulated=self._allow_simulated)
-        return self._split_objection(welcome) if wrong is None else wrong
-
-    def _split_objection(self, welcome: Welcome) -> str | None:
-        """What is wrong with who adds the noise: an agent goes by its own keys in that."""
+        if wrong is not None:
+            return wrong
         split = read_config(welcome.config).split
         if self._helper is None:
             return "the run has a helper, and these keys know none" if split else None

@@ -11,17 +11,17 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from sottovoce.arguments import array, entries, instance, whole
-from sottovoce.errors import InputError
-from sottovoce.formula.expression import ZERO, Expression
+from sottovoce.arguments import array, entries, instance, path_of, whole
+from sottovoce.errors import InputError, ProblemError
+from sottovoce.formula.expression import ZERO
 from sottovoce.network.observe.logs import note
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
 from sottovoce.problem.feasible import require_nonempty
-from sottovoce.problem.files.load import load_problem, read_agent
+from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet
-from sottovoce.problem.local import LocalSet, box_of, local_rows, local_set, read_fallback
+from sottovoce.problem.local import local_rows, local_set, read_fallback
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]
@@ -84,7 +84,8 @@ class AgentGroup:
             formula = problem.objectives[index] if code is None else ZERO
             own = (formula, problem.local[index])
             everyone = agent_fleet(problem.groups, families, index, *own)
-            gradient = None if code is None else _watched(problem.groups[index], code.gradient)
+            group = problem.groups[index]
+            gradient = None if code is None else _watched(group.name, group.dim, code.gradient)
             groups.append(LocalGroup(fleet=everyone.some(places), gradient=gradient))
             starts.append(problem.start[index][places].ravel())
             safe = problem.fallback[index]
@@ -101,9 +102,12 @@ class AgentGroup:
     @staticmethod
     def of_file(path: str | Path) -> AgentGroup:
         """Return the agent in ``FOLDER/agents/3.toml``; its public problem is FOLDER's."""
-        cloud, agent, view = read_agent(path)
-        points = (view.start, view.fallback)
-        return _alone(cloud, agent, points, objective=view.objective, local=view.local)
+        file = path_of("path", path)
+        if not file.stem.isdecimal():
+            raise ProblemError(
+                f"an agent's file must be called 1.toml, 2.toml, ..., got {file.name}"
+            )
+        return AgentGroup.of_folder(file.absolute().parent.parent, [int(file.stem)])
 
     @staticmethod
     def of_folder(folder: str | Path, agents: Sequence[int]) -> AgentGroup:
@@ -139,48 +143,31 @@ class AgentGroup:
         group = cloud.groups[index]
         own = local_set(group, cloud.kept[index], local_rows(local, [group])[group.name])
         kept = own.of_agent(group, place)
-        alone = replace(group, name=group.label(place), count=1, parameters={})
-        require_nonempty(alone, kept)
-        watched = _watched(alone, gradient)
-        return _alone(cloud, agent, (start, fallback), gradient=watched, local=kept)
+        require_nonempty(replace(group, name=group.label(place), count=1, parameters={}), kept)
+        first = np.zeros(group.dim)
+        if start is not None:
+            first = array("start", start, f"{group.dim} numbers")
+        if first.shape != (group.dim,):
+            raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
+        if not np.isfinite(first).all():
+            raise InputError("start must be finite")
+        everyone = agent_fleet(cloud.groups, cloud.sums.families, index, ZERO)
+        fleet = replace(everyone.some(np.array([place])), local=kept)
+        safe = read_fallback(fallback, fleet.group, kept)
+        watched = _watched(group.label(place), group.dim, gradient)
+        return AgentGroup(
+            cloud=cloud,
+            agents=(agent,),
+            start=read_only(np.clip(first, group.lower[place], group.upper[place])),
+            groups=(LocalGroup(fleet=fleet, gradient=watched),),
+            fallback=read_only(np.full(group.dim, np.nan) if safe is None else safe[0]),
+        )
 
 
-def _watched(group: Group, gradient: Gradient) -> Watched:
+def _watched(name: str, dim: int, gradient: Gradient) -> Watched:
     """A gradient that tells its agent's log, and nobody else, if it is not monotone."""
     report = partial(note, "own gradient is not monotone", level=logging.WARNING)
-    return Watched(group.name, gradient, group.dim, report)
-
-
-def _alone(
-    cloud: CloudView,
-    agent: int,
-    points: tuple[Any, Any],
-    *,
-    objective: Expression = ZERO,
-    gradient: Watched | None = None,
-    local: LocalSet | None = None,
-) -> AgentGroup:
-    instance("cloud", cloud, CloudView, "problem.cloud")
-    index, place = cloud.locate(agent)
-    group = cloud.groups[index]
-    start, fallback = points
-    wanted = f"{group.dim} numbers"
-    first = np.zeros(group.dim) if start is None else array("start", start, wanted)
-    if first.shape != (group.dim,):
-        raise InputError(f"start must have {group.dim} numbers, got shape {first.shape}")
-    if not np.isfinite(first).all():
-        raise InputError("start must be finite")
-    everyone = agent_fleet(cloud.groups, cloud.sums.families, index, objective)
-    fleet = replace(everyone.some(np.array([place])), local=local)
-    own = box_of(fleet.group) if local is None else local
-    safe = read_fallback(fallback, fleet.group, own)
-    return AgentGroup(
-        cloud=cloud,
-        agents=(agent,),
-        start=read_only(np.clip(first, group.lower[place], group.upper[place])),
-        groups=(LocalGroup(fleet=fleet, gradient=gradient),),
-        fallback=read_only(np.full(group.dim, np.nan) if safe is None else safe[0]),
-    )
+    return Watched(name, gradient, dim, report)
 
 
 def _increasing(agents: Sequence[int]) -> tuple[int, ...]:
@@ -192,8 +179,8 @@ def _increasing(agents: Sequence[int]) -> tuple[int, ...]:
 
 
 def _by_group(cloud: CloudView, agents: Sequence[int]) -> list[tuple[int, Any]]:
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for agent in agents:
         index, place = cloud.locate(agent)
-        found.setdefault(index, []).append(place)
-    return [(index, np.array(places)) for index, places in found.items()]
+        groups.setdefault(index, []).append(place)
+    return [(index, np.array(places)) for index, places in groups.items()]

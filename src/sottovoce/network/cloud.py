@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import ssl
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +19,6 @@ from sottovoce.network.attendance import Attendance
 from sottovoce.network.cloud_runner import CloudRunner, RoundRelease
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.identity.authorization import Authorization
-from sottovoce.network.identity.roles import require_current
-from sottovoce.network.identity.tls import server_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
@@ -210,14 +207,12 @@ class Cloud:
 
     async def start(self) -> None:
         """Open the store, take the run's place in the ledger, and listen."""
-        context = server_context(self._keys)
-        require_current(self._keys / "server.pem")
         self._authorization = Authorization(self._keys)
         self._store = CloudStore(self._path, keep_states=self._keep_states, new=self._new)
         try:
-            self._prepare(context)
+            self._prepare()
             self._live.add_to(self._server)
-            Pages(self._authorization, self._metrics, self._facts).add_to(self._server.listener.app)
+            Pages(self._keys, self._metrics, self._facts).add_to(self._server.listener.app)
             await self._server.open(self._listen, self._supervisor)
         except BaseException:
             close_files(self._store, self._fence)
@@ -256,7 +251,7 @@ class Cloud:
         finally:
             close_files(self._store, self._fence)
 
-    def _prepare(self, context: ssl.SSLContext) -> None:
+    def _prepare(self) -> None:
         store, plan = self._store, self.plan
         parties = Parties(plan)  # refuses a plan that cannot be carried out, before it is paid for
         noise: Literal["secure", "simulated"] = "secure" if self._seed is None else "simulated"
@@ -301,7 +296,6 @@ class Cloud:
         )
         self._server = Server(
             self._authorization,
-            context,
             self._machine,
             setup,
             parties,
@@ -310,7 +304,6 @@ class Cloud:
         )
         self._runner.server = self._server
         self._live = Live(
-            self._authorization,
             self._metrics,
             plan=plan,
             config=config,
@@ -346,7 +339,6 @@ class Cloud:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._store.flush()
-            self._authorization.reload()
             self._server.check()
             self._look()
 

@@ -6,9 +6,9 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
@@ -21,8 +21,7 @@ from sottovoce.problem.problem import CloudView
 Noise = Literal["secure", "simulated"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run is, in one canonical text.
 
     Attributes:
@@ -48,7 +47,7 @@ class RunConfig:
     @property
     def text(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        return json.dumps(msgspec.structs.asdict(self), sort_keys=True, separators=(",", ":"))
 
     @property
     def hash(self) -> bytes:
@@ -68,15 +67,12 @@ def read_config(text: str) -> RunConfig:
         InputError: if it is not one.
     """
     try:
-        values = json.loads(text)
-        config = RunConfig(**values)
-    except (TypeError, ValueError, RecursionError):
-        raise InputError("the configuration of a run must be JSON with the known keys") from None
-    if config.noise not in ("secure", "simulated") or not isinstance(config.rounds, int):
-        raise InputError("the configuration of a run must state its noise and its rounds")
-    if not isinstance(config.promise, dict):
-        raise InputError("the configuration of a run must state its promise")
-    return config
+        return msgspec.convert(json.loads(text), RunConfig)
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        known = ", ".join(RunConfig.__struct_fields__)
+        raise InputError(
+            f"the configuration of a run must be JSON with {known}, and no others: {error}"
+        ) from None
 
 
 def describe(algorithm: Algorithm) -> dict[str, Any]:

@@ -21,9 +21,8 @@ from sottovoce.errors import InputError, PrivacyError, SottovoceError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.identity.authorization import Authorization
+from sottovoce.network.identity.certificates import CLOUD
 from sottovoce.network.identity.pledges import HelperKeys
-from sottovoce.network.identity.roles import require_current
-from sottovoce.network.identity.tls import server_context
 from sottovoce.network.journal import Journal, JournalRow
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
@@ -43,9 +42,8 @@ from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import Answers, noisy_sigma
 from sottovoce.network.runner import Outcome, Runner, close_files, make_durable
 from sottovoce.network.setup import make_config, round_key
-from sottovoce.network.transport.channel import Channel
 from sottovoce.network.transport.limits import Limits
-from sottovoce.network.transport.listener import Listener
+from sottovoce.network.transport.listener import Connection, Listener, connection_of, require_role
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -150,7 +148,7 @@ class Helper:
         self._supervisor = Supervisor(self._outcome.fail)
         self._marked = 0.0
         self._answers: Answers | None = None
-        self._channel: Channel | None = None
+        self._channel: Connection | None = None
         self._authorization: Authorization
         self._held: HelperKeys
         self._store: HelperStore
@@ -187,8 +185,6 @@ class Helper:
 
     async def start(self) -> None:
         """Open the store and listen."""
-        context = server_context(self._keys)
-        require_current(self._keys / "server.pem")
         self._authorization = Authorization(self._keys)
         self._held = HelperKeys.of_folder(self._keys)
         self._sampler = SecureSampler(noisy_sigma(self.plan))
@@ -208,7 +204,7 @@ class Helper:
             )
             agents = self.plan.cloud.agents
             self._listener = Listener(
-                context,
+                self._authorization,
                 Limits(agents=1, numbers=_EACH * agents // 8),
                 metrics=self._metrics,
                 idle=lambda: time.perf_counter() - self._marked > 1.0,
@@ -228,7 +224,7 @@ class Helper:
         try:
             await self._supervisor.stop()
             if self._channel is not None:
-                self._channel.close()
+                self._channel.leave()
             await self._listener.close()
         finally:
             close_files(self._store, self._fence)
@@ -273,13 +269,12 @@ class Helper:
 
     async def _talk(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection of the cloud's to its end."""
-        identity = self._authorization.identify(request)
-        if not identity.cloud:
-            raise web.HTTPForbidden(text="only the cloud may ask")
-        channel = await Channel.accept(request, limit=_HEAD + _EACH * self.plan.cloud.agents)
+        require_role(request, CLOUD)
+        channel = connection_of(request)
+        await channel.upgrade(request, limit=_HEAD + _EACH * self.plan.cloud.agents)
         older, self._channel = self._channel, channel
         if older is not None:
-            older.close()
+            older.leave()
         self._machine.connect()
 
         def hear(data: bytes) -> None:
@@ -287,7 +282,7 @@ class Helper:
                 self._runner.perform(self._heard(data))
 
         try:
-            return await channel.serve(hear, lambda code: channel.close())
+            return await channel.serve(hear, lambda code: channel.leave())
         finally:
             if self._channel is channel:
                 self._channel = None
@@ -322,10 +317,9 @@ class Helper:
 
     def _close(self, _: Close) -> None:
         if self._channel is not None:
-            self._channel.close()
+            self._channel.leave()
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        self._authorization.identify(request)
         failure = self._outcome.failure
         troubles = [] if failure is None else [type(failure).__name__]
         page = {"healthy": not troubles, "troubles": troubles, "round": self.round}
@@ -341,11 +335,4 @@ class Helper:
             if gone > LINGER_SECONDS:
                 self._outcome.end()
             self._store.flush()
-            self._authorization.reload()
             self._listener.sweep()
-            channel = self._channel
-            identity = None if channel is None else channel.identity
-            if channel is not None and (
-                identity is None or not self._authorization.valid(identity)
-            ):
-                channel.close()

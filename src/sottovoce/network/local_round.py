@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
@@ -34,111 +35,37 @@ from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import Integers, middle, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Everything, Offset
+from sottovoce.privacy.feasibility import unsafe_fallbacks, weights_norm
 from sottovoce.privacy.releases import release_of
+from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array
 from sottovoce.problem.feasible import own_bounds
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import in_template
+from sottovoce.problem.numeric import Formulas
+from sottovoce.problem.sums import agents_of
 
 _STEPS = 200  # between the two sets; without rows one is exact
-
-
-def apart(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
-    """Return which agents have no point of their own set between public bounds, (count, d) each."""
-    count = fleet.group.count
-    if not _misses(fleet, lower, upper):
-        return np.zeros(count, dtype=np.bool_)
-    alone = (fleet.some(np.array([place])) for place in range(count))
-    ends = zip(alone, lower[:, np.newaxis], upper[:, np.newaxis], strict=True)
-    return np.array([_misses(*one) for one in ends])
-
-
-def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> tuple[Array, Array]:
-    """Return the public point nearest to an agent's own set, and that set's nearest to it.
-
-    Projections onto one convex set and the other in turn come to the nearest points of both.
-
-    Args:
-        fleet: the agent, a fleet of one with a set of its own.
-        lower: public bounds, shape (1, d).
-        upper: likewise.
-        boxes: whether agents keep to boxes, whatever rows they have, as gradient steps do.
-    """
-    own = fleet.local
-    assert own is not None  # noqa: S101  a public box cannot miss itself
-    if boxes or not own.rows:
-        middle = np.clip(lower / 2.0 + upper / 2.0, own.lower, own.upper)
-        public = np.clip(middle, lower, upper)
-        return public, np.clip(public, own.lower, own.upper)
-    private = FleetKernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
-    public = lower / 2.0 + upper / 2.0
-    for _ in range(_STEPS):
-        point = FleetStates(private, public).states
-        before, public = public, np.clip(point, lower, upper)
-        if np.array_equal(before, public):
-            break
-    return public, point
-
-
-def _misses(fleet: Fleet, lower: Array, upper: Array) -> bool:
-    if fleet.local is None:
-        return False
-    try:
-        own_bounds(fleet.group, fleet.local, lower, upper)
-    except ProblemError:
-        return True
-    return False
-
+_FLAT = 1e-12  # curvature, as a share of the largest, that keeps a system solvable
+_AT_BOUND = 1e-9  # of a box's width: an answer so near a bound is held by it
 
 REPEATING: Final = frozenset({Offset.kind, Everything.kind})
 """What is hidden where a state may count in more than one round."""
 
-
-@final
-class Substitute:
-    """Replaces the state of every agent whose step gave no numbers, and of no other.
-
-    Args:
-        sizes: how many numbers each agent's state has.
-        lower: bounds from the cloud, one after the other.
-        upper: likewise.
-        promise: of the run's configuration; where it does not say what is hidden, nothing is
-            repeated.
-    """
-
-    def __init__(
-        self, sizes: Sequence[int], lower: Array, upper: Array, promise: Mapping[str, Any]
-    ) -> None:
-        self._owner = np.repeat(np.arange(len(sizes)), sizes)
-        self._middle = middle(lower, upper)
-        self._repeats = promise.get("hide") in REPEATING
-
-    def failed(self, x: Array) -> NDArray[np.int64]:
-        """The places, from 0, of the agents whose step is not finite."""
-        return np.unique(self._owner[~np.isfinite(x)])
-
-    def state(self, x: Array, before: Array) -> Array:
-        """x, and for agents that failed what they take for their state instead.
-
-        Args:
-            x: x(k+1) as the round gave it.
-            before: x(k).
-        """
-        return self.kept(x, x, before if self._repeats else self._middle)
-
-    def kept(self, x: Array, values: Array, instead: Array) -> Array:
-        """``values``, and ``instead`` where they belong to an agent whose step x is not finite."""
-        return np.where(self.of(x), instead, values)
-
-    def of(self, x: Array) -> NDArray[np.bool_]:
-        """Which numbers of a state belong to an agent whose step x is not finite."""
-        return np.isin(self._owner, self.failed(x))
-
-
 Which = Literal["fallback", "average", "answer"]
 """What a setpoint is: see ``agent.OnState``."""
 
-_NOBODY: Final = np.zeros(0, dtype=np.int64)
+
+def substitute_state(promise: Mapping[str, Any], lower: Array, upper: Array) -> Array | None:
+    """Return the state of an agent whose step failed, None for the state before.
+
+    Args:
+        promise: of the run's configuration; where it does not say what is hidden, nothing is
+            repeated.
+        lower: public bounds.
+        upper: likewise.
+    """
+    return None if promise.get("hide") in REPEATING else middle(lower, upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -165,37 +92,34 @@ class LocalRound:
     Args:
         group: the agents.
         welcome: the cloud's description.
+
+    Attributes:
+        keeps: whether the run keeps constraints: then nothing is applied before it is confirmed.
+        apart: agents whose own sets miss the public bounds: they apply their fallbacks in any case.
     """
 
     def __init__(self, group: AgentGroup, welcome: Welcome) -> None:
         config = read_config(welcome.config)
+        lower, upper = unpack(welcome.lower), unpack(welcome.upper)
+        self._group, self._welcome, self._config = group, welcome, config
         self._algorithm: Algorithm = algorithm_of(config.algorithm)
-        self._rounds = config.rounds
         self._shares: RoundValues[float] | None = None
         if not isinstance(self._algorithm, GradientSteps):
-            self._shares = noisy_shares(self._algorithm, self._rounds)
-        self._welcome, self._cloud = welcome, group.cloud
+            self._shares = noisy_shares(self._algorithm, config.rounds)
         self._sums = np.array(welcome.sums, dtype=np.int64)
         self._least, self._most = unpack_whole(welcome.least), unpack_whole(welcome.most)
-        lower, upper = unpack(welcome.lower), unpack(welcome.upper)
-        self._substitute = Substitute(group.sizes, lower, upper, config.promise)
-        self._parts: list[tuple[slice | Integers, tuple[int, int], Any]] = []
+        self._owner = np.repeat(np.arange(len(group.sizes)), group.sizes)
+        self._substitute = substitute_state(config.promise, lower, upper)
+        self._substituted: NDArray[np.bool_] | None = None
         self._raised = False
-        self._stood_in: NDArray[np.bool_] | None = None
-        self.keeps = config.promise.get("feasible") is not None
-        """Whether the run keeps constraints: then nothing is applied before it is confirmed."""
         self._bounds = (np.array(lower), np.array(upper))
         self._apart = np.zeros(lower.size, dtype=np.bool_)
-        nearest, begin = np.zeros(lower.size), 0
-        for own in group.groups:
-            here = slice(begin, begin + own.size)
-            nearest[here] = self._add(own, lower[here], upper[here], begin)
-            begin = here.stop
-        self.apart = np.unique(np.repeat(group.agents, group.sizes)[self._apart]).tolist()
-        """Agents whose own sets miss the public bounds: they apply their fallbacks in any case."""
+        self._parts: list[tuple[slice | Integers, tuple[int, int], Any]] = []
+        nearest = self._prepare(lower, upper)
+        self.keeps = config.promise.get("feasible") is not None
+        self.apart = np.unique(np.array(group.agents)[self._owner[self._apart]]).tolist()
         start = np.where(self._apart, nearest, self.begin(np.clip(group.start, lower, upper)))
         self._fallback = np.where(np.isnan(group.fallback), start, group.fallback)
-        self._agents = group.agents
 
     def applied(self, answer: Array, confirmed: bool | None) -> tuple[Array, Which]:
         """Return what is to be applied, given the answer so far and whether it was confirmed."""
@@ -206,15 +130,14 @@ class LocalRound:
 
     def unsafe(self) -> list[int]:
         """Return the agents whose fallback, beside answers of others, is not shown to be safe."""
-        # Rounds need none of it, and a device has little memory.
-        from sottovoce.network.setup import with_bounds
-        from sottovoce.privacy.feasibility import unsafe_fallbacks
+        from sottovoce.network.setup import with_bounds  # rounds need none of it
 
-        groups, places = self._cloud.groups, np.array(self._agents) - 1
-        can = tuple(with_bounds(groups, places, *self._bounds))
-        fixed = tuple(with_bounds(groups, places, self._fallback, self._fallback))
-        found = unsafe_fallbacks(self._cloud.sums, can, fixed)
-        return [agent for agent in self._agents if found[agent - 1]]
+        cloud, agents = self._group.cloud, self._group.agents
+        places = np.array(agents) - 1
+        can = tuple(with_bounds(cloud.groups, places, *self._bounds))
+        fixed = tuple(with_bounds(cloud.groups, places, self._fallback, self._fallback))
+        unsafe = unsafe_fallbacks(cloud.sums, can, fixed)
+        return [agent for agent in agents if unsafe[agent - 1]]
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, which lies in the public bounds."""
@@ -250,20 +173,21 @@ class LocalRound:
             own, added = self._tried(part, k, x[here].reshape(shape), price, y)
             after[here] = own.ravel()
             total += added
+        rounds = range(since or k, k + 1)
         if np.isfinite(after).all():
             values = None if self._welcome.states else self._asked(total)
-            averaged = self._averaged((since or k, k), answer, x, after)
-            self._stood_in = None
-            return LocalStep(x=after, answer=averaged, values=values, failed=_NOBODY)
+            averaged = self._averaged(rounds, answer, x, after)
+            self._substituted, failed = None, self._owner[:0]
+            return LocalStep(x=after, answer=averaged, values=values, failed=failed)
         # Stopping would stop the run, which tells something of the state. The device stays put.
-        failed = self._substitute.failed(after)
-        last = self._substitute.kept(after, after, answer)
-        averaged = self._averaged((since or k, k), answer, x, last)
-        self._stood_in = self._substitute.of(after)
-        state = self._substitute.state(after, x)
+        failed = np.unique(self._owner[~np.isfinite(after)])
+        lost = np.isin(self._owner, failed)
+        averaged = self._averaged(rounds, answer, x, np.where(lost, answer, after))
+        self._substituted = lost
+        state = np.where(lost, x if self._substitute is None else self._substitute, after)
         return LocalStep(x=state, answer=averaged, values=self.contributions(state), failed=failed)
 
-    def _averaged(self, rounds: tuple[int, int], answer: Array, x: Array, after: Array) -> Array:
+    def _averaged(self, rounds: range, answer: Array, x: Array, after: Array) -> Array:
         """The answer with x(k), whose contribution was released; of gradient steps the last.
 
         In missed rounds the cloud reused the last contribution; x approximates it and the cloud's
@@ -272,10 +196,10 @@ class LocalRound:
         if self._shares is None:
             return after
         averaged = answer
-        for k in range(rounds[0], rounds[1] + 1):
+        for k in rounds:
             averaged = averaged + self._shares[k] * (x - averaged)
-        if self._stood_in is not None and not self.keeps:
-            return np.where(self._stood_in, answer, averaged)  # no device follows a substitute
+        if self._substituted is not None and not self.keeps:
+            return np.where(self._substituted, answer, averaged)  # no device follows a substitute
         return averaged
 
     def _asked(self, total: Array) -> Integers:
@@ -299,24 +223,26 @@ class LocalRound:
             return np.full(x.shape, np.nan), np.zeros(price.size)
         return own, added
 
-    def _add(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Array:
-        """Get a group ready; return the nearest points of sets that miss the public bounds."""
-        fleet, shape = own.fleet, (own.fleet.group.count, own.fleet.group.dim)
-        ends = (lower.reshape(shape), upper.reshape(shape))
-        columns = begin + np.arange(own.size).reshape(shape)
-        missing, nearest = apart(fleet, *ends), np.zeros(shape)
-        if not missing.all():
-            kept = np.flatnonzero(~missing)
-            those = own if not missing.any() else replace(own, fleet=fleet.some(kept))
-            self._append(those, columns[kept], ends[0][kept], ends[1][kept])
+    def _prepare(self, lower: Array, upper: Array) -> Array:
+        """Get all groups ready; return the nearest points of sets that miss the public bounds."""
+        nearest, begin = np.zeros(lower.size), 0
         boxes = isinstance(self._algorithm, GradientSteps)
-        for place in np.flatnonzero(missing):
-            one, here = fleet.some(np.array([place])), slice(place, place + 1)
-            public, nearest[here] = nearest_points(one, ends[0][here], ends[1][here], boxes=boxes)
-            still = LocalGroup(fleet=replace(one, objective=ZERO, local=None))
-            self._append(still, columns[here], public, public)
-            self._apart[columns[here]] = True
-        return nearest.ravel()
+        for own in self._group.groups:
+            fleet = own.fleet
+            columns = begin + np.arange(own.size).reshape(fleet.group.count, fleet.group.dim)
+            begin += own.size
+            missing = _apart(fleet, lower[columns], upper[columns])
+            if not missing.all():
+                kept = np.flatnonzero(~missing)
+                those = own if not missing.any() else replace(own, fleet=fleet.some(kept))
+                self._append(those, columns[kept], lower[columns[kept]], upper[columns[kept]])
+            for place in np.flatnonzero(missing):
+                one, here = fleet.some(np.array([place])), columns[place : place + 1]
+                public, nearest[here] = nearest_points(one, lower[here], upper[here], boxes=boxes)
+                still = LocalGroup(fleet=replace(one, objective=ZERO, local=None))
+                self._append(still, here, public, public)
+                self._apart[here] = True
+        return nearest
 
     def _append(self, own: LocalGroup, columns: Integers, lower: Array, upper: Array) -> None:
         if own.fleet.local is not None:
@@ -328,18 +254,55 @@ class LocalRound:
         self._parts.append((here, columns.shape, self._part(own, lower, upper, first)))
 
     def _part(self, own: LocalGroup, lower: Array, upper: Array, begin: int) -> Any:
-        algorithm = self._algorithm
+        algorithm, cloud, welcome = self._algorithm, self._group.cloud, self._welcome
         if isinstance(algorithm, GradientSteps):
             return release_of(algorithm.release).contribution(
-                self._cloud, own, algorithm,
-                welcome=self._welcome, begin=begin, bounds=(lower, upper),
-            )  # fmt: skip
-        grid = np.ones(self._welcome.prices)
-        grid[self._sums] = unpack(self._welcome.grid)
-        named = self._cloud.groups[own.fleet.places[0]].count == 1
+                cloud, own, algorithm, welcome=welcome, begin=begin, bounds=(lower, upper)
+            )
+        grid = np.ones(welcome.prices)
+        grid[self._sums] = unpack(welcome.grid)
+        named = cloud.groups[own.fleet.places[0]].count == 1
         fleet = in_template(own.fleet) if named else own.fleet
         kernel = FleetKernel(fleet, lower, upper, gradient=own.gradient)
         return FleetStep(kernel, theta=algorithm.theta, grid=grid)
+
+    def deviation(self, x: Array, price: Array) -> Array:
+        """Return the standard deviation of every component of the setpoints x, shape of x.
+
+        The released noise of sum o has, averaged into the answer, the standard deviation
+        ``sigma_o |w|``. Prices answer to it so that the sums keep to their bounds, and an agent
+        answers to a price by ``-B s_o``, with ``s_o`` the slopes of its contribution and B the
+        inverse of the Hessian of ``f_i + lambda'h_i`` over the components that no bound holds.
+        **Assumed**: the ``n_o`` agents of a sum answer to its price alike, so that one of them
+        takes ``B s_o / (n_o s_o' B s_o)`` of the noise, and different sums move it independently.
+        Local rows do not count. An objective that is code counts as curved alike in all components.
+        Nothing is larger than half the width of the box, which is the most that it can be.
+
+        Args:
+            x: the agents' answers, one after the other.
+            price: the answer's prices.
+
+        NaN with gradient steps, whose answers are no averages, and before any price is known.
+        """
+        welcome, sums = self._welcome, self._group.cloud.sums
+        deviation = np.full(x.size, np.nan)
+        if self._shares is None or price.size != welcome.prices:
+            return deviation
+        noise = np.zeros(welcome.prices)
+        halves = 2.0 if self._config.split else 1.0
+        noise[welcome.sums] = unpack(welcome.grid) * STEPS * np.sqrt(halves)
+        averaged = noise * weights_norm(self._config.rounds)
+        each = averaged / np.maximum(agents_of(sums, self._group.cloud.groups), 1)
+        box, begin = (unpack(welcome.lower), unpack(welcome.upper)), 0
+        for own in self._group.groups:
+            shape = (own.fleet.group.count, own.fleet.group.dim)
+            here = slice(begin, begin + own.size)
+            lower, upper, at = (v[here].reshape(shape) for v in (*box, x))
+            # The answer is there: a formula without curvature at that point must not take it away.
+            with suppress(ArithmeticError, np.linalg.LinAlgError), np.errstate(all="ignore"):
+                deviation[here] = _deviation(own, at, price, each, (lower, upper)).ravel()
+            begin = here.stop
+        return deviation
 
 
 @final
@@ -374,3 +337,104 @@ class FleetStep:
 
     def _place(self, x: Array) -> None:
         self._fleet.x[:] = to_lanes(x, self._kernel.width)
+
+
+def _apart(fleet: Fleet, lower: Array, upper: Array) -> NDArray[np.bool_]:
+    """Which agents have no point of their own set between public bounds, (count, d) each."""
+
+    def misses(places: slice) -> bool:
+        own = fleet if places.stop is None else fleet.some(np.array([places.start]))
+        try:
+            if own.local is not None:
+                own_bounds(own.group, own.local, lower[places], upper[places])
+        except ProblemError:
+            return True
+        return False
+
+    count = fleet.group.count
+    if not misses(slice(None)):
+        return np.zeros(count, dtype=np.bool_)
+    return np.array([misses(slice(place, place + 1)) for place in range(count)])
+
+
+def nearest_points(fleet: Fleet, lower: Array, upper: Array, *, boxes: bool) -> tuple[Array, Array]:
+    """Return the public point nearest to an agent's own set, and that set's nearest to it.
+
+    Projections onto one convex set and the other in turn come to the nearest points of both.
+
+    Args:
+        fleet: the agent, a fleet of one with a set of its own.
+        lower: public bounds, shape (1, d).
+        upper: likewise.
+        boxes: whether agents keep to boxes, whatever rows they have, as gradient steps do.
+    """
+    own = fleet.local
+    assert own is not None  # noqa: S101  a public box cannot miss itself
+    public = lower / 2.0 + upper / 2.0
+    if boxes or not own.rows:
+        public = np.clip(np.clip(public, own.lower, own.upper), lower, upper)
+        return public, np.clip(public, own.lower, own.upper)
+    private = FleetKernel(replace(fleet, objective=ZERO, sums=()), own.lower, own.upper)
+    for _ in range(_STEPS):
+        point = FleetStates(private, public).states
+        before, public = public, np.clip(point, lower, upper)
+        if np.array_equal(before, public):
+            break
+    return public, point
+
+
+def _deviation(
+    own: LocalGroup, x: Array, price: Array, each: Array, box: tuple[Array, Array]
+) -> Array:
+    lower, upper = box
+    width = upper - lower
+    free = (x > lower + _AT_BOUND * width) & (x < upper - _AT_BOUND * width)
+    inverse = _inverse(_hessian(own, x, price), free)
+    total = np.zeros(x.shape)
+    for row, slope in _slopes(own.fleet, x):
+        if price[row] == 0.0 or each[row] == 0.0:
+            continue
+        moved = np.einsum("iab,ib->ia", inverse, slope)
+        taken = np.einsum("ia,ia->i", slope, moved)
+        step = np.where(taken[:, np.newaxis] > 0, moved / taken[:, np.newaxis], 0.0)
+        total += np.square(each[row] * step)
+    return np.minimum(np.sqrt(total), 0.5 * width)
+
+
+def _inverse(hessian: Array, free: NDArray[np.bool_]) -> Array:
+    """The inverse over the free components, 0 for the others."""
+    one = np.eye(hessian.shape[1])
+    mask = free[:, :, np.newaxis] * free[:, np.newaxis, :]
+    size = np.max(np.abs(hessian), axis=(1, 2), keepdims=True)
+    kept = np.where(mask, hessian, 0.0) + one * np.where(size > 0, _FLAT * size, 1.0)
+    kept = kept + one * np.where(free[:, np.newaxis, :], 0.0, 1.0)
+    return np.asarray(np.where(mask, np.linalg.inv(kept), 0.0))
+
+
+def _hessian(own: LocalGroup, x: Array, price: Array) -> Array:
+    """Second derivatives of ``f_i + lambda'h_i``, shape (count, d, d)."""
+    fleet, group = own.fleet, own.fleet.group
+    out = np.zeros((group.count, group.dim, group.dim))
+    if own.gradient is None:
+        Formulas([fleet.objective], group).add_hessian(x, np.ones((1, 1)), out)
+    else:
+        out += np.eye(group.dim)
+    nu = np.zeros((group.count, len(fleet.terms)))
+    for part in fleet.parts():
+        nu[:, part.terms] += part.spread(price)
+    Formulas(fleet.terms, group).add_hessian(x, nu, out)
+    return out
+
+
+def _slopes(fleet: Fleet, x: Array) -> Iterator[tuple[int, Array]]:
+    """The slopes of every agent's contribution to every sum, shape (count, d) each."""
+    slopes = Formulas(fleet.terms, fleet.group).gradients(x)
+    totals: dict[int, Array] = {}
+    for part in fleet.parts():
+        for r, rows in enumerate(part.rows.tolist()):
+            weights = np.ones(1) if part.weights is None else part.weights[[r]]
+            dense = weights.toarray() if hasattr(weights, "toarray") else weights
+            for row, t in zip(rows, part.terms, strict=True):
+                mine = np.reshape(dense, (-1, 1)) * slopes[:, t]
+                totals[row] = totals.get(row, np.zeros(x.shape)) + mine
+    yield from totals.items()

@@ -107,23 +107,28 @@ class Stream:
 
 
 @final
-class Ahead:
-    """One stream, with rounds drawn ahead: more of them as long as rounds follow each other."""
+class ReadAhead:
+    """What belongs to a round, drawn ahead: more rounds as long as they follow each other.
 
-    def __init__(self, stream: Stream, numbers: int) -> None:
-        self._stream = stream
-        self._most = max(1, min(MOST_AHEAD, AHEAD_BYTES // (8 * numbers + 1)))
+    Args:
+        draw: ``(first, count) ->`` one row per round.
+        row_bytes: what a row takes.
+    """
+
+    def __init__(self, draw: Callable[[int, int], Integers], row_bytes: int) -> None:
+        self._draw = draw
+        self._most = max(1, min(MOST_AHEAD, AHEAD_BYTES // row_bytes))
         self._first = self._count = 0
-        self._drawn: list[Integers] = []
+        self._rows: list[Integers] = []
 
     def __getitem__(self, k: int) -> Integers:
-        """The mask of round k."""
+        """The row of round k."""
         if not self._first <= k < self._first + self._count:
             follows = self._count and k == self._first + self._count
             count = min(self._most, 2 * self._count) if follows else 1
-            self._drawn = list(self._stream.rounds(k, count))
+            self._rows = list(self._draw(k, count))
             self._first, self._count = k, count
-        return self._drawn[k - self._first]
+        return self._rows[k - self._first]
 
 
 @final
@@ -136,9 +141,8 @@ class MaskSums:
 
     def __init__(self, sums: int) -> None:
         self._sums = sums
-        self._parties: tuple[object, ...] = ()
-        self._first = self._count = 0
-        self._drawn: list[Integers] = []
+        self._names: tuple[object, ...] | None = None
+        self._totals: ReadAhead
 
     def __call__(
         self,
@@ -153,17 +157,18 @@ class MaskSums:
             names: tells parties from others: their agents, keys and sessions.
             parties: returns each one's stream, and the sums that its numbers belong to.
         """
-        same = names == self._parties
-        if not (same and self._first <= k < self._first + self._count):
-            follows = same and self._count and k == self._first + self._count
-            most = AHEAD_BYTES // (8 * self._sums * (1 + len(names)))
-            count = max(1, min(MOST_AHEAD, most, 2 * self._count)) if follows else 1
-            total = np.zeros((count, self._sums), dtype=np.int64)
-            for stream, sums in parties():
-                total[:, sums] += stream.rounds(k, count)  # wraps around, as it should
-            self._drawn, self._parties = list(total), names
-            self._first, self._count = k, count
-        return self._drawn[k - self._first]
+        if names != self._names:
+            listed = parties()
+
+            def draw(first: int, count: int) -> Integers:
+                total = np.zeros((count, self._sums), dtype=np.int64)
+                for stream, sums in listed:
+                    total[:, sums] += stream.rounds(first, count)  # wraps around, as it should
+                return total
+
+            self._names = names
+            self._totals = ReadAhead(draw, 8 * self._sums * (1 + len(names)))
+        return self._totals[k]
 
 
 @final
@@ -183,7 +188,7 @@ class Masker:
         self._session = new_session()
         self._run = b"", 0
         self._last = 0
-        self._masks: Ahead
+        self._masks: ReadAhead
 
     def mask(self, config: bytes, k: int, values: Integers) -> bytes:
         """Return the session and ``values + m(k) mod 2^64``, as they travel.
@@ -193,7 +198,7 @@ class Masker:
         if (config, values.size) != self._run or k <= self._last:
             self._session = new_session()
             stream = self._secret.stream(config, self._session, self._agents, values.size)
-            self._masks = Ahead(stream, values.size)
+            self._masks = ReadAhead(stream.rounds, 8 * values.size + 1)
             self._run = config, values.size
         self._last = k
         return self._session + (values + self._masks[k]).astype(_LITTLE).tobytes()

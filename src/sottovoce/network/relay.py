@@ -15,8 +15,6 @@ from sottovoce.network.attendance import Attendance
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.defaults import LINGER_SECONDS
 from sottovoce.network.identity.authorization import Authorization
-from sottovoce.network.identity.roles import require_current
-from sottovoce.network.identity.tls import server_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
@@ -125,8 +123,6 @@ class Relay:
             limit=limit,
             longest_pause=self._longest_pause,
         )
-        require_current(self._keys / "server.pem")
-        self._context = server_context(self._keys)
         self._authorization = Authorization(self._keys)
         self._supervisor.start("above", self._follow())
         self._supervisor.start("tick", self._tick())
@@ -161,7 +157,6 @@ class Relay:
         machine = self._machine
         server = Server(
             self._authorization,
-            self._context,
             machine,
             machine.below.setup,
             self._parties,
@@ -190,7 +185,6 @@ class Relay:
         """Every second: drop whoever is revoked or has expired, and log who has come and gone."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._authorization.reload()
             if self._server is not None:
                 self._server.check()
                 below = self._machine.below

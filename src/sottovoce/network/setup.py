@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sparse
@@ -24,7 +24,6 @@ from sottovoce.network.protocol.codec import Box, Integers, MalformedError, unpa
 from sottovoce.network.protocol.messages import LONGEST_WAIT, Welcome
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output
-from sottovoce.privacy.releases import StateRelease
 from sottovoce.privacy.sampler import REACH, STEPS
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
@@ -32,26 +31,6 @@ from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.problem import CloudView
 
 _NONE = np.zeros(0, dtype=np.int64)
-
-
-class PlanView(Protocol):
-    """What a party is worked out from: a plan, or what a relay was told of one."""
-
-    @property
-    def cloud(self) -> CloudView:
-        """The public problem."""
-
-    @property
-    def release(self) -> StateRelease | None:
-        """What is released in place of sums, so that agents send states; None for sums."""
-
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """What is released."""
-
-    @property
-    def domain(self) -> tuple[Group, ...]:
-        """The boxes of the agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,6 +69,10 @@ class PlanFromWelcome:
         return PlanFromWelcome(cloud=cloud, outputs=outputs, domain=domain)
 
 
+PlanView: TypeAlias = NoisePlan | PlanFromWelcome
+"""What a party is worked out from: a plan, or what a relay was told of one."""
+
+
 @final
 class Parties:
     """``agents -> Party`` under one plan.
@@ -117,9 +100,8 @@ class Parties:
         columns = np.concatenate(parts)
         entries = np.flatnonzero(np.isin(self._columns, columns))
         lower, upper = self._lower[columns], self._upper[columns]
-        sums, grid, least, most = _NONE, np.zeros(0), _NONE, _NONE
-        if self._ranges is not None:
-            sums, grid, least, most = self._ranges.of(places)
+        asked = (_NONE, np.zeros(0), _NONE, _NONE)
+        sums, grid, least, most = asked if self._ranges is None else self._ranges.of(places)
         owners = np.repeat(places + 1, [part.size for part in parts])
         return Party(
             agents=agents,
@@ -139,27 +121,6 @@ class Parties:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Block:
-    """Ranges of some agents' contributions to some sums, (sums x agents), dense or sparse.
-
-    Attributes:
-        rows: the sums.
-        first: the first agent, from 0.
-        count: how many agents.
-        lower: the least contributions as agents compute them, evaluation errors included.
-        upper: the largest.
-        takes: 1 where an agent can contribute anything but 0.
-    """
-
-    rows: Integers
-    first: int
-    count: int
-    lower: Any
-    upper: Any
-    takes: Any
-
-
 @final
 class Ranges:
     """The certified ranges of contributions, in steps of the grids, for any agents together.
@@ -170,9 +131,14 @@ class Ranges:
 
     def __init__(self, plan: PlanView) -> None:
         self._grid = np.array([o.grid for o in plan.outputs])
-        self._blocks = tuple(_blocks(plan))
-        self._first = np.array([block.first for block in self._blocks])
-        self._end = np.array([block.first + block.count for block in self._blocks])
+        self._blocks: list[tuple[Any, ...]] = []
+        """Per block its sums, its first agent, and (sums x agents) least, most, and who adds."""
+        for rows, first, lower, upper, error in block_ranges(plan.cloud.sums, plan.domain):
+            takes = (abs(lower) + abs(upper) != 0).astype(np.int8)
+            ends: Any = (lower - error, upper + error, takes)
+            if sparse.issparse(lower):
+                ends = map(sparse.csc_array, ends)
+            self._blocks.append((rows, first, *ends))
 
     def require_reach(self, plan: PlanView) -> None:
         """Refuse a plan under which everybody together may exceed what the sampler releases.
@@ -199,30 +165,18 @@ class Ranges:
         Args:
             places: the agents, from 0, increasing.
         """
-        low, high, count = (np.zeros(self._grid.size) for _ in range(3))
-        met = (self._first <= places[-1]) & (self._end > places[0])
-        for block in (self._blocks[b] for b in np.flatnonzero(met)):
-            inside = (places >= block.first) & (places < block.first + block.count)
-            own = _run(places[inside] - block.first)
-            low[block.rows] += _total(block.lower, own)
-            high[block.rows] += _total(block.upper, own)
-            count[block.rows] += _total(block.takes, own)
+        low, high, count = totals = np.zeros((3, self._grid.size))
+        for rows, first, *ends in self._blocks:
+            inside = (places >= first) & (places < first + ends[0].shape[1])
+            if inside.any():
+                own = _run(places[inside] - first)
+                for total, values in zip(totals, ends, strict=True):
+                    total[rows] += values[:, own].sum(axis=1, dtype=np.float64)
         sums = np.flatnonzero((count > 0) & (self._grid > 0))
         grid, outward = self._grid[sums], count[sums]
         least = np.maximum(np.floor(low[sums] / grid) - outward, -2 * REACH)
         most = np.minimum(np.ceil(high[sums] / grid) + outward, 2 * REACH)
         return sums, grid, least.astype(np.int64), most.astype(np.int64)
-
-
-def _blocks(plan: PlanView) -> Iterator[_Block]:
-    for rows, first, lower, upper, error in block_ranges(plan.cloud.sums, plan.domain):
-        takes = abs(lower) + abs(upper)
-        takes = (takes != 0).astype(np.int8)
-        low, high = lower - error, upper + error
-        if sparse.issparse(low):
-            low, high, takes = (sparse.csc_array(part) for part in (low, high, takes))
-        count = int(takes.shape[1])
-        yield _Block(rows=rows, first=first, count=count, lower=low, upper=high, takes=takes)
 
 
 def with_bounds(
@@ -247,10 +201,6 @@ def with_bounds(
         raise MalformedError("bounds must fit the states")
 
 
-def _total(values: Any, places: slice | Any) -> Array:
-    return np.asarray(values[:, places].sum(axis=1, dtype=np.float64)).ravel()
-
-
 def _run(numbers: Integers) -> slice | Integers:
     """The same as a slice if each number follows the one before."""
     if numbers.size and numbers[-1] - numbers[0] + 1 == numbers.size:
@@ -262,12 +212,17 @@ def make_config(
     plan: NoisePlan, algorithm: Algorithm, *, rounds: int, noise: Noise, run_id: str
 ) -> RunConfig:
     """Return the configuration of a run under a plan."""
-    worst = plan.guarantee()
+    worst, kept = plan.guarantee(), plan.feasible
     outputs = [(o.kind, o.row, o.column, o.sigma) for o in plan.outputs]
+    margins: tuple[Any, ...] = ()  # what a plan aims at; not what that costs, which is private
+    feasible: dict[str, Any] | None = None
+    if kept is not None:
+        margins = (kept.margin, kept.band, kept.target.lower, kept.target.upper)
+        feasible = {"probability": kept.probability, "each_row": kept.each_row}
     return RunConfig(
         run_id=run_id,
         problem=plan.fingerprint,
-        plan=fingerprint(outputs, plan.gdp_mu, plan.domain, *_margins(plan)),
+        plan=fingerprint(outputs, plan.gdp_mu, plan.domain, *margins),
         algorithm=describe(algorithm),
         rounds=rounds,
         noise=noise,
@@ -280,17 +235,9 @@ def make_config(
             "epsilon": worst.epsilon,
             "delta": worst.asked[1],
             "trust": plan.trust.kind,
-            "feasible": None
-            if plan.feasible is None
-            else {"probability": plan.feasible.probability, "each_row": plan.feasible.each_row},
+            "feasible": feasible,
         },
     )
-
-
-def _margins(plan: NoisePlan) -> tuple[Any, ...]:
-    """What a plan aims at and tests, for its fingerprint; not what that costs, which is private."""
-    kept = plan.feasible
-    return () if kept is None else (kept.margin, kept.band, kept.target.lower, kept.target.upper)
 
 
 def setup_of(plan: NoisePlan, parties: Parties, config: RunConfig) -> Setup:

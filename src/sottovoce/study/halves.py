@@ -16,8 +16,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity.authority import new_key, public_key
-from sottovoce.network.identity.pledges import Certified, HelperKeys
+from sottovoce.network.identity.authority import new_key
+from sottovoce.network.identity.certificates import Identity, public_key
+from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import AnswerRound, Commit, Party, Send
 from sottovoce.network.protocol.codec import (
@@ -59,12 +60,7 @@ class Keys:
         own, signing = X25519PrivateKey.generate(), new_key()
         agents = [X25519PrivateKey.generate() for _ in parties]
         listed = [
-            Certified(
-                mask=public_key(key),
-                agents=tuple(range(i, i + 1) for i in party),
-                helper=False,
-                signing=signing.public_key(),
-            )
+            Identity(mask=public_key(key), agents=tuple(range(i, i + 1) for i in party))
             for key, party in zip(agents, parties, strict=True)
         ]
         self.helper = HelperKeys(own, signing, lambda: listed)

@@ -24,6 +24,6 @@ A certificate says whom it speaks for in a URI: ``sottovoce:agent:3``, for a gat
 agent or of the helper, from which masks follow.
 """
 
-from sottovoce.network.identity.keys import create_keys as create_keys
-from sottovoce.network.identity.keys import issue_keys as issue_keys
-from sottovoce.network.identity.keys import revoke_certificate as revoke_certificate
+from sottovoce.network.identity.authority import create_keys as create_keys
+from sottovoce.network.identity.authority import issue_keys as issue_keys
+from sottovoce.network.identity.authority import revoke_certificate as revoke_certificate

@@ -1,24 +1,131 @@
-"""A private authority: signs certificates, and puts keys and certificates into files."""
+"""A private authority: issues keys and certificates into the folders described in this package."""
 
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import os
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from sottovoce.network.failures import IdentityError
+from sottovoce.network.defaults import DAYS
+from sottovoce.network.failures import DiskError, IdentityError
+from sottovoce.network.identity.certificates import (
+    AGENT,
+    CLOUD,
+    HELPER,
+    MASK,
+    OPERATOR,
+    Key,
+    mask_key,
+    public_key,
+    read_identity,
+    tls_key,
+)
 
 AUTHORITY_DAYS: Final = 3650
+_PEM: Final = serialization.Encoding.PEM
+_USAGES: Final = ("digital_signature", "key_cert_sign", "crl_sign", "content_commitment",
+                  "key_encipherment", "data_encipherment", "key_agreement", "encipher_only",
+                  "decipher_only")  # fmt: skip
 
-Key: TypeAlias = ec.EllipticCurvePrivateKey
+
+def create_keys(
+    folder: str | os.PathLike[str],
+    *,
+    agents: int,
+    hosts: Sequence[str] = (),
+    gateways: Sequence[range] = (),
+    helper: Sequence[str] | None = None,
+    days: int = DAYS,
+) -> None:
+    """Make an authority and certificates for the cloud, its operator and every agent.
+
+    Args:
+        folder: a new folder, KEYS above.
+        agents: the number of agents; each gets a certificate unless a gateway speaks for it.
+        hosts: names and addresses of the cloud besides localhost, 127.0.0.1 and ::1.
+        gateways: ranges of agents that share a connection and a certificate.
+        helper: for a split cloud, names and addresses of the helper, likewise; None for one cloud.
+        days: how long certificates last; the authority lasts ten years.
+
+    Raises:
+        IdentityError: the folder already holds an authority.
+    """
+    authority = Authority.make(Path(folder), days)
+    if helper is not None:
+        authority.issue_helper(helper)
+    authority.begin(authority.cloud_folder)
+    authority.issue_cloud(hosts)
+    authority.issue_operator()
+    hosted = {a for part in gateways for a in part}
+    alone = (range(a, a + 1) for a in range(1, agents + 1) if a not in hosted)
+    for part in (*gateways, *alone):
+        authority.issue_agents(part)
+
+
+def issue_keys(
+    folder: str | os.PathLike[str],
+    *,
+    agents: range | None = None,
+    hosts: Sequence[str] | None = None,
+    operator: bool = False,
+    helper: Sequence[str] | None = None,
+    relay: Sequence[str] | None = None,
+    days: int = DAYS,
+) -> None:
+    """Issue certificates anew: for a range of agents, the cloud under ``hosts``, the operator.
+
+    An older certificate of the same role stays good until it ends or is revoked; ``issued.txt``
+    keeps its serial number. The helper keeps its keys, which agents know.
+
+    Args:
+        folder: KEYS above.
+        agents: for whom the certificate in ``agents/1-250`` speaks.
+        hosts: names and addresses of the cloud besides this machine's own.
+        operator: whether to issue the operator's.
+        helper: names and addresses of a split cloud's helper, likewise.
+        relay: those of a relay of ``agents``, likewise: their folder also gets what a relay is
+            connected to with, and a copy of revoked.txt.
+        days: how long certificates last.
+
+    Raises:
+        IdentityError: nobody is named, or there is no authority.
+    """
+    if agents is None and hosts is None and helper is None and not operator:
+        raise IdentityError(
+            "issue must be told for whom: agents (--agents), the cloud (--host), the operator "
+            "(--operator) or the helper (--helper-host)"
+        )
+    authority = Authority.open(Path(folder), days)
+    if helper is not None:
+        if not authority.split:
+            raise IdentityError(
+                f"{folder} must be of a split cloud for a helper, got keys for one cloud: make new "
+                "ones with identity init --helper"
+            )
+        authority.issue_helper(helper)
+    if agents is not None:
+        authority.issue_agents(agents)
+    if hosts is not None:
+        authority.issue_cloud(hosts)
+    if relay is not None:
+        if agents is None or authority.split:
+            raise IdentityError(
+                "a relay must be told its agents (--agents), and none can stand before a split "
+                "cloud"
+            )
+        authority.issue_relay(agents, relay)
+    if operator:
+        authority.issue_operator()
 
 
 @final
@@ -29,15 +136,15 @@ class Authority:
         root: the folder.
         certificate: its own.
         key: its own.
+        days: how long what it issues lasts.
     """
 
-    def __init__(self, root: Path, certificate: x509.Certificate, key: Key) -> None:
+    def __init__(self, root: Path, certificate: x509.Certificate, key: Key, days: int) -> None:
         self.root = root
-        self._certificate = certificate
-        self._key = key
+        self._certificate, self._key, self._days = certificate, key, days
 
     @staticmethod
-    def make(root: Path) -> Authority:
+    def make(root: Path, days: int) -> Authority:
         """Make an authority in a new folder.
 
         Raises:
@@ -47,26 +154,19 @@ class Authority:
             raise IdentityError(
                 f"{root} already holds an authority: choose a new folder, or use issue"
             )
-        own_folder(root)
-        key = new_key()
-        name = _name("sottovoce private authority")
-        certificate = _signed(
-            key,
-            name,
-            (name, key.public_key()),
-            AUTHORITY_DAYS,
-            [
-                (x509.BasicConstraints(ca=True, path_length=0), True),
-                (_usage(authority=True), True),
-            ],
-        )
-        write_file(root / "ca.key", private_text(key))
-        text = certificate.public_bytes(serialization.Encoding.PEM)
-        write_file(root / "ca.pem", text, mode=0o644)
-        return Authority(root, certificate, key)
+        _private_folder(root)
+        key, name = new_key(), _name("sottovoce private authority")
+        constraints = x509.BasicConstraints(ca=True, path_length=0)
+        usage = _usage("key_cert_sign", "crl_sign")
+        builder = _certificate(name, name, key.public_key(), AUTHORITY_DAYS)
+        builder = builder.add_extension(constraints, critical=True)
+        certificate = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+        _write(root / "ca.key", private_text(key))
+        _write(root / "ca.pem", certificate.public_bytes(_PEM), mode=0o644)
+        return Authority(root, certificate, key, days)
 
     @staticmethod
-    def open(root: Path) -> Authority:
+    def open(root: Path, days: int) -> Authority:
         """Open the authority in a folder.
 
         Raises:
@@ -76,45 +176,133 @@ class Authority:
             certificate = x509.load_pem_x509_certificate((root / "ca.pem").read_bytes())
         except (OSError, ValueError):
             raise IdentityError(f"{root} must hold ca.pem and ca.key of an authority") from None
-        return Authority(root, certificate, tls_key(root / "ca.key"))
+        return Authority(root, certificate, tls_key(root / "ca.key"), days)
 
-    def sign(
+    @property
+    def split(self) -> bool:
+        """Whether the cloud has a helper."""
+        return (self.root / "helper").is_dir()
+
+    @property
+    def cloud_folder(self) -> Path:
+        """Where the cloud's files are: of a split cloud they leave the authority's folder."""
+        return _cloud_folder(self.root)
+
+    def begin(self, folder: Path) -> None:
+        """Make what signs receipts, and an empty list of revocations."""
+        self._open_folder(folder)
+        _write(folder / "round.key", secrets.token_bytes(32))
+        _write(folder / "revoked.txt", b"# serial numbers, one per line\n", mode=0o644)
+
+    def issue_cloud(self, hosts: Sequence[str]) -> None:
+        """Issue what the cloud listens with, and of a split cloud what it asks the helper with."""
+        uris = [CLOUD] if self.split else []
+        self._issue_server(self.cloud_folder, "cloud", hosts, uris)
+        if self.split:
+            self._issue_client(self.cloud_folder, uris)
+
+    def issue_helper(self, hosts: Sequence[str]) -> None:
+        """Issue a helper's certificate, for keys that it keeps."""
+        folder = self.root / "helper"
+        if not (folder / "mask.key").exists():
+            self.begin(folder)
+            _private_folder(folder / "agents")
+            _write(folder / "mask.key", private_text(X25519PrivateKey.generate()))
+        uris = [HELPER, MASK + public_key(mask_key(folder)).hex()]
+        self._issue_server(folder, "helper", hosts, uris)
+
+    def issue_operator(self) -> None:
+        """Issue what the operator connects with."""
+        self._issue_client(self.root / "operator", [OPERATOR])
+
+    def issue_agents(self, agents: range) -> None:
+        """Issue what agents connect with, and of a split cloud what they mask with."""
+        folder = self._agents_folder(agents)
+        uris = [AGENT + folder.name]
+        if not self.split:
+            self._issue_client(folder, uris)
+            return
+        masks, helper = X25519PrivateKey.generate(), self.root / "helper"
+        self._issue_client(folder, [*uris, MASK + public_key(masks).hex()])
+        _write(folder / "mask.key", private_text(masks))
+        _copy(helper / "server.pem", folder / "helper.pem")
+        _copy(folder / "cert.pem", helper / "agents" / f"{folder.name}.pem")
+
+    def issue_relay(self, agents: range, hosts: Sequence[str]) -> None:
+        """Issue what a relay listens with, beside what its agents connect with."""
+        folder = self._agents_folder(agents)
+        self._issue_server(folder, "relay", hosts, [])
+        _copy(self.root / "revoked.txt", folder / "revoked.txt")
+
+    def _agents_folder(self, agents: range) -> Path:
+        text = str(agents[0]) if len(agents) == 1 else f"{agents[0]}-{agents[-1]}"
+        return self.root / "agents" / text
+
+    def _issue_server(
+        self, folder: Path, role: str, hosts: Sequence[str], uris: Sequence[str]
+    ) -> None:
+        """A helper keeps its key, which agents know; everybody else gets a new one."""
+        path = folder / "server.key"
+        key = tls_key(path) if role == "helper" and path.exists() else new_key()
+        names: list[x509.GeneralName] = []
+        for host in dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts]):
+            try:
+                names.append(x509.IPAddress(ipaddress.ip_address(host)))
+            except ValueError:
+                names.append(x509.DNSName(host))
+        names += map(x509.UniformResourceIdentifier, uris)
+        signed = self._sign(key, f"sottovoce {role}", names, ExtendedKeyUsageOID.SERVER_AUTH)
+        self._open_folder(folder)
+        _write(path, private_text(key))
+        _write(folder / "server.pem", signed, mode=0o644)
+
+    def _issue_client(self, folder: Path, uris: Sequence[str]) -> None:
+        key, names = new_key(), list(map(x509.UniformResourceIdentifier, uris))
+        signed = self._sign(key, uris[0], names, ExtendedKeyUsageOID.CLIENT_AUTH)
+        self._open_folder(folder)
+        _write(folder / "key.pem", private_text(key))
+        _write(folder / "cert.pem", signed, mode=0o644)
+
+    def _sign(
         self,
         own: Key,
         common_name: str,
         names: Sequence[x509.GeneralName],
         purpose: x509.ObjectIdentifier,
-        days: int,
     ) -> bytes:
         """Return a certificate for a key, as text for its file; it is on the list by then."""
-        issuer = self._key.public_key()
-        certificate = _signed(
-            self._key,
-            self._certificate.subject,
-            (_name(common_name), own.public_key()),
-            days,
-            [
-                (x509.BasicConstraints(ca=False, path_length=None), True),
-                (_usage(authority=False), True),
-                (x509.ExtendedKeyUsage([purpose]), False),
-                (x509.SubjectAlternativeName(names), False),
-                (x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer), False),
-            ],
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = _certificate(
+            self._certificate.subject, _name(common_name), own.public_key(), self._days
         )
-        return self._listed(certificate)
-
-    def give(self, folder: Path) -> None:
-        """Put a copy of the authority's own certificate into a folder."""
-        write_file(folder / "ca.pem", (self.root / "ca.pem").read_bytes(), mode=0o644)
-
-    def _listed(self, certificate: x509.Certificate) -> bytes:
-        """On the list before it is in any file: one that leaks can be revoked without its file."""
-        name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+        for extension, critical in (
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (_usage("digital_signature"), True),
+            (x509.ExtendedKeyUsage([purpose]), False),
+            (x509.SubjectAlternativeName(names), False),
+            (issuer, False),
+        ):
+            builder = builder.add_extension(extension, critical=critical)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        # Listed before it is in any file: one that leaks can be revoked without its file.
         until = certificate.not_valid_after_utc.strftime("%Y-%m-%dT%H:%M:%SZ")
         file = os.open(self.root / "issued.txt", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
         with os.fdopen(file, "a", encoding="utf-8") as stream:
-            stream.write(f"{certificate.serial_number:x} {name!s} until {until}\n")
-        return certificate.public_bytes(serialization.Encoding.PEM)
+            stream.write(f"{certificate.serial_number:x} {common_name} until {until}\n")
+        return certificate.public_bytes(_PEM)
+
+    def _open_folder(self, folder: Path) -> None:
+        """Make a folder and those between it and the root; each but the root gets ca.pem."""
+        for parent in reversed(folder.parents):
+            if self.root in parent.parents:
+                _private_folder(parent)
+        if folder != self.root:
+            _private_folder(folder)
+            _copy(self.root / "ca.pem", folder / "ca.pem")
+
+
+def _cloud_folder(root: Path) -> Path:
+    return root / "cloud" if (root / "helper").is_dir() else root
 
 
 def new_key() -> Key:
@@ -122,57 +310,19 @@ def new_key() -> Key:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def public_key(key: X25519PrivateKey) -> bytes:
-    """Return the 32 bytes of a public key for masks."""
-    return key.public_key().public_bytes_raw()
+def private_text(key: Key | X25519PrivateKey) -> bytes:
+    """Return a private key as text for its file."""
+    form, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(_PEM, form, plain)
 
 
-def mask_key(folder: Path) -> X25519PrivateKey:
-    """Return the private key for masks in a folder of keys.
-
-    Raises:
-        IdentityError: it is missing, others can read it, or it is something else.
-    """
-    path = folder / "mask.key"
-    if path.exists() and path.stat().st_mode & 0o077 and os.name == "posix":
-        raise IdentityError(f"{path} must be readable by its owner only: chmod 600 {path}")
-    key = _private_key(path)
-    if not isinstance(key, X25519PrivateKey):
-        raise IdentityError(f"{path} must be an X25519 key, as identity init --helper wrote it")
-    return key
-
-
-def tls_key(path: Path) -> Key:
-    """Return the private key of a TLS certificate, or raise ``IdentityError``."""
-    key = _private_key(path)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise IdentityError(f"{path} must be an elliptic-curve key, as identity wrote it")
-    return key
-
-
-def _private_key(path: Path) -> object:
-    try:
-        return serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError):
-        return None
-
-
-def own_folder(path: Path) -> None:
+def _private_folder(path: Path) -> None:
     """Make a folder for its owner alone, whatever the umask and whoever made it before."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.chmod(0o700)
 
 
-def private_text(key: Key | X25519PrivateKey) -> bytes:
-    """Return a private key as text for its file."""
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write a file of this mode, whatever was there before."""
     path.unlink(missing_ok=True)
     file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -181,22 +331,21 @@ def write_file(path: Path, data: bytes, mode: int = 0o600) -> None:
         stream.write(data)
 
 
+def _copy(source: Path, target: Path) -> None:
+    _write(target, source.read_bytes(), mode=0o644)
+
+
 def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _signed(
-    key: Key,
-    issuer: x509.Name,
-    subject: tuple[x509.Name, ec.EllipticCurvePublicKey],
-    days: int,
-    extensions: Sequence[tuple[x509.ExtensionType, bool]],
-) -> x509.Certificate:
-    name, public = subject
+def _certificate(
+    issuer: x509.Name, subject: x509.Name, public: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
-    builder = (
+    return (
         x509.CertificateBuilder()
-        .subject_name(name)
+        .subject_name(subject)
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
@@ -205,20 +354,56 @@ def _signed(
         .not_valid_after(now + dt.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
-    for extension, critical in extensions:
-        builder = builder.add_extension(extension, critical=critical)
-    return builder.sign(key, hashes.SHA256())
 
 
-def _usage(*, authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
+def _usage(*allowed: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{usage: usage in allowed for usage in _USAGES})
+
+
+def revoke_certificate(folder: str | os.PathLike[str], certificate: str | os.PathLike[str]) -> str:
+    """Add a certificate's serial number to the cloud's revocation list and return it.
+
+    A running cloud reads the list again within seconds and drops the connection.
+    """
+    try:
+        return _revoke(Path(folder), read_identity(certificate).serial)
+    except DiskError as error:
+        raise IdentityError(f"cannot revoke {certificate}: {error}") from None
+
+
+def revoke_serial(folder: str | os.PathLike[str], serial: str) -> str:
+    """Revoke a certificate whose file is gone, by its serial number in ``issued.txt``.
+
+    Raises:
+        IdentityError: no such certificate was issued.
+    """
+    wanted = serial.strip().lower().lstrip("0")
+    if wanted not in issued(folder):
+        raise IdentityError(
+            f"serial must be one of {Path(folder) / 'issued.txt'}, got {serial!r}: nothing is "
+            "revoked"
+        )
+    return _revoke(Path(folder), wanted)
+
+
+def issued(folder: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the role and end of every certificate ever issued, by serial number."""
+    path = Path(folder) / "issued.txt"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DiskError(f"{path} cannot be read: {error.strerror}") from None
+    parts = (line.partition(" ") for line in lines)
+    return {serial: rest for serial, _, rest in parts if serial}
+
+
+def _revoke(folder: Path, serial: str) -> str:
+    path = _cloud_folder(folder) / "revoked.txt"
+    try:
+        with path.open("r+", encoding="ascii") as file:
+            text = file.read()
+            # A last line without an end, as editors leave it, must not swallow this one.
+            file.write(f"{'' if text.endswith(chr(10)) or not text else chr(10)}{serial}\n")
+    except (OSError, ValueError) as error:
+        raise IdentityError(f"cannot revoke {serial} in {path}: {error}") from None
+    return serial

@@ -1,4 +1,4 @@
-"""Keys for masks that an authority has certified, and what helpers sign for agents.
+"""What a helper signs for agents, and what each side does with keys for masks.
 
 A pledge is the helper's signature under what a run asks of a connection: its sums with their grids,
 the ranges and the bounds of the states. The cloud says the same in its welcome. An agent goes by it
@@ -8,81 +8,33 @@ for, or the bounds wider.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
 import msgspec
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.failures import IdentityError
-from sottovoce.network.identity.authority import Key, mask_key, public_key, tls_key
-from sottovoce.network.identity.roles import HELPER, MASK, AgentRanges, ranges_of
+from sottovoce.network.identity.certificates import (
+    HELPER,
+    Identity,
+    Key,
+    certified,
+    mask_key,
+    public_key,
+    tls_key,
+)
 from sottovoce.network.masks import Masker, Secret
 from sottovoce.network.protocol.actions import Party
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import Welcome
 
 _PURPOSE: Final = b"sottovoce pledge 1"
-_HEX: Final = re.compile(r"[0-9a-f]{64}\Z")
 _SIGNING: Final = ec.ECDSA(hashes.SHA256())
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Certified(AgentRanges):
-    """What a certificate says about a key for masks.
-
-    Attributes:
-        mask: the X25519 key, 32 bytes.
-        helper: whether it is the helper's.
-        signing: the key of its signatures.
-    """
-
-    mask: bytes
-    helper: bool
-    signing: ec.EllipticCurvePublicKey
-
-
-def certified(path: Path, authority: Path) -> Certified:
-    """Read a certificate with a key for masks.
-
-    Its end does not count here: TLS looks at that, and what a pledge says does not age.
-
-    Args:
-        path: the certificate.
-        authority: ca.pem, which must have signed it.
-
-    Raises:
-        IdentityError: it is missing, not signed by the authority, or has no such key.
-    """
-    try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
-        found.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
-        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
-        raise IdentityError(f"{path} must be a certificate that {authority} has signed") from None
-    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    masks = [uri[len(MASK) :] for uri in uris if uri.startswith(MASK)]
-    signing = found.public_key()
-    whole = len(masks) == 1 and _HEX.match(masks[0])
-    if not whole or not isinstance(signing, ec.EllipticCurvePublicKey):
-        raise IdentityError(
-            f"{path} must name a key for masks, got a certificate without: issue it anew with the "
-            "keys of a split cloud (identity init --helper)"
-        )
-    return Certified(
-        mask=bytes.fromhex(masks[0]),
-        agents=ranges_of(uris),
-        helper=HELPER in uris,
-        signing=signing,
-    )
 
 
 @final
@@ -96,7 +48,7 @@ class HelperKeys:
     """
 
     def __init__(
-        self, masks: X25519PrivateKey, signing: Key, listed: Callable[[], Iterable[Certified]]
+        self, masks: X25519PrivateKey, signing: Key, listed: Callable[[], Iterable[Identity]]
     ) -> None:
         self._masks, self._signing = masks, signing
         self._own = public_key(masks)
@@ -112,12 +64,12 @@ class HelperKeys:
         """
         authority, own = folder / "ca.pem", mask_key(folder)
         mine = certified(folder / "server.pem", authority)
-        if not mine.helper or mine.mask != public_key(own):
+        if HELPER not in mine.roles or mine.mask != public_key(own):
             raise IdentityError(
                 f"{folder / 'server.pem'} must be a helper's certificate for the key in mask.key"
             )
 
-        def listed() -> list[Certified]:
+        def listed() -> list[Identity]:
             return [
                 certified(path, authority) for path in sorted((folder / "agents").glob("*.pem"))
             ]
@@ -142,19 +94,9 @@ class HelperKeys:
 
 def terms_of(config: bytes, mask: bytes, party: Party) -> bytes:
     """Return what a run asks of a connection, as the helper signs it."""
-    return _terms(
-        config,
-        mask,
-        list(party.agents),
-        party.sums.tolist(),
-        (
-            pack(party.grid),
-            pack(party.lower),
-            pack(party.upper),
-            pack_whole(party.least),
-            pack_whole(party.most),
-        ),
-    )
+    floats = map(pack, (party.grid, party.lower, party.upper))
+    vectors = (*floats, pack_whole(party.least), pack_whole(party.most))
+    return _terms(config, mask, list(party.agents), party.sums.tolist(), vectors)
 
 
 def _terms(
@@ -178,7 +120,7 @@ class HelperKnown:
     def __init__(self, keys: Path, agents: tuple[int, ...]) -> None:
         helper = certified(keys / "helper.pem", keys / "ca.pem")
         own, mine = mask_key(keys), certified(keys / "cert.pem", keys / "ca.pem")
-        if not helper.helper:
+        if HELPER not in helper.roles or helper.signing is None:
             raise IdentityError(f"{keys / 'helper.pem'} must be a helper's certificate")
         if public_key(own) != mine.mask:
             raise IdentityError(f"{keys / 'mask.key'} must be the key that cert.pem names")
@@ -190,13 +132,8 @@ class HelperKnown:
 
     def pledged(self, config: bytes, welcome: Welcome) -> bool:
         """Whether the helper has signed what the cloud says."""
-        terms = _terms(
-            config,
-            self._mask,
-            self._agents,
-            list(welcome.sums),
-            (welcome.grid, welcome.lower, welcome.upper, welcome.least, welcome.most),
-        )
+        vectors = (welcome.grid, welcome.lower, welcome.upper, welcome.least, welcome.most)
+        terms = _terms(config, self._mask, self._agents, list(welcome.sums), vectors)
         try:
             self._signing.verify(welcome.pledge, terms, _SIGNING)
         except InvalidSignature:

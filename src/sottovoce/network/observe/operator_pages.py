@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, final
 
 from aiohttp import web
@@ -13,10 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sottovoce.network.attendance import Absence, Laggard
-from sottovoce.network.identity.authorization import Authorization
-from sottovoce.network.identity.roles import expiry
+from sottovoce.network.identity.certificates import OPERATOR, read_identity
 from sottovoce.network.observe.metrics import TURNED_AWAY, Metrics
 from sottovoce.network.protocol.messages import Code
+from sottovoce.network.transport.listener import require_role
 
 STALE_SECONDS: Final = 10.0
 """A revocation list that could not be read for this long is stale; it is tried every second."""
@@ -109,21 +110,18 @@ class Pages(Collector):
     """Answers to GET; also a collector of Prometheus.
 
     Args:
-        authorization: says who asks.
+        keys: the cloud's folder of keys.
         metrics: the process's counters.
         facts: the run as it is now.
     """
 
-    def __init__(
-        self, authorization: Authorization, metrics: Metrics, facts: Callable[[], Facts]
-    ) -> None:
-        self._authorization = authorization
+    def __init__(self, keys: Path, metrics: Metrics, facts: Callable[[], Facts]) -> None:
         self._metrics = metrics
         self._facts = facts
         # Read once, as TLS reads them.
         self._ends = {
-            "server": expiry(authorization.keys / "server.pem"),
-            "authority": expiry(authorization.keys / "ca.pem"),
+            "server": read_identity(keys / "server.pem").expires,
+            "authority": read_identity(keys / "ca.pem").expires,
         }
         self._registry = CollectorRegistry()
         self._registry.register(metrics.round_seconds)
@@ -182,17 +180,16 @@ class Pages(Collector):
                 family.add_metric([key], value)
             yield family
 
-    async def _healthz(self, request: web.Request) -> web.Response:
-        self._authorization.identify(request)
+    async def _healthz(self, _: web.Request) -> web.Response:
         listed = self._facts().troubles
         page = {"healthy": not listed, "troubles": [asdict(trouble) for trouble in listed]}
         return web.json_response(page, status=503 if listed else 200)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
-        self._authorization.require_operator(request)
+        require_role(request, OPERATOR)
         body = generate_latest(self._registry)
         return web.Response(body=body, content_type="text/plain", charset="utf-8")
 
     async def _status(self, request: web.Request) -> web.Response:
-        self._authorization.require_operator(request)
+        require_role(request, OPERATOR)
         return web.json_response(asdict(self._facts()))

@@ -8,14 +8,13 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, final
+from typing import Final, Generic, TypeVar, final
 
 import aiohttp
 from aiohttp import WSMsgType
 
 from sottovoce.network.failures import RefusedError
-from sottovoce.network.identity.roles import require_current
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.certificates import client_context, peer_identity, require_current
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.messages import Code
@@ -59,10 +58,10 @@ class Client(Generic[Message]):
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
-    @property
-    def certificate(self) -> dict[str, Any] | None:
-        """The other side's certificate, as ``ssl`` gives it; None without a connection."""
-        return None if self._socket is None else self._socket.get_extra_info("peercert")
+    def has_role(self, role: str) -> bool:
+        """Whether the certificate on the other side has a role, such as ``HELPER``."""
+        identity = None if self._socket is None else peer_identity(self._socket)
+        return identity is not None and role in identity.roles
 
     async def send(self, data: bytes) -> None:
         """Send on the connection there is; what a lost connection swallows is said on the next."""

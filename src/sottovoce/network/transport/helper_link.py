@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 from sottovoce.network.failures import HaltedError, RefusedError
-from sottovoce.network.identity.roles import HELPER, has_role
+from sottovoce.network.identity.certificates import HELPER
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet
 from sottovoce.network.protocol.codec import decode_from_helper, encode, mask_of
@@ -92,7 +92,7 @@ class HelperLink:
 
     async def _hear(self, message: FromHelper | None) -> bool:
         if message is None:
-            if not has_role(self._client.certificate, HELPER):
+            if not self._client.has_role(HELPER):
                 raise RefusedError(Code.NOT_YOURS, "the helper must be one by its certificate")
             self._met.clear()
             self._say(Open(version=HELPER_VERSION, config=self._config))

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Final, final
 
-from sottovoce.network.identity.roles import Identity
+from sottovoce.network.identity.certificates import Identity
 from sottovoce.network.protocol.codec import DOUBLE, INTEGER
 
 HANDSHAKES_PER_SECOND: Final = 8

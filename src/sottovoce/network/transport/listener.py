@@ -1,22 +1,29 @@
-"""Accepts TLS connections within limits, and hands them to aiohttp's HTTP server."""
+"""Accepts TLS connections within limits; aiohttp speaks HTTP and WebSocket on them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, cast, final
 
-from aiohttp import web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from sottovoce.errors import NetworkError
 from sottovoce.network.failures import BusyError
-from sottovoce.network.identity.roles import Identity, identity_of
+from sottovoce.network.identity.authorization import Authorization
+from sottovoce.network.identity.certificates import Identity, peer_identity
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
-from sottovoce.network.transport.limits import Limits, Quota, most_sockets
+from sottovoce.network.protocol.messages import Code
+from sottovoce.network.transport.limits import (
+    HEARTBEAT_SECONDS,
+    Limits,
+    Quota,
+    most_sockets,
+)
 
 HANDSHAKE_SECONDS: Final = 10.0
 """From the first packet to a verified certificate."""
@@ -39,15 +46,38 @@ _BACKLOG: Final = 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+SEND_SECONDS: Final = 10.0
+"""How long a peer may leave what was sent unread."""
+
+UNREAD: Final = 16
+"""Messages that may wait for a peer."""
+
+_NEVER_DRAIN: Final = 1 << 62
+"""Bytes after which aiohttp waits for the peer to read; here ``UNREAD`` and time are the limits."""
+
+_BEATS: Final = frozenset({WSMsgType.PING, WSMsgType.PONG})
+_ENDS: Final = frozenset({WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED})
+
+
 @final
 class Connection(web.RequestHandler):
     """A TLS connection with a verified certificate: aiohttp's protocol within a quota.
 
-    aiohttp reads on while it waits for the peer's close frame; a connection that is ``stopped``
-    ends with the next byte.
+    As a WebSocket it never waits for a slow reader, and hears whole messages.
+
+    Attributes:
+        identity: what the certificate says.
+        quota: what it may do.
+        due: when the next request must be complete, on the clock of the loop.
+        answered: whether a request was.
+        refuse: called when the peer breaks a rule, or its certificate no longer counts.
+        stopped: aiohttp reads on while it waits for the peer's close frame; a connection that is
+            stopped ends with the next byte.
+        leaving: whether its WebSocket is being closed: nothing on it counts any more.
     """
 
-    __slots__ = ("_listener", "answered", "due", "flooded", "identity", "quota", "stopped")
+    __slots__ = ("_closing", "_listener", "_socket", "_unread", "_unread_since", "answered", "due",
+                 "identity", "leaving", "quota", "refuse", "stopped")  # fmt: skip
 
     def __init__(self, listener: Listener, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
@@ -55,17 +85,18 @@ class Connection(web.RequestHandler):
         self.identity: Identity | None = None
         self.quota: Quota
         self.due = loop.time() + REQUEST_SECONDS
-        """When the next request must be complete, on the clock of the loop."""
-        self.answered = False
-        self.flooded: Callable[[], None] = self._flooded
-        """Called when the peer exceeds the quota of bytes."""
-        self.stopped = False
+        self.answered = self.stopped = self.leaving = False
+        self.refuse: Callable[[Code], None] = self._refuse
         self._listener = listener
+        self._socket: web.WebSocketResponse
+        self._closing: asyncio.Task[bool] | None = None
+        self._unread = 0
+        self._unread_since = math.inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """TLS is done: whoever is there has a certificate of the authority."""
         super().connection_made(transport)
-        self.identity = identity_of(transport.get_extra_info("peercert"))
+        self.identity = peer_identity(transport)
         self.quota = self._listener.limits.quota(self.identity)
         self.quota.open += 1
         self._listener.connections.add(self)
@@ -81,7 +112,7 @@ class Connection(web.RequestHandler):
             super().data_received(data)
         else:
             self.stopped = True
-            self.flooded()
+            self.refuse(Code.FLOOD)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The connection has ended."""
@@ -91,12 +122,92 @@ class Connection(web.RequestHandler):
 
     def abort(self) -> None:
         """End the connection at once."""
-        self.stopped = True
+        self.leaving = self.stopped = True
         if self.transport is not None:
             self.transport.abort()
 
-    def _flooded(self) -> None:
-        self._listener.turn_away("flood")
+    async def upgrade(self, request: web.Request, *, limit: int) -> None:
+        """Become a WebSocket whose messages have ``limit`` bytes at most."""
+        self.due = math.inf
+        self._socket = web.WebSocketResponse(
+            timeout=CLOSE_SECONDS,
+            heartbeat=HEARTBEAT_SECONDS,
+            max_msg_size=limit,
+            autoping=False,
+            compress=False,
+            writer_limit=_NEVER_DRAIN,
+        )
+        await self._socket.prepare(request)
+
+    async def serve(
+        self, hear: Callable[[bytes], None], refuse: Callable[[Code], None]
+    ) -> web.WebSocketResponse:
+        """Pass the WebSocket's messages on until it ends.
+
+        Args:
+            hear: takes a whole message.
+            refuse: becomes ``refuse``; it closes the connection.
+        """
+        self.refuse = refuse
+        try:
+            while not self.leaving:
+                message = await self._socket.receive()
+                if message.type is WSMsgType.BINARY:
+                    if not self.leaving:
+                        hear(message.data)
+                elif message.type in _ENDS:
+                    break
+                elif message.type in _BEATS:
+                    if not self.quota.pings.take():
+                        refuse(Code.FLOOD)
+                    elif message.type is WSMsgType.PING:
+                        await self._socket.pong(message.data)
+                else:
+                    big = getattr(message.data, "code", None) == WSCloseCode.MESSAGE_TOO_BIG
+                    refuse(Code.OVERSIZE if big else Code.MALFORMED)
+        finally:
+            self.leave()
+            if self._closing is not None:
+                await self._closing
+        return self._socket
+
+    def post(self, data: bytes) -> bool:
+        """Send a message on the WebSocket without waiting; False if too many are unread."""
+        if self.leaving:
+            return True
+        if self._backlog == 0:
+            self._unread, self._unread_since = 0, math.inf
+        elif self._unread >= UNREAD:
+            return False
+        sending = self._socket.send_bytes(data)
+        with contextlib.suppress(StopIteration, ConnectionError):  # sent, or gone
+            sending.send(None)  # one step: without a drain limit there is nothing to wait for
+            raise RuntimeError("aiohttp must send without waiting")
+        if self._backlog:
+            self._unread += 1
+            now = asyncio.get_running_loop().time()
+            self._unread_since = min(self._unread_since, now)
+        return True
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the peer has left something unread for too long."""
+        waited = asyncio.get_running_loop().time() - self._unread_since
+        return waited > SEND_SECONDS and self._backlog > 0
+
+    def leave(self) -> None:
+        """Hear nothing more, and close once everything sent so far has left, within a second."""
+        if not self.leaving:
+            self.leaving = self.stopped = True
+            self._closing = asyncio.create_task(self._socket.close(drain=False))
+
+    @property
+    def _backlog(self) -> int:
+        return 0 if self.transport is None else self.transport.get_write_buffer_size()
+
+    def _refuse(self, code: Code) -> None:
+        if code is Code.FLOOD:
+            self._listener.turn_away("flood")
         self.abort()
 
 
@@ -105,12 +216,19 @@ def connection_of(request: web.Request) -> Connection:
     return cast(Connection, request.protocol)
 
 
+def require_role(request: web.Request, role: str) -> None:
+    """Answer 403 unless the certificate has a role, such as ``OPERATOR``."""
+    identity = connection_of(request).identity
+    if identity is None or role not in identity.roles:
+        raise web.HTTPForbidden(text=f"the {role.rpartition(':')[2]}'s certificate is needed")
+
+
 @final
 class Listener:
     """Listening sockets and the connections that came in by them.
 
     Args:
-        context: TLS.
+        authorization: TLS, and whose certificates count.
         limits: what addresses and certificates may do.
         metrics: counts connections turned away.
         idle: whether no rounds go on, so that handshakes delay none.
@@ -118,7 +236,7 @@ class Listener:
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        authorization: Authorization,
         limits: Limits,
         *,
         metrics: Metrics,
@@ -127,7 +245,7 @@ class Listener:
         self.limits = limits
         self.app = web.Application(middlewares=[self._paced])
         self.connections: set[Connection] = set()
-        self._context = context
+        self._authorization = authorization
         self._metrics = metrics
         self._idle = idle
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
@@ -180,16 +298,21 @@ class Listener:
         self._metrics.turned_away[reason] += 1
 
     def sweep(self) -> None:
-        """Drop connections whose request is overdue."""
+        """Drop connections whose certificate no longer counts, or whose request is overdue."""
+        self._authorization.reload()
         now = asyncio.get_running_loop().time()
-        for connection in [one for one in self.connections if one.due < now]:
-            if not connection.answered:  # one that had its answer and is idle did no wrong
-                self.turn_away("request")
-            connection.abort()
+        for connection in [one for one in self.connections if not one.stopped]:
+            code = self._authorization.objection(connection.identity)
+            if code is not None:
+                connection.refuse(code)
+            elif connection.due < now:
+                if not connection.answered:  # one that had its answer and is idle did no wrong
+                    self.turn_away("request")
+                connection.abort()
 
     @web.middleware
     async def _paced(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Answer a certificate's requests at a bounded rate; a refusal ends the connection."""
+        """Answer certificates that count, at a bounded rate; a refusal ends the connection."""
         connection = connection_of(request)
         connection.due = asyncio.get_running_loop().time() + REQUEST_SECONDS
         try:
@@ -198,12 +321,22 @@ class Listener:
             if not upgrade and not connection.quota.pages.take():
                 self.turn_away("pages")
                 raise web.HTTPTooManyRequests(text="too many requests")
+            self._require_current(connection.identity)
             answer = await handler(request)
             connection.answered = True
             return answer
         except web.HTTPException as refusal:
             refusal.force_close()
             raise
+
+    def _require_current(self, identity: Identity | None) -> None:
+        code = self._authorization.objection(identity)
+        if code is not None:
+            self._metrics.refused[code] += 1
+        if code is Code.EXPIRED:
+            raise web.HTTPUnauthorized(text="this certificate has ended")
+        if code is not None:
+            raise web.HTTPForbidden(text="this certificate has no role here, or no longer")
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -242,7 +375,7 @@ class Listener:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: Connection(self, server),
                 sock,
-                ssl=self._context,
+                ssl=self._authorization.context,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
                 ssl_shutdown_timeout=CLOSE_SECONDS,
             )

@@ -1,10 +1,9 @@
-"""Serves agents: admits them by their certificates, and connects their channels to a machine."""
+"""Serves agents: admits them by their certificates, and connects their WebSockets to a machine."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Callable, Container
 from functools import partial
 from typing import Any, Final, Protocol, final
@@ -24,9 +23,8 @@ from sottovoce.network.protocol.codec import (
 )
 from sottovoce.network.protocol.messages import Code, FromAgent
 from sottovoce.network.setup import Parties
-from sottovoce.network.transport.channel import Channel
 from sottovoce.network.transport.limits import Limits
-from sottovoce.network.transport.listener import Handler, Listener
+from sottovoce.network.transport.listener import Connection, Handler, Listener, connection_of
 
 HELLO_SECONDS: Final = 10.0
 
@@ -58,8 +56,7 @@ class Server:
     """The listening side of a cloud, or of a relay.
 
     Args:
-        authorization: says who a peer is.
-        context: with the certificate that peers see.
+        authorization: its certificate, and who may talk to it.
         machine: answers what they say.
         setup: says how much an honest peer sends.
         parties: likewise.
@@ -70,7 +67,6 @@ class Server:
     def __init__(
         self,
         authorization: Authorization,
-        context: ssl.SSLContext,
         machine: Machine,
         setup: Setup,
         parties: Parties,
@@ -81,7 +77,7 @@ class Server:
         offsets: list[int] = parties.offsets.tolist()
         most = offsets[-1] if setup.states else setup.prices
         self.listener = Listener(
-            context,
+            authorization,
             Limits(agents=setup.agents, numbers=most),
             metrics=metrics,
             idle=lambda: metrics.waited > IDLE_SECONDS,
@@ -91,12 +87,10 @@ class Server:
         """Answers browsers, which come to the same address as agents."""
         self.spoke: tuple[int, ...] = ()
         """The agents on the channel that was answered last."""
-        self._authorization = authorization
         self._machine = machine
-        self._metrics = metrics
         self._perform = perform
         self._limit = frame_limit(agents=setup.agents, size=most)
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, Connection] = {}
         self._count = 0
 
     async def open(self, listen: tuple[str, int], supervisor: Supervisor) -> None:
@@ -120,24 +114,20 @@ class Server:
         """Close a channel once everything sent on it has left."""
         channel = self._channels.get(peer)
         if channel is not None:
-            channel.close()
+            channel.leave()
 
     def check(self) -> None:
         """Drop peers that are revoked, have expired, do not read, or do not complete a request."""
+        self.listener.sweep()
         for peer, channel in list(self._channels.items()):
-            identity = channel.identity
-            code = Code.REVOKED if identity is None else self._authorization.objection(identity)
-            if code is not None:
-                self._refuse(peer, code)
-            elif channel.overdue:
+            if channel.overdue:
                 self._refuse(peer, Code.SLOW)
                 channel.abort()
-        self.listener.sweep()
 
     async def close(self) -> None:
         """Close every channel and listen no more."""
         for channel in self._channels.values():
-            channel.close()
+            channel.leave()
         await self.listener.close()
 
     async def _root(self, request: web.Request) -> web.StreamResponse:
@@ -147,17 +137,11 @@ class Server:
 
     async def _talk(self, request: web.Request) -> web.StreamResponse:
         """Serve one channel to its end."""
-        try:
-            identity = self._authorization.identify(request)
-        except web.HTTPForbidden:
-            self._metrics.refused[Code.REVOKED] += 1
-            raise
-        except web.HTTPUnauthorized:
-            self._metrics.refused[Code.EXPIRED] += 1
-            raise
-        if not identity.agents:
+        channel = connection_of(request)
+        identity = channel.identity
+        if identity is None or not identity.agents:
             raise web.HTTPForbidden(text="only agents may take part in a run")
-        channel = await Channel.accept(request, limit=self._limit)
+        await channel.upgrade(request, limit=self._limit)
         self._count += 1
         peer = self._count
         self._channels[peer] = channel

@@ -40,7 +40,7 @@ from sottovoce.problem.files.schema import (
     refusal,
 )
 from sottovoce.problem.files.table import AGENT, Table, read_table
-from sottovoce.problem.problem import AgentView, CloudView, Problem
+from sottovoce.problem.problem import Problem
 from sottovoce.problem.relations import Row, read_row
 
 _BOUNDS = ("lower", "upper")
@@ -93,16 +93,6 @@ def load_problem(folder: str | Path, *, agents: Any = None) -> Problem:
         schedule=check_settings("schedule", public.tables.get("schedule"), public),
         source=files.texts() if agents is None else None,
     )
-
-
-def read_agent(path: str | Path) -> tuple[CloudView, int, AgentView]:
-    """Read ``FOLDER/agents/3.toml``: the public problem, the agent's number and what it knows."""
-    file = path_of("path", path)
-    if not file.stem.isdecimal():
-        raise ProblemError(f"an agent's file must be called 1.toml, 2.toml, ..., got {file.name}")
-    number = int(file.stem)
-    problem = load_problem(file.absolute().parent.parent, agents=[number])
-    return problem.cloud, number, problem.agent(number)
 
 
 @final

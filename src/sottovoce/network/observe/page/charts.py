@@ -15,14 +15,13 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from sottovoce.formula.tape import tape
+from sottovoce.formula.tape import Tape, tape
 from sottovoce.network.config import RunConfig
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, promise
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import equalities
-from sottovoce.problem.sums import Region
 
 SHOWN: Final = 32
 """Prices and constraints on the page; the first ones where there are more."""
@@ -37,9 +36,6 @@ POINTS: Final = 480
 
 DIGITS: Final = 6
 """Significant digits on the page: prices and releases are public, and drawn."""
-
-_TINY: Final = 1e-200
-
 
 NAMED: Final = 200
 """Agents that the page calls by their names, one by one; a larger fleet goes by numbers."""
@@ -67,28 +63,52 @@ class ShownRow:
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShownConstraints:
     """The constraints of a plan as functions of what it releases.
 
     A sum with an interval is shown as it is, against its bounds. Sums that a region holds together
-    are shown as ``phi(u) <= 0``. Where values of constraints are
-    released it is ``g_j <= 0``.
+    are shown as ``phi(u) <= 0``. Where values of constraints are released it is ``g_j <= 0``.
 
-    Args:
-        plan: knows the outputs and the public set.
+    Attributes:
+        prices: the names of the prices.
+        rows: all constraints: those that are an output each, then regions.
+        direct: the outputs of the former.
+        regions: the sums and the phi of the latter.
     """
 
-    def __init__(self, plan: NoisePlan) -> None:
-        stated = _sums(plan) if plan.release is None else _values(plan)
-        self.prices = stated.prices
-        self.all = stated.rows
-        self.shown = stated.rows[:SHOWN]
-        self._direct = stated.direct[:SHOWN]
-        self._regions = [
-            (place, region.rows, tape([region.phi], region.symbols))
-            for place, region in enumerate(stated.regions, start=len(stated.direct))
-            if place < SHOWN
+    prices: list[str]
+    rows: tuple[ShownRow, ...]
+    direct: list[int]
+    regions: tuple[tuple[list[int], Tape], ...] = ()
+
+    @staticmethod
+    def of(plan: NoisePlan) -> ShownConstraints:
+        """Return what is shown of a plan."""
+        sigma = plan.released_sigma.tolist()
+        if plan.release is not None:
+            names, equal = plan.cloud.row_labels(), equalities(plan.cloud.constraints).tolist()
+            rows = tuple(
+                ShownRow(name=names[j], lower=0.0 if equal[j] else None, upper=0.0, sigma=sigma[j])
+                for j in range(len(names))
+            )
+            return ShownConstraints(prices=names, rows=rows, direct=list(range(len(rows))))
+        sums, names = plan.cloud.sums, plan.cloud.sums.labels()
+        held = {o for region in sums.regions for o in region.rows}
+        free = [o for o in range(sums.count) if o not in held]
+        direct = [
+            ShownRow(
+                name=names[o],
+                lower=_finite(sums.lower[o]),
+                upper=_finite(sums.upper[o]),
+                sigma=sigma[o],
+                aims=_aims(plan, o),
+            )
+            for o in free
         ]
+        mixed = [ShownRow(name=r.name, lower=None, upper=0.0, sigma=None) for r in sums.regions]
+        regions = tuple((list(r.rows), tape([r.phi], r.symbols)) for r in sums.regions)
+        return ShownConstraints(prices=names, rows=(*direct, *mixed), direct=free, regions=regions)
 
     def spread(self, releases: Array) -> Array:
         """Return mean, least and largest of every shown row over some releases, shape (3, rows).
@@ -99,54 +119,11 @@ class ShownConstraints:
         Args:
             releases: sums, or values of constraints, one row per release.
         """
-        found = np.empty((3, len(self.shown)))
-        mean = releases.mean(axis=0)
-        some = releases[:, self._direct]
-        own = slice(len(self._direct))
-        found[:, own] = mean[self._direct], some.min(axis=0), some.max(axis=0)
-        for place, sums, phi in self._regions:
-            found[:, place] = phi(*mean[list(sums)])[0]
-        return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stated:
-    """Names of the prices, and rows: those that are an output each, then those of regions."""
-
-    prices: list[str]
-    rows: tuple[ShownRow, ...]
-    direct: list[int]
-    regions: tuple[Region, ...] = ()
-
-
-def _values(plan: NoisePlan) -> _Stated:
-    equal = equalities(plan.cloud.constraints).tolist()
-    names = plan.cloud.row_labels()
-    sigma = plan.released_sigma[: len(names)].tolist()
-    rows = tuple(
-        ShownRow(name=name, lower=0.0 if both else None, upper=0.0, sigma=s)
-        for name, both, s in zip(names, equal, sigma, strict=True)
-    )
-    return _Stated(prices=names, rows=rows, direct=list(range(len(rows))))
-
-
-def _sums(plan: NoisePlan) -> _Stated:
-    sums = plan.cloud.sums
-    names = sums.labels()
-    held = {o for region in sums.regions for o in region.rows}
-    free = [o for o in range(sums.count) if o not in held]
-    rows = [
-        ShownRow(
-            name=names[o],
-            lower=_finite(sums.lower[o]),
-            upper=_finite(sums.upper[o]),
-            sigma=float(plan.released_sigma[o]),
-            aims=_aims(plan, o),
-        )
-        for o in free
-    ]
-    rows += [ShownRow(name=r.name, lower=None, upper=0.0, sigma=None) for r in sums.regions]
-    return _Stated(prices=names, rows=tuple(rows), direct=free, regions=sums.regions)
+        mean, some = releases.mean(axis=0), releases[:, self.direct[:SHOWN]]
+        shown = [mean[self.direct[:SHOWN]], some.min(axis=0), some.max(axis=0)]
+        regions = self.regions[: max(0, SHOWN - len(self.direct))]
+        at_mean = [phi(*mean[sums])[0] for sums, phi in regions]
+        return np.array([[*ends, *at_mean] for ends in shown])
 
 
 def _aims(plan: NoisePlan, o: int) -> tuple[float, ...]:
@@ -278,10 +255,7 @@ def _merge(earlier: Point, later: Point) -> Point:
 def _rounded(values: Array) -> Array:
     """Keep so many significant digits; what is not finite becomes NaN, which JSON calls null."""
     finite = np.where(np.isfinite(values), values, np.nan)
-    size = np.abs(finite)
-    exponent = np.floor(np.log10(np.where(size > _TINY, size, 1.0)))
-    scale = 10.0 ** (DIGITS - 1 - exponent)
-    return np.asarray(np.round(finite * scale) / scale)
+    return np.array([[float(f"{v:.{DIGITS}g}") for v in row] for row in finite.tolist()])
 
 
 def about(plan: NoisePlan, config: RunConfig, constraints: ShownConstraints) -> dict[str, Any]:
@@ -299,9 +273,9 @@ def about(plan: NoisePlan, config: RunConfig, constraints: ShownConstraints) -> 
         "prices_in_all": len(constraints.prices),
         "constraints": [
             asdict(row) | {"noise": None if row.sigma is None else down(row.sigma, 4)}
-            for row in constraints.shown
+            for row in constraints.rows[:SHOWN]
         ],
-        "constraints_in_all": len(constraints.all),
+        "constraints_in_all": len(constraints.rows),
         "promise": promise(plan),
         "tick": TICK_SECONDS,
         "window": WINDOW,

@@ -17,8 +17,7 @@ from aiohttp import web
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity.authorization import Authorization
-from sottovoce.network.identity.roles import Identity
+from sottovoce.network.identity.certificates import OPERATOR
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts
 from sottovoce.network.observe.page.charts import (
@@ -29,14 +28,14 @@ from sottovoce.network.observe.page.charts import (
     ShownConstraints,
     about,
 )
-from sottovoce.network.transport.listener import Connection, connection_of
+from sottovoce.network.transport.listener import Connection, connection_of, require_role
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Account, Ledger
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.statement import down, up
 
 STATUS_TICKS: Final = 4
-"""Who is there, and whether viewers still may look, once a second: a fleet takes time to count."""
+"""Who is there, once a second: a fleet takes time to count."""
 
 LEDGER_SECONDS: Final = 60.0
 """The ledger is read again after this time: another run may spend from it too."""
@@ -105,7 +104,6 @@ class _Viewer:
     """One open page: never waited for, and dropped when it falls behind."""
 
     connection: Connection
-    identity: Identity
     waiting: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(WAITING))
 
     def drop(self) -> None:
@@ -119,7 +117,6 @@ class Live:
     """Samples a run by the clock, and tells all viewers, with one text for all of them.
 
     Args:
-        authorization: says who asks; the page is the operator's.
         metrics: the process's counters.
         plan: the plan that is carried out.
         config: the run.
@@ -130,7 +127,6 @@ class Live:
 
     def __init__(
         self,
-        authorization: Authorization,
         metrics: Metrics,
         *,
         plan: NoisePlan,
@@ -139,8 +135,7 @@ class Live:
         sample: Callable[[], Sample | None],
         facts: Callable[[], Facts],
     ) -> None:
-        constraints = ShownConstraints(plan)
-        self._authorization = authorization
+        constraints = ShownConstraints.of(plan)
         self._metrics = metrics
         self._sample = sample
         self._facts = facts
@@ -172,7 +167,6 @@ class Live:
                 continue
             words = self._rounds(point)
             if tick % STATUS_TICKS == 0:
-                self._check()
                 words += self._status()
             if tick % BUDGET_TICKS == 0:
                 words += event("budget", await self._budget.lines())
@@ -201,18 +195,12 @@ class Live:
         for viewer in self._viewers:
             viewer.drop()
 
-    def _check(self) -> None:
-        """Drop whoever is revoked or has expired."""
-        for viewer in list(self._viewers):
-            if not self._authorization.valid(viewer.identity):
-                self._turn_away(viewer)
-
     def _turn_away(self, viewer: _Viewer) -> None:
         self._metrics.turned_away["viewer"] += 1
         viewer.drop()
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
-        self._authorization.require_operator(request)
+        require_role(request, OPERATOR)
         name = request.match_info.get("name", INDEX)
         if name not in TYPES:
             raise web.HTTPNotFound(text="no such page")
@@ -221,8 +209,8 @@ class Live:
         )
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        identity = self._authorization.require_operator(request)
-        viewer = _Viewer(connection=connection_of(request), identity=identity)
+        require_role(request, OPERATOR)
+        viewer = _Viewer(connection=connection_of(request))
         budget = event("budget", await self._budget.lines())
         if len(self._viewers) >= VIEWERS:
             self._metrics.turned_away["viewer"] += 1
@@ -232,6 +220,7 @@ class Live:
             answer = web.StreamResponse(headers=HEADERS | {"Content-Type": "text/event-stream"})
             await answer.prepare(request)
             viewer.connection.due = math.inf  # nothing more is asked for on this connection
+            viewer.connection.refuse = lambda code: self._turn_away(viewer)
             with contextlib.suppress(ConnectionError):
                 await answer.write(self._opening() + budget)
                 while (words := await viewer.waiting.get()) is not None:

@@ -17,7 +17,7 @@ from typing import Final, Self, final
 import aiohttp
 from aiohttp import web
 
-from sottovoce.network.identity.tls import client_context
+from sottovoce.network.identity.certificates import client_context
 from sottovoce.network.observe.page.live import HEADERS
 from sottovoce.network.transport.listener import Handler
 
