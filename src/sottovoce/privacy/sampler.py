@@ -43,10 +43,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import array as numbers
 from sottovoce.errors import InputError, PrivacyError
-from sottovoce.privacy.gaussian import Floats, Real
 
 if TYPE_CHECKING:
     from opendp.mod import Measurement
+
+    from sottovoce.privacy.gaussian import Floats, Real  # SciPy is large: agents do without
 
 
 Integers = NDArray[np.int64]
