@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import sottovoce as sv
-import sottovoce.simulation.drive as drive_module
+import sottovoce.simulation.simulate as simulate_module
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError
@@ -362,7 +362,7 @@ ZEROS_300 = (np.zeros(300), np.zeros(1))
 def stopped_after(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Press Ctrl-C after so many slices of at most 40 rounds."""
     seen = []
-    original = drive_module._next_size
+    original = simulate_module._next_size
 
     def next_size(size: int, seconds: float) -> int:
         seen.append(size)
@@ -370,7 +370,7 @@ def stopped_after(slices: int, monkeypatch: pytest.MonkeyPatch) -> None:
             signal.raise_signal(signal.SIGINT)
         return min(40, original(size, seconds))
 
-    monkeypatch.setattr(drive_module, "_next_size", next_size)
+    monkeypatch.setattr(simulate_module, "_next_size", next_size)
 
 
 @pytest.mark.parametrize("kind", ["named", "fleet"])

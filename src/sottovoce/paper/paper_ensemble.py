@@ -19,9 +19,9 @@ from sottovoce.kernels.variant import core
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.fleets import named_rows
 from sottovoce.problem.problem import Problem
-from sottovoce.simulation.fleet_layout import named_objective
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES
+from sottovoce.simulation.runs import named_objective
 
 
 @final

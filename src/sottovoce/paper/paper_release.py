@@ -125,7 +125,7 @@ class PaperRelease(StateRelease):
         bounds: tuple[Array, Array],
     ) -> GradientStep:
         """Return an agent's step ``(k, x, mu, y) -> x(k+1)``."""
-        from sottovoce.paper.paper_rounds import GradientStep, own_terms
+        from sottovoce.paper.paper_rounds import GradientStep
 
         listed = zip(welcome.rows, welcome.columns, strict=True)
         sent = {
@@ -133,8 +133,7 @@ class PaperRelease(StateRelease):
             for place, (row, column) in enumerate(listed)
             if begin <= column < begin + group.size
         }
-        terms = own_terms(cloud, group.fleet, sent)
-        return GradientStep(group, algorithm, bounds=bounds, terms=terms)
+        return GradientStep(cloud, group, algorithm, bounds=bounds, sent=sent)
 
     def outputs(self, plan: NoisePlan) -> PaperOutputs:
         """Return what the cloud works out from all states, and releases."""

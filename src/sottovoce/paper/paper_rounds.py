@@ -7,7 +7,6 @@ dg/dx, and these to mu(k+1).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -25,58 +24,9 @@ from sottovoce.paper.paper_release import gradient_entries
 from sottovoce.paper.tikhonov import Tikhonov, multiplier_step, state_step
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler
-from sottovoce.problem.agents import Array, lower_bounds
-from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.agents import Array, Group, lower_bounds
 from sottovoce.problem.local import require_no_rows
 from sottovoce.problem.problem import CloudView
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """``mu_row dg_row/dx_component``, part of an agent's slope.
-
-    Attributes:
-        row: the constraint, from 0.
-        component: of the agent's state.
-        place: where in a round's y the derivative lies; None: the agent works it out.
-        formula: the derivative.
-    """
-
-    row: int
-    component: int
-    place: int | None
-    formula: Expression
-
-
-def own_terms(
-    cloud: CloudView, fleet: Fleet, sent: Mapping[tuple[int, int], int]
-) -> tuple[Term, ...]:
-    """Return what the constraints add to the slope of a named agent, by rows.
-
-    Args:
-        cloud: the public problem.
-        fleet: the agent.
-        sent: where in a round's y the derivatives lie that the cloud sends, by row and component.
-
-    Raises:
-        InputError: other agents move a derivative that the cloud does not send.
-    """
-    group = fleet.group
-    index = [g.name for g in cloud.groups].index(group.name)
-    first = sum(g.count * g.dim for g in cloud.groups[:index])
-    entries = [e for e in gradient_entries(cloud) if first <= e.column < first + group.dim]
-    known = {(e.row, e.column - first): e for e in entries}
-    terms = []
-    for row, component in sorted({*known, *sent}):
-        place, entry = sent.get((row, component)), known.get((row, component))
-        if place is None and entry is not None and entry.kind == "released":
-            raise InputError(
-                f"constraint {row + 1} couples {group.name} with other agents, but the cloud does "
-                "not send its gradient: the run was planned for another problem"
-            )
-        formula = ZERO if entry is None else entry.formula
-        terms.append(Term(row=row, component=component, place=place, formula=formula))
-    return tuple(terms)
 
 
 @final
@@ -84,30 +34,40 @@ class GradientStep:
     """``x(k) -> x(k+1)`` of one agent by itself, one step against the slope of the Lagrangian.
 
     Args:
+        cloud: the public problem.
         own: the agent, a group of one.
         algorithm: whose step it takes.
         bounds: lower and upper, shape (1, d) each.
-        terms: what the constraints add to its slope.
+        sent: where in a round's y the derivatives of constraints lie that the cloud sends, by row
+            and component of the state; others the agent works out.
+
+    Raises:
+        InputError: other agents move a derivative that the cloud does not send.
     """
 
     def __init__(
         self,
+        cloud: CloudView,
         own: LocalGroup,
         algorithm: Tikhonov,
         *,
         bounds: tuple[Array, Array],
-        terms: Sequence[Term],
+        sent: Mapping[tuple[int, int], int],
     ) -> None:
         if own.fleet.local is not None:
             require_no_rows([own.fleet.local])
         self._schedule: RoundValues[list[float]] = RoundValues(algorithm.schedule)
-        self._gradient, self._terms = own.gradient, terms
         group, slopes = own.fleet.group, gradient(own.fleet.objective, own.fleet.group.symbols)
+        known = _derivatives(cloud, group, sent)
+        # mu_row dg_row/dx_component: row, component, and where the derivative lies in y, if sent.
+        self._terms = [(*place, sent.get(place)) for place in sorted({*known, *sent})]
         formulas = [slopes.get(s, ZERO) for s in group.symbols]
-        formulas += [ZERO if term.place is not None else term.formula for term in terms]
+        formulas += [
+            known.get((row, c), ZERO) if at is None else ZERO for row, c, at in self._terms
+        ]
         self._derivatives = tape(formulas, [*group.symbols, *group.parameters])
         self._parameters = [float(values[0]) for values in group.parameters.values()]
-        self._bounds = bounds
+        self._gradient, self._bounds = own.gradient, bounds
 
     def begin(self, x: Array) -> Array:
         """The point of the agent's own bounds nearest to x, shape (1, d)."""
@@ -120,12 +80,31 @@ class GradientStep:
         if self._gradient is not None:
             slope = slope + self._gradient(x[0])
         with np.errstate(all="ignore"):  # a step that is not finite is replaced
-            for term, own in zip(self._terms, local, strict=True):
-                derivative = own if term.place is None else y[term.place]
-                slope[term.component] += price[term.row] * derivative
+            for (row, component, at), own in zip(self._terms, local, strict=True):
+                slope[component] += price[row] * (own if at is None else y[at])
             gamma, alpha = self._schedule[k]
             after = state_step(x, slope[np.newaxis], gamma, alpha, *self._bounds)
         return np.asarray(after)
+
+
+def _derivatives(
+    cloud: CloudView, group: Group, sent: Mapping[tuple[int, int], int]
+) -> dict[tuple[int, int], Expression]:
+    """The derivatives of the constraints by a named agent's state, by row and component."""
+    index = [g.name for g in cloud.groups].index(group.name)
+    first = sum(g.count * g.dim for g in cloud.groups[:index])
+    known = {}
+    for entry in gradient_entries(cloud):
+        place = (entry.row, entry.column - first)
+        if not 0 <= place[1] < group.dim:
+            continue
+        if entry.kind == "released" and place not in sent:
+            raise InputError(
+                f"constraint {entry.row + 1} couples {group.name} with other agents, but the cloud "
+                "does not send its gradient: the run was planned for another problem"
+            )
+        known[place] = entry.formula
+    return known
 
 
 @final

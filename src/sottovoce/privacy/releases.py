@@ -60,7 +60,7 @@ class StateRelease(ABC):
 
     @abstractmethod
     def engine(self, problem: Problem, request: Any) -> Any:
-        """Return what runs a simulation of named agents: a ``simulation.drive.RunDriver``."""
+        """Return what runs a simulation of named agents: a ``simulation.simulate.RunDriver``."""
 
     @abstractmethod
     def contribution(

@@ -7,9 +7,9 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from sottovoce.simulation.request import SimulationRequest
     from sottovoce.simulation.summary import Summary
 
-FORMAT = 4
+_Kind = TypeVar("_Kind", "Result", "Trace", "Transcript", "Assessment")
+
+FORMAT = 5
 """The version of result files; a file with a higher one is refused."""
 
 SADDLE_STATES = 3000
@@ -128,26 +130,6 @@ class Assessment:
                 own = name if count == 1 else f"{name}{agent + 1}"
                 yield from ([own] if dim == 1 else (f"{own}[{c + 1}]" for c in range(dim)))
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Its arrays, for a file."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
-
-    def facts(self) -> dict[str, Any]:
-        """The rest of it, as JSON has it."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in self.arrays()}
-
-    @staticmethod
-    def read(facts: dict[str, Any], arrays: dict[str, Any]) -> Assessment:
-        """Return it from what ``facts`` and ``arrays`` gave."""
-        listed: dict[str, Any] = {
-            name: tuple(tuple(e) if isinstance(e, list) else e for e in value)
-            if isinstance(value, list)
-            else value
-            for name, value in facts.items()
-        }
-        return Assessment(**listed, **arrays)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Result:
@@ -203,8 +185,10 @@ class Result:
     confirmed: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
-        for value in _arrays(self).values():
-            value.flags.writeable = False
+        for part in (self, self.trace, self.transcript):
+            for f in fields(part) if part is not None else ():
+                if isinstance(value := getattr(part, f.name), np.ndarray):
+                    value.flags.writeable = False
 
     @property
     def runs(self) -> int:
@@ -270,10 +254,8 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to ``path`` (.npz), all or nothing."""
-        found = self.assessment()
-        meta = {**_scalars(self), "kind": "result", "assessment": found.facts()}
-        assessed = {f"assessment.{name}": value for name, value in found.arrays().items()}
-        write_npz(path, meta, _arrays(self) | assessed)
+        facts, arrays = _flat(replace(self, origin=None, assessed=self.assessment()))
+        write_npz(path, {"kind": "result", "facts": facts}, arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
@@ -284,19 +266,12 @@ class Result:
         """
         meta, arrays = read_npz(path_of("path", path), kind="result")
         try:
-            trace = Trace(**{f.name: arrays[f"trace.{f.name}"] for f in fields(Trace)})
-            transcript = None
-            if "transcript.y" in arrays:
-                names = [f.name for f in fields(Transcript)]
-                transcript = Transcript(**{n: arrays[f"transcript.{n}"] for n in names})
-            begin = "assessment."
-            own_arrays = {
-                n.removeprefix(begin): v for n, v in arrays.items() if n.startswith(begin)
-            }
-            assessed = Assessment.read(meta["assessment"], own_arrays)
-            own = {f.name: meta[f.name] for f in fields(Result) if f.name in meta}
-            own |= {f.name: arrays.get(f.name) for f in fields(Result) if f.name not in meta}
-            return Result(**{**own, "trace": trace, "transcript": transcript, "assessed": assessed})
+            values = meta["facts"] | arrays
+            if "transcript" not in values:  # None is a fact
+                values["transcript"] = _part(Transcript, values, "transcript.")
+            values["trace"] = _part(Trace, values, "trace.")
+            values["assessed"] = _part(Assessment, values, "assessed.")
+            return _part(Result, values)
         except (KeyError, TypeError) as error:
             raise InputError(f"result file {path} must be complete, got no {error}") from error
 
@@ -409,18 +384,26 @@ def read_npz(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, Any]
         raise InputError(f"{path} is not a {kind} file: {error}") from error
 
 
-def _arrays(result: Result) -> dict[str, NDArray[Any]]:
-    parts: list[tuple[str, Any]] = [("", result), ("trace.", result.trace)]
-    if result.transcript is not None:
-        parts.append(("transcript.", result.transcript))
-    return {
-        prefix + f.name: value
-        for prefix, part in parts
-        for f in fields(part)
-        if isinstance(value := getattr(part, f.name), np.ndarray)
-    }
+def _flat(value: Any, prefix: str = "") -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The fields of a dataclass and of those inside it by their names: facts for JSON, arrays."""
+    facts: dict[str, Any] = {}
+    arrays: dict[str, NDArray[Any]] = {}
+    for f in fields(value):
+        part = getattr(value, f.name)
+        if isinstance(part, np.ndarray):
+            arrays[prefix + f.name] = part
+        elif isinstance(part, Trace | Transcript | Assessment):
+            inner = _flat(part, f"{prefix}{f.name}.")
+            facts, arrays = facts | inner[0], arrays | inner[1]
+        else:
+            facts[prefix + f.name] = part
+    return facts, arrays
 
 
-def _scalars(result: Result) -> dict[str, Any]:
-    values = {f.name: getattr(result, f.name) for f in fields(Result)}
-    return {k: v for k, v in values.items() if isinstance(v, str | int | float)}
+def _part(kind: type[_Kind], values: Mapping[str, Any], prefix: str = "") -> _Kind:
+    """Undo ``_flat``; JSON has lists in place of tuples."""
+    return kind(**{f.name: _tuple(values[prefix + f.name]) for f in fields(kind)})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value

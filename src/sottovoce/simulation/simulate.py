@@ -1,13 +1,14 @@
-"""``simulate``: rounds of an algorithm on a problem, in one process."""
+"""``simulate``: rounds on a problem, in slices between which they are watched and saved."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +18,12 @@ from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
 from sottovoce.kernels.core.plain import LANES
+from sottovoce.kernels.run_kernel import Task
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.releases import release_of
+from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
-from sottovoce.simulation.drive import RunDriver, drive
-from sottovoce.simulation.fleet_layout import lay_out
 from sottovoce.simulation.request import (
     SimulationRequest,
     known_pair,
@@ -33,11 +34,20 @@ from sottovoce.simulation.request import (
     start_prices,
     start_states,
 )
-from sottovoce.simulation.result import QUANTITIES, Result, Trace, Transcript
-from sottovoce.simulation.runs import Runs
-from sottovoce.simulation.scatter import executor_of, parts, scatter
+from sottovoce.simulation.result import (
+    QUANTITIES,
+    Result,
+    Trace,
+    Transcript,
+    read_npz,
+    write_npz,
+)
+from sottovoce.simulation.runs import Runs, lay_out
+from sottovoce.simulation.scatter import executor_of, interruptible, parts, scatter
 
 _Part = TypeVar("_Part", Result, Trace, Transcript)
+_SLICE_SECONDS, _SAVE_SECONDS = 0.25, 10.0
+_FIRST_SLICE, _LONGEST_SLICE = 64, 1 << 14  # the longest still has its steps in the cache
 
 
 def simulate(
@@ -133,7 +143,7 @@ def _execute(
     """Run all rounds here."""
     tell("laying out agents")
     engine = _engine(request, threads)
-    done, seconds = drive(engine, request, checkpoint, threads=threads, tell=tell)
+    done, seconds = _drive(engine, request, checkpoint, threads=threads, tell=tell)
     final: dict[str, Any] = dict(engine.final())
     reached = int(np.searchsorted(request.marks, done, side="right"))
     hat_x, hat_price = (None, None) if request.saddle is None else request.saddle
@@ -248,3 +258,124 @@ def _transcript(request: SimulationRequest, released: NDArray[np.float64]) -> Tr
         rows=entries[:, 0].copy(),
         columns=entries[:, 1].copy(),
     )
+
+
+class RunDriver(Protocol):
+    """Runs in the making, whatever the shape of the problem."""
+
+    def tasks(self, done: int, until: int, steps: Array) -> list[Task]:
+        """What takes all runs through rounds ``done + 1 .. until``, at the same time if several.
+
+        ``steps`` has two numbers per round, as of ``SimulationRequest.steps``.
+        """
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything that rounds change."""
+        ...
+
+    def final(self) -> dict[str, NDArray[np.generic]]:
+        """Where every run ended, a row each, as a ``Result`` has it.
+
+        The answer ``x, price``; the last iterate ``last_x, last_price``; ``failed``; with a plan
+        and prices ``released``, the average of the releases.
+        """
+        ...
+
+    def trace(self, records: int) -> dict[str, Array]:
+        """What was measured at the first ``records`` marks."""
+        ...
+
+    def released(self, rounds: int) -> Array:
+        """The released numbers of the first ``rounds`` rounds."""
+        ...
+
+
+@final
+class Checkpoint:
+    """A file that is rewritten now and then with all that rounds change.
+
+    Args:
+        path: the file; None for none.
+        request: a file of another request is refused.
+        engine: what to keep.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None, request: SimulationRequest, engine: RunDriver
+    ) -> None:
+        self._path = None if path is None else Path(path)
+        if self._path is None:
+            return
+        if not self._path.parent.is_dir():
+            raise InputError(f"checkpoint must lie in a folder that exists, got {self._path}")
+        self._identity, self._arrays = request.identity(), engine.arrays()
+        self._saved = perf_counter()
+
+    def resume(self) -> int:
+        """Fill the arrays from the file, if there is one, and return the rounds it had done."""
+        if self._path is None or not self._path.exists():
+            return 0
+        meta, arrays = read_npz(self._path, kind="checkpoint")
+        if meta["identity"] != self._identity:
+            raise InputError(
+                f"checkpoint {self._path} must belong to the same problem, plan, algorithm and "
+                "arguments, got one of another simulation: remove it or name another file"
+            )
+        for name, array in self._arrays.items():
+            np.copyto(array, arrays[name])
+        return int(meta["done"])
+
+    def save(self, done: int, *, now: bool = False) -> None:
+        """Write the file if the last time was a while ago, or in any case if ``now``."""
+        if self._path is not None and (now or perf_counter() - self._saved > _SAVE_SECONDS):
+            meta = {"kind": "checkpoint", "identity": self._identity, "done": done}
+            write_npz(self._path, meta, self._arrays)
+            self._saved = perf_counter()
+
+
+def _drive(
+    engine: RunDriver,
+    request: SimulationRequest,
+    checkpoint: str | os.PathLike[str] | None,
+    *,
+    threads: int,
+    tell: Progress,
+) -> tuple[int, float]:
+    """Advance all runs to the last round, in slices of about a quarter of a second.
+
+    Slices do not change results. Ctrl-C ends after the slice at hand.
+
+    Returns:
+        The rounds done, and the seconds that they took.
+    """
+    keeper, rounds = Checkpoint(checkpoint, request, engine), request.rounds
+    done, start, size = keeper.resume(), perf_counter(), _FIRST_SLICE
+    with ThreadPoolExecutor(threads) as pool, interruptible() as stopped:
+        tell(f"round {done:,} of {rounds:,}", done / rounds)
+        while done < rounds and not stopped.is_set():
+            until = min(rounds, done + size)
+            began = perf_counter()
+            steps = request.steps(np.arange(done + 1, until + 1))
+            _perform(engine.tasks(done, until, steps), pool)
+            done = until
+            size = _next_size(size, perf_counter() - began)
+            keeper.save(done)
+            tell(f"round {done:,} of {rounds:,}", done / rounds)
+    seconds = perf_counter() - start
+    keeper.save(done, now=True)
+    return done, seconds
+
+
+def _perform(tasks: Sequence[Task], pool: Executor) -> None:
+    if len(tasks) == 1:
+        # Here: a thread takes longer to wake than small problems take for all rounds of a slice.
+        tasks[0]()
+        return
+    for future in [pool.submit(task) for task in tasks]:
+        future.result()
+
+
+def _next_size(size: int, seconds: float) -> int:
+    wanted = size * min(4.0, _SLICE_SECONDS / max(seconds, 1e-9))
+    return int(max(1.0, min(wanted, _LONGEST_SLICE)))
