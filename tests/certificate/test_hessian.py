@@ -19,8 +19,6 @@ from sottovoce.certificate.hessian import (
     ProofRegion,
     bounded_below,
     bounded_on,
-    demands,
-    independent_blocks,
     nonnegative_polynomial,
     polynomial,
     sample_points,
@@ -38,12 +36,6 @@ def region(*variables: Expression, **bounds: Any) -> ProofRegion:
     lower = {symbol(s): np.atleast_1d(np.float64(b[0])) for s, b in bounds.items()}
     upper = {symbol(s): np.atleast_1d(np.float64(b[1])) for s, b in bounds.items()}
     return ProofRegion(variables=variables, lower=lower, upper=upper)
-
-
-def test_blocks_are_the_connected_variables() -> None:
-    coupled = np.zeros((5, 5), dtype=np.bool_)
-    coupled[0, 3] = coupled[3, 0] = coupled[3, 4] = coupled[4, 3] = True
-    assert independent_blocks(coupled) == [[0, 3, 4], [1], [2]]
 
 
 def test_signs_are_proven_by_subdivision_and_never_beyond_the_truth() -> None:
@@ -64,12 +56,6 @@ def test_an_undefined_formula_has_no_sign_and_no_bound() -> None:
     assert bounded_on(canonical(1 / (x**2 - x + 1)), box)
     assert not bounded_on(root, region(x, x=(-1.0, 1.0)))
     assert not bounded_below(canonical(sqrt(x) + 1), region(x, x=(-1.0, 1.0)), strict=True)
-
-
-def test_demands_name_what_must_be_positive() -> None:
-    f = canonical(log(x) + 1 / y + sqrt(z) + z ** Fraction(-3, 2) + x**2)
-    found = {(inner, relation) for inner, relation, _ in demands(f)}
-    assert found == {(x, ">"), (y, "!="), (z, ">="), (z, ">")}
 
 
 @pytest.mark.parametrize(("top", "proven"), [(1.99, True), (2.01, False)])

@@ -99,14 +99,14 @@ SEAMS: Final = {
     "length of a slope": "sottovoce.certificate.influence._norm",
     "supremum": "sottovoce.certificate.supremum.settle",
     "parts of a state": "sottovoce.certificate.sensitivity._components",
-    "weighted slopes": "sottovoce.certificate.sensitivity._weighted",
+    "weighted slopes": "sottovoce.certificate.sensitivity._lengthened",
     "joint sensitivity": "sottovoce.certificate.sensitivity.Sensitivity.together",
     "sensitivity": "sottovoce.certificate.sensitivity.sensitivity",
     "ranges of contributions": "sottovoce.certificate.contributions.contribution_ranges",
     "Slater point": "sottovoce.certificate.slater.slater_point",
     "sum of intervals": "sottovoce.formula.intervals.Interval.__add__",
     "evaluation error": "sottovoce.formula.enclosure.evaluation_error",
-    "spectral bounds": "sottovoce.certificate.norms.singular_bounds",
+    "spectral bounds": "sottovoce.certificate.branch.singular_bounds",
     # statement
     "distinct labels": "sottovoce.problem.agents.require_distinct_labels",
 }

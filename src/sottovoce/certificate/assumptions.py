@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import sum_ranges
-from sottovoce.certificate.convexity import SMOOTH, Convexity, Smoothness, convexity, smoothness
+from sottovoce.certificate.convexity import SMOOTH, Verdict, convexity, smoothness
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.certificate.slater import local_slater_point, slater_point
 from sottovoce.errors import ProblemError, SottovoceError
@@ -111,9 +111,9 @@ def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
     return set(large) - open_rows
 
 
-def _together(formula: Expression, group: Group, *, order: int) -> Convexity | None:
+def _together(formula: Expression, group: Group, *, order: int) -> Verdict | None:
     """What holds for all agents of a fleet, if it is proven that they are convex and smooth."""
-    found: Convexity = _judged(convexity, formula, [group])
+    found = _judged(convexity, formula, [group])
     if found.status != "proven":
         return None
     smooth = _judged(partial(smoothness, order=order), formula, [group])
@@ -143,7 +143,7 @@ def _regions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[Assumption]:
             yield Assumption(name=name, status="proven", detail=detail, row=region.stated)
             continue
         box = {s: ranges[row] for s, row in zip(region.symbols, region.rows, strict=True)}
-        yield _convexity_assumption(name, convexity(region.phi, box), region.stated)
+        yield _judged_as(name, convexity(region.phi, box), region.stated)
 
 
 def convex_sums(
@@ -208,20 +208,15 @@ def private_assumptions(
         found = known.get(group.name) or _judged(convexity, objective, own)
         strict &= found.strict and objective.symbols >= set(group.symbols)
         sound &= found.status != "fails"
-        yield _convexity_assumption(f"convexity of the objective of {group.name}", found)
-        smooth = Smoothness(status="proven", how=SMOOTH)
+        yield _judged_as(f"convexity of the objective of {group.name}", found)
+        smooth = Verdict(status="proven", how=SMOOTH)
         if group.name not in known:
             smooth = _judged(partial(smoothness, order=1), objective, own)
-        yield Assumption(
-            name=f"smoothness of the objective of {group.name}",
-            status=smooth.status,
-            detail=smooth.how,
-            witness=_names(smooth.witness),
-        )
+        yield _judged_as(f"smoothness of the objective of {group.name}", smooth)
     if sound and any(not o.plain(g) for g, o in zip(problem.groups, problem.local, strict=True)):
-        found = _local_slater(problem)
-        sound = found.status != "fails"
-        yield found
+        inside = _local_slater(problem)
+        sound = inside.status != "fails"
+        yield inside
     yield _saddle_assumption(problem, strict, sound)
 
 
@@ -237,9 +232,9 @@ def _local_slater(problem: Problem) -> Assumption:
     return Assumption(name=name, status=point.status, detail=point.how)
 
 
-def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Convexity]:
+def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Verdict]:
     """Objectives of named agents that are proven convex and smooth form by form, by their names."""
-    known: dict[str, Convexity] = {}
+    known: dict[str, Verdict] = {}
     code = [i for i, objective in enumerate(problem.code) if objective is not None]
     for fleet in fleets_of(problem.groups, [], problem.objectives, alone=code):
         if len(fleet.places) > 1 and fleet.objective.symbols:
@@ -252,19 +247,11 @@ def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Co
 def _of_term(
     label: str, row: int, term: Expression, groups: Sequence[Group]
 ) -> Iterator[Assumption]:
-    found = _judged(convexity, term, groups)
-    yield _convexity_assumption(f"convexity of {label}", found, row)
-    smooth = _judged(smoothness, term, groups)
-    yield Assumption(
-        name=f"smoothness of {label}",
-        status=smooth.status,
-        detail=smooth.how,
-        witness=_names(smooth.witness),
-        row=row,
-    )
+    yield _judged_as(f"convexity of {label}", _judged(convexity, term, groups), row)
+    yield _judged_as(f"smoothness of {label}", _judged(smoothness, term, groups), row)
 
 
-def _judged(judge: Any, formula: Expression, groups: Sequence[Group]) -> Any:
+def _judged(judge: Callable[..., Verdict], formula: Expression, groups: Sequence[Group]) -> Verdict:
     """Judge a formula agent by agent; for many agents on one box that holds all of them first.
 
     The latter is fast; the former keeps apart parameters that never occur together.
@@ -286,16 +273,15 @@ def _judged(judge: Any, formula: Expression, groups: Sequence[Group]) -> Any:
     return judge(formula, ends, parameters=parameters)
 
 
-def _convexity_assumption(name: str, found: Convexity, row: int | None = None) -> Assumption:
-    detail = found.how
-    if found.status == "fails":
+def _judged_as(name: str, verdict: Verdict, row: int | None = None) -> Assumption:
+    detail, at = verdict.how, verdict.witness
+    if verdict.status == "fails" and name.startswith("convexity"):
         detail = (
-            f"must be convex, got {found.how}; restate it as a convex function or shrink the box "
-            "to where it is one"
+            f"must be convex, got {detail}; restate it as a convex function or shrink the box to "
+            "where it is one"
         )
-    return Assumption(
-        name=name, status=found.status, detail=detail, witness=_names(found.witness), row=row
-    )
+    witness = None if at is None else {s.name: float(v) for s, v in at.items()}
+    return Assumption(name=name, status=verdict.status, detail=detail, witness=witness, row=row)
 
 
 def _saddle_assumption(problem: Problem, strict: bool, sound: bool) -> Assumption:
@@ -344,7 +330,3 @@ def _signs(part: FleetSum) -> list[int]:
         return [1]
     weights: Any = part.weights.data if sparse.issparse(part.weights) else part.weights
     return [sign for sign in (1, -1) if np.any(np.sign(weights) == sign)]
-
-
-def _names(point: Mapping[Expression, float] | None) -> Mapping[str, float] | None:
-    return None if point is None else {s.name: float(v) for s, v in point.items()}

@@ -1,4 +1,4 @@
-"""Branch and bound: a certified maximum over a box by subdivision, many boxes in one batch.
+"""Branch and bound: the certified maximum of a norm over a box, many boxes in one batch.
 
 Boxes are kept with an upper bound each. The most promising ones are halved across the variable that
 moves the objective most, until the best bound left is within the tolerance of the best value found.
@@ -12,41 +12,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Protocol, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
-from sottovoce.certificate.norms import norm_of
-from sottovoce.formula.enclosure import enclose, enclose_with_gradient
+from sottovoce.formula.enclosure import enclose, enclose_with_gradient, require_defined
 from sottovoce.formula.expression import Expression, Op
-from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval
+from sottovoce.formula.intervals import BoolArray, FloatArray, Interval, interval, root
 
 _BATCH = 512
 _HOPELESS = 2.0**-40
 _AGAIN, _DONE = -1, -2  # in place of an axis to halve: bound the box once more, or leave it
+_ROUNDING = 2.0**-53
+_UNDERFLOW = 2.0**-1000  # more than all that numbers below 1 can lose by underflow
 _quiet = np.errstate(all="ignore")
-
-
-class BoundedFunction(Protocol):
-    """A function of n variables to maximise; boxes and points are columns of (n, count) arrays."""
-
-    @property
-    def convex(self) -> BoolArray:
-        """Which variables the function is convex in, the others held fixed; shape (n,).
-
-        It is then greatest at an end: instead of being halved, a box is replaced by two faces.
-        """
-
-    def bound(self, box: Interval) -> tuple[FloatArray, Interval]:
-        """Return an upper bound for each box, and slopes of shape (n, count).
-
-        A slope nowhere negative (positive) states that the objective does not decrease (increase)
-        along that variable within that box.
-        """
-
-    def value(self, points: FloatArray) -> FloatArray:
-        """Return a lower bound of the value at each point."""
 
 
 @final
@@ -68,7 +48,7 @@ class Maximum:
 
 
 def maximise(
-    objective: BoundedFunction,
+    objective: Norm,
     box: Interval,
     *,
     tolerance: float,
@@ -145,9 +125,7 @@ def _join(parts: Sequence[_Boxes]) -> _Boxes:
 
 
 @_quiet
-def _study(
-    objective: BoundedFunction, boxes: _Boxes, root_width: FloatArray
-) -> tuple[_Boxes, FloatArray]:
+def _study(objective: Norm, boxes: _Boxes, root_width: FloatArray) -> tuple[_Boxes, FloatArray]:
     """Bound boxes, fix their monotone variables, choose their next axis, and propose points."""
     bound, slope = objective.bound(interval(boxes.lower, boxes.upper))
     wide = boxes.upper > boxes.lower
@@ -233,6 +211,8 @@ class Component:
             *(enclose_with_gradient(form, sides, self.variables) for form in self.forms),
             strict=True,
         )
+        if not np.all(np.isfinite(values[0].magnitude)):
+            require_defined(self.forms[0], sides)
         slope = reduce(_meet, slopes)
         known = np.where(self.rising[:, None], np.maximum(slope.lower, 0.0), slope.lower)
         slope = interval(known, np.maximum(slope.upper, known))
@@ -267,49 +247,39 @@ def _meet(a: Interval, b: Interval) -> Interval:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
-    """The objective sign * component, for a sign of 1 or -1."""
-
-    component: Component
-    sign: int
-
-    @property
-    def convex(self) -> BoolArray:
-        """Where the component is affine, it is convex with either sign."""
-        return self.component.affine
-
-    def bound(self, box: Interval) -> tuple[FloatArray, Interval]:
-        """Return upper bounds and slopes, as `BoundedFunction` asks."""
-        value, slope = self.component.over(box)
-        return (value.upper, slope) if self.sign > 0 else (-value.lower, -slope)
-
-    def value(self, points: FloatArray) -> FloatArray:
-        """Return lower bounds of values, as `BoundedFunction` asks."""
-        value = self.component.at(points)
-        return value.lower if self.sign > 0 else -value.upper
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Norm:
-    """The objective |J|_2 of a matrix J of components, row by row; of a vector its length."""
+    """The objective |J|_2 of a matrix J of components, row by row; of a vector its length.
+
+    Args:
+        components: The entries, functions of the same n variables.
+        columns: How many columns J has.
+        sign: 1 or -1 for the objective sign * component, of a single one.
+    """
 
     components: tuple[Component, ...]
     columns: int = 1
+    sign: int = 0
 
     @property
     def convex(self) -> BoolArray:
-        """A norm of affine functions is convex."""
+        """Which variables it is convex in, the others held fixed, shape (n,): affine ones.
+
+        It is then greatest at an end: instead of being halved, a box is replaced by two faces.
+        """
         affine: BoolArray = np.all([component.affine for component in self.components], axis=0)
         return affine
 
     def bound(self, box: Interval) -> tuple[FloatArray, Interval]:
-        """Return upper bounds and slopes.
+        """Return an upper bound for each box of (n, count), and slopes of that shape.
 
-        Those of a vector are the slopes of half its squared length, sum_i c_i dc_i; those of a
-        matrix tell only how strongly each variable moves it.
+        A slope nowhere negative (positive) states that the objective does not decrease (increase)
+        along that variable within that box. Those of a vector are the slopes of half its squared
+        length, sum_i c_i dc_i; those of a matrix tell only how strongly each variable moves it.
         """
         pairs = [component.over(box) for component in self.components]
+        if self.sign:
+            value, slope = pairs[0]
+            return (value.upper, slope) if self.sign > 0 else (-value.lower, -slope)
         upper = norm_of([value for value, _ in pairs], self.columns)[1]
         if self.columns == 1:
             return upper, reduce(add, (value * slope for value, slope in pairs))
@@ -317,5 +287,98 @@ class Norm:
         return upper, interval(-steepness, steepness)
 
     def value(self, points: FloatArray) -> FloatArray:
-        """Return lower bounds of values, as `BoundedFunction` asks."""
-        return norm_of([component.at(points) for component in self.components], self.columns)[0]
+        """Return a lower bound of the value at each point of (n, count)."""
+        values = [component.at(points) for component in self.components]
+        if self.sign:
+            return values[0].lower if self.sign > 0 else -values[0].upper
+        return norm_of(values, self.columns)[0]
+
+
+# Norms, rounded outwards --------------------------------------------------------------------------
+
+
+def norm_of(values: Sequence[Interval], columns: int = 1) -> tuple[FloatArray, FloatArray]:
+    """Bound the spectral norm of matrices known by intervals, row by row; of a vector its length.
+
+    | |C|_2 - |J|_2 | <= |D|_2 where J lies within D of its centre C; also |J|_2 <= | |J| |_2.
+    """
+    if columns == 1:
+        length = euclidean(values)
+        return length.lower, length.upper
+    lower, upper = (
+        np.stack([getattr(value, end) for value in values], axis=-1).reshape(
+            -1, len(values) // columns, columns
+        )
+        for end in ("lower", "upper")
+    )
+    size = np.maximum(-lower, upper)
+    known = np.all(np.isfinite(size), axis=(-2, -1))
+    lower, upper, size = (np.where(known[:, None, None], m, 0.0) for m in (lower, upper, size))
+    centre = lower / 2 + upper / 2
+    radius = np.nextafter(np.maximum(upper - centre, centre - lower), np.inf)
+    least, most = singular_bounds(centre)
+    _, spread = singular_bounds(np.where(lower == upper, 0.0, radius))
+    _, modulus = singular_bounds(size)
+    most = np.minimum(np.nextafter(most + spread, np.inf), modulus)
+    least = np.nextafter(least - spread, -np.inf)
+    return np.where(known, np.maximum(least, 0.0), 0.0), np.where(known, most, np.inf)
+
+
+def euclidean(values: Sequence[Interval]) -> Interval:
+    """Enclose sqrt(sum_i v_i^2), scaled by a power of two so that no square overflows."""
+    largest = reduce(np.maximum, (value.magnitude for value in values))
+    exponent = np.clip(np.frexp(largest)[1], -1000, 1000)
+    shrink, grow = (np.ldexp(1.0, sign * exponent) for sign in (-1, 1))
+    squares = ((value * interval(shrink, shrink)).power(2) for value in values)
+    return root(reduce(add, squares)) * interval(grow, grow)
+
+
+def singular_bounds(matrices: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Enclose the largest singular value of each matrix of a stack (..., m, n).
+
+    A computed singular value can lie below the true one (NumPy returns 1.9999999999999998 for 2).
+    Here a computed decomposition is a guess M ~ U S V', and what the guess misses is bounded:
+
+    |M|_2 <= s_max |U|_2 |V|_2 + |M - U S V'|_F  and  |U|_2^2 <= 1 + |U'U - I|_F
+
+    for whatever U, S, V were computed, tight to about 1e-12 relatively.
+    """
+    scale = _scale(matrices, axis=(-2, -1))
+    scaled = matrices / scale[..., None, None]
+    u, s, vt = np.linalg.svd(scaled, full_matrices=False)
+    rank = s.shape[-1]
+    guess = (u * s[..., None, :]) @ vt
+    # A product of sums of k terms errs by at most k + 1 roundings of the product of the moduli.
+    doubt = 2 * (rank + 2) * _ROUNDING * ((np.abs(u) * s[..., None, :]) @ np.abs(vt))
+    missed = _frobenius(np.abs(scaled - guess) * (1 + 2 * _ROUNDING) + doubt)
+    missed = np.where(s[..., 0] > 0, missed, 0.0)  # exactly 0 for a matrix of zeros
+    skew = [_skewness(basis) for basis in (u, np.swapaxes(vt, -1, -2))]
+    grown, shrunk = ((1 + sign * skew[0]) * (1 + sign * skew[1]) for sign in (1, -1))
+    upper = (s[..., 0] * np.sqrt(grown) + missed) * (1 + 16 * _ROUNDING)
+    lower = (s[..., 0] * np.sqrt(np.maximum(shrunk, 0)) - missed) * (1 - 16 * _ROUNDING)
+    return (
+        np.maximum(np.nextafter(lower * scale, -np.inf), 0),
+        np.where(upper > 0, np.nextafter(upper * scale, np.inf), 0.0),
+    )
+
+
+def _skewness(basis: FloatArray) -> FloatArray:
+    """Bound |B'B - I|_F for the columns of B."""
+    length, count = basis.shape[-2:]
+    gram = np.swapaxes(basis, -1, -2) @ basis
+    size = np.swapaxes(np.abs(basis), -1, -2) @ np.abs(basis)
+    doubt = 2 * (length + 2) * _ROUNDING * size
+    return _frobenius(np.abs(gram - np.eye(count)) * (1 + 2 * _ROUNDING) + doubt) + _UNDERFLOW
+
+
+def _frobenius(matrices: FloatArray) -> FloatArray:
+    """Bound the Frobenius norm of nonnegative matrices from above."""
+    terms = matrices.shape[-1] * matrices.shape[-2]
+    total = np.sqrt(np.sum(np.square(matrices), axis=(-2, -1)))
+    return np.asarray(total * (1 + (terms + 4) * _ROUNDING * 2) + _UNDERFLOW)
+
+
+def _scale(numbers: FloatArray, axis: tuple[int, int] | None = None) -> FloatArray:
+    """Return powers of two by which to divide so that squares neither overflow nor vanish."""
+    _, exponent = np.frexp(np.max(np.abs(numbers), axis=axis, initial=0.0))
+    return np.asarray(np.ldexp(1.0, np.clip(exponent, -1000, 1000)))

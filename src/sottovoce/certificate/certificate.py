@@ -18,6 +18,7 @@ from sottovoce.certificate.domain import MARGIN, tightened_domain
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.errors import CertificateError, ConvexityError, ProblemError
 from sottovoce.problem.agents import Group
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import CloudView, Problem
 from sottovoce.progress import Progress, watched
 from sottovoce.tables import facts_html
@@ -147,8 +148,11 @@ def _certified(
         tell("certifying: objectives and the saddle point")
         assumptions += private_assumptions(problem, domain, sound=sound)
     tell(f"certifying: sensitivities of {cloud.sums.count:,} sums to {cloud.agents:,} agents")
+    fleets = fleets_of(domain, cloud.sums.families)
     try:
-        bound = sensitivity(cloud.sums.families, domain, convex=convex, tolerance=tolerance)
+        bound = sensitivity(
+            cloud.sums.families, domain, convex=convex, tolerance=tolerance, fleets=fleets
+        )
     except CertificateError as error:
         failing = next((a for a in assumptions if a.status == "fails"), None)
         if failing is None:
@@ -160,6 +164,6 @@ def _certified(
         assumptions=tuple(assumptions),
         domain=tuple(domain),
         sensitivity=bound,
-        contributions=contribution_ranges(cloud.sums, domain),
+        contributions=contribution_ranges(cloud.sums, domain, fleets),
         problem=problem if isinstance(problem, Problem) else None,
     )

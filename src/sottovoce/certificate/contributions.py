@@ -7,7 +7,7 @@ cloud may believe; the evaluation error is paid for in the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +15,15 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
+from sottovoce.certificate.influence import agent_box, weighted_blocks
 from sottovoce.certificate.sensitivity import Block, Sensitivity
 from sottovoce.errors import CertificateError
-from sottovoce.formula.canonical import split_constant
 from sottovoce.formula.enclosure import IntervalBox, evaluate, evaluation_error
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.fleet import WeightedTerms
-from sottovoce.problem.fleets import fleets_of
+from sottovoce.problem.fleet import Fleet
+from sottovoce.problem.fleets import fleets_of, row_constants
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums
 
@@ -48,8 +47,15 @@ class Contributions:
     error: Array
 
 
-def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
+def contribution_ranges(
+    sums: Sums, domain: Sequence[Group], fleets: Sequence[Fleet] | None = None
+) -> Contributions:
     """Bound every contribution over the boxes of ``domain``, in outward-rounded arithmetic.
+
+    Args:
+        sums: what agents contribute to.
+        domain: the agents with their boxes.
+        fleets: what ``fleets_of`` makes of both, if it is known.
 
     Raises:
         CertificateError: if a contribution has no finite bound.
@@ -58,7 +64,7 @@ def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
     # The range of an agent that cannot move is rounding, which is the evaluation error's to pay.
     moves = np.concatenate([np.any(g.upper > g.lower, axis=1).astype(np.float64) for g in domain])
     size, error = np.zeros(sums.count), np.zeros(sums.count)
-    for rows, first, lower, upper, off in block_ranges(sums, domain):
+    for rows, first, lower, upper, off in block_ranges(sums, domain, fleets):
         if not all(np.all(np.isfinite(_data(v))) for v in (lower, upper, off)):
             raise CertificateError(
                 "every contribution must have finite bounds, got none for the sum "
@@ -81,20 +87,38 @@ def contribution_ranges(sums: Sums, domain: Sequence[Group]) -> Contributions:
 
 
 def own_range(h: Expression, group: Group) -> tuple[Interval, Array]:
-    """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error.
+    """Enclose ``h(x_i)`` for every agent of a group, and bound its evaluation error."""
+    box = agent_box(h, group)
+    return evaluate(h, box)[h], evaluation_error(h, box)
 
-    Where all agents have one box and h names no parameter, one of them stands for all.
-    """
-    used = h.symbols
-    one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
-    some = slice(1) if one_box and not used & set(group.parameters) else slice(None)
-    box: IntervalBox = {
-        s: Interval(lower=group.lower[some, c], upper=group.upper[some, c])
-        for c, s in enumerate(group.symbols)
-        if s in used
-    } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
-    value = evaluate(h, box)[h]
-    return value, evaluation_error(h, box)
+
+BlockRange = tuple[NDArray[np.int64], int, Any, Any, Any]
+
+
+def block_ranges(
+    sums: Sums, domain: Sequence[Group], fleets: Sequence[Fleet] | None = None
+) -> Iterator[BlockRange]:
+    """Per block its sums, its first agent, lower and upper ends and errors (sums x agents)."""
+
+    def values(fleet: Fleet) -> list[tuple[int, list[Array]]]:
+        found = [own_range(h, fleet.group) for h in fleet.terms]
+        return [(0, [value.lower, value.upper, error]) for value, error in found]
+
+    def weighted(weight: Array, low: Array, high: Array, error: Array) -> tuple[Array, ...]:
+        lower, upper = _scaled(weight, low, high)
+        size = np.maximum(-lower, upper)
+        rounding = np.where(np.abs(weight) == 1.0, 0.0, 2.0 * _UNIT * size)
+        return lower, upper, np.abs(weight) * error * (1.0 + 4.0 * _UNIT) + rounding
+
+    fleets = fleets_of(domain, sums.families) if fleets is None else fleets
+    agents = sum(group.count for group in domain)
+    for rows, first, _, ends in weighted_blocks(fleets, agents, values, weighted):
+        yield (rows, first, *ends)
+
+
+def _scaled(weight: Array, low: Array, high: Array) -> tuple[Array, Array]:
+    scaled = Interval(lower=low, upper=high) * Interval(lower=weight, upper=weight)
+    return scaled.lower, scaled.upper
 
 
 def sum_ranges(sums: Sums, domain: Sequence[Group]) -> list[tuple[float, float]]:
@@ -103,70 +127,40 @@ def sum_ranges(sums: Sums, domain: Sequence[Group]) -> list[tuple[float, float]]
     One that a single agent makes keeps its range to the last bit: a formula of it may not be
     defined beyond.
     """
-    low, high, size, terms = np.zeros((4, sums.count))
-    for rows, _, lower, upper, _ in block_ranges(sums, domain):
+    fleets = fleets_of(domain, sums.families)
+    low, high = row_ranges(fleets, sums.count, _where_defined)
+    return list(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _where_defined(h: Expression, box: IntervalBox) -> Interval:
+    return evaluate(h, box)[h]
+
+
+def row_ranges(
+    fleets: Sequence[Fleet], count: int, enclosed: Callable[[Expression, IntervalBox], Interval]
+) -> tuple[Array, Array]:
+    """Return least and largest values of rows over the agents' boxes, without their constants.
+
+    Args:
+        fleets: the agents with their terms.
+        count: the number of rows.
+        enclosed: how a term is enclosed.
+    """
+
+    def values(fleet: Fleet) -> list[tuple[int, list[Array]]]:
+        found = [enclosed(h, agent_box(h, fleet.group)) for h in fleet.terms]
+        return [(0, [value.lower, value.upper]) for value in found]
+
+    agents = sum(fleet.group.count for fleet in fleets)
+    low, high, size, terms = np.zeros((4, count))
+    for rows, _, _, (lower, upper) in weighted_blocks(fleets, agents, values, _scaled):
         low[rows] += np.asarray(lower.sum(axis=1)).ravel()
         high[rows] += np.asarray(upper.sum(axis=1)).ravel()
         size[rows] += np.asarray(abs(lower).sum(axis=1) + abs(upper).sum(axis=1)).ravel()
         terms[rows] += np.asarray(((lower != 0) + (upper != 0)).sum(axis=1)).ravel()
     # n terms summed in any order err by less than n roundings of the sum of their sizes.
     slack = np.where(terms > 1, size * (terms + 4.0) * _UNIT, 0.0)
-    return list(zip((low - slack).tolist(), (high + slack).tolist(), strict=True))
-
-
-BlockRange = tuple[NDArray[np.int64], int, Any, Any, Any]
-
-
-def block_ranges(sums: Sums, domain: Sequence[Group]) -> Iterator[BlockRange]:
-    """Per block its sums, its first agent, lower and upper ends and errors (sums x agents)."""
-    agents = sum(group.count for group in domain)
-    entries: list[Any] = []
-    for fleet in fleets_of(domain, sums.families):
-        ranges = [own_range(h, fleet.group) for h in fleet.terms]
-        for part in fleet.parts():
-            if isinstance(fleet.agents, slice):
-                own = [_scaled(part, *ranges[t], fleet.group.count) for t in part.terms]
-                ends = (_stacked(part, values) for values in zip(*own, strict=True))
-                yield (part.rows.ravel(), fleet.agents.start, *ends)
-                continue
-            for t, row, place, weight in part.entries(fleet.group.count):
-                values = _product(weight, *ranges[t], place, fleet.group.count)
-                entries.append((row, fleet.agents[place], *values))
-    if entries:
-        row, agent, *all_ends = (np.concatenate(columns) for columns in zip(*entries, strict=True))
-        rows, at = np.unique(row, return_inverse=True)
-        shape = (rows.size, agents)
-        yield (rows, 0, *(sparse.csr_array((v, (at, agent)), shape=shape) for v in all_ends))
-
-
-def _product(
-    weight: Array, value: Interval, error: Array, place: Any, count: int
-) -> tuple[Array, Array, Array]:
-    """Lower ends, upper ends and errors of weights times a term of the agents ``place``."""
-    low, high, off = (np.broadcast_to(v, (count,))[place] for v in
-                      (value.lower, value.upper, error))  # fmt: skip
-    scaled = Interval(lower=low, upper=high) * Interval(lower=weight, upper=weight)
-    rounding = np.where(np.abs(weight) == 1.0, 0.0, 2.0 * _UNIT * scaled.magnitude)
-    return scaled.lower, scaled.upper, np.abs(weight) * off * (1.0 + 4.0 * _UNIT) + rounding
-
-
-def _scaled(part: WeightedTerms, value: Interval, error: Array, count: int) -> tuple[Any, ...]:
-    """The same for all agents of a fleet, in the shape of its weights."""
-    if part.weights is None:
-        return tuple(np.broadcast_to(v, (1, count)) for v in (value.lower, value.upper, error))
-    if not sparse.issparse(part.weights):
-        return _product(part.weights, value, error, np.s_[np.newaxis, :], count)
-    w = part.weights
-    ends = _product(w.data, value, error, w.indices, count)
-    return tuple(sparse.csr_array((v, w.indices, w.indptr), shape=w.shape) for v in ends)
-
-
-def _stacked(part: WeightedTerms, values: Sequence[Any]) -> Any:
-    """Values of several terms as rows ``r * terms + t``."""
-    if not sparse.issparse(part.weights):
-        return np.stack(values, axis=1).reshape(part.rows.size, -1)
-    order = np.arange(part.rows.size).reshape(len(values), -1).T.ravel()
-    return sparse.csr_array(sparse.vstack(values, format="csr")[order])
+    return low - slack, high + slack
 
 
 def _data(values: Any) -> Any:
@@ -179,41 +173,10 @@ def row_scales(cloud: CloudView) -> Array:
     It is ``|b_j|`` of ``sum_i h_ij(x_i) <= b_j``, and in general the constant of ``g_j``; where the
     bound is 0, the width of the range that the row has over the public boxes.
     """
-    bound = np.concatenate([np.abs(_constants(family)) for family in cloud.constraints])
+    bound = np.abs(row_constants(cloud.constraints))
     if np.any(bound == 0.0):
-        bound = np.where(bound == 0.0, _row_widths(cloud), bound)
+        fleets = fleets_of(cloud.groups, cloud.constraints)
+        low, high = row_ranges(fleets, cloud.rows, _where_defined)
+        bound = np.where(bound == 0.0, high - low, bound)
     fine = np.isfinite(bound) & (bound > 0.0)
     return read_only(np.where(fine, bound, 1.0))
-
-
-def _constants(family: Constraint) -> Array:
-    found = np.array(family.offset)
-    for row, formula in enumerate(family.rest):
-        found[row] += float(split_constant(formula)[0])
-    return found
-
-
-def _row_widths(cloud: CloudView) -> Array:
-    """How wide the range of every row is over the public boxes."""
-    ranges = sum_ranges(cloud.sums, cloud.groups)
-    widths: list[float] = []
-    for family, origin in zip(cloud.constraints, cloud.sums.origins, strict=True):
-        for row in range(family.rows):
-            if origin.as_stated or family.sums:
-                low, high = ranges[origin.first + row]
-            else:
-                low, high = _formula_range(cloud, family.formulas[row])
-            widths.append(high - low)
-    return np.array(widths)
-
-
-def _formula_range(cloud: CloudView, formula: Expression) -> tuple[float, float]:
-    used = formula.symbols
-    box = {
-        symbol: Interval(lower=group.lower[:1, c], upper=group.upper[:1, c])
-        for group in cloud.groups
-        for c, symbol in enumerate(group.symbols)
-        if symbol in used
-    }
-    found = evaluate(formula, box)[formula]
-    return float(np.min(found.lower)), float(np.max(found.upper))

@@ -15,16 +15,16 @@ from sottovoce.certificate.hessian import (
     CertifiedSigns,
     Hessian,
     ProofRegion,
-    at_points,
     bounded_below,
     bounded_on,
-    demands,
+    enclosed_ends,
     sample_points,
 )
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import in_order, negate, substitute
 from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
 from sottovoce.formula.derive import gradient, is_smooth
+from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import Expression, exactly, nodes, number
 from sottovoce.problem.agents import Array
 
@@ -37,40 +37,25 @@ _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Convexity:
-    """Whether a formula is convex on a box.
+class Verdict:
+    """Whether a formula is convex, or has finite derivatives, on a box.
 
     Attributes:
-        status: "proven", "numerical" (no counterexample found, no proof either) or "fails".
+        status: "proven", "numerical" (no counterexample found, no proof either), "fails", or
+            "note": it is not smooth at some points, and smooth between them.
+        how: how that is known, in one sentence, and the remedy if it fails.
+        witness: a point of the box where it fails.
         strict: whether it is proven strictly convex in all variables it depends on.
-        how: how that is known, in one sentence.
-        witness: a point of the box where convexity fails.
-    """
-
-    status: Status
-    strict: bool
-    how: str
-    witness: Mapping[Expression, float] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Smoothness:
-    """Whether a formula has finite derivatives on a box.
-
-    Attributes:
-        status: "proven", "numerical" (no singular point found, no proof either), "fails", or
-            "note": it has kinks, between which it is smooth.
-        how: how that is known, and the remedy if it is not.
-        witness: a point of the box where a derivative is undefined.
     """
 
     status: Status
     how: str
     witness: Mapping[Expression, float] | None = None
+    strict: bool = False
 
 
 @exactly()
-def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] = ()) -> Convexity:
+def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] = ()) -> Verdict:
     """Decide whether f is convex on a box, ``f((x + y)/2) <= (f(x) + f(y))/2`` for all x, y in it.
 
     In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
@@ -90,19 +75,23 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
     undefined = _undefined([f], region)
     if undefined is not None:
         return _failing(*undefined)
-    rules = Calculus(region.variables, CertifiedSigns(region))
+    rules, variables = Calculus(region.variables, CertifiedSigns(region)), region.of(f)
+    hessian = Hessian(f, region) if is_smooth(f) else None
+    if hessian is not None and hessian.constant and not f.symbols <= set(variables):
+        # A quadratic with parameters: one matrix per agent says it all, in intervals.
+        strict = hessian.definite(budget=_BUDGET)
+        if strict is not None:
+            return _proven(strict, variables, "rules of convex calculus")
     strict = rules.of(f).convex
-    variables = region.of(f)
     if strict is not None:
         # Of a quadratic the rules know all there is to know, and second derivatives nothing of
         # kinks.
-        if not (rules.is_quadratic(f) or strict.issuperset(variables)) and is_smooth(f):
-            strict |= Hessian(f, region).definite(budget=_BUDGET // 2) or NONE
+        if not (rules.is_quadratic(f) or strict.issuperset(variables)) and hessian is not None:
+            strict |= hessian.definite(budget=_BUDGET // 2) or NONE
         return _proven(strict, variables, "rules of convex calculus")
-    if not is_smooth(f):
+    if hessian is None:
         why = "a formula that no rule proves convex"
         return _failing(None, why, rule=_broken_rule(expr, box, parameters))
-    hessian = Hessian(f, region)
     counterexample = hessian.negative_direction()
     if counterexample is not None:
         return _failing(*counterexample, rule=_broken_rule(expr, box, parameters))
@@ -115,11 +104,8 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
         why = "a constant Hessian that is not positive semidefinite (exact rational arithmetic)"
         point = dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True))
         return _failing(point, why, rule=_broken_rule(expr, box, parameters))
-    return Convexity(
-        status="numerical",
-        strict=False,
-        how=f"no negative second derivative at {points.shape[0]} points; no proof found",
-    )
+    how = f"no negative second derivative at {points.shape[0]} points; no proof found"
+    return Verdict(status="numerical", how=how)
 
 
 def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression]) -> str:
@@ -136,7 +122,7 @@ def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression])
 @exactly()
 def smoothness(
     expr: Expression, box: Box, *, parameters: Collection[Expression] = (), order: int = 2
-) -> Smoothness:
+) -> Verdict:
     """Decide whether f and its derivatives up to ``order`` are defined and finite on a box.
 
     Args:
@@ -148,23 +134,23 @@ def smoothness(
     remedy = "shrink the box so that every root, quotient and logarithm stays defined"
     f, region = _prepared(expr, box, parameters)
     if f is None:
-        return Smoothness(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
+        return Verdict(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
     if all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
         if not is_smooth(f):
             how = "its slope jumps at kinks, where subgradients take its place"
-            return Smoothness(status="note", how=how)
-        return Smoothness(status="proven", how=SMOOTH)
+            return Verdict(status="note", how=how)
+        return Verdict(status="proven", how=SMOOTH)
     derivatives = _derivatives(f, region.of(f), order)
     singular = _undefined(derivatives, region)
     if singular is not None:
         point, why = singular
-        return Smoothness(status="fails", how=f"{why}: {remedy}", witness=point)
+        return Verdict(status="fails", how=f"{why}: {remedy}", witness=point)
     for derivative in derivatives:
         if not bounded_on(derivative, region):
             how = f"no finite bound was found for {_readable(derivative)}: {remedy}"
-            return Smoothness(status="numerical", how=how)
+            return Verdict(status="numerical", how=how)
     how = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
-    return Smoothness(status="proven", how=how)
+    return Verdict(status="proven", how=how)
 
 
 def _analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
@@ -187,15 +173,15 @@ def _derivatives(f: Expression, variables: Sequence[Expression], order: int) -> 
     return list(found)
 
 
-def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Convexity:
+def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Verdict:
     all_of_them = bool(variables) and strict.issuperset(variables)
     how = f"{'strictly ' if all_of_them else ''}convex by {by}"
-    return Convexity(status="proven", strict=all_of_them, how=how)
+    return Verdict(status="proven", strict=all_of_them, how=how)
 
 
-def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str = "") -> Convexity:
+def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str = "") -> Verdict:
     how = f"{why}: {rule}" if rule else why
-    return Convexity(status="fails", strict=False, how=how, witness=witness)
+    return Verdict(status="fails", how=how, witness=witness)
 
 
 def _prepared(
@@ -235,7 +221,7 @@ def _undefined(
     for inner, relation, outer in dict.fromkeys(d for expr in exprs for d in demands(expr)):
         symbols = in_order(inner.symbols)
         points, _ = sample_points(region, symbols)
-        low, high = at_points(inner, symbols, points)
+        low, high = enclosed_ends(inner, symbols, points, points)
         if relation == "!=":
             at = np.maximum(-low, high).argmin()
             # Between two signs lies a zero, if both are of one agent.

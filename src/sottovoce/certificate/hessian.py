@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
 from itertools import pairwise, product
 from typing import TypeAlias, final
 
@@ -22,8 +21,8 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.curvature import Signs
 from sottovoce.formula.derive import hessian
-from sottovoce.formula.enclosure import evaluate
-from sottovoce.formula.expression import ZERO, Expression, Op, nodes
+from sottovoce.formula.enclosure import enclose
+from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array
 from sottovoce.problem.connected import connected
@@ -104,7 +103,7 @@ def bounded_below(
     symbols = in_order(expr.symbols)
 
     def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
-        low, high = _ends(expr, symbols, lower, upper)
+        low, high = enclosed_ends(expr, symbols, lower, upper)
         return np.asarray((low > 0.0 if strict else low >= 0.0) & np.isfinite(high))
 
     return _prove_everywhere(holds, region, symbols, budget)
@@ -115,7 +114,7 @@ def bounded_on(expr: Expression, region: ProofRegion) -> bool:
     symbols = in_order(expr.symbols)
 
     def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
-        return np.asarray(np.isfinite(_ends(expr, symbols, lower, upper)).all(axis=0))
+        return np.asarray(np.isfinite(enclosed_ends(expr, symbols, lower, upper)).all(axis=0))
 
     return _prove_everywhere(holds, region, symbols, 4096)
 
@@ -138,6 +137,12 @@ class Hessian:
             self.entries[i][j] = self.entries[j][i] = entry
         nonzero = np.array([[not e.is_zero for e in row] for row in self.entries], dtype=np.bool_)
         self.blocks = independent_blocks(nonzero.reshape(n, n))
+
+    @property
+    def constant(self) -> bool:
+        """Whether second derivatives depend on parameters alone."""
+        moving = set(self.variables)
+        return not any(entry.symbols & moving for row in self.entries for entry in row)
 
     def definite(self, *, budget: int) -> frozenset[Expression] | None:
         """Prove ``H(x) >= 0`` block by block; return the variables in which f is strictly convex.
@@ -168,7 +173,7 @@ class Hessian:
             return False, False
         # f'' is analytic: unless it is zero throughout, its zeros are isolated and f' increases.
         points, _ = sample_points(self.region, [variable])
-        return True, bool((at_points(entry, [variable], points)[0] > 0.0).any())
+        return True, bool((enclosed_ends(entry, [variable], points, points)[0] > 0.0).any())
 
     def _nonnegative(self, entry: Expression, variable: Expression, budget: int) -> bool:
         p = polynomial(entry, variable)
@@ -185,10 +190,14 @@ class Hessian:
             others = [e for j in block if j != i and not (e := self.entries[i][j]).is_zero]
 
             def holds(lower: Array, upper: Array) -> NDArray[np.bool_]:
-                sizes = [np.abs(_ends(e, symbols, lower, upper)).max(axis=0) for e in others]
+                sizes = [
+                    np.abs(enclosed_ends(e, symbols, lower, upper)).max(axis=0) for e in others
+                ]
                 # The factor covers the rounding of a sum of fewer than 2^20 positive numbers.
                 total = np.sum(sizes, axis=0) * (1.0 + 2.0**-30)
-                return np.asarray(_ends(self.entries[i][i], symbols, lower, upper)[0] > total)
+                return np.asarray(
+                    enclosed_ends(self.entries[i][i], symbols, lower, upper)[0] > total
+                )
 
             return _prove_everywhere(holds, self.region, symbols, budget)
 
@@ -210,7 +219,7 @@ class Hessian:
         high = np.zeros_like(low)
         for a, i in enumerate(block):
             for b, j in enumerate(block[: a + 1]):
-                ends = _ends(self.entries[i][j], symbols, lower, upper)
+                ends = enclosed_ends(self.entries[i][j], symbols, lower, upper)
                 low[:, a, b], high[:, a, b] = low[:, b, a], high[:, b, a] = ends
         return low, high
 
@@ -278,45 +287,17 @@ def _spread(count: int, dim: int) -> Array:
     return np.asarray((0.5 + np.outer(np.arange(1, count + 1), steps)) % 1.0)
 
 
-def at_points(
-    expr: Expression, symbols: Sequence[Expression], points: Array
-) -> tuple[Array, Array]:
-    """Enclose the values of ``expr`` at points (p, symbols): lower and upper ends, shape (p,)."""
-    return _ends(expr, symbols, points, points)
-
-
-def _ends(
+def enclosed_ends(
     expr: Expression, symbols: Sequence[Expression], lower: Array, upper: Array
 ) -> tuple[Array, Array]:
-    """Enclose ``expr`` on boxes (b, symbols); unbounded where it may be undefined."""
+    """Enclose ``expr`` on boxes (b, symbols), shape (b,); unbounded where it may be undefined."""
     box = {
         s: Interval(lower=lower[:, k], upper=upper[:, k])
         for k, s in enumerate(symbols)
         if s in expr.symbols
     }
-    values = evaluate(expr, box)
-    shape = lower.shape[:1]
-    doubt = np.zeros(shape, dtype=np.bool_)
-    for inner, relation, _ in demands(expr):
-        ends = values[inner]
-        broken = ends.lower < 0.0 if relation == ">=" else ends.lower <= 0.0
-        doubt |= broken & (ends.upper >= 0.0) if relation == "!=" else broken
-    found = values[expr]
-    return np.where(doubt, -np.inf, found.lower), np.where(doubt, np.inf, found.upper)
-
-
-@lru_cache(maxsize=4096)
-def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
-    """What must hold for ``expr`` to be defined: (formula, relation to 0, whose demand it is)."""
-    found: list[tuple[Expression, str, Expression]] = []
-    for part in (node for node in nodes((expr,)) if node.symbols):
-        if part.op == Op.LOG:
-            found.append((part.args[0], ">", part))
-        elif part.op == Op.POW and not is_integer(part.value):
-            found.append((part.args[0], ">=" if part.value > 0 else ">", part))
-        elif part.op == Op.POW and part.value < 0:
-            found.append((part.args[0], "!=", part))
-    return tuple(found)
+    value, shape = enclose(expr, box), lower.shape[:1]
+    return np.broadcast_to(value.lower, shape), np.broadcast_to(value.upper, shape)
 
 
 def _prove_everywhere(

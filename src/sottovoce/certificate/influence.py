@@ -1,39 +1,47 @@
-"""How far agents can move what they add to outputs: ``sup |dh/dx_i|`` over their boxes.
-
-All affine contributions of one agent move together: a difference v of two states moves the sums by
-``A v``. Row by row, ``|A v|^2 <= sum_o |a_o|^2 |v|^2`` takes each sum at its own worst direction v;
-the largest singular value of A takes one direction for all of them.
-"""
+"""What agents' terms come to, agent by agent: their boxes, ``sup |dh/dx_i|``, weighted values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sparse
-from numpy.typing import NDArray
 
 from sottovoce.certificate.forms import exact
-from sottovoce.certificate.supremum import norm_supremum
+from sottovoce.certificate.supremum import known_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import in_order
 from sottovoce.formula.derive import gradient
-from sottovoce.formula.enclosure import enclose
+from sottovoce.formula.enclosure import IntervalBox, enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.connected import Indices
 from sottovoce.problem.constraints import Weights
-from sottovoce.problem.fleet import Fleet, Index
+from sottovoce.problem.fleet import Fleet, WeightedTerms
 
 UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
-_EPS = 2.0**-52
-_PIECE = 1 << 14  # agents whose small matrices are held at once
 _FEW = 1000  # different agents up to which each is bounded by branch and bound
 
 Slopes = Mapping[Expression, Expression]
+
+
+def agent_box(formula: Expression, group: Group) -> IntervalBox:
+    """Return the intervals of what a formula names, for every agent of a group at once.
+
+    Where all agents have one box and it names no parameter, one of them stands for all.
+    """
+    used = formula.symbols
+    one_box = group.lower.strides[0] == 0 == group.upper.strides[0]
+    some = slice(1) if one_box and not used & set(group.parameters) else slice(None)
+    return {
+        s: Interval(lower=group.lower[some, c], upper=group.upper[some, c])
+        for c, s in enumerate(group.symbols)
+        if s in used
+    } | {s: Interval(lower=a, upper=a) for s, a in group.parameters.items() if s in used}
 
 
 @exactly()
@@ -50,17 +58,17 @@ def slope_bounds(
     """
     slopes = gradient(exact(h), group.symbols)
     states = {s for d in slopes.values() for s in d.symbols} & set(group.symbols)
-    met = _norm(slopes, group, group.lower, group.lower)
+    met = _norm(slopes, replace(group, upper=group.lower))
     if not states:
         return met, met
     if convex and len(slopes) == len(states) == 1:
         # A convex function of one variable has its steepest slopes at the ends of its interval.
-        met = np.maximum(met, _norm(slopes, group, group.upper, group.upper))
+        met = np.maximum(met, _norm(slopes, replace(group, lower=group.upper)))
         return met, met
     different = _different(h, group)
     if different is None:
-        met = np.maximum(met, _norm(slopes, group, group.upper, group.upper))
-        return _norm(slopes, group, group.lower, group.upper), met
+        met = np.maximum(met, _norm(slopes, replace(group, lower=group.upper)))
+        return _norm(slopes, group), met
     first, same = different
     bounds = [_of_agent(h, group, int(i), convex=convex, tolerance=tolerance) for i in first]
     upper, found = np.array(bounds).T
@@ -127,8 +135,8 @@ def _supremum(
     used = {s for d in components for s in d.symbols}
     if not slopes:
         return 0.0, 0.0
-    bound = norm_supremum(
-        components,
+    bound = known_supremum(
+        [[d] for d in components],
         {s: box[s] for s in in_order(used)},
         nondecreasing=[frozenset({s}) for s in symbols] if convex else None,
         tolerance=tolerance,
@@ -136,14 +144,9 @@ def _supremum(
     return bound.upper, bound.found
 
 
-def _norm(slopes: Slopes, group: Group, lower: Array, upper: Array) -> Array:
-    """Bound the length of the gradient of every agent over boxes, shape (count,)."""
-    box = {s: Interval(lower=a, upper=a) for s, a in group.parameters.items()}
-    box |= {s: Interval(lower=lower[:, c], upper=upper[:, c]) for c, s in enumerate(group.symbols)}
-    sizes = []
-    for slope in slopes.values():
-        bound = enclose(slope, {s: box[s] for s in slope.symbols})
-        sizes.append(np.maximum(np.abs(bound.lower), np.abs(bound.upper)))
+def _norm(slopes: Slopes, group: Group) -> Array:
+    """Bound the length of the gradient of every agent over its box, shape (count,)."""
+    sizes = [enclose(slope, agent_box(slope, group)).magnitude for slope in slopes.values()]
     norm = sizes[0] if sizes else np.zeros(1)
     if len(sizes) > 1:
         squares = sum(np.square(size) * UP for size in sizes)
@@ -156,116 +159,72 @@ def _norm(slopes: Slopes, group: Group, lower: Array, upper: Array) -> Array:
     return np.asarray(np.broadcast_to(norm, (group.count,)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _AffineRows:
-    """Outputs ``rows[r, t]`` moved by ``W[r, i] (middle[t, i] +- radius[t, i])`` of agent i."""
-
-    rows: NDArray[np.int64]
-    weights: Weights
-    middle: Array  # (terms, agents or 1, dim)
-    radius: Array  # (terms, agents or 1): a bound on the length of what rounding left out
-
-    def strength(self, precision: Array) -> Array:
-        """``sum_r W[r, i]^2 precision[rows[r, t]]``, shape (terms, agents or 1)."""
-        local = precision[self.rows]
-        if self.weights is None:
-            return np.asarray(local.T)
-        squared = self.weights.power(2) if sparse.issparse(self.weights) else self.weights**2
-        return np.asarray((squared.T @ local).T)
+TermValues: TypeAlias = Callable[[Fleet], Sequence[tuple[int, Sequence[Array]]]]
+Weighting: TypeAlias = Callable[..., Sequence[Array]]
+WeightedBlock: TypeAlias = tuple[Indices, Any, Any, Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Affine:
-    """The affine contributions of the agents of one fleet, whose states have several components.
+def weighted_blocks(
+    fleets: Sequence[Fleet],
+    agents: int,
+    values: TermValues,
+    weighted: Weighting,
+    more: Iterable[tuple[int, Sequence[Any]]] = (),
+) -> Iterator[WeightedBlock]:
+    """Yield what terms of agents come to in rows: rows, first agent, parts, arrays (rows, agents).
 
-    Attributes:
-        agents: their numbers, from 0.
-        count: how many agents.
-        outputs: the sums they are contributions to, from 0.
-        parts: their slopes.
+    A dense block, or one as sparse as the weights, per sum of a stated fleet; for every part of
+    states a sparse block over all agents that were stated one by one.
+
+    Args:
+        fleets: the agents with their terms.
+        agents: how many there are.
+        values: for each term of a fleet the part of the state that it belongs to, and arrays that
+            fit (count,).
+        weighted: takes weights and such arrays, and returns arrays with the weights.
+        more: parts with rows, agents and values, weighted already.
     """
-
-    agents: Index
-    count: int
-    outputs: NDArray[np.int64]
-    parts: tuple[_AffineRows, ...]
-
-    def loads(self, precision: Array) -> Array:
-        """``|diag(precision)^(1/2) A_i|_2^2`` for every agent i, rounded up; shape (count,)."""
-        strength = [part.strength(precision) for part in self.parts]
-        dim = self.parts[0].middle.shape[2]
-        slack = (self.outputs.size + 16 * dim + 32) * _EPS
-        found = np.empty(self.count)
-        for begin in range(0, self.count, _PIECE):
-            at = slice(begin, begin + _PIECE)
-            gram, lost = np.zeros((1, dim, dim)), np.zeros(1)
-            for part, all_of_them in zip(self.parts, strength, strict=True):
-                c, b, r = (_of(v, at) for v in (all_of_them, part.middle, part.radius))
-                c = np.broadcast_to(c, np.broadcast_shapes(c.shape, r.shape))
-                gram = gram + np.einsum("tn,tna,tnb->nab", c, *(np.broadcast_to(
-                    b, (*c.shape, dim)),) * 2)  # fmt: skip
-                lost = lost + (c * r**2).sum(axis=0)
-            # A computed eigenvalue errs by a few roundings of the matrix's size, its trace.
-            largest = np.linalg.eigvalsh(gram)[:, -1] + slack * np.trace(gram, axis1=1, axis2=2)
-            found[at] = np.square(np.sqrt(largest) + np.sqrt(lost)) * (1.0 + 8.0 * _EPS)
-        return found
-
-
-def affine_parts(fleets: Sequence[Fleet]) -> Iterator[Affine]:
-    """Yield what is affine of the fleets whose components some affine contribution mixes."""
+    entries: defaultdict[int, list[Sequence[Any]]] = defaultdict(list)
     for fleet in fleets:
-        found = list(_parts(fleet)) if fleet.places and fleet.group.dim > 1 else []
-        if any(np.any(np.count_nonzero(part.middle, axis=2) > 1) for part in found):
-            yield Affine(
-                agents=fleet.agents,
-                count=fleet.group.count,
-                outputs=np.unique(np.concatenate([_rows_moved(part) for part in found])),
-                parts=tuple(found),
-            )
+        count = fleet.group.count
+        own = [(part, [np.broadcast_to(v, (count,)) for v in of]) for part, of in values(fleet)]
+        for sums in fleet.parts():
+            if isinstance(fleet.agents, slice):
+                parts = np.tile([own[t][0] for t in sums.terms], len(sums.rows))
+                each = [_of_term(sums.weights, own[t][1], weighted) for t in sums.terms]
+                stacked = [_stacked(sums, of_terms) for of_terms in zip(*each, strict=True)]
+                yield sums.rows.ravel(), fleet.agents.start, parts, stacked
+                continue
+            for t, row, place, weight in sums.entries(count):
+                part, arrays = own[t]
+                ends = weighted(weight, *(v[place] for v in arrays))
+                entries[part].append((row, fleet.agents[place], *ends))
+    for part, entry in more:
+        entries[part].append(entry)
+    for part in sorted(entries):
+        row, agent, *all_ends = (np.concatenate(c) for c in zip(*entries[part], strict=True))
+        rows, at = np.unique(row, return_inverse=True)
+        shape = (rows.size, agents)
+        yield rows, 0, part, [sparse.csr_array((v, (at, agent)), shape=shape) for v in all_ends]
 
 
-def _rows_moved(part: _AffineRows) -> Indices:
-    """The rows with a weight that is not 0: a sum that only lies between them may be curved."""
-    if part.weights is None:
-        return part.rows.ravel()
-    moved = np.asarray((part.weights != 0).sum(axis=1)).ravel() > 0
-    return np.asarray(part.rows[moved].ravel())
+def _of_term(weights: Weights, arrays: Sequence[Array], weighted: Weighting) -> list[Any]:
+    """The values of one term of a fleet in the shape of its weights."""
+    if weights is None:
+        return [v[np.newaxis] for v in arrays]
+    if not sparse.issparse(weights):
+        return list(weighted(weights, *(v[np.newaxis] for v in arrays)))
+    ends = weighted(weights.data, *(v[weights.indices] for v in arrays))
+    places = (weights.indices, weights.indptr)
+    return [sparse.csr_array((v, *places), shape=weights.shape) for v in ends]
 
 
-def _parts(fleet: Fleet) -> Iterator[_AffineRows]:
-    slopes_of = [_slopes(h, fleet.group) for h in fleet.terms]
-    for part in fleet.parts():
-        own = [slopes_of[t] for t in part.terms]
-        kept = [column for column, slopes in enumerate(own) if slopes is not None]
-        if kept:
-            yield _rows(part.rows[:, kept], part.weights, [s for s in own if s is not None])
-
-
-@exactly()
-def _slopes(formula: Expression, group: Group) -> list[Interval] | None:
-    """The derivatives of an affine formula by the group's components; None if none or not so."""
-    slopes, own = gradient(exact(formula), group.symbols), set(group.symbols)
-    if not slopes or any(d.symbols & own for d in slopes.values()):
-        return None
-    box = {s: Interval(lower=a, upper=a) for s, a in group.parameters.items()}
-    derivatives = [slopes.get(s, ZERO) for s in group.symbols]
-    return [enclose(d, {s: box[s] for s in d.symbols}) for d in derivatives]
-
-
-def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> _AffineRows:
-    count = max(np.size(end.lower) for term in slopes for end in term)
-    lower, upper = (
-        np.array([[np.broadcast_to(e, (count,)) for e in ends] for ends in sides])
-        for sides in (
-            [[end.lower for end in term] for term in slopes],
-            [[end.upper for end in term] for term in slopes],
-        )
-    )
-    middle = lower / 2 + upper / 2
-    radius = np.nextafter(np.maximum(upper - middle, middle - lower), np.inf)
-    length = np.sqrt(np.square(radius).sum(axis=1)) * (1.0 + (middle.shape[1] + 8) * _EPS)
-    return _AffineRows(rows=rows, weights=weights, middle=middle.transpose(0, 2, 1), radius=length)
-
-
-def _of(values: Array, agents: slice) -> Array:
-    return values if values.shape[1] == 1 else values[:, agents]
+def _stacked(sums: WeightedTerms, values: Sequence[Any]) -> Any:
+    """Values of several terms as rows ``r * terms + t``; a view where all agents have the same."""
+    if sparse.issparse(sums.weights):
+        order = np.arange(sums.rows.size).reshape(len(values), -1).T.ravel()
+        return sparse.csr_array(sparse.vstack(values, format="csr")[order])
+    count = values[0].shape[1]
+    same = slice(1 if all(v.strides[1] == 0 for v in values) else count)
+    stacked = np.stack([v[:, same] for v in values], axis=1).reshape(sums.rows.size, -1)
+    return np.broadcast_to(stacked, (sums.rows.size, count))

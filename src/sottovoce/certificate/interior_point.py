@@ -37,85 +37,6 @@ PIVOT = 1e-3
 """A diagonal entry at least so large beside its column is a pivot, which keeps factors sparse."""
 
 
-@final
-class Program:
-    """Minimise f over a box under ``g_j(x) <= 0``, or ``g_j(x) = 0`` for equalities.
-
-    Args:
-        numeric: f and g in float64, smooth.
-        relaxed: if it is there, one number c_j per row: t in [-1, 1] is minimised instead of f,
-            under ``g_j(x) - c_j t <= 0``, and the vector of states has t behind the others.
-    """
-
-    def __init__(self, numeric: Numeric, relaxed: Array | None = None) -> None:
-        self.numeric, self.relaxed = numeric, relaxed
-        self.equality = numeric.equality
-        start = np.concatenate([np.ravel(part) for part in numeric.problem.start])
-        more = [] if relaxed is None else [1.0]
-        self.lower = np.append(numeric.lower, [-v for v in more])
-        self.upper = np.append(numeric.upper, more)
-        self.start = np.append(start, [0.5 * v for v in more])
-        flat = np.arange(numeric.lower.size, dtype=np.int32)
-        ends = [np.broadcast_arrays(b.of(flat)[:, :, np.newaxis], b.of(flat)[:, np.newaxis, :])
-                for b in numeric.blocks]  # fmt: skip
-        self._places = tuple([end[side].ravel() for end in ends] for side in (0, 1))
-
-    def gradient(self, x: Array) -> Array:
-        """``df/dx``, shape (N,)."""
-        if self.relaxed is None:
-            return self.numeric.objective_gradient(x)
-        return np.asarray(np.eye(1, x.size, x.size - 1)[0])
-
-    def constraints(self, x: Array) -> Array:
-        """``g(x)``, shape (m,)."""
-        if self.relaxed is None:
-            return self.numeric.constraints(x)
-        return np.asarray(self.numeric.constraints(x[:-1]) - self.relaxed * x[-1])
-
-    def slopes(self, x: Array) -> Any:
-        """``dg/dx``, a sparse array (m, N)."""
-        if self.relaxed is None:
-            return sparse_jacobian(self.numeric.jacobian(x))
-        own = sparse_jacobian(self.numeric.jacobian(x[:-1]))
-        return sparse.hstack([own, sparse.csr_array(-self.relaxed[:, np.newaxis])], format="csr")
-
-    def hessian(self, x: Array, mu: Array) -> Any:
-        """The second derivatives of ``f + mu' g``, a sparse array (N, N)."""
-        if self.relaxed is None:
-            return self._sparse(self.numeric.lagrangian_hessian(x, mu), x.size)
-        return self._sparse(self.numeric.constraint_hessian(x[:-1], mu), x.size)
-
-    def _sparse(self, blocks: Sequence[Array], size: int) -> Any:
-        kept = [np.flatnonzero(h) for h in blocks]
-        rows, columns = (
-            np.concatenate([at[k] for at, k in zip(places, kept, strict=True)])
-            for places in self._places
-        )
-        values = np.concatenate([h.ravel()[k] for h, k in zip(blocks, kept, strict=True)])
-        return sparse.csr_array((values, (rows, columns)), shape=(size, size))
-
-    def require_convex(self, x: Array, mu: Array) -> None:
-        """Refuse if f or ``mu' g`` bends downwards at x.
-
-        Raises:
-            ConvexityError: if a second derivative has a negative eigenvalue.
-        """
-        states = x[: self.numeric.lower.size]
-        for what, blocks in (
-            ("objective", self.numeric.objective_hessian(states)),
-            ("weighted sum of the constraints", self.numeric.constraint_hessian(states, mu)),
-        ):
-            for h in blocks:
-                least = 1e-9 * float(np.max(np.abs(h)))
-                try:
-                    np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
-                except np.linalg.LinAlgError:
-                    raise ConvexityError(
-                        f"the {what} must be convex, got a direction in which it bends downwards: "
-                        "certify the problem to see which formula it is and where"
-                    ) from None
-
-
 def sparse_jacobian(jacobian: Jacobian) -> Any:
     """Return J as a sparse array, its local rows below the others."""
     local = jacobian.local
@@ -143,7 +64,7 @@ class KktSolver:
     def __init__(self) -> None:
         self._order: Any = None
 
-    def factor(self, hessian: Any, slopes: Any, shift: Array) -> None:
+    def factor(self, hessian: Any, slopes: Any, shift: Array | float = 0.0) -> None:
         """Factor the system, scaled so that the largest entry of every row is near 1.
 
         Raises:
@@ -151,7 +72,8 @@ class KktSolver:
         """
         from scipy.sparse.linalg import splu  # slow to load; a cloud solves no system
 
-        (m, n), below = slopes.shape, sparse.diags_array(-shift)
+        m, n = slopes.shape
+        below = sparse.diags_array(np.broadcast_to(-np.asarray(shift), (m,)))
         signs = np.concatenate([np.ones(n), -np.ones(m)])
         whole = sparse.block_array([[hessian, slopes.T], [slopes, below]], format="csc")
         if not np.all(np.isfinite(whole.data)):
@@ -245,18 +167,22 @@ class Step(NamedTuple):
 
 @final
 class InteriorPoint:
-    """The iteration for one program."""
+    """The iteration for one smooth problem: f over a box, rows ``g <= 0`` or ``g = 0``."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        lower, upper = program.lower, program.upper
+    def __init__(self, numeric: Numeric) -> None:
+        self.numeric = numeric
+        lower, upper = numeric.lower, numeric.upper
         self.moves = (upper > lower).astype(np.float64)
         self.free = np.flatnonzero(self.moves)
-        self.rows = program.equality.size
-        self.bent = np.append(~program.equality, np.ones(2 * self.free.size, dtype=np.bool_))
+        self.rows = numeric.equality.size
+        self.bent = np.append(~numeric.equality, np.ones(2 * self.free.size, dtype=np.bool_))
         unit = sparse.eye_array(lower.size, format="csr")[self.free]
         self._bounds = sparse.vstack([-unit, unit], format="csr")
         self._ends = np.concatenate([lower[self.free], -upper[self.free]])
+        flat = np.arange(lower.size, dtype=np.int32)
+        ends = [np.broadcast_arrays(b.of(flat)[:, :, np.newaxis], b.of(flat)[:, np.newaxis, :])
+                for b in numeric.blocks]  # fmt: skip
+        self._places = tuple([end[side].ravel() for end in ends] for side in (0, 1))
         self.price = 1.0  # what a unit of an equality's violation counts, in units of the objective
         self.solver = KktSolver()
 
@@ -270,7 +196,7 @@ class InteriorPoint:
         remaining = list(targets)
         for iteration in range(MAX_ITERATIONS):
             self._require_feasible(now)
-            residual = self._residual(now)
+            residual = self.numeric.residual(now.x, now.mu[: self.rows])
             if residual <= remaining[0]:
                 remaining = [target for target in remaining if target < residual]
                 yield Solution(now.x, now.mu[: self.rows], iteration)
@@ -285,42 +211,59 @@ class InteriorPoint:
 
     def at(self, x: Array, slack: Array, mu: Array) -> Iterate:
         """An iterate, with what must be known there."""
-        slopes = self.program.slopes(x)
+        slopes = sparse_jacobian(self.numeric.jacobian(x))
         if self.free.size < x.size:
             slopes = (slopes @ sparse.diags_array(self.moves)).tocsr()
         return Iterate(
             x=x,
             slack=slack,
             mu=mu,
-            gradient=self.moves * self.program.gradient(x),
-            G=np.concatenate([self.program.constraints(x), self._bounds @ x + self._ends]),
+            gradient=self.moves * self.numeric.objective_gradient(x),
+            G=np.concatenate([self.numeric.constraints(x), self._bounds @ x + self._ends]),
             A=sparse.vstack([slopes, self._bounds], format="csr"),
         )
 
     def hessian(self, x: Array, mu: Array) -> Any:
         """The second derivatives of L; the identity for states that cannot move."""
-        h = self.program.hessian(x, mu[: self.rows])
+        blocks = self.numeric.lagrangian_hessian(x, mu[: self.rows])
+        kept = [np.flatnonzero(h) for h in blocks]
+        rows, columns = (
+            np.concatenate([at[k] for at, k in zip(places, kept, strict=True)])
+            for places in self._places
+        )
+        values = np.concatenate([h.ravel()[k] for h, k in zip(blocks, kept, strict=True)])
+        h = sparse.csr_array((values, (rows, columns)), shape=(x.size, x.size))
         if self.free.size < x.size:
             moves = sparse.diags_array(self.moves)
             h = moves @ h @ moves + sparse.diags_array(1.0 - self.moves)
         return h
 
-    def _residual(self, now: Iterate) -> float:
-        rows, low, high = np.split(now.mu, [self.rows, self.rows + self.free.size])
-        slope = now.dual
-        slope[self.free] -= high - low  # without the forces of the bounds
-        moved = np.clip(now.x - slope, self.program.lower, self.program.upper)
-        raised = rows + now.G[: self.rows]
-        raised = np.where(self.program.equality, raised, np.maximum(raised, 0.0))
-        return float(max(np.max(np.abs(now.x - moved)), np.max(np.abs(rows - raised))))
+    def require_convex(self, x: Array, mu: Array) -> None:
+        """Refuse if f or ``mu' g`` bends downwards at x.
+
+        Raises:
+            ConvexityError: if a second derivative has a negative eigenvalue.
+        """
+        for what, blocks in (
+            ("objective", self.numeric.objective_hessian(x)),
+            ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),
+        ):
+            for h in blocks:
+                least = 1e-9 * float(np.max(np.abs(h)))
+                try:
+                    np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
+                except np.linalg.LinAlgError:
+                    raise ConvexityError(
+                        f"the {what} must be convex, got a direction in which it bends downwards: "
+                        "certify the problem to see which formula it is and where"
+                    ) from None
 
     def _start(self) -> Iterate:
-        program = self.program
-        lower, upper = program.lower, program.upper
+        lower, upper = self.numeric.lower, self.numeric.upper
         margin = 0.05 * (upper - lower)
-        inside = np.clip(program.start, lower + margin, upper - margin)
-        points = (inside, 0.5 * (lower + upper))
-        x = min(points, key=lambda point: _violation(program.constraints(point)))
+        start = np.concatenate([np.ravel(part) for part in self.numeric.problem.start])
+        points = (np.clip(start, lower + margin, upper - margin), 0.5 * (lower + upper))
+        x = min(points, key=lambda point: _violation(self.numeric.constraints(point)))
         zero = np.zeros(self.bent.size)
         now = self.at(x, zero, zero)
         tau = max(1e-3, 0.1 * float(np.median(np.abs(now.gradient * (upper - lower)))))
@@ -397,12 +340,12 @@ class InteriorPoint:
         slopes, g, mu = now.A[: self.rows], now.G[: self.rows], now.mu[: self.rows]
         if not self._exclude(now.x, mu * g, slopes.T @ mu):
             return
-        self.program.require_convex(now.x, mu)
+        self.require_convex(now.x, mu)
         for j in np.argsort(np.abs(mu)):
             fewer = np.where(np.arange(mu.size) == j, 0.0, mu)
             if self._exclude(now.x, fewer * g, slopes.T @ fewer):
                 mu = fewer
-        labels = (self.program.numeric.label(int(j)) for j in np.flatnonzero(mu))
+        labels = (self.numeric.label(int(j)) for j in np.flatnonzero(mu))
         raise ProblemError(
             "constraints must hold together at some point of the box, got none for "
             f"{' and '.join(dict.fromkeys(labels))}: relax a constraint or widen the box"
@@ -413,7 +356,7 @@ class InteriorPoint:
 
         By convexity ``mu' g`` is then positive too, so that no point meets all constraints.
         """
-        lower, upper = self.program.lower, self.program.upper
+        lower, upper = self.numeric.lower, self.numeric.upper
         descent = np.where(slopes > 0.0, lower - x, upper - x) * slopes
         reach = np.maximum(np.abs(lower), np.abs(upper))
         rounding = 1e-9 * float(np.sum(np.abs(weighted)) + np.sum(np.abs(slopes) * reach))

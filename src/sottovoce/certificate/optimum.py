@@ -14,7 +14,7 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance
-from sottovoce.certificate.interior_point import InteriorPoint, Program, Solution
+from sottovoce.certificate.interior_point import InteriorPoint, Solution
 from sottovoce.certificate.smooth_form import SmoothForm, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
@@ -147,7 +147,7 @@ def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
 
 def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
     numeric = numeric_of(problem)
-    method = InteriorPoint(Program(numeric))
+    method = InteriorPoint(numeric)
     for rough in method.approach((1e-6, 1e-8, TOLERANCE)):
         found, residual = _polished(method, rough)
         if residual <= TOLERANCE:
@@ -159,14 +159,14 @@ def _smooth_saddle(problem: Problem) -> ReferenceOptimum:
             f"after {found.iterations} iterations: check that the problem is convex and strictly "
             "feasible, and state it in units that keep numbers near 1"
         )
-    method.program.require_convex(found.x, found.mu)
+    method.require_convex(found.x, found.mu)
     _require_minimum(numeric, found)
     return _described(numeric, found, jacobian, residual)
 
 
 def _polished(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
     """Newton steps until they no longer move; a few may be bad while the active set settles."""
-    numeric = method.program.numeric
+    numeric = method.numeric
     best = now = rough
     least = numeric.residual(rough.x, rough.mu)
     patience = PATIENCE
@@ -190,7 +190,7 @@ def _polished(method: InteriorPoint, rough: Solution) -> tuple[Solution, float]:
 
 def _newton(method: InteriorPoint, at: Solution) -> Solution:
     """One semismooth Newton step: rows and bounds that the residual shows active hold exactly."""
-    numeric, free = method.program.numeric, method.free
+    numeric, free = method.numeric, method.free
     target = at.x - numeric.lagrangian_gradient(at.x, at.mu)
     rows = numeric.equality | (at.mu + numeric.constraints(at.x) > 0.0)
     low, high = target <= numeric.lower, target >= numeric.upper
@@ -263,6 +263,12 @@ def _dependent(
     scale = np.where(short, 1.0, lengths)
     cosines = gram / scale / scale[:, np.newaxis]
     cosines[short], cosines[:, short] = 0.0, 0.0
+    try:
+        if not short.any():
+            np.linalg.cholesky(cosines - 2.0 * STRICT**2 * np.eye(len(rows)))
+            return ()  # far cheaper than eigenvectors where there are hundreds of rows
+    except np.linalg.LinAlgError:
+        pass
     sizes, vectors = np.linalg.eigh(cosines)
     shares = np.max(np.abs(vectors[:, sizes <= STRICT**2]), axis=1, initial=0.0)
     return tuple(int(j) for j in rows[short | (shares > STRICT)])

@@ -18,20 +18,27 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
+from sottovoce.certificate.forms import exact
 from sottovoce.certificate.influence import (
     UP,
-    Affine,
-    affine_parts,
+    agent_box,
     mixture_bounds,
     slope_bounds,
+    weighted_blocks,
 )
 from sottovoce.errors import CertificateError
-from sottovoce.formula.expression import Expression
+from sottovoce.formula.derive import gradient
+from sottovoce.formula.enclosure import enclose
+from sottovoce.formula.expression import ZERO, Expression, exactly
+from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.connected import connected
-from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.fleet import Fleet, WeightedTerms
+from sottovoce.problem.connected import Indices, connected
+from sottovoce.problem.constraints import Constraint, Weights
+from sottovoce.problem.fleet import Fleet, Index
 from sottovoce.problem.fleets import fleets_of
+
+_EPS = 2.0**-52
+_PIECE = 1 << 14  # agents whose small matrices are held at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,6 +79,65 @@ class Block:
         if upper.strides[1] == 0:
             return float(np.square(upper[:, 0]) @ weights)
         return np.asarray(np.einsum("ol,ol,o->l", upper, upper, weights))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _AffineRows:
+    """Outputs ``rows[r, t]`` moved by ``W[r, i] (middle[t, i] +- radius[t, i])`` of agent i."""
+
+    rows: NDArray[np.int64]
+    weights: Weights
+    middle: Array  # (terms, agents or 1, dim)
+    radius: Array  # (terms, agents or 1): a bound on the length of what rounding left out
+
+    def strength(self, precision: Array) -> Array:
+        """``sum_r W[r, i]^2 precision[rows[r, t]]``, shape (terms, agents or 1)."""
+        local = precision[self.rows]
+        if self.weights is None:
+            return np.asarray(local.T)
+        squared = self.weights.power(2) if sparse.issparse(self.weights) else self.weights**2
+        return np.asarray((squared.T @ local).T)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Affine:
+    """The affine contributions of the agents of one fleet, whose states have several components.
+
+    They move together: a difference v of two states moves the sums by ``A v``. Row by row,
+    ``|A v|^2 <= sum_o |a_o|^2 |v|^2`` takes each sum at its own worst direction v; the largest
+    singular value of A takes one direction for all of them.
+
+    Attributes:
+        agents: their numbers, from 0.
+        count: how many agents.
+        outputs: the sums they are contributions to, from 0.
+        parts: their slopes.
+    """
+
+    agents: Index
+    count: int
+    outputs: NDArray[np.int64]
+    parts: tuple[_AffineRows, ...]
+
+    def loads(self, precision: Array) -> Array:
+        """``|diag(precision)^(1/2) A_i|_2^2`` for every agent i, rounded up; shape (count,)."""
+        strength = [part.strength(precision) for part in self.parts]
+        dim = self.parts[0].middle.shape[2]
+        slack = (self.outputs.size + 16 * dim + 32) * _EPS
+        found = np.empty(self.count)
+        for begin in range(0, self.count, _PIECE):
+            at = slice(begin, begin + _PIECE)
+            gram, lost = np.zeros((1, dim, dim)), np.zeros(1)
+            for part, all_of_them in zip(self.parts, strength, strict=True):
+                c, b, r = (_of(v, at) for v in (all_of_them, part.middle, part.radius))
+                c = np.broadcast_to(c, np.broadcast_shapes(c.shape, r.shape))
+                gram = gram + np.einsum("tn,tna,tnb->nab", c, *(np.broadcast_to(
+                    b, (*c.shape, dim)),) * 2)  # fmt: skip
+                lost = lost + (c * r**2).sum(axis=0)
+            # A computed eigenvalue errs by a few roundings of the matrix's size, its trace.
+            largest = np.linalg.eigvalsh(gram)[:, -1] + slack * np.trace(gram, axis1=1, axis2=2)
+            found[at] = np.square(np.sqrt(largest) + np.sqrt(lost)) * (1.0 + 8.0 * _EPS)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -211,6 +277,7 @@ def sensitivity(
     *,
     convex: Mapping[int, bool],
     tolerance: float,
+    fleets: Sequence[Fleet] | None = None,
 ) -> Sensitivity:
     """Certify ``S[o, l]`` for every output o and agent l over the boxes of ``domain``.
 
@@ -220,8 +287,9 @@ def sensitivity(
         convex: for each row, whether it is proven convex; then its slope by x_l never
             decreases in x_l, which saves most of the subdivision.
         tolerance: relative gap at which subdivision stops.
+        fleets: what ``fleets_of`` makes of both, if it is known.
     """
-    fleets = fleets_of(domain, families)
+    fleets = fleets_of(domain, families) if fleets is None else fleets
     agents = sum(group.count for group in domain)
     return Sensitivity(
         outputs=sum(family.rows for family in families),
@@ -234,49 +302,35 @@ def sensitivity(
 def _blocks(
     fleets: Sequence[Fleet], agents: int, convex: Mapping[int, bool], tolerance: float
 ) -> Iterator[Block]:
-    """A dense block per sum of a stated fleet, a sparse one of all named agents per part."""
     mixtures = [(fleet, _owners(fleet, fleets)) for fleet in fleets if not fleet.places]
-    entries: list[Any] = [(*(np.zeros(0, dtype=np.int64),) * 3, *(np.zeros(0),) * 2)]
-    for fleet in (fleet for fleet in fleets if fleet.places):
-        label = _components(fleet, mixtures)
-        bounds, movers = _bounds(fleet, convex, tolerance), [_mover(fleet, h) for h in fleet.terms]
-        for part in fleet.parts():
-            if isinstance(fleet.agents, slice):
-                yield Block(
-                    rows=part.rows.ravel(),
-                    first=fleet.agents.start,
-                    upper=_weighted(part, [bounds[t][0] for t in part.terms]),
-                    found=_weighted(part, [bounds[t][1] for t in part.terms], up=1.0),
-                    parts=np.tile([label[movers[t]] for t in part.terms], len(part.rows)),
-                )
-                continue
-            for t, row, place, weight in part.entries(fleet.group.count):
-                ends = [np.abs(weight) * _raised(slope, up)[place]
-                        for slope, up in zip(bounds[t], (UP, 1.0), strict=True)]  # fmt: skip
-                moved = np.full(row.size, label[movers[t]])
-                entries.append((row, fleet.agents[place], moved, *ends))
-    for fleet, owners in mixtures:
-        output = fleet.sums[0].row
-        with _naming(owners[0][0], output):
-            numbers = [agent for _, agent, _ in owners]
+
+    def slopes(fleet: Fleet) -> list[tuple[int, Sequence[Array]]]:
+        label, bounds = _components(fleet, mixtures), _bounds(fleet, convex, tolerance)
+        return [(label[_mover(fleet, h)], bounds[t]) for t, h in enumerate(fleet.terms)]
+
+    def entries() -> Iterator[tuple[int, list[Array]]]:
+        for fleet, owners in mixtures:
+            output = fleet.sums[0].row
             known = convex.get(output, False)
-            found = list(mixture_bounds(fleet, numbers, convex=known, tolerance=tolerance))
-        for agent, upper, met in found:
-            # The first component of the agent's that the formula names says which part moves it.
-            home, _, component = next(one for one in owners if one[1] == agent)
-            own = _components(home, mixtures)[home.group.symbols[component]]
-            entries.append([np.array([v]) for v in (output, agent, own, upper, met)])
-    yield from _of_entries(entries, agents)
+            with _naming(owners[0][0], output):
+                numbers = [agent for _, agent, _ in owners]
+                found = list(mixture_bounds(fleet, numbers, convex=known, tolerance=tolerance))
+            for agent, upper, met in found:
+                # The first component of the agent's that the formula names says which part it is.
+                home, _, component = next(one for one in owners if one[1] == agent)
+                part = _components(home, mixtures)[home.group.symbols[component]]
+                yield part, [np.array([v]) for v in (output, agent, upper, met)]
+
+    own = [fleet for fleet in fleets if fleet.places]
+    blocks = weighted_blocks(own, agents, slopes, _lengthened, entries())
+    for rows, first, parts, (upper, found) in blocks:
+        yield Block(rows=rows, first=first, upper=upper, found=found, parts=parts)
 
 
-def _of_entries(entries: Sequence[Any], agents: int) -> Iterator[Block]:
-    row, agent, moved, upper, met = (np.concatenate(c) for c in zip(*entries, strict=True))
-    for part in np.unique(moved):
-        mine = moved == part
-        rows, at = np.unique(row[mine], return_inverse=True)
-        shape, place = (rows.size, agents), (at, agent[mine])
-        ends = [sparse.csr_array((v[mine], place), shape=shape) for v in (upper, met)]
-        yield Block(rows=rows, first=0, upper=ends[0], found=ends[1], parts=int(part))
+def _lengthened(weight: Array, upper: Array, met: Array) -> tuple[Array, Array]:
+    """Slopes times weights; a slope of 1 needs no room for the rounding of the product."""
+    size = np.abs(weight)
+    return size * np.where(upper == 1.0, upper, upper * UP), size * met
 
 
 def _bounds(
@@ -342,26 +396,63 @@ def _components(
     return {s: int(label[c]) for s, c in place.items()}
 
 
-def _weighted(part: WeightedTerms, slopes: Sequence[Array], up: float = UP) -> Any:
-    """Multiply the slopes of the terms by the weights, row ``r * terms + t``."""
-    count = slopes[0].size
+def affine_parts(fleets: Sequence[Fleet]) -> Iterator[Affine]:
+    """Yield what is affine of the fleets whose components some affine contribution mixes."""
+    for fleet in fleets:
+        found = list(_parts(fleet)) if fleet.places and fleet.group.dim > 1 else []
+        if any(np.any(np.count_nonzero(part.middle, axis=2) > 1) for part in found):
+            yield Affine(
+                agents=fleet.agents,
+                count=fleet.group.count,
+                outputs=np.unique(np.concatenate([_rows_moved(part) for part in found])),
+                parts=tuple(found),
+            )
+
+
+def _rows_moved(part: _AffineRows) -> Indices:
+    """The rows with a weight that is not 0: a sum that only lies between them may be curved."""
     if part.weights is None:
-        if all(s.strides == (0,) for s in slopes):
-            column = np.array([[s[0]] for s in slopes])
-            return np.broadcast_to(column, (len(slopes), count))
-        return np.stack(slopes)
-    raised = [_raised(s, up) for s in slopes]
-    if sparse.issparse(part.weights):
-        parts = [abs(part.weights).multiply(s[np.newaxis, :]).tocsr() for s in raised]
-        order = np.arange(part.rows.size).reshape(len(slopes), -1).T.ravel()
-        return sparse.csr_array(sparse.vstack(parts, format="csr")[order])
-    product = np.abs(part.weights)[:, np.newaxis, :] * np.stack(raised)[np.newaxis]
-    return product.reshape(part.rows.size, count)
+        return part.rows.ravel()
+    moved = np.asarray((part.weights != 0).sum(axis=1)).ravel() > 0
+    return np.asarray(part.rows[moved].ravel())
 
 
-def _raised(slope: Array, up: float) -> Array:
-    """A slope enlarged so that its product with a weight, rounded, is a bound; 1 needs no room."""
-    return slope if np.all(slope == 1.0) else slope * up
+def _parts(fleet: Fleet) -> Iterator[_AffineRows]:
+    slopes_of = [_slopes(h, fleet.group) for h in fleet.terms]
+    for part in fleet.parts():
+        own = [slopes_of[t] for t in part.terms]
+        kept = [column for column, slopes in enumerate(own) if slopes is not None]
+        if kept:
+            yield _rows(part.rows[:, kept], part.weights, [s for s in own if s is not None])
+
+
+@exactly()
+def _slopes(formula: Expression, group: Group) -> list[Interval] | None:
+    """The derivatives of an affine formula by the group's components; None if none or not so."""
+    slopes, own = gradient(exact(formula), group.symbols), set(group.symbols)
+    if not slopes or any(d.symbols & own for d in slopes.values()):
+        return None
+    derivatives = [slopes.get(s, ZERO) for s in group.symbols]
+    return [enclose(d, agent_box(d, group)) for d in derivatives]
+
+
+def _rows(rows: Any, weights: Weights, slopes: Sequence[Sequence[Interval]]) -> _AffineRows:
+    count = max(np.size(end.lower) for term in slopes for end in term)
+    lower, upper = (
+        np.array([[np.broadcast_to(e, (count,)) for e in ends] for ends in sides])
+        for sides in (
+            [[end.lower for end in term] for term in slopes],
+            [[end.upper for end in term] for term in slopes],
+        )
+    )
+    middle = lower / 2 + upper / 2
+    radius = np.nextafter(np.maximum(upper - middle, middle - lower), np.inf)
+    length = np.sqrt(np.square(radius).sum(axis=1)) * (1.0 + (middle.shape[1] + 8) * _EPS)
+    return _AffineRows(rows=rows, weights=weights, middle=middle.transpose(0, 2, 1), radius=length)
+
+
+def _of(values: Array, agents: slice) -> Array:
+    return values if values.shape[1] == 1 else values[:, agents]
 
 
 def _median(parts: Sequence[tuple[Array, int]]) -> float:

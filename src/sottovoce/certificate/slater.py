@@ -6,20 +6,22 @@ whoever holds the whole problem looks inside them; local rows themselves need no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import scipy.sparse as sparse
 
-from sottovoce.certificate.interior_point import InteriorPoint, Program, sparse_jacobian
-from sottovoce.certificate.smooth_form import smooth_form
-from sottovoce.errors import CertificateError, SottovoceError
+from sottovoce.certificate.contributions import row_ranges
+from sottovoce.certificate.interior_point import InteriorPoint, KktSolver, sparse_jacobian
+from sottovoce.certificate.smooth_form import smooth_form, unchecked_problem
+from sottovoce.errors import SottovoceError
 from sottovoce.formula.enclosure import enclose
-from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.formula.intervals import Interval
+from sottovoce.formula.expression import ZERO, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
-from sottovoce.problem.fleet import WeightedTerms
+from sottovoce.problem.constraints import Constraint
+from sottovoce.problem.linear_rows import linear_rows
 from sottovoce.problem.local import box_of
 from sottovoce.problem.numeric import Rows, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
@@ -27,7 +29,6 @@ from sottovoce.problem.problem import CloudView, Problem
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
 _STEPS = 200
 _STEPS_OF_MILLIONS = 20
-_EPS = 2.0**-52
 _GAP = 1e-9  # how near the largest slack must be, relative to the range of the rows
 _MET = 1e-9  # how far an equality may be off, relative to the numbers it adds up
 _LOCAL = 1e-6  # how far a local row or an equality beside it may be off, likewise
@@ -129,48 +130,12 @@ class _Constraints:
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
-        total, size = self.rows.offset.copy(), np.abs(self.rows.offset)
-        count = np.full(size.shape, 4.0)
-        for fleet in (member.fleet for member in self.rows.members):
-            known = dict(zip(fleet.group.symbols, fleet.of(x).T, strict=True))
-            known |= fleet.group.parameters
-            ends = [_ends(h, known, fleet.group.count) for h in fleet.terms]
-            for part in fleet.parts():
-                for column, t in enumerate(part.terms):
-                    upper, magnitude = _weighted_upper(part, *ends[t])
-                    total[part.rows[:, column]] += upper
-                    size[part.rows[:, column]] += magnitude
-                    count[part.rows[:, column]] += 1.0
-        # n terms summed in any order err by less than n roundings of the sum of their sizes.
-        bound = total + count * _EPS * size
-        return np.where(np.isnan(bound), np.inf, bound)
-
-
-def _ends(h: Expression, known: Mapping[Expression, Array], count: int) -> tuple[Array, Array]:
-    """Enclose h for all agents; NaN throughout if it may be undefined for one."""
-    box = {s: Interval(lower=known[s], upper=known[s]) for s in h.symbols}
-    shape = (count,)
-    try:
-        found = enclose(h, box)
-    except CertificateError:
-        found = None
-    if found is None or not (np.isfinite(found.lower).all() and np.isfinite(found.upper).all()):
-        return np.full(shape, np.nan), np.full(shape, np.nan)
-    return np.broadcast_to(found.lower, shape), np.broadcast_to(found.upper, shape)
-
-
-def _weighted_upper(part: WeightedTerms, lower: Array, upper: Array) -> tuple[Array, Array]:
-    # n terms summed in any order err by less than n roundings of the sum of their sizes.
-    slack = (lower.size + 4) * _EPS
-    if part.weights is None:
-        size = np.abs(upper).sum(keepdims=True)
-        return upper.sum(keepdims=True) + slack * size, size
-    middle = lower / 2 + upper / 2
-    radius = np.nextafter(np.maximum(upper - middle, middle - lower), np.inf)
-    weights = abs(part.weights)
-    size = np.asarray(weights @ (np.abs(middle) + radius))
-    above = np.asarray(part.weights @ middle) + np.asarray(weights @ radius)
-    return above + 2.0 * slack * size, size
+        fleets = [
+            replace(fleet, group=replace(fleet.group, lower=fleet.of(x), upper=fleet.of(x)))
+            for fleet in (member.fleet for member in self.rows.members)
+        ]
+        _, above = row_ranges(fleets, self.equal.size, enclose)
+        return np.nextafter(above + self.rows.offset, np.inf)
 
 
 def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[Array]:
@@ -202,32 +167,24 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
 def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Array:
     """The point of the box that misses the equalities least, starting from a point nearby.
 
-    Newton's steps to the solutions, each by the states that no bound has stopped.
+    Newton's steps to the solutions, each the shortest by the states that no bound has stopped.
     """
     lower, upper = lower_bounds(domain), upper_bounds(domain)
-    best, free = near, lower < upper
-    x = near
+    x, free, solver = near, lower < upper, KktSolver()
+    best, least = near, constraints.missed(near)
     for _ in range(_STEPS):
-        slopes = constraints.rows.jacobian(x)
-        left = np.where(constraints.equal, constraints.rows.values(x), 0.0)
-        masks = [_diagonal(block.of(free)) for block in constraints.rows.blocks]
-        gram = slopes.gram(masks)[np.ix_(constraints.equal, constraints.equal)]
-        push = np.zeros_like(left)
-        push[constraints.equal] = np.linalg.pinv(gram, hermitian=True) @ left[constraints.equal]
-        step = -slopes.pullback(push) * free
-        x = np.clip(x + step, lower, upper)
-        if constraints.missed(x) < constraints.missed(best):
-            best = x
+        slopes = constraints.rows.jacobian(x).matrix[constraints.equal]
+        solver.factor(sparse.eye_array(x.size), slopes @ sparse.diags_array(free * 1.0))
+        step, _ = solver.solve(np.zeros(x.size), constraints.rows.values(x)[constraints.equal])
+        x = np.clip(x + step * free, lower, upper)
+        missed = constraints.missed(x)
+        if missed < least:
+            best, least = x, missed
         stopped = free & (((x <= lower) & (step < 0)) | ((x >= upper) & (step > 0)))
-        if constraints.missed(best) <= _MET / 1e3 or not stopped.any():
+        if least <= _MET / 1e3 or not stopped.any():
             break
         free = free & ~stopped
     return np.array(best)
-
-
-def _diagonal(mask: Any) -> Array:
-    """Ones on the diagonal for the free components of every agent, shape (count, dim, dim)."""
-    return np.asarray(mask[:, :, np.newaxis] * np.eye(mask.shape[1]))
 
 
 def _better(constraints: _Constraints, now: Array, new: Array | None) -> Array:
@@ -238,8 +195,7 @@ def _better(constraints: _Constraints, now: Array, new: Array | None) -> Array:
 
 def _inside(cloud: CloudView, domain: Sequence[Group]) -> Array | None:
     """The point of the boxes with the largest slack; None where there is no telling."""
-    stated: Problem = object.__new__(Problem)
-    vars(stated).update(
+    stated = unchecked_problem(
         groups=tuple(domain),
         objectives=(ZERO,) * len(domain),
         code=(None,) * len(domain),
@@ -249,32 +205,46 @@ def _inside(cloud: CloudView, domain: Sequence[Group]) -> Array | None:
     )
     try:
         with np.errstate(all="ignore"):
-            found = largest_slack(stated)
+            point = largest_slack(stated)
     except SottovoceError:
         return None
-    return np.clip(found, lower_bounds(domain), upper_bounds(domain))
+    return np.clip(point, lower_bounds(domain), upper_bounds(domain))
 
 
 def largest_slack(problem: Problem) -> Array:
     """Return the x of the agents' sets with the least ``max_j g_j(x)``, to rounding.
 
-    ``minimise t`` over x and t with ``g_j(x) - t <= 0`` for inequalities and ``g_j(x) = 0`` for
+    ``minimise t`` over x and t with ``g_j(x) - c t <= 0`` for inequalities and ``g_j(x) = 0`` for
     equalities and local rows as they are, by the interior-point method that the saddle point uses;
-    t in units of the range that tangents show.
+    t is one more agent in [-1, 1] and c the range that tangents show.
 
     Raises:
         ProblemError: if equalities and local rows have no common point.
     """
-    form = smooth_form(problem)
-    numeric = numeric_of(form.problem)
-    start = np.concatenate([np.ravel(part) for part in form.problem.start])
-    relaxed = np.zeros(numeric.equality.size)
-    relaxed[: form.rows] = ~numeric.equality[: form.rows]
-    g, jacobian = numeric.constraints(start), numeric.jacobian(start)
-    reach = np.max(np.abs(g) + abs(sparse_jacobian(jacobian)) @ (numeric.upper - numeric.lower))
-    relaxed *= float(reach) if np.isfinite(reach) else 1e6
-    *_, found = InteriorPoint(Program(numeric, relaxed)).approach((_GAP,))
-    return found.x[:-1][form.columns]
+    numeric = numeric_of(problem)
+    start = np.concatenate([np.ravel(part) for part in problem.start])
+    g, slopes = numeric.constraints(start), abs(sparse_jacobian(numeric.jacobian(start)))
+    reach = float(np.max(np.abs(g) + slopes @ (numeric.upper - numeric.lower)))
+    t, one = symbol("slack of the rows"), np.ones((1, 1))
+    slack = Group(name="slack", count=1, symbols=(t,), lower=-one, upper=one, parameters={})
+
+    def relaxed(family: Constraint) -> Constraint:
+        weights = np.full((family.rows, 1), -reach if np.isfinite(reach) else -1e6)
+        own = linear_rows([t], weights)
+        return family if family.equality else replace(family, linear=own.plus(family.linear))
+
+    groups, cloud = (*problem.groups, slack), problem.cloud
+    rows = tuple(relaxed(family) for family in cloud.constraints)
+    form = smooth_form(unchecked_problem(
+        groups=groups,
+        objectives=(*(ZERO for _ in problem.groups), t),
+        code=(None,) * len(groups),
+        cloud=replace(cloud, groups=groups, constraints=rows),
+        local=(*problem.local, box_of(slack)),
+        start=(*problem.start, 0.5 * one),
+    ))  # fmt: skip
+    *_, best = InteriorPoint(numeric_of(form.problem)).approach((_GAP,))
+    return best.x[form.columns][:-1]
 
 
 def local_slater_point(problem: Problem) -> SlaterPoint:

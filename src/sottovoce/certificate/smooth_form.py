@@ -74,21 +74,22 @@ def smooth_form(problem: Problem) -> SmoothForm:
         for k, row in enumerate(writer.shared.rows)
     ]
     groups, sets, starts = zip(*kept, strict=True)
-    none = (None,) * len(groups)
-    smooth: Problem = object.__new__(Problem)
-    vars(smooth).update(
-        vars(problem)
-        | {
-            "groups": groups,
-            "objectives": (*objectives, *(ZERO for _ in groups[len(objectives) :])),
-            "code": none,
-            "fallback": none,
-            "cloud": replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
-            "local": sets,
-            "start": starts,
-        }
+    smooth = unchecked_problem(
+        groups=groups,
+        objectives=(*objectives, *(ZERO for _ in groups[len(objectives) :])),
+        code=(None,) * len(groups),
+        cloud=replace(problem.cloud, groups=groups, constraints=_over(groups, families)),
+        local=sets,
+        start=starts,
     )
     return SmoothForm(problem=smooth, columns=columns, rows=problem.rows, sums=_over(groups, sums))
+
+
+def unchecked_problem(**values: object) -> Problem:
+    """Return a problem with these attributes, which nobody stated and nobody checks."""
+    problem: Problem = object.__new__(Problem)
+    vars(problem).update(values)
+    return problem
 
 
 @final

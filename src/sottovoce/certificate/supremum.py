@@ -16,7 +16,14 @@ from typing import final
 
 import numpy as np
 
-from sottovoce.certificate.branch import BoundedFunction, Component, Norm, Signed, maximise
+from sottovoce.certificate.branch import (
+    Component,
+    Norm,
+    euclidean,
+    maximise,
+    norm_of,
+    singular_bounds,
+)
 from sottovoce.certificate.forms import (
     equivalents,
     exact,
@@ -25,10 +32,9 @@ from sottovoce.certificate.forms import (
     squared_norm,
     uses,
 )
-from sottovoce.certificate.norms import euclidean, norm_of, spectral_norm_upper
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.canonical import add, in_order, negate, substitute
-from sottovoce.formula.enclosure import doubtful, enclose, evaluate, remedy
+from sottovoce.formula.enclosure import enclose, require_defined
 from sottovoce.formula.expression import ZERO, Expression, exactly, nodes, symbol
 from sottovoce.formula.intervals import interval, root
 
@@ -59,24 +65,22 @@ class Supremum:
 
 @exactly()
 def supremum(
-    components: Sequence[Expression],
+    rows: Sequence[Sequence[Expression]],
     box: Box,
     *,
-    columns: int = 1,
     nondecreasing: Facts = None,
     tolerance: float = 0.005,
     budget: int | None = None,
 ) -> Supremum:
-    """Bound the supremum over a box of the norm of expressions.
+    """Bound the supremum over a box of the norm of a matrix of expressions.
 
-    sup_{x in box} |J(x)|_2 <= upper, the spectral norm; of a vector the Euclidean one
+    sup_{x in box} |J(x)|_2 <= upper, the spectral norm; of a single column the Euclidean one
 
     Args:
-        components: The entries of J row by row, canonical.
+        rows: The rows of J, canonical; of several columns those of zeros are left out.
         box: Finite bounds for each symbol.
-        columns: How many columns J has.
-        nondecreasing: For each component the symbols along which it is proven not to decrease:
-            x_l for dg/dx_l of a convex g. None where nothing is known.
+        nondecreasing: For each entry of a single column the symbols along which it is proven not
+            to decrease: x_l for dg/dx_l of a convex g. None where nothing is known.
         tolerance: The search ends when upper <= (1 + tolerance) * found.
         budget: The number of boxes after which a search ends with a looser, still valid bound; by
             default as many as take a few seconds.
@@ -84,85 +88,52 @@ def supremum(
     Raises:
         CertificateError: The norm is undefined somewhere, or no finite bound was found.
     """
-    exprs = tuple(exact(component) for component in components)
-    if not exprs:
-        raise InputError("components must hold at least one expression, got none")
+    entries = [[exact(entry) for entry in row] for row in rows]
+    if len({len(row) for row in entries}) != 1 or not entries[0]:
+        raise InputError(f"rows must be those of a matrix, got {[len(row) for row in entries]}")
+    if len(entries[0]) > 1:
+        entries = [row for row in entries if not _zeros(row)] or entries[:1]
+        columns = [c for c in zip(*entries, strict=True) if not _zeros(c)] or [(ZERO,)]
+        entries = [list(row) for row in zip(*columns, strict=True)]
+    exprs = tuple(entry for row in entries for entry in row)
+    width = 1 if len(entries) == 1 else len(entries[0])
     facts = tuple(nondecreasing or [frozenset[Expression]()] * len(exprs))
-    return settle(_Task(exprs, facts, columns, box, tolerance, budget))
+    return settle(_Task(exprs, facts, width, box, tolerance, budget))
 
 
-@exactly()
-def spectral_supremum(
-    jacobian: Sequence[Sequence[Expression]],
+def known_supremum(
+    rows: Sequence[Sequence[Expression]],
     box: Box,
     *,
-    tolerance: float = 0.005,
-    budget: int | None = None,
+    nondecreasing: Facts = None,
+    tolerance: float,
 ) -> Supremum:
-    """Bound the supremum of the spectral norm of a matrix, as ``supremum`` does.
-
-    Args:
-        jacobian: The rows of J; rows and columns of zeros are left out.
-        box: As for ``supremum``, and so are the others.
-        tolerance: Likewise.
-        budget: Likewise.
-    """
-    rows = [[exact(entry) for entry in row] for row in jacobian]
-    if len({len(row) for row in rows}) != 1 or not rows[0]:
-        raise InputError(f"jacobian must be a matrix, got rows of {[len(row) for row in rows]}")
-    rows = [row for row in rows if not _zeros(row)] or rows[:1]
-    columns = [c for c in zip(*rows, strict=True) if not _zeros(c)] or [(ZERO,)]
-    exprs = [entry for row in zip(*columns, strict=True) for entry in row]
-    width = 1 if len(columns) == len(exprs) else len(columns)
-    return supremum(exprs, box, columns=width, tolerance=tolerance, budget=budget)
-
-
-def norm_supremum(
-    components: Sequence[Expression], box: Box, *, nondecreasing: Facts, tolerance: float
-) -> Supremum:
-    """Certify ``sup |components(x)|_2`` over a box, once for all renamings of the symbols."""
-    try:
-        return _renamed(components, box, 1, nondecreasing, tolerance)
-    except CertificateError:
-        # Once more under the names people know, so that the refusal says which state to bound.
-        return supremum(components, box, nondecreasing=nondecreasing, tolerance=tolerance)
-
-
-def matrix_supremum(
-    matrix: Sequence[Sequence[Expression]], box: Box, *, tolerance: float
-) -> Supremum:
-    """Certify ``sup |matrix(x)|_2`` (spectral) over a box, once for all renamings."""
-    entries = [entry for row in matrix for entry in row]
-    return _renamed(entries, box, len(matrix[0]), None, tolerance)
-
-
-def _renamed(
-    exprs: Sequence[Expression], box: Box, columns: int, facts: Facts, tolerance: float
-) -> Supremum:
-    """Rename symbols by the roles they play; symmetric ones tie, and any order of them will do."""
+    """The same, searched once for all renamings of the symbols."""
+    exprs = [entry for row in rows for entry in row]
+    # Symbols are renamed by the roles they play; symmetric ones tie, and any order of them will do.
     counts = [uses(e) for e in exprs]
     used = [s for s in box if any(s in e.symbols for e in exprs)]
     ordered = sorted(used, key=lambda s: (tuple(count[s] for count in counts), box[s]))
     names = {s: symbol(f"t{i}") for i, s in enumerate(ordered)}
-    if facts is not None:
-        facts = tuple(frozenset(names[s] for s in fact if s in names) for fact in facts)
-    bounds = tuple((names[s], box[s]) for s in ordered)
-    return _known(tuple(substitute(e, names) for e in exprs), bounds, columns, facts, tolerance)
+    facts = nondecreasing and tuple(
+        frozenset(names[s] for s in fact if s in names) for fact in nondecreasing
+    )
+    renamed = tuple(tuple(substitute(e, names) for e in row) for row in rows)
+    try:
+        return _searched(renamed, tuple((names[s], box[s]) for s in ordered), facts, tolerance)
+    except CertificateError:
+        # Once more under the names people know, so that the refusal says which state to bound.
+        return supremum(rows, box, nondecreasing=nondecreasing, tolerance=tolerance)
 
 
 @lru_cache(maxsize=4096)
-def _known(
-    exprs: tuple[Expression, ...],
+def _searched(
+    rows: tuple[tuple[Expression, ...], ...],
     bounds: tuple[tuple[Expression, tuple[float, float]], ...],
-    columns: int,
-    facts: tuple[frozenset[Expression], ...] | None,
+    facts: Facts,
     tolerance: float,
 ) -> Supremum:
-    box = dict(bounds)
-    if columns == 1:
-        return supremum(exprs, box, nondecreasing=facts, tolerance=tolerance)
-    rows = [exprs[i : i + columns] for i in range(0, len(exprs), columns)]
-    return spectral_supremum(rows, box, tolerance=tolerance)
+    return supremum(rows, dict(bounds), nondecreasing=facts, tolerance=tolerance)
 
 
 @final
@@ -232,7 +203,7 @@ def _row_by_row(task: _Task, _: float) -> _Outcome:
     if len(groups) == 1:
         return np.inf, 0.0, []
     bounds = [
-        spectral_supremum(rows, task.box, tolerance=task.tolerance, budget=task.budget)
+        supremum(rows, task.box, tolerance=task.tolerance, budget=task.budget)
         for rows in groups.values()
     ]
     return _length(bounds), 0.0, [bound.at for bound in bounds]
@@ -258,9 +229,9 @@ def _one_by_one(task: _Task, _: float) -> _Outcome:
     """
     each = _bound_each(task, task.exprs)
     sizes = np.reshape([each[expr].upper for expr in task.exprs], (-1, task.columns))
-    upper = (
-        _length(each[e] for e in task.exprs) if task.columns == 1 else spectral_norm_upper(sizes)
-    )
+    upper = _length(each[e] for e in task.exprs)
+    if task.columns > 1:
+        upper = float(singular_bounds(sizes)[1]) if np.isfinite(sizes).all() else np.inf
     entries = [task.exprs[i : i + task.columns] for i in range(0, len(task.exprs), task.columns)]
     sums = [[_absolute_sum(line, task.box) for line in lines]
             for lines in (entries, [*zip(*entries, strict=True)])]  # fmt: skip
@@ -274,7 +245,7 @@ def _one_by_one(task: _Task, _: float) -> _Outcome:
 
 def _bound_each(task: _Task, exprs: Iterable[Expression]) -> dict[Expression, Supremum]:
     return {
-        expr: supremum([expr], task.box, tolerance=task.tolerance, budget=task.budget)
+        expr: supremum([[expr]], task.box, tolerance=task.tolerance, budget=task.budget)
         for expr in dict.fromkeys(exprs)
     }
 
@@ -304,11 +275,11 @@ def _search(
         Component.of(ways, variables, fact) for ways, fact in zip(forms, task.facts, strict=True)
     )
     whole = interval(*np.transpose([box[s] for s in variables]))
-    objectives: list[BoundedFunction] = [Norm(components=components, columns=task.columns)]
+    objectives = [Norm(components=components, columns=task.columns)]
     if len(components) == 1:  # both signs, the larger first
         value, _ = components[0].over(interval(whole.lower[:, None], whole.upper[:, None]))
         first = 1 if value.upper[0] >= -value.lower[0] else -1
-        objectives = [Signed(component=components[0], sign=sign) for sign in (first, -first)]
+        objectives = [Norm(components=components, sign=sign) for sign in (first, -first)]
     left = _affordable(forms, len(variables)) if task.budget is None else task.budget
     upper, at = 0.0, whole.lower
     for objective in objectives:
@@ -352,9 +323,8 @@ def _check_finite(upper: float, task: _Task) -> None:
     if np.isfinite(upper):
         return
     sides = {s: interval(*ends) for s, ends in task.box.items()}
-    blamed = [doubtful(evaluate(expr, sides))[1] for expr in task.exprs]
-    cause = next((remedy(base) for base in blamed if base is not None), "tighten the bounds")
+    remedies = [require_defined(expr, sides) for expr in task.exprs]
     raise CertificateError(
         f"{', '.join(map(str, task.exprs))} must be bounded on the domain, got no finite bound; "
-        f"{cause}"
+        f"{max(remedies, key=len)}"
     )

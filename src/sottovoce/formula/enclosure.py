@@ -81,45 +81,51 @@ def evaluate(expr: Expression, box: IntervalBox) -> dict[Expression, Interval]:
     return values
 
 
-def doubtful(values: Mapping[Expression, Interval]) -> tuple[BoolArray, Expression | None]:
-    """Tell where an evaluated formula may be undefined, and the first subexpression to blame.
+@lru_cache(maxsize=4096)
+def demands(expr: Expression) -> tuple[tuple[Expression, str, Expression], ...]:
+    """What must hold for a formula to be defined: (operand, relation to 0, whose operand it is).
 
     log needs a positive argument, a negative power a nonzero base, a broken power a nonnegative
-    one. Where the need is certainly unmet on a whole box, nothing can be certified: an error.
+    one.
     """
-    doubt: BoolArray = np.zeros((), dtype=np.bool_)
-    blamed: Expression | None = None
-    for node in values:
-        if node.op not in (Op.POW, Op.LOG):
-            continue
-        base = node.args[0]
-        unmet, hopeless = _needs(node, values[base])
-        if np.any(hopeless):
+    found: list[tuple[Expression, str, Expression]] = []
+    for part in (node for node in _order(expr) if node.symbols):
+        if part.op == Op.LOG:
+            found.append((part.args[0], ">", part))
+        elif part.op == Op.POW and not is_integer(part.value):
+            found.append((part.args[0], ">=" if part.value > 0 else ">", part))
+        elif part.op == Op.POW and part.value < 0:
+            found.append((part.args[0], "!=", part))
+    return tuple(found)
+
+
+def _unmet(relation: str, value: Interval) -> tuple[BoolArray, BoolArray]:
+    """Where an operand may break a relation to 0, and where it must."""
+    low, high = value.lower, value.upper
+    if relation == "!=":
+        return (low <= 0) & (high >= 0), (low == 0) & (high == 0)
+    return (low < 0, high < 0) if relation == ">=" else (low <= 0, high <= 0)
+
+
+def require_defined(expr: Expression, box: IntervalBox) -> str:
+    """Refuse a formula that is undefined on the whole of a box; else say how to bound it.
+
+    Raises:
+        CertificateError: A demand of the formula is certainly unmet on some box.
+    """
+    values = evaluate(expr, box)
+    remedy = ""
+    for base, relation, node in demands(expr):
+        may, must = _unmet(relation, values[base])
+        if np.any(may):
+            remedy = remedy or f"tighten the bounds so that {base} stays positive"
+        if np.any(must):
             raise CertificateError(
                 f"{node} must be defined on the bounds, got {base} in "
-                f"[{values[base].lower[hopeless][0]:.6g}, {values[base].upper[hopeless][0]:.6g}]; "
-                f"{remedy(base)}"
+                f"[{values[base].lower[must][0]:.6g}, {values[base].upper[must][0]:.6g}]; "
+                f"tighten the bounds so that {base} stays positive"
             )
-        blamed = base if blamed is None and np.any(unmet) else blamed
-        doubt = doubt | unmet
-    return doubt, blamed
-
-
-def remedy(base: Expression) -> str:
-    """Say what makes a logarithm or a power of `base` defined."""
-    return f"tighten the bounds so that {base} stays positive"
-
-
-def _needs(node: Expression, base: Interval) -> tuple[BoolArray, BoolArray]:
-    """Return where the node's argument may, and where it must, lie outside the node's domain."""
-    if node.op == Op.POW and is_integer(node.value):
-        if node.value > 0:
-            never = np.zeros((), dtype=np.bool_)
-            return never, never
-        return (base.lower <= 0) & (base.upper >= 0), (base.lower == 0) & (base.upper == 0)
-    if node.op == Op.POW and node.value > 0:
-        return base.lower < 0, base.upper < 0
-    return base.lower <= 0, base.upper <= 0
+    return remedy or "tighten the bounds"
 
 
 def enclose(expr: Expression, box: IntervalBox) -> Interval:
@@ -129,10 +135,15 @@ def enclose(expr: Expression, box: IntervalBox) -> Interval:
     which the formula is undefined, the enclosure is the whole line.
 
     Raises:
-        CertificateError: A symbol has no bounds, or the formula is undefined on a whole box.
+        CertificateError: A symbol has no bounds.
     """
     values = evaluate(expr, box)
-    return _spread(values[expr], doubtful(values)[0], _shape(box))
+    return _spread(values[expr], _doubt(expr, values), _shape(box))
+
+
+def _doubt(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
+    unmet = (_unmet(relation, values[base])[0] for base, relation, _ in demands(expr))
+    return reduce(np.logical_or, unmet, np.zeros((), dtype=np.bool_))
 
 
 def enclose_with_gradient(
@@ -150,7 +161,7 @@ def enclose_with_gradient(
         an array of shape (n, *shape).
     """
     values = evaluate(expr, box)
-    doubt, shape = doubtful(values)[0], _shape(box)
+    doubt, shape = _doubt(expr, values), _shape(box)
     gradient = _gradient(expr, values, variables, len(shape))
     return _spread(values[expr], doubt, shape), _spread(gradient, doubt, (len(variables), *shape))
 

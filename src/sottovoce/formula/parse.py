@@ -8,9 +8,9 @@ between the atoms ``+ - * / **`` (or ``^``) with Python's precedence. ``sum(x3)`
 components of one state; ``total(ev)`` adds over the agents of a fleet, a row for every component,
 and stands in constraints of problems that have fleets.
 
-A text is cut into tokens, which the shunting-yard algorithm (Dijkstra 1961) brings into postfix
-order; a stack of formulas evaluates them. Time and memory are linear in the text, whose length and
-brackets are limited, and an error points at the token that it concerns.
+A text is cut into tokens, which a recursive-descent parser reads; it recurses into brackets alone.
+Time and memory are linear in the text, whose length and brackets are limited, and an error points
+at the token that it concerns.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _COMPARISONS = {
     "=": "an equality is written with ==",
     "!=": "a set with a hole is not convex: write <=, >= or ==",
 }
-_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "negate": 3, "**": 4, "^": 4}
+_OPERATORS = frozenset(("+", "-", "*", "/", "**", "^"))
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r\n]+)"
     r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
@@ -121,11 +121,11 @@ def parse_expression(
     Raises:
         ProblemError: If the text is anything but an expression in these names.
     """
-    reader = _Reader(_Text(text, where), symbols, None)
-    for step in (steps := _Shunting(reader.text).steps):
-        if step.op == "compare":
-            raise reader.text.error("an expression must not hold a comparison", step.token)
-    return reader.canonical(reader.values(steps)[0])
+    parser = _Parser(_Text(text, where), symbols, None)
+    (formula, behind), *_ = parser.sides()
+    if behind.kind != "end":
+        raise parser.text.error("an expression must not hold a comparison", behind)
+    return parser.canonical(formula)
 
 
 def parse_constraint(
@@ -141,19 +141,18 @@ def parse_constraint(
     and True.
     Arguments and errors are those of `parse_expression`; ``totals`` takes totals over fleets.
     """
-    reader = _Reader(_Text(text, where), symbols, totals)
-    steps = _Shunting(reader.text).steps
-    signs = [step.token for step in steps if step.op == "compare"]
-    if not signs:
-        raise reader.text.error("expected <=, >= or ==, got the end", reader.text.tokens[-1])
-    if _COMPARISONS[signs[0].text]:
-        raise reader.text.error(_COMPARISONS[signs[0].text], signs[0])
-    if len(signs) > 1:
+    parser = _Parser(_Text(text, where), symbols, totals)
+    (left, sign), *others = parser.sides()
+    if not others:
+        raise parser.text.error("expected <=, >= or ==, got the end", sign)
+    if _COMPARISONS[sign.text]:
+        raise parser.text.error(_COMPARISONS[sign.text], sign)
+    right, behind = others[0]
+    if behind.kind != "end":
         message = "a constraint must have one comparison: write two constraints"
-        raise reader.text.error(message, signs[1])
-    left, right = reader.values([step for step in steps if step.op != "compare"])
-    difference = right - left if signs[0].text == ">=" else left - right
-    return reader.canonical(difference), signs[0].text == "=="
+        raise parser.text.error(message, behind)
+    difference = right - left if sign.text == ">=" else left - right
+    return parser.canonical(difference), sign.text == "=="
 
 
 def parse_number(text: str, *, where: str = "") -> float:
@@ -274,144 +273,36 @@ def _bad_character(char: str) -> str:
     return f"unexpected U+{ord(char):04X} ({name}): use plain ASCII"
 
 
-# Postfix order ------------------------------------------------------------------------------------
-
-
-class _Step(NamedTuple):
-    """A number, a name, an operator or a call, after its operands.
-
-    Attributes:
-        op: "number", "name", "state" (a name alone in ``sum`` or ``total``), "call", "negate",
-            "compare" or an operator.
-        token: where it stands; of a call, the function's name.
-        operands: how many it takes.
-        totals: how many totals it stands in.
-    """
-
-    op: str
-    token: _Token
-    operands: int
-    totals: int
-
-
-@final
-class _Shunting:
-    """Brings tokens into postfix order; operands and operators must alternate, brackets match."""
-
-    def __init__(self, text: _Text) -> None:
-        self._text, self._tokens = text, text.tokens
-        self.steps: list[_Step] = []
-        self._waiting: list[tuple[str, _Token]] = []  # operators and open brackets
-        self._opened: list[tuple[_Token | None, int]] = []  # per bracket: function, arguments
-        self._totals = 0
-        operand = True  # whether one must follow
-        for k, token in enumerate(self._tokens):
-            operand = self._begin(k, token) if operand else self._follow(k, token)
-
-    def _begin(self, k: int, token: _Token) -> bool:
-        """Read a token where an operand begins; return whether one must still follow."""
-        before = self._tokens[k - 1] if k else None
-        if token.text == "(":
-            if len(self._opened) == MAX_BRACKETS:
-                message = f"more than {MAX_BRACKETS} brackets inside each other"
-                raise self._text.error(message, token)
-            function = before if before is not None and before.kind == "name" else None
-            self._waiting.append(("(", token))
-            self._opened.append((function, 1))
-            self._totals += function is not None and function.text == "total"
-            return True
-        if token.text in ("+", "-"):
-            if token.text == "-" and self._waiting[-1:] and self._waiting[-1][0] == "negate":
-                self._waiting.pop()
-            elif token.text == "-":
-                self._waiting.append(("negate", token))
-            return True
-        if token.kind not in ("number", "name"):
-            message = f"expected a number, a name, a function or '(', got {token}"
-            raise self._text.error(message, token)
-        after = self._tokens[k + 1].text
-        if token.kind == "name" and after == "(":
-            return True
-        whole = k > 1 and before is not None and before.text == "(" and after == ")"
-        state = whole and token.kind == "name" and self._tokens[k - 2].text in ("sum", "total")
-        self.steps.append(_Step("state" if state else token.kind, token, 0, self._totals))
-        return False
-
-    def _follow(self, k: int, token: _Token) -> bool:
-        """Read a token behind an operand; return whether another must follow."""
-        function = self._opened[-1][0] if self._opened else None
-        if token.text in _PRECEDENCE:
-            self._pop(_PRECEDENCE[token.text] + (token.text in ("**", "^")))
-            self._waiting.append((token.text, token))
-            return True
-        if token.text == ")" and self._opened:
-            self._pop(0)
-            self._waiting.pop()
-            function, arguments = self._opened.pop()
-            if function is not None:
-                self._totals -= function.text == "total"
-                self.steps.append(_Step("call", function, arguments, self._totals))
-            return False
-        if token.text == "," and function is not None:
-            self._pop(0)
-            self._opened[-1] = function, self._opened[-1][1] + 1
-            return True
-        if (token.text in _COMPARISONS or token.kind == "end") and not self._opened:
-            self._pop(0)
-            if token.kind != "end":
-                self.steps.append(_Step("compare", token, 0, 0))
-            return token.kind != "end"
-        raise self._misplaced(k, token)
-
-    def _pop(self, least: int) -> None:
-        """Take the operators that bind at least so tightly, up to the last open bracket."""
-        while self._waiting and _PRECEDENCE.get(self._waiting[-1][0], -1) >= least:
-            op, token = self._waiting.pop()
-            self.steps.append(_Step(op, token, 1 if op == "negate" else 2, self._totals))
-
-    def _misplaced(self, k: int, token: _Token) -> ProblemError:
-        if self._tokens[k - 1].kind == "name" and token.text == "[":
-            index, after = self._tokens[k + 1 : k + 3]
-            if not index.text.isdecimal():
-                message = f"a component is an integer as in x3[2], got {index}"
-                return self._text.error(message, index)
-            return self._text.error(f"expected ']', got {after}", after)
-        if token.kind in ("number", "name") or token.text in ("(", "["):
-            message = f"expected an operator before {token}: write * to multiply"
-        else:
-            wanted = "')'" if self._opened else "the end"
-            message = f"expected {wanted}, got {token}"
-        return self._text.error(message, token)
-
-
 # Formulas -----------------------------------------------------------------------------------------
 
 
 @final
-class _Reader:
-    """Evaluates postfix order with a stack of formulas."""
+class _Parser:
+    """Reads tokens from the left.
+
+        sum = power {("*" | "/") power} {("+" | "-") power {("*" | "/") power}}
+        power = {"+" | "-"} atom ["**" power]
+
+    Operators and operands are checked to alternate one token ahead, before a name is looked up.
+    """
 
     def __init__(
         self, text: _Text, symbols: Mapping[str, Expression], totals: TotalReader | None
     ) -> None:
         self.text = text
         self._symbols, self._totals = symbols, totals
-        self._inside = symbols if totals is None else totals.inside
-        self._components: dict[Expression, list[Expression]] = {}  # of a state in sum or total
+        self._names = symbols  # inside a total those of its fleet
+        self._tokens, self._at = text.tokens, 0
+        self._open: list[_Token | None] = []  # per open bracket the function that it belongs to
         # What may have no value, with the place to name if so: powers, divisors and calls.
         self._fallible: list[tuple[Expression, _Token]] = []
 
-    def values(self, steps: Sequence[_Step]) -> list[Expression]:
-        """The formula of an expression, or both sides of a constraint."""
-        stack: list[tuple[Expression, _Token]] = []  # formulas, and where they begin
-        for step in steps:
-            first = len(stack) - step.operands
-            below = [formula for formula, _ in stack[first:]]
-            infix = step.op in _PRECEDENCE and step.op != "negate"
-            begin = stack[first][1] if infix else step.token
-            del stack[first:]
-            stack.append((self._formula(step, below, begin), begin))
-        return [formula for formula, _ in stack]
+    def sides(self) -> list[tuple[Expression, _Token]]:
+        """The formulas between comparisons, each with the comparison or the end behind it."""
+        found = [(self._sum(), self._take())]
+        while found[-1][1].kind != "end":
+            found.append((self._sum(), self._take()))
+        return found
 
     def canonical(self, formula: Expression) -> Expression:
         """The canonical form; an error names the innermost place that has no value."""
@@ -422,44 +313,124 @@ class _Reader:
                 self._checked(at, canonical, part)
             raise self.text.error(str(error)) from None
 
-    def _formula(self, step: _Step, below: list[Expression], begin: _Token) -> Expression:
-        names = self._inside if step.totals else self._symbols
-        if step.op == "number":
-            return self._number(step.token)
-        if step.op in ("name", "state"):
-            return self._named(step, names)
-        if step.op == "call":
-            return self._fallible_at(step.token, self._call(step, below))
-        if step.op == "negate":
-            return -below[0]
-        left, right = below
-        if step.op in ("+", "-"):
-            return node(Op.ADD, (left, right if step.op == "+" else -right))
-        if step.op == "*":
-            return node(Op.MUL, (left, right))
-        if step.op == "/":
-            divisor = self._fallible_at(step.token, node(Op.POW, (right,), -1))
-            return node(Op.MUL, (left, divisor))
-        return self._fallible_at(begin, self._checked(begin, raised, left, right))
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._at]
 
-    def _call(self, step: _Step, below: list[Expression]) -> Expression:
-        at, name = step.token, step.token.text
-        if name == "total" and self._totals is not None and not step.totals:
-            state = self._components.get(below[0])
-            terms = [self.canonical(b) for b in below] if state is None else state
+    def _take(self) -> _Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _sum(self) -> Expression:
+        terms: list[Expression] = []
+        negative = False
+        while True:
+            factors = [self._power()]
+            while (sign := self._token).text in ("*", "/"):
+                self._at += 1
+                factor = self._power()
+                if sign.text == "/":
+                    factor = self._fallible_at(sign, node(Op.POW, (factor,), -1))
+                factors.append(factor)
+            term = factors[0] if len(factors) == 1 else node(Op.MUL, tuple(factors))
+            terms.append(-term if negative else term)
+            if self._token.text not in ("+", "-"):
+                return terms[0] if len(terms) == 1 else node(Op.ADD, tuple(terms))
+            negative = self._take().text == "-"
+
+    def _power(self) -> Expression:
+        """Signs and powers: ``-a**-b**c`` is ``-(a**(-(b**c)))``."""
+        operands: list[tuple[bool, _Token, Expression]] = []
+        while not operands or self._token.text in ("**", "^"):
+            self._at += bool(operands)
+            negative = False
+            while self._token.text in ("+", "-"):
+                negative ^= self._take().text == "-"
+            operands.append((negative, self._token, self._atom()))
+        *bases, (negative, _, value) = operands
+        value = -value if negative else value
+        for negative, at, base in reversed(bases):
+            value = self._fallible_at(at, self._checked(at, raised, base, value))
+            value = -value if negative else value
+        return value
+
+    def _atom(self) -> Expression:
+        token = self._token
+        if token.text == "(":
+            return self._bracketed(None)[0]
+        if token.kind not in ("number", "name"):
+            message = f"expected a number, a name, a function or '(', got {token}"
+            raise self.text.error(message, token)
+        self._at += 1
+        if token.kind == "name" and self._token.text == "(":
+            return self._fallible_at(token, self._call(token))
+        self._require_follower()
+        return self._number(token) if token.kind == "number" else self._named(token)
+
+    def _bracketed(self, function: _Token | None) -> list[Expression]:
+        """What stands in brackets; several formulas only behind a function."""
+        if len(self._open) == MAX_BRACKETS:
+            message = f"more than {MAX_BRACKETS} brackets inside each other"
+            raise self.text.error(message, self._token)
+        self._open.append(function)
+        listed: list[Expression] = []
+        while self._take().text != ")":  # the bracket, then commas
+            listed.append(self._sum())
+        self._open.pop()
+        self._require_follower()
+        return listed
+
+    def _require_follower(self) -> None:
+        """Refuse what cannot stand behind an operand."""
+        token, before = self._token, self._tokens[self._at - 1]
+        if token.text in _OPERATORS:
+            return
+        if self._open and (token.text == ")" or (token.text == "," and self._open[-1])):
+            return
+        if not self._open and (token.text in _COMPARISONS or token.kind == "end"):
+            return
+        if before.kind == "name" and token.text == "[":
+            index, after = self._tokens[self._at + 1 : self._at + 3]
+            if not index.text.isdecimal():
+                message = f"a component is an integer as in x3[2], got {index}"
+                raise self.text.error(message, index)
+            raise self.text.error(f"expected ']', got {after}", after)
+        if token.kind in ("number", "name") or token.text in ("(", "["):
+            message = f"expected an operator before {token}: write * to multiply"
+        else:
+            message = f"expected {repr(')') if self._open else 'the end'}, got {token}"
+        raise self.text.error(message, token)
+
+    def _call(self, at: _Token) -> Expression:
+        name = at.text
+        if name == "total" and self._totals is not None and self._names is self._symbols:
+            self._names = self._totals.inside
+            terms = self._state() or [self.canonical(term) for term in self._bracketed(at)]
+            self._names = self._symbols
             return self._checked(at, self._totals.add, terms)
-        if name == "sum" and below[0] in self._components:
-            return below[0]
+        if name == "sum" and (state := self._state()):
+            return node(Op.ADD, (ZERO, *state))
         if name not in _FUNCTIONS:
             message = _REMEDIES.get(name.lower(), f"unknown function {name:.40}: use {_KNOWN}")
             if name in self._symbols:
                 message = f"{name} is not a function: write * to multiply"
             raise self.text.error(message, at)
-        most = _MOST_ARGUMENTS.get(name, 1)
-        if len(below) > most:
+        arguments, most = self._bracketed(at), _MOST_ARGUMENTS.get(name, 1)
+        if len(arguments) > most:
             wanted = "one argument" if most == 1 else f"at most {most} arguments"
-            raise self.text.error(f"{name} takes {wanted}, got {len(below)}", at)
-        return self._checked(at, _FUNCTIONS[name], *below)
+            raise self.text.error(f"{name} takes {wanted}, got {len(arguments)}", at)
+        return self._checked(at, _FUNCTIONS[name], *arguments)
+
+    def _state(self) -> list[Expression]:
+        """The components of a state that stands alone in brackets; none if it does not."""
+        inside = self._tokens[self._at + 1 : self._at + 3]
+        name, names, state = inside[0].text, self._names, list[Expression]()
+        while inside[-1].text == ")" and (component := f"{name}[{len(state) + 1}]") in names:
+            state.append(names[component])
+        if state:
+            self._at += 3
+            self._require_follower()
+        return state
 
     def _number(self, at: _Token) -> Expression:
         """An exact integer, or the double that Python reads."""
@@ -474,26 +445,19 @@ class _Reader:
             raise self.text.error("a number must be 0 or between 2.3e-308 and 1.7e308", at)
         return number(value)
 
-    def _named(self, step: _Step, names: Mapping[str, Expression]) -> Expression:
-        key = step.token.text
-        if step.op == "state" and f"{key}[1]" in names:
-            state = [names[f"{key}[1]"]]
-            while (component := f"{key}[{len(state) + 1}]") in names:
-                state.append(names[component])
-            added = node(Op.ADD, (ZERO, *state))
-            self._components[added] = state
-            return added
+    def _named(self, at: _Token) -> Expression:
+        key = at.text
         if key == "pi":
             return number(math.pi)
         if key in ("e", "E"):
             message = "e is not a name: write exp(1), and exp(x) for its powers"
         elif key in _FUNCTIONS:
             message = f"{key} is a function: write {key}(...)"
-        elif key in names:
-            return names[key]
+        elif key in self._names:
+            return self._names[key]
         else:
-            message = _unknown(key, names)
-        raise self.text.error(message, step.token)
+            message = _unknown(key, self._names)
+        raise self.text.error(message, at)
 
     def _fallible_at(self, at: _Token, formula: Expression) -> Expression:
         self._fallible.append((formula, at))

@@ -14,7 +14,7 @@ from sottovoce.arguments import instance, real
 from sottovoce.certificate.certificate import TOLERANCE, Certificate
 from sottovoce.certificate.forms import exact
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
-from sottovoce.certificate.supremum import Supremum, matrix_supremum
+from sottovoce.certificate.supremum import Supremum, known_supremum
 from sottovoce.errors import CertificateError, InputError, PrivacyError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
@@ -102,7 +102,7 @@ def certified_constants(cloud: CloudView) -> CertifiedConstants | None:
     whole = [[derivative(row, s) for s in box] for row in g]
     try:
         k_g, *rest = [
-            matrix_supremum(matrix, box, tolerance=TOLERANCE)
+            known_supremum(matrix, box, tolerance=TOLERANCE)
             for matrix in (whole, *curvatures, *blocks)
         ]
     except CertificateError:
