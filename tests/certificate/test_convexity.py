@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from random_expressions import precise, symbols
 from sottovoce.certificate import convexity as module
-from sottovoce.certificate.convexity import Verdict
+from sottovoce.certificate.convexity import Judgement
 from sottovoce.errors import InputError
 from sottovoce.formula.canonical import canonical, expand, in_order
 from sottovoce.formula.expression import Expression, number, symbol
@@ -33,11 +33,11 @@ Box = Mapping[Expression, tuple[float, float]]
 mpmath.mp.dps = 50
 
 
-def curvature(expr: Any, box: Any, **settings: Any) -> Verdict:
+def curvature(expr: Any, box: Any, **settings: Any) -> Judgement:
     return module.convexity(canonical(expr), box, **settings)
 
 
-def smoothness(expr: Any, box: Any, **settings: Any) -> Verdict:
+def smoothness(expr: Any, box: Any, **settings: Any) -> Judgement:
     return module.smoothness(canonical(expr), box, **settings)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import sum_ranges
-from sottovoce.certificate.convexity import SMOOTH, Verdict, convexity, smoothness
+from sottovoce.certificate.convexity import SMOOTH, Judgement, convexity, smoothness
 from sottovoce.certificate.optimum import reference_optimum
 from sottovoce.certificate.slater import local_slater_point, slater_point
 from sottovoce.errors import ProblemError, SottovoceError
@@ -111,7 +111,7 @@ def _many(cloud: CloudView, domain: Sequence[Group]) -> set[int]:
     return set(large) - open_rows
 
 
-def _together(formula: Expression, group: Group, *, order: int) -> Verdict | None:
+def _together(formula: Expression, group: Group, *, order: int) -> Judgement | None:
     """What holds for all agents of a fleet, if it is proven that they are convex and smooth."""
     found = _judged(convexity, formula, [group])
     if found.status != "proven":
@@ -209,7 +209,7 @@ def private_assumptions(
         strict &= found.strict and objective.symbols >= set(group.symbols)
         sound &= found.status != "fails"
         yield _judged_as(f"convexity of the objective of {group.name}", found)
-        smooth = Verdict(status="proven", how=SMOOTH)
+        smooth = Judgement(status="proven", how=SMOOTH)
         if group.name not in known:
             smooth = _judged(partial(smoothness, order=1), objective, own)
         yield _judged_as(f"smoothness of the objective of {group.name}", smooth)
@@ -232,9 +232,9 @@ def _local_slater(problem: Problem) -> Assumption:
     return Assumption(name=name, status=point.status, detail=point.how)
 
 
-def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Verdict]:
+def _alike_objectives(problem: Problem, domain: Sequence[Group]) -> dict[str, Judgement]:
     """Objectives of named agents that are proven convex and smooth form by form, by their names."""
-    known: dict[str, Verdict] = {}
+    known: dict[str, Judgement] = {}
     code = [i for i, objective in enumerate(problem.code) if objective is not None]
     for fleet in fleets_of(problem.groups, [], problem.objectives, alone=code):
         if len(fleet.places) > 1 and fleet.objective.symbols:
@@ -251,7 +251,9 @@ def _of_term(
     yield _judged_as(f"smoothness of {label}", _judged(smoothness, term, groups), row)
 
 
-def _judged(judge: Callable[..., Verdict], formula: Expression, groups: Sequence[Group]) -> Verdict:
+def _judged(
+    judge: Callable[..., Judgement], formula: Expression, groups: Sequence[Group]
+) -> Judgement:
     """Judge a formula agent by agent; for many agents on one box that holds all of them first.
 
     The latter is fast; the former keeps apart parameters that never occur together.
@@ -273,7 +275,7 @@ def _judged(judge: Callable[..., Verdict], formula: Expression, groups: Sequence
     return judge(formula, ends, parameters=parameters)
 
 
-def _judged_as(name: str, verdict: Verdict, row: int | None = None) -> Assumption:
+def _judged_as(name: str, verdict: Judgement, row: int | None = None) -> Assumption:
     detail, at = verdict.how, verdict.witness
     if verdict.status == "fails" and name.startswith("convexity"):
         detail = (

@@ -37,7 +37,7 @@ _BUDGET = 20_000  # boxes of a subdivision: at most a few seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Judgement:
     """Whether a formula is convex, or has finite derivatives, on a box.
 
     Attributes:
@@ -55,7 +55,7 @@ class Verdict:
 
 
 @exactly()
-def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] = ()) -> Verdict:
+def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] = ()) -> Judgement:
     """Decide whether f is convex on a box, ``f((x + y)/2) <= (f(x) + f(y))/2`` for all x, y in it.
 
     In order: rules of convex calculus with signs from interval arithmetic, exact rational algebra
@@ -105,7 +105,7 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
         point = dict(zip(hessian.symbols, points[inner.argmax()].tolist(), strict=True))
         return _failing(point, why, rule=_broken_rule(expr, box, parameters))
     how = f"no negative second derivative at {points.shape[0]} points; no proof found"
-    return Verdict(status="numerical", how=how)
+    return Judgement(status="numerical", how=how)
 
 
 def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression]) -> str:
@@ -122,7 +122,7 @@ def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression])
 @exactly()
 def smoothness(
     expr: Expression, box: Box, *, parameters: Collection[Expression] = (), order: int = 2
-) -> Verdict:
+) -> Judgement:
     """Decide whether f and its derivatives up to ``order`` are defined and finite on a box.
 
     Args:
@@ -134,23 +134,23 @@ def smoothness(
     remedy = "shrink the box so that every root, quotient and logarithm stays defined"
     f, region = _prepared(expr, box, parameters)
     if f is None:
-        return Verdict(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
+        return Judgement(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
     if all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
         if not is_smooth(f):
             how = "its slope jumps at kinks, where subgradients take its place"
-            return Verdict(status="note", how=how)
-        return Verdict(status="proven", how=SMOOTH)
+            return Judgement(status="note", how=how)
+        return Judgement(status="proven", how=SMOOTH)
     derivatives = _derivatives(f, region.of(f), order)
     singular = _undefined(derivatives, region)
     if singular is not None:
         point, why = singular
-        return Verdict(status="fails", how=f"{why}: {remedy}", witness=point)
+        return Judgement(status="fails", how=f"{why}: {remedy}", witness=point)
     for derivative in derivatives:
         if not bounded_on(derivative, region):
             how = f"no finite bound was found for {_readable(derivative)}: {remedy}"
-            return Verdict(status="numerical", how=how)
+            return Judgement(status="numerical", how=how)
     how = f"derivatives up to order {order} are bounded on the box (interval arithmetic)"
-    return Verdict(status="proven", how=how)
+    return Judgement(status="proven", how=how)
 
 
 def _analytic(inner: Expression, region: ProofRegion, relation: str) -> bool:
@@ -173,15 +173,15 @@ def _derivatives(f: Expression, variables: Sequence[Expression], order: int) -> 
     return list(found)
 
 
-def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Verdict:
+def _proven(strict: Variables, variables: Sequence[Expression], by: str) -> Judgement:
     all_of_them = bool(variables) and strict.issuperset(variables)
     how = f"{'strictly ' if all_of_them else ''}convex by {by}"
-    return Verdict(status="proven", strict=all_of_them, how=how)
+    return Judgement(status="proven", strict=all_of_them, how=how)
 
 
-def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str = "") -> Verdict:
+def _failing(witness: Mapping[Expression, float] | None, why: str, *, rule: str = "") -> Judgement:
     how = f"{why}: {rule}" if rule else why
-    return Verdict(status="fails", how=how, witness=witness)
+    return Judgement(status="fails", how=how, witness=witness)
 
 
 def _prepared(
