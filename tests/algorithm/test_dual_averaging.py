@@ -1,14 +1,92 @@
+"""The cloud's kernel over agents that answer prices in closed form."""
+
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from quadratics import GAINS, Quadratics, cloud_of, intervals, residual
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.errors import InputError
-from sottovoce.kernels.variant import core
+from sottovoce.algorithm.public_sum import PublicSum
+from sottovoce.kernels.cloud_kernel import CloudKernel
+from sottovoce.problem.agents import Array
+
+GAINS = DualAveraging()
+
+
+class Intervals(NamedTuple):
+    """A product of intervals C."""
+
+    lower: Array
+    upper: Array
+
+
+def intervals(lower: Any, upper: Any) -> Intervals:
+    return Intervals(np.asarray(lower, dtype=float), np.asarray(upper, dtype=float))
+
+
+def cloud_of(
+    public: Intervals,
+    unit: Any,
+    noisy: float = 1.0,
+    gains: DualAveraging = GAINS,
+    *,
+    planned: bool = True,
+) -> CloudKernel:
+    noise = np.full(np.size(unit), noisy)
+    known = PublicSum(lower=public.lower, upper=public.upper, unit=unit, noisy=noise)
+    return CloudKernel(known, gains, planned=planned)
+
+
+class Quadratics:
+    """Agents ``q/2 (x - t)^2`` on a box with affine sums."""
+
+    def __init__(self, q: Any, t: Any, rows: Any, lower: Any, upper: Any) -> None:
+        self.q, self.t, self.rows = np.asarray(q), np.asarray(t), np.asarray(rows)
+        self.lower, self.upper = np.asarray(lower), np.asarray(upper)
+
+    def best(self, force: Array, eps: Array | float, x: Array) -> Array:
+        """The minimiser on the line of ``f + force x + eps/2 (. - x)^2``."""
+        return np.asarray((self.q * self.t - force + eps * x) / (self.q + eps))
+
+    def run(
+        self,
+        public: Intervals,
+        sigma: Array,
+        rounds: int,
+        *,
+        noise: float = 1.0,
+        seed: Any = 0,
+        gains: DualAveraging = GAINS,
+        trace: list[Array] | None = None,
+    ) -> tuple[Array, Array, int]:
+        rng = np.random.default_rng(seed)
+        p = sigma.size
+        x, answer = np.clip(0.0 * self.t, self.lower, self.upper), np.zeros(self.t.size)
+        cloud = cloud_of(public, sigma, noise, gains, planned=noise > 0)
+        for k in range(1, rounds + 1):
+            y = self.rows @ x + noise * sigma * rng.standard_normal(p)
+            share = float(DualAveraging().share(k, rounds, noisy=noise > 0)[0])
+            if noise > 0:  # what was released is averaged
+                answer = answer + share * (x - answer)
+            if not cloud.round(k, y, share=share):
+                return answer, cloud.answer, k
+            force = self.rows.T @ cloud.price
+            eps = gains.theta * np.abs(force) / (np.sqrt(k) * (self.upper - self.lower))
+            x = np.clip(self.best(force, eps, x), self.lower, self.upper)
+            if not noise > 0:
+                answer = x
+            if trace is not None:
+                trace.append(x)
+        return answer, cloud.answer, 0
+
+
+def residual(agents: Quadratics, x: Array, price: Array) -> float:
+    """How far x is from every agent's own minimiser at these prices."""
+    best = agents.best(agents.rows.T @ price, 0.0, x)
+    return float(np.max(np.abs(x - np.clip(best, agents.lower, agents.upper))))
 
 
 def fleet(n: int = 50, f: float = 1.0, x: float = 1.0) -> Quadratics:
@@ -128,18 +206,6 @@ def test_a_release_that_is_no_number_is_flagged_at_once() -> None:
     )
 
 
-def test_only_the_kept_part_of_the_memory_matters() -> None:
-    rng = np.random.default_rng(9)
-    public = intervals(np.full(3, -np.inf), np.zeros(3))
-    one, two = cloud_of(public, np.ones(3)), cloud_of(public, np.ones(3))
-    for k in range(1, 20):
-        y = 1.0 - one.price + rng.standard_normal(3)
-        two.memory[core().kept_size(3) :] = np.nan
-        one.round(k, y, share=1.0)
-        two.round(k, y, share=1.0)
-        assert np.array_equal(one.price, two.price)
-
-
 def test_a_row_with_slack_has_no_price() -> None:
     agents = fleet()
     x, price, _ = agents.run(intervals([-np.inf], [100.0]), np.array([0.5]), 100)
@@ -151,8 +217,3 @@ def test_shares() -> None:
     shares = DualAveraging().share
     assert shares(50, 100, noisy=False) == 1.0
     assert shares([20, 21, 23], 100, noisy=True).tolist() == [1.0, 1.0, 1.25 / 3.25]
-
-
-def test_constants_must_be_positive() -> None:
-    with pytest.raises(InputError, match="doubt must be finite and positive, got doubt=0"):
-        DualAveraging(doubt=0)

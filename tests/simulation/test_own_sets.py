@@ -11,7 +11,6 @@ import pytest
 
 import sottovoce as sv
 from formula_values import evaluate
-from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
 from sottovoce.kernels.fleet_form import SeparableForm, local_form, separable_form
@@ -100,43 +99,3 @@ def test_chargers_meet_their_needs_in_their_windows_at_least_cost() -> None:
     assert found.trace.objective[0, -1] == pytest.approx(best, rel=1e-6)
     assert found.trace.residual[0, -1] < 1e-3
     assert found.trace.violation[0, -1] < 1e-6
-
-
-@pytest.mark.slow  # compiles a kernel of its own
-def test_noisy_averages_stay_in_private_sets() -> None:
-    problem = gallery.smart_charging(40, hours=9)
-    plan = sv.plan(
-        sv.certify(problem.cloud), epsilon=np.log(3), delta=0.05, hide=sv.Trajectory(radius=1.0)
-    )
-    found = sv.simulate(problem, plan, rounds=60, seed=3, record=[60], threads=1)
-    need = next(v for s, v in problem.groups[0].parameters.items() if s.name == "need")
-    for answer in (found.x[0], found.last_x[0]):
-        x = answer.reshape(40, 9)
-        np.testing.assert_allclose(x.sum(axis=1), need, rtol=1e-13)
-        assert np.all(x <= problem.local[0].upper + 1e-12)
-
-
-def test_a_set_that_misses_the_domain_is_an_error_that_names_the_agent() -> None:
-    states = sv.agents(["a", "b"], lower=0.0, upper=1.0, dim=2)
-    a, b = states
-    problem = Problem(
-        agents=states,
-        objectives=[sum(a), sum(b)],
-        constraints=[a[0] + b[0] <= 1.5],
-        local=[a[0] + a[1] == 1.5],
-    )
-    from sottovoce.problem.feasible import own_bounds
-
-    group, own = problem.groups[0], problem.local[0]
-    tight = np.full((1, 2), 0.7)
-    with pytest.raises(ProblemError, match=r"a\b"):
-        own_bounds(group, own, group.lower, tight)
-    low, high = own_bounds(group, own, group.lower, np.full((1, 2), 0.9))
-    assert np.all(low == 0.0)
-    assert np.all(high == 0.9)
-
-
-def test_the_papers_algorithm_refuses_rows_it_cannot_keep() -> None:
-    problem = stated(sum(a**2 for a in x), sum(x) == 1)
-    with pytest.raises(InputError, match="boxes"):
-        sv.simulate(problem, rounds=2, algorithm=sv.paper.Tikhonov())

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import silent
 from sottovoce.simulation.result import Result, Trace
-from sottovoce.simulation.scatter import parts, scatter
+from sottovoce.simulation.scatter import scatter
 from sottovoce.simulation.simulate import simulate
 
 ROUNDS, RUNS = 40, 20
@@ -102,14 +101,6 @@ def test_the_papers_algorithm_elsewhere_has_the_bits_of_one_process(problem: Pro
     np.testing.assert_array_equal(there.x, run().x)
 
 
-def test_parts_are_all_runs_once_in_order() -> None:
-    for runs, least in ((1, 1), (15, 1), (16, 1), (17, 1), (64, 1), (1000, 1), (64, 32), (7, 32)):
-        found = parts(runs, least)
-        assert [r for part in found for r in part] == list(range(runs))
-        assert len(found) <= 16
-        assert all(len(part) >= least for part in found[:-1])
-
-
 def test_ctrl_c_keeps_the_runs_that_are_complete(
     problem: Problem, noise: NoisePlan, here: Result
 ) -> None:
@@ -162,13 +153,6 @@ def test_what_a_task_raises_is_raised_here() -> None:
 def test_what_cannot_travel_is_refused() -> None:
     with ThreadPoolExecutor(1) as executor, pytest.raises(InputError, match="picklable"):
         scatter(executor, fail, lambda: None, [0], tell=silent, doing="waiting")
-
-
-def test_executor_and_checkpoint_are_checked(problem: Problem, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"executor must be a concurrent\.futures\.Executor"):
-        simulate(problem, rounds=5, executor="tcp://here:8786")
-    with ThreadPoolExecutor(1) as executor, pytest.raises(InputError, match="checkpoint must be"):
-        simulate(problem, rounds=5, executor=executor, checkpoint=tmp_path / "c.npz")
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled", "chargers"])

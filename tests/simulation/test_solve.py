@@ -216,12 +216,6 @@ def test_a_run_is_the_same_alone_in_a_few_or_in_an_ensemble(ensemble: Result, wa
     np.testing.assert_allclose(few.trace.error_x, ensemble.trace.error_x[:3], rtol=1e-14)
 
 
-def test_results_do_not_depend_on_the_number_of_threads(ensemble: Result, way: Any) -> None:
-    one = run_of(PAPER, *way, runs=40, threads=1)
-    np.testing.assert_array_equal(one.x, ensemble.x)
-    np.testing.assert_array_equal(one.trace.objective, ensemble.trace.objective)
-
-
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_fleet_does_not_depend_on_the_number_of_threads(threads: int, way: Any) -> None:
     problem, algorithm = big_fleet(), way[0]
@@ -248,12 +242,6 @@ def big_fleet(scale: float = 1.0, order: Any = slice(None), n: int = 5000) -> Pr
         objectives=(group.x - group["target"]) ** 2,
         constraints=[constraint],
     )
-
-
-def test_runs_of_one_seed_differ_and_seeds_differ(ensemble: Result, way: Any) -> None:
-    assert len(np.unique(ensemble.x[:, 0])) == 40
-    other = run_of(PAPER, *way, runs=3, seed=12)
-    assert not np.any(other.x[:, 0] == ensemble.x[:3, 0])
 
 
 def test_the_final_errors_have_the_distribution_of_the_reference() -> None:
@@ -448,53 +436,6 @@ def test_recording_is_log_spaced_by_default_and_any_subset_on_request() -> None:
         some.trace.error_price[:, :2], default.trace.error_price[:, place]
     )
     np.testing.assert_array_equal(default.error_x, default.trace.error_x[:, -1])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"rounds": 0}, "rounds must be an integer of at least 1, got rounds=0"),
-        ({"rounds": -5}, "rounds must be"),
-        ({"rounds": 2.5}, "rounds must be"),
-        ({"runs": 0}, "runs must be"),
-        ({"seed": -1}, "seed must be"),
-        ({"threads": 0}, "threads must be"),
-        ({"x0": [0.0] * 6}, "x0 must be one vector of all 7 states"),
-        ({"x0": [0.0] * 6 + [10.5]}, "x0 must lie in X, got a state of x7"),
-        ({"x0": [0.0] * 6 + [np.nan]}, "x0 must lie in X"),
-        ({"mu0": [0.0] * 3}, "mu0 must be 4 numbers"),
-        ({"mu0": [0.0, 0.0, 0.0, -1.0]}, "mu0 must be finite and not negative"),
-        ({"mu0": lambda x: x}, "mu0 must be plain numbers"),
-        ({"record": [0, 11]}, "record must list whole numbers of rounds in 0..10, got 11"),
-        ({"record": [3.7]}, "record must list whole numbers of rounds in 0..10, got 3.7"),
-        ({"record": "a"}, "record must be a list of rounds"),
-        ({"rounds": "a"}, "rounds must be an integer of at least 1, got rounds='a'"),
-        ({"threads": 1.5}, "threads must be an integer of at least 1, got threads=1.5"),
-        ({"transcript": True, "rounds": 10**8}, "transcript must have at most"),
-        ({"saddle": ([0.0], [0.0])}, "saddle must be a pair"),
-        ({"checkpoint": "nowhere/at/all.ckpt"}, "checkpoint must lie in a folder that exists"),
-    ],
-)
-def test_bad_input_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    asked: dict[str, Any] = {"rounds": 10, "saddle": HAT}
-    with pytest.raises(InputError, match=message):
-        simulate(PAPER, PUBLISHED, algorithm=Tikhonov(), **(asked | change))
-
-
-def test_a_plan_for_another_problem_is_refused() -> None:
-    with pytest.raises(InputError, match="plan must be made for this problem"):
-        simulate(coupled(), SUMS, rounds=10)
-
-
-def test_a_plan_of_another_release_is_refused_and_so_is_mu0_with_prices() -> None:
-    with pytest.raises(InputError, match="works with sums, got a plan that releases values"):
-        simulate(PAPER, PUBLISHED, rounds=10)
-    with pytest.raises(InputError, match="mu0 must be left out"):
-        simulate(PAPER, SUMS, rounds=10, mu0=[0.0] * 4)
-    with pytest.raises(InputError, match="gradient steps need values and gradients"):
-        simulate(coupled(), noise(coupled(), 1.0), rounds=10, algorithm=Tikhonov())
-    with pytest.raises(InputError, match="know no equalities"):
-        simulate(regions(), rounds=10, algorithm=Tikhonov())
 
 
 def test_a_run_whose_prices_run_away_says_in_which_round() -> None:
