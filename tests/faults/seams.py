@@ -42,7 +42,7 @@ SEAMS: Final = {
     "region around a box": "sottovoce.privacy.feasibility.within",
     "proof of convexity": "sottovoce.privacy.margins.require_proven_convexity",
     "test of an answer": "sottovoce.privacy.feasibility.Feasibility.confirmed",
-    "verdict": "sottovoce.network.cloud_state.Verdict.__call__",
+    "verdict": "sottovoce.network.round_arithmetic.Verdict.__call__",
     # ledger
     "units of mu": "sottovoce.privacy.charge.units_up",
     "charge in units": "sottovoce.privacy.charge._units",
@@ -62,7 +62,7 @@ SEAMS: Final = {
     "order of a release": "sottovoce.network.cloud_runner.RoundRelease.__init__",
     "played round": "sottovoce.network.round_arithmetic.Rounds.play",
     "totals": "sottovoce.network.round_arithmetic.ContributionTotals.__call__",
-    "cloud's step": "sottovoce.network.cloud_state.PriceState.take",
+    "cloud's step": "sottovoce.network.round_arithmetic.PriceState.take",
     "resumed run": "sottovoce.network.store.resumed",
     "configuration": "sottovoce.network.setup.make_config",
     "check of a request": "sottovoce.network.setup.check_request",

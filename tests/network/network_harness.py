@@ -21,14 +21,17 @@ from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.certificates import client_context
-from sottovoce.network.protocol.actions import Part, Party
-from sottovoce.network.protocol.codec import pack, pack_whole
-from sottovoce.network.protocol.messages import VERSION
-from sottovoce.network.setup import Parties
+from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
+from sottovoce.network.protocol.cloud_machine import CloudMachine
+from sottovoce.network.protocol.codec import encode, pack, pack_whole
+from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, State
+from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.round_arithmetic import Rounds
+from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.paper.paper_release import RELEASE, gradient_entries
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
-from sottovoce.privacy.sampler import grid_of
+from sottovoce.privacy.sampler import Sampler, grid_of
 from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import contributions
@@ -113,6 +116,44 @@ def parts_at(plan: NoisePlan, x: npt.ArrayLike, *companies: tuple[int, ...]) -> 
     alone = [(i,) for i in range(1, plan.cloud.agents + 1)]
     parties = map(Parties(plan), companies or alone)
     return tuple(Part(party=p, data=contributed(plan, p, x)) for p in parties)
+
+
+class MachineRun:
+    """A cloud without sockets and disk: takes contributions, keeps every byte that it sends."""
+
+    def __init__(
+        self, plan: NoisePlan, algorithm: Any, sampler: Sampler, rounds: int, *, hold: bool = False
+    ) -> None:
+        self.rounds = Rounds(plan, algorithm, sampler, rounds)
+        config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="release")
+        self.setup = setup_of(plan, Parties(plan), config)
+        notary = Notary(b"k" * 32, config.hash)
+        self.machine = CloudMachine(self.setup, notary, lambda k: None, hold=hold)
+        self.sent: list[bytes] = []
+        self.used: list[tuple[Part, ...]] = []
+        for agent in range(1, self.setup.agents + 1):
+            hello = Hello(version=VERSION, agents=[agent], config=b"", round=0, receipt=b"")
+            self.machine.connect(agent, {agent})
+            self.do(self.machine.receive(agent, hello))
+
+    def say(self, k: int, data: dict[int, bytes]) -> None:
+        """Agents say something."""
+        for agent, own in data.items():
+            message = (
+                State(round=k, x=own) if self.setup.states else Contribution(round=k, values=own)
+            )
+            self.do(self.machine.receive(agent, message))
+
+    def do(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self.sent.append(encode(action.message))
+            elif isinstance(action, Commit):
+                machine = self.machine
+                previous = self.setup.config_hash if machine.last is None else machine.last.digest
+                record, _ = self.rounds.play(action.k, action.parts, previous, action.held)
+                self.used.append(record.parts)
+                self.do(machine.committed(record))
 
 
 def _offsets(plan: NoisePlan) -> list[int]:

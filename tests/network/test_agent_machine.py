@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from sottovoce.network.protocol.actions import (
-    Finish,
     Join,
     Memory,
     Reconnect,
@@ -18,7 +17,6 @@ from sottovoce.network.protocol.actions import (
     Think,
 )
 from sottovoce.network.protocol.agent_machine import AgentMachine
-from sottovoce.network.protocol.client_machine import ClientPhase
 from sottovoce.network.protocol.codec import (
     MalformedError,
     decode_from_cloud,
@@ -31,11 +29,8 @@ from sottovoce.network.protocol.messages import (
     VERSION,
     Code,
     Contribution,
-    Done,
     Error,
-    Hello,
     Round,
-    State,
     Welcome,
 )
 
@@ -93,15 +88,6 @@ def stop(actions: list[Any]) -> Code:
     return action.code
 
 
-def test_hello_shows_how_far_the_agent_got() -> None:
-    memory = Memory(config=CONFIG, round=7, receipt=b"r" * 64, x=START.x, answer=START.x)
-    machine = AgentMachine((3,), memory, lambda welcome: None)
-    (action,) = machine.connected()
-    assert action == SendUp(
-        message=Hello(version=VERSION, agents=[3], config=CONFIG, round=7, receipt=b"r" * 64)
-    )
-
-
 def test_the_start_is_projected_and_saved_before_it_is_contributed() -> None:
     machine = agent()
     (join,) = machine.hear(welcome())
@@ -123,15 +109,6 @@ def test_a_round_makes_it_think_save_and_send_in_this_order() -> None:
     assert (save.memory.round, save.memory.receipt) == (1, bytes([1]) * 64)
     assert save.memory.answer == pack(np.array([1.5]))
     assert send == SendUp(message=Contribution(round=2, values=pack_whole(np.array([2]))))
-
-
-def test_with_the_papers_release_states_are_sent() -> None:
-    machine = joined(states=True)
-    (think,) = machine.hear(round_(1, price=pack(np.array([0.5, 0.0]))))
-    assert isinstance(think, Think)
-    save, send = machine.stepped(np.array([1.0]), np.array([1.5]), None)
-    assert isinstance(save, Save)
-    assert send == SendUp(message=State(round=2, x=pack(np.array([1.0]))))
 
 
 def test_what_was_said_of_a_round_is_said_again_byte_for_byte() -> None:
@@ -226,21 +203,6 @@ def test_refusals_that_last_stop_the_agent_and_others_do_not(code: Code) -> None
     assert any(isinstance(a, Stop) for a in actions) == (code in LASTING)
 
 
-def test_done_ends_it_and_a_lost_connection_does_not() -> None:
-    machine = joined()
-    machine.lost()
-    machine.connected()
-    machine.hear(welcome())
-    machine.joined(np.array([4]))
-    (finish,) = machine.hear(
-        Done(rounds=3, price=pack(np.array([1.0, 2.0])), confirmed=False, wait=0.0)
-    )
-    assert isinstance(finish, Finish)
-    assert finish.confirmed is False
-    machine.lost()
-    assert machine.phase is ClientPhase.DONE
-
-
 def test_fuzzed_clouds_never_break_the_agent() -> None:
     rng = random.Random(3)  # noqa: S311
     thought = 0
@@ -261,11 +223,3 @@ def test_fuzzed_clouds_never_break_the_agent() -> None:
                 thought += 1
                 machine.stepped(np.array([0.0]), np.array([0.0]), np.array([0]))
     assert thought > 100
-
-
-def test_an_agent_that_gets_conflict_waits_for_the_next_round() -> None:
-    machine = joined()
-    assert machine.hear(Error(code=Code.CONFLICT, round=1)) == []
-    assert machine.phase is ClientPhase.WAITING
-    (think,) = machine.hear(round_(1))
-    assert isinstance(think, Think)

@@ -15,7 +15,6 @@ from scipy import stats
 from sottovoce.errors import BudgetError, InputError, PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import (
-    BusyError,
     DivergedError,
     HaltedError,
     RefusedError,
@@ -64,22 +63,6 @@ def test_the_papers_release_gives_the_iterates_of_solve(
     np.testing.assert_allclose(x, here.x[0], rtol=0, atol=1e-12)
     np.testing.assert_allclose(result.price, here.price[0], rtol=0, atol=1e-12)
     assert np.any(result.price > 0)
-
-
-def test_a_gateway_gives_the_same_run_as_single_agents(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        plan = plan_for(paper)
-        async with serving(plan, keys, tmp_path / "g.db", rounds=20, seed=3) as cloud:
-            gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path, allow_simulated=True)
-            task = asyncio.create_task(gateway.run())
-            await cloud.finished(linger=10)
-            ended = await task
-        here = simulate(paper, plan, rounds=20, seed=3)
-        assert ended.x.tolist() == here.x[0].tolist()  # sums of whole numbers have no order
-
-    run(main())
 
 
 def test_files_that_a_finished_run_left_say_what_to_do_about_a_second(
@@ -217,14 +200,14 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
 
     async def main() -> None:
         async with serving(plan, keys, tmp_path / "run.db", rounds=8) as cloud:
-            turn = cloud._rounds._turns.take
+            turn = cloud._rounds._state.take
 
             def wild(k: int, y: Any) -> Any:
                 if k == 4:
                     raise DivergedError(k)
                 return turn(k, y)
 
-            cloud._rounds._turns.take = wild  # type: ignore[method-assign]
+            cloud._rounds._state.take = wild  # type: ignore[method-assign]
             task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
             with pytest.raises(DivergedError, match="round 4"):
                 await cloud.finished()
@@ -375,18 +358,6 @@ def test_an_undernoised_plan_is_never_served(paper: Problem, keys: Path, tmp_pat
                 keys=keys,
                 store=tmp_path / "run.db",
             )
-
-    run(main())
-
-
-def test_a_second_cloud_on_the_store_refuses_to_start(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        plan = plan_for(paper)
-        async with serving(plan, keys, tmp_path / "run.db", rounds=5):
-            with pytest.raises(BusyError, match="another cloud"):
-                await Cloud(plan, rounds=5, keys=keys, store=tmp_path / "run.db").start()
 
     run(main())
 

@@ -20,7 +20,12 @@ from sottovoce.network.protocol.actions import (
     Send,
     Setup,
 )
-from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudMachine, CloudPhase
+from sottovoce.network.protocol.cloud_machine import (
+    CREDIT,
+    TRANSITIONS,
+    CloudMachine,
+    CloudPhase,
+)
 from sottovoce.network.protocol.codec import (
     Box,
     MalformedError,
@@ -41,7 +46,6 @@ from sottovoce.network.protocol.messages import (
     Welcome,
 )
 from sottovoce.network.protocol.receipt import Notary, next_digest
-from sottovoce.network.protocol.sessions import CREDIT
 
 CONFIG = "{}"
 HASH = hashlib.sha256(CONFIG.encode()).digest()
@@ -244,14 +248,6 @@ def test_an_agent_is_sent_its_own_gradient_entries_only(papers: Table) -> None:
     assert (welcome.rows, welcome.columns, welcome.sums) == ([0], [1], [])
 
 
-def test_nobody_sends_states_where_contributions_are_asked_for_nor_the_reverse(
-    table: Table, papers: Table
-) -> None:
-    for run, other in ((table, papers), (papers, table)):
-        actions = run.do(run.machine.receive(1, other.message(1, 1)))
-        assert codes(actions) == [Code.UNEXPECTED]
-
-
 def test_nothing_is_sent_before_it_is_committed(table: Table) -> None:
     machine = table.machine
     machine.receive(1, table.message(1, 1))
@@ -275,23 +271,6 @@ def test_the_run_ends_with_done_after_the_last_round_and_collects_no_more(table:
     again = table.restarted()
     assert again.machine.phase is CloudPhase.DONE
     assert [type(m) for m in messages(again.join(1, 1), 1)] == [Welcome, Round, Done]
-
-
-def test_prices_that_ran_away_end_the_run_for_good(table: Table) -> None:
-    table.machine.receive(1, table.message(1, 1))
-    table.machine.receive(2, table.message(1, 2, 3))
-    table.machine.receive(3, table.message(1, 4))
-    actions = table.machine.failed()
-    for peer in (1, 2, 3):
-        assert list(messages(actions, peer)) == [Error(code=Code.FAILED, round=1)]
-        assert Close(peer=peer, code=Code.FAILED) in actions
-    assert table.machine.phase is CloudPhase.HALTED
-
-
-def test_a_repeated_request_gets_the_same_bytes(table: Table) -> None:
-    first = encode(next(messages(table.round(1), 2)))
-    again = encode(next(messages(table.send(2, 1, 2, 3), 2)))
-    assert again == first
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -342,22 +321,6 @@ def test_a_state_outside_the_domain_is_clipped_recorded_and_never_answered(
     papers.send(2, 1, 0.2, 0.3)
     papers.send(3, 1, 0.4)
     assert said(papers.records[1]) == {1: [used], 2: [0.2, 0.3], 3: [0.4]}
-
-
-def test_the_last_contribution_of_a_round_is_clipped_before_it_is_used(table: Table) -> None:
-    table.send(1, 1, 1)
-    table.send(3, 1, 4)
-    actions = table.send(2, 1, 50, -50)
-    assert codes(actions) == [Code.CLIPPED]
-    assert said(table.records[1]) == {1: [1], 2: [10, -10], 3: [4]}
-
-
-def test_a_gateway_is_clipped_to_the_range_of_all_its_agents() -> None:
-    table = Table()
-    table.join(1, 1, 2, 3)
-    (incident,) = [a for a in table.send(1, 1, 20, -21) if isinstance(a, Incident)]
-    assert incident == Incident(code=Code.CLIPPED, agents=(1, 2, 3), k=1)
-    assert said(table.records[1]) == {1: [20, -20]}
 
 
 def test_of_a_gateway_with_states_only_the_clipped_agents_are_named() -> None:
@@ -512,12 +475,6 @@ def test_a_flood_is_cut_off(table: Table) -> None:
     assert table.send(1, 1, 1) == []
 
 
-def test_messages_out_of_turn_close_the_connection(table: Table) -> None:
-    assert codes(table.do(table.machine.receive(1, hello(1)))) == [Code.UNEXPECTED]
-    table.machine.connect(9, {1})
-    assert codes(table.send(9, 1, 1)) == [Code.UNEXPECTED]
-
-
 def test_at_a_deadline_the_last_words_of_the_silent_count_again() -> None:
     table = Table(hold=True)
     table.seat_all()
@@ -562,21 +519,6 @@ def test_a_gateways_total_is_held_as_a_whole_or_waited_for(restarted: bool) -> N
     assert said(table.records[3]) == {1: [1], 2: [2, 2], 3: [6]}
 
 
-def test_without_hold_a_deadline_means_nothing(table: Table) -> None:
-    table.round(1)
-    table.send(1, 2, 5)
-    assert table.do(table.machine.deadline(2)) == []
-
-
-def test_resuming_from_a_record_continues_with_the_next_round(table: Table) -> None:
-    sent = encode(next(messages(table.round(1), 2)))
-    again = table.restarted()
-    assert again.machine.round == 2
-    welcome, message = messages(again.join(2, 2), 2)
-    assert welcome.round == 2
-    assert encode(message) == sent
-
-
 def test_the_table_never_leaves_a_final_phase() -> None:
     for (phase, event), after in TRANSITIONS.items():
         if phase in (CloudPhase.DONE, CloudPhase.HALTED):
@@ -604,6 +546,8 @@ def fuzz(table: Table, inputs: int, seed: int) -> dict[type, int]:
         table.actions.clear()
         if number % 97 == 0:
             table.machine.disconnect(peer)
+        speakers = [a for p in range(6) for a in table.machine.agents_of(p)]
+        assert sorted(table.machine.present) == sorted(speakers)  # on one connection each
     return counts
 
 
@@ -624,9 +568,12 @@ def _random_message(
 
 
 @pytest.mark.parametrize("states", [False, True])
-def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round(states: bool) -> None:
+@pytest.mark.parametrize(
+    "seeds", [20, pytest.param(500, marks=(pytest.mark.slow, pytest.mark.timeout(1800)))]
+)
+def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round(states: bool, seeds: int) -> None:
     reached = 0
-    for seed in range(20):
+    for seed in range(seeds):
         table = Table(hold=True, states=states)
         counts = fuzz(table, 1_000, seed)
         assert Halt not in counts  # genuine receipts of known rounds prove nothing wrong
@@ -634,16 +581,7 @@ def test_fuzzed_peers_never_break_the_machine_nor_repeat_a_round(states: bool) -
         for record in table.records.values():
             assert all(part.party.range.holds(part.data) for part in record.parts)
         reached += len(table.records)
-    assert reached > 20  # the fuzz gets through the door, not only to it
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_million_fuzzed_inputs_never_break_codec_or_machine() -> None:
-    for seed in range(1_000):
-        table = Table(hold=True, states=seed % 2 == 1)
-        assert Halt not in fuzz(table, 1_000, seed)
-        assert sorted(table.records) == list(range(1, len(table.records) + 1))
+    assert reached > seeds  # the fuzz gets through the door, not only to it
 
 
 def spoke(actions: list[Action], peer: int) -> int:

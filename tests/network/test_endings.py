@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from sottovoce.network.failures import BusyError, DiskError
 from sottovoce.network.identity import authorization as gate_module
 from sottovoce.network.observe import logs as logs_module
 from sottovoce.network.observe.logs import LINES, PERIOD_SECONDS, LogRateLimiter
-from sottovoce.network.protocol.actions import Incident, Memory
+from sottovoce.network.protocol.actions import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.problem.files.save import save_problem
 from sottovoce.problem.problem import Problem
@@ -148,18 +147,3 @@ def test_a_flood_of_refusals_writes_a_few_lines(monkeypatch: pytest.MonkeyPatch)
     assert limiter.unsaid((Code.FLOOD, 2)) == 0
     now[0] = PERIOD_SECONDS
     assert limiter.unsaid((Code.FLOOD, 1)) == 1_000 - LINES
-
-
-def test_a_flood_leaves_a_few_lines_in_the_log_of_a_cloud(
-    paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud:
-            for _ in range(500):
-                cloud._runner.perform([Incident(code=Code.FLOOD, agents=(1,), k=1)])
-            cloud._runner.perform([Incident(code=Code.CONFLICT, agents=(1,), k=1)])
-
-    with caplog.at_level(logging.INFO, logger="sottovoce.network"):
-        run(main())
-    lines = [record.fields["code"] for record in caplog.records if record.msg == "incident"]  # type: ignore[attr-defined]
-    assert lines == ["flood"] * LINES + ["conflict"]

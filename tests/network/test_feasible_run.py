@@ -18,9 +18,9 @@ from sottovoce.certificate.contributions import sum_ranges
 from sottovoce.network.agent import AgentResult
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.cloud import Cloud, CloudResult
-from sottovoce.network.cloud_state import Verdict
 from sottovoce.network.config import welcome_objection
 from sottovoce.network.local_round import LocalRound
+from sottovoce.network.round_arithmetic import Verdict
 from sottovoce.network.setup import Ranges, check_request
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.feasibility import answer_weights, weights_norm

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from network_harness import contributed, parts_at, plan_for, run, serving
+from network_harness import MachineRun, contributed, parts_at, plan_for, run, serving
 from typer.testing import CliRunner
 
 import sottovoce as sv
@@ -20,12 +20,8 @@ from sottovoce.errors import PrivacyError
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.observe import logs
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.protocol.actions import Action, Commit
-from sottovoce.network.protocol.cloud_machine import CloudMachine
-from sottovoce.network.protocol.messages import VERSION, Contribution, Hello
-from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import ContributionTotals, Rounds, noisy_sigma
-from sottovoce.network.setup import Parties, make_config, setup_of
+from sottovoce.network.setup import Parties
 from sottovoce.network.store import CloudStore
 from sottovoce.privacy.adjacency import Adjacency, Everything, Offset, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -50,42 +46,6 @@ def certificate() -> Certificate:
     return certify(problem.cloud)
 
 
-class Line:
-    """A machine that holds, its rounds with secure noise, and the totals that it used."""
-
-    def __init__(self, made: NoisePlan) -> None:
-        self.used: list[Any] = []
-        self._plan, self._parties, self._totals = made, Parties(made), ContributionTotals(made)
-        self._rounds = Rounds(made, DualAveraging(), SecureSampler(noisy_sigma(made)), ROUNDS)
-        config = make_config(made, DualAveraging(), rounds=ROUNDS, noise="secure", run_id="hold")
-        self._machine = CloudMachine(
-            setup_of(made, self._parties, config),
-            Notary(bytes(32), bytes(32)),
-            lambda k: None,
-            hold=True,
-        )
-        for agent in range(1, made.cloud.agents + 1):
-            self._machine.connect(agent, {agent})
-            hello = Hello(version=VERSION, agents=[agent], config=b"", round=0, receipt=b"")
-            self._machine.receive(agent, hello)
-
-    def send(self, agent: int, k: int, x: float) -> None:
-        at = np.zeros(self._plan.cloud.size)
-        at[agent - 1] = x
-        values = contributed(self._plan, self._parties((agent,)), at)
-        self._do(self._machine.receive(agent, Contribution(round=k, values=values)))
-
-    def deadline(self, k: int) -> None:
-        self._do(self._machine.deadline(k))
-
-    def _do(self, actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Commit):
-                self.used.append(self._totals(action.parts))
-                record, _ = self._rounds.play(action.k, action.parts, bytes(32), action.held)
-                self._machine.committed(record)
-
-
 def played(made: NoisePlan, differences: dict[int, float], *, drops: bool) -> float:
     """``sqrt(sum_k d(k)^2)`` between two behaviours of agent 2, as the machine used them.
 
@@ -93,17 +53,17 @@ def played(made: NoisePlan, differences: dict[int, float], *, drops: bool) -> fl
     everything else. With ``drops`` agent 2's line is dead after round 5.
     """
     worlds = []
+    parties, totals = Parties(made), ContributionTotals(made)
     for present in (0.0, 1.0):
-        line = Line(made)
+        sampler = SecureSampler(noisy_sigma(made))
+        line = MachineRun(made, DualAveraging(), sampler, ROUNDS, hold=True)
         for k in range(1, ROUNDS + 1):
-            line.send(1, k, 0.5)
-            line.send(3, k, -3.0)
-            if k <= DROPS or not drops:
-                line.send(2, k, -3.5 + present * differences.get(k, 0.0))
-            else:
-                line.deadline(k)
+            states = np.array([0.5, -3.5 + present * differences.get(k, 0.0), -3.0])
+            speaking = (1, 2, 3) if k <= DROPS or not drops else (1, 3)
+            line.say(k, {a: contributed(made, parties((a,)), states) for a in speaking})
+            line.do(line.machine.deadline(k))
         assert len(line.used) == ROUNDS
-        worlds.append(np.array(line.used) / 2**26)  # in units of sigma
+        worlds.append(np.array([totals(parts) for parts in line.used]) / 2**26)  # of sigma
     return float(np.linalg.norm(worlds[0] - worlds[1]))
 
 

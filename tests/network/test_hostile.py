@@ -23,9 +23,9 @@ from sottovoce.network.identity import revoke_certificate
 from sottovoce.network.identity.certificates import client_context
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Send
+from sottovoce.network.protocol.cloud_machine import CREDIT
 from sottovoce.network.protocol.codec import encode, frame_limit
 from sottovoce.network.protocol.messages import VERSION, Code, Hello, Round
-from sottovoce.network.protocol.sessions import CREDIT
 from sottovoce.network.transport import listener as listener_module
 from sottovoce.network.transport import server as server_module
 from sottovoce.network.transport.listener import UNREAD

@@ -16,10 +16,10 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import BusyError, HaltedError, StoreError
-from sottovoce.network.helper import HelperStore
+from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import SCHEMA
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.protocol.actions import AnswerRecord, Join, Memory, SendUp
+from sottovoce.network.protocol.actions import Join, JournalRow, Memory, SendUp
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.protocol.messages import VERSION, Code, Contribution, Welcome
@@ -38,19 +38,18 @@ CONFIG = RunConfig(
 START = Memory(x=b"\0" * 8, answer=b"\0" * 8)
 
 
-def answered(store: HelperStore, k: int) -> AnswerRecord:
-    last = store.last
-    before = hashlib.sha256(CONFIG.encode()).digest() if last is None else last.digest
-    question, values = hashlib.sha256(bytes([k])).digest(), bytes([k]) * 16
-    digest = next_digest(before, k, question, values)
-    return AnswerRecord(k=k, question=question, values=values, digest=digest, previous=before)
+def helpers(path: Path) -> Journal:
+    return Journal(path, "helper", keep=True)
 
 
-def filled(path: Path, rounds: int) -> AnswerRecord:
-    store = HelperStore(path)
+def filled(path: Path, rounds: int) -> JournalRow:
+    store = helpers(path)
     store.bind(CONFIG)
-    for k in range((store.last.k if store.last else 0) + 1, rounds + 1):
-        store.commit(answered(store, k))
+    for k in range(store.released + 1, rounds + 1):
+        before = store.digest(k - 1) or hashlib.sha256(CONFIG.encode()).digest()
+        question, values = hashlib.sha256(bytes([k])).digest(), bytes([k]) * 16
+        digest = next_digest(before, k, question, values)
+        store.append(JournalRow(k=k, context=question, release=values, digest=digest))
     assert store.last is not None
     last = store.last
     store.close()
@@ -59,14 +58,13 @@ def filled(path: Path, rounds: int) -> AnswerRecord:
 
 def test_a_helper_goes_on_where_it_was_and_owns_its_store(tmp_path: Path) -> None:
     last = filled(tmp_path / "helper.db", 5)
-    store = HelperStore(tmp_path / "helper.db")
+    store = helpers(tmp_path / "helper.db")
     assert store.last == last
     assert store.config == CONFIG
     assert store.digest(5) == last.digest
-    assert store.digest(4) == last.previous
     assert store.digest(6) is None
     with pytest.raises(BusyError, match="another helper"):
-        HelperStore(tmp_path / "helper.db")
+        helpers(tmp_path / "helper.db")
     store.incident(Code.CONFLICT, (), 5)
     store.close()
     summary = summarise(tmp_path / "helper.db")
@@ -81,19 +79,19 @@ def test_a_store_behind_its_mark_is_refused_and_a_halt_is_for_good(tmp_path: Pat
     shutil.copy(path, tmp_path / "new")
     shutil.copy(tmp_path / "old", path)
     with pytest.raises(StoreError, match="rolled back"):
-        HelperStore(path)
+        helpers(path)
     path.unlink()
     with pytest.raises(StoreError, match="rolled back"):
-        HelperStore(path)
+        helpers(path)
     shutil.copy(tmp_path / "new", path)
-    store = HelperStore(path)
+    store = helpers(path)
     store.end("halted", "somebody proved it")
     store.close()
     with pytest.raises(HaltedError, match="somebody proved it"):
-        HelperStore(path)
+        helpers(path)
     shutil.copy(tmp_path / "new", path)
     with pytest.raises(StoreError, match="halted for good"):  # the marker remembers
-        HelperStore(path)
+        helpers(path)
 
 
 def test_files_of_another_role_or_another_version_are_refused(tmp_path: Path) -> None:
@@ -102,7 +100,7 @@ def test_files_of_another_role_or_another_version_are_refused(tmp_path: Path) ->
     with pytest.raises(StoreError, match="file of a cloud, got that of a helper"):
         CloudStore(tmp_path / "helper.db")
     with pytest.raises(StoreError, match="file of a helper, got that of an agent"):
-        HelperStore(tmp_path / "3.state")
+        helpers(tmp_path / "3.state")
     database = sqlite3.connect(tmp_path / "3.state")
     database.execute(f"PRAGMA user_version = {SCHEMA - 1}")
     database.close()

@@ -14,6 +14,7 @@ from network_harness import split_plan
 
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
+from sottovoce.network.helper_answers import Answers
 from sottovoce.network.identity.authority import new_key
 from sottovoce.network.identity.certificates import Identity, public_key
 from sottovoce.network.identity.pledges import HelperKeys
@@ -29,8 +30,6 @@ from sottovoce.network.protocol.messages import (
     Introduce,
     Open,
 )
-from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Answers
 from sottovoce.network.setup import Parties, make_config
 from sottovoce.privacy.adjacency import Everything, Trajectory
 from sottovoce.problem.problem import Problem
@@ -94,9 +93,8 @@ class World:
 
     def begin(self) -> None:
         """A new run of the helper's machine."""
-        notary = Notary(bytes(32), self.config.hash)
-        setup = self.answers.setup
-        self.machine = HelperMachine(lambda text: setup, lambda config: notary)
+        self.digests: dict[int, bytes] = {}
+        self.machine = HelperMachine(lambda text: self.answers, bytes(32), self.digests.get)
         self.receipt = b""
         self.unmasked: list[list[Contribution]] = []
 
@@ -106,7 +104,8 @@ class World:
             action = actions.pop(0)
             if isinstance(action, AnswerRound):
                 answered = self.answers.answer(action)
-                self._take_apart(action, unpack_whole(answered.values))
+                self.digests[answered.k] = answered.digest
+                self._take_apart(action, unpack_whole(answered.release))
                 actions = self.machine.committed(answered) + actions
             elif isinstance(action, Send) and isinstance(action.message, Answer):
                 self.receipt = action.message.receipt
@@ -123,7 +122,7 @@ class World:
 
     def _alone(self, asked: AnswerRound, said: Participant) -> Integers:
         one = AnswerRound(k=asked.k, question=b"", taken=(said,), previous=asked.previous)
-        return unpack_whole(self.alone.answer(one).values)
+        return unpack_whole(self.alone.answer(one).release)
 
 
 SUBSETS = [some for size in (1, 2, 3, 4) for some in combinations(range(1, 5), size)]

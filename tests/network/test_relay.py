@@ -39,7 +39,6 @@ from sottovoce.network.protocol.messages import (
 )
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.protocol.relay_machine import RelayMachine
-from sottovoce.network.protocol.sessions import welcome_of
 from sottovoce.network.relay import Relay
 from sottovoce.network.setup import Parties, PlanFromWelcome, make_config, setup_of
 from sottovoce.paper.tikhonov import Tikhonov
@@ -241,7 +240,7 @@ class Tree:
 
     def welcome(self, *agents: int) -> Welcome:
         """What the cloud itself would say to agents."""
-        return welcome_of(self.setup, self.setup.party(agents), self.cloud.round, 0, b"")
+        return self.setup.welcome(self.setup.party(agents), self.cloud.round, 0)
 
     def join(self) -> None:
         (hello,) = self.relay.connected()

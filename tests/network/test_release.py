@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, parts_at, plan_for, play, run, serving
+from network_harness import MachineRun, member, parts_at, plan_for, play, run, serving
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
@@ -19,18 +19,16 @@ from sottovoce.formula.canonical import add
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import number
 from sottovoce.network.observe.run_summary import summarise, transcript
-from sottovoce.network.protocol.actions import Action, Commit, Part, Party, Send
-from sottovoce.network.protocol.cloud_machine import CloudMachine
-from sottovoce.network.protocol.codec import encode, pack, pack_whole
-from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round, State
-from sottovoce.network.protocol.receipt import Notary
+from sottovoce.network.protocol.actions import Part, Party, Send
+from sottovoce.network.protocol.codec import pack, pack_whole
+from sottovoce.network.protocol.messages import Round
 from sottovoce.network.round_arithmetic import (
     ContributionTotals,
     Rounds,
     noisy_sigma,
     release_bytes,
 )
-from sottovoce.network.setup import Parties, make_config, setup_of
+from sottovoce.network.setup import Parties
 from sottovoce.paper.paper_rounds import states_of
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
@@ -63,41 +61,6 @@ def exact_outputs(plan: NoisePlan) -> Any:
     ]
     formulas = function_of(symbols, [*rows, *entries])
     return lambda x: np.array(formulas(x), dtype=np.float64)
-
-
-class Run:
-    """A cloud without sockets and disk: takes contributions, keeps every byte that it sends."""
-
-    def __init__(self, plan: NoisePlan, algorithm: Any, sampler: Sampler, rounds: int) -> None:
-        self.rounds = Rounds(plan, algorithm, sampler, rounds)
-        config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="release")
-        self.setup = setup_of(plan, Parties(plan), config)
-        self.machine = CloudMachine(self.setup, Notary(b"k" * 32, config.hash), lambda k: None)
-        self.sent: list[bytes] = []
-        self.used: list[tuple[Part, ...]] = []
-        for agent in range(1, self.setup.agents + 1):
-            hello = Hello(version=VERSION, agents=[agent], config=b"", round=0, receipt=b"")
-            self.machine.connect(agent, {agent})
-            self.do(self.machine.receive(agent, hello))
-
-    def say(self, k: int, data: dict[int, bytes]) -> None:
-        """Every agent says something."""
-        for agent, own in data.items():
-            message = (
-                State(round=k, x=own) if self.setup.states else Contribution(round=k, values=own)
-            )
-            self.do(self.machine.receive(agent, message))
-
-    def do(self, actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Send):
-                self.sent.append(encode(action.message))
-            elif isinstance(action, Commit):
-                machine = self.machine
-                previous = self.setup.config_hash if machine.last is None else machine.last.digest
-                record, _ = self.rounds.play(action.k, action.parts, previous, action.held)
-                self.used.append(record.parts)
-                self.do(machine.committed(record))
 
 
 def anything(parties: list[Party], generator: Any, beyond: float) -> dict[int, bytes]:
@@ -140,7 +103,7 @@ def test_what_is_sent_depends_on_what_is_said_through_the_releases_alone(
 
     def heard(words: int, script: int, beyond: float = 0.0) -> list[bytes]:
         generator = np.random.default_rng(words)
-        played = Run(plan, algorithm, Scripted(noisy_sigma(plan), script), 8)
+        played = MachineRun(plan, algorithm, Scripted(noisy_sigma(plan), script), 8)
         for k in range(1, 9):
             played.say(k, anything(parties, generator, beyond))
         return played.sent
@@ -234,7 +197,7 @@ def test_nothing_from_outside_the_certified_domain_enters_a_round(
     assert np.any(upper_bounds(made.cloud.groups) > upper_bounds(made.domain))
     plan = made if method == "joint" else plan_for(paper, method="paper")
     algorithm = DualAveraging() if method == "joint" else Tikhonov()
-    played = Run(plan, algorithm, SecureSampler(noisy_sigma(plan)), 5)
+    played = MachineRun(plan, algorithm, SecureSampler(noisy_sigma(plan)), 5)
     # What is refused or clipped does not matter here: the round goes on with admissible words.
     beyond = upper_bounds(plan.cloud.groups) + 1.0
     everybody = {p.party.agents[0]: p.data for p in parts_at(plan, beyond)}

@@ -14,7 +14,7 @@ import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.algorithm.public_sum import PublicSum
 from sottovoce.certificate.certificate import certify
-from sottovoce.errors import InputError, PrivacyError
+from sottovoce.errors import InputError
 from sottovoce.kernels.cloud_kernel import CloudKernel
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.protocol.actions import Part, Record
@@ -31,6 +31,7 @@ from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
+from sottovoce.privacy.sampler import SimulatedSampler
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.gallery import paper
 from sottovoce.problem.problem import Problem
@@ -211,11 +212,3 @@ def test_ranges_are_those_of_the_certified_domain(paper: Problem) -> None:
         loose = 0.01 * (most - least)  # of points that miss an extremum inside
         assert np.all((party.least <= least) & (party.least >= least - loose - 2))
         assert np.all((party.most >= most) & (party.most <= most + loose + 2))
-
-
-def test_a_sum_beyond_the_samplers_reach_is_refused_before_the_first_round(
-    coupled: Problem,
-) -> None:
-    Parties(plan_for(coupled, sigma=1e-3))
-    with pytest.raises(PrivacyError, match="2\\^25"):
-        Parties(plan_for(coupled, sigma=1e-9))

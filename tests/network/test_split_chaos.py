@@ -24,8 +24,8 @@ from split_chaos_process import witnessed_agent
 from test_chaos import rounds_done
 
 from sottovoce.network import agent as agent_module
-from sottovoce.network.helper import HelperStore
 from sottovoce.network.identity.pledges import HelperKeys
+from sottovoce.network.journal import Journal
 from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.codec import (
     MASK_HEAD,
@@ -96,7 +96,7 @@ def check_stores(problem: Problem, keys: Path, folder: Path, rounds: int) -> dic
     assert kept.said is not None
     assert kept.config is not None
     assert len(kept.said) == rounds
-    helper = HelperStore(folder / "helper.db")
+    helper = Journal(folder / "helper.db", "helper", keep=True)
     bodies = [row.release for row in helper.rounds()]
     helper.close()
     assert len(bodies) - rounds in (0, 1)  # the helper answers before the cloud commits

@@ -29,17 +29,16 @@ from test_chaos import rounds_done
 from test_split_chaos import start
 
 from sottovoce.errors import InputError, PrivacyError
+from sottovoce.network import cloud as cloud_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
 from sottovoce.network.identity.certificates import client_context
 from sottovoce.network.masks import Masker
 from sottovoce.network.observe.run_summary import summarise
-from sottovoce.network.protocol import cloud_machine as machine_module
+from sottovoce.network.protocol.actions import Setup
 from sottovoce.network.protocol.codec import Integers, decode_from_helper, pack_whole
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.protocol.sessions import welcome_of
-from sottovoce.network.transport import helper_link as link_module
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.ledger import Ledger
 from sottovoce.problem.problem import Problem
@@ -85,7 +84,7 @@ def test_an_agent_whose_keys_name_no_helper_is_not_let_into_a_split_run(
 def test_an_agent_goes_by_what_both_halves_say(
     lie: str, paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = welcome_of
+    said = Setup.welcome
 
     def lying(*args: Any) -> Any:
         """A finer grid or wider bounds would make contributions large against the noise."""
@@ -96,7 +95,7 @@ def test_an_agent_goes_by_what_both_halves_say(
         numbers = numbers / 1024 if lie == "grid" else numbers * 2
         return replace(honest, **{lie: numbers.tobytes()})
 
-    monkeypatch.setattr(machine_module, "welcome_of", lying)
+    monkeypatch.setattr(Setup, "welcome", lying)
 
     async def main() -> RefusedError:
         async with halves(split_plan(paper), split_keys, tmp_path, rounds=3) as (cloud, _):
@@ -257,7 +256,7 @@ def test_planted_contributions_never_show_in_anything_either_half_can_reach(
     monkeypatch.setattr(Masker, "mask", noted)
     monkeypatch.setattr(Server, "_hear", at_cloud)
     monkeypatch.setattr(Helper, "_heard", at_helper)
-    monkeypatch.setattr(link_module, "decode_from_helper", back)
+    monkeypatch.setattr(cloud_module, "decode_from_helper", back)
 
     async def main() -> None:
         settings: dict[str, Any] = {"rounds": 12, "keep_states": True}

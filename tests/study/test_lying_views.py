@@ -19,13 +19,12 @@ from broken_samplers import Faulty
 import sottovoce as sv
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.certificate.certificate import certify
+from sottovoce.network.helper_answers import Answers
 from sottovoce.network.masks import Secret, Stream
 from sottovoce.network.protocol.actions import AnswerRound, Send
 from sottovoce.network.protocol.codec import Integers, unpack_whole
 from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import HELPER_VERSION, SESSION, Ask, Introduce, Open
-from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Answers
 from sottovoce.network.setup import make_config
 from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
 from sottovoce.privacy.plan import plan
@@ -33,7 +32,7 @@ from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
-from sottovoce.study.halves import Keys
+from sottovoce.study.loopback import Keys
 
 FAR = 5.5
 """Standard errors between what is measured and what is claimed: false alarms below 1e-7."""
@@ -121,9 +120,9 @@ class Game:
     """One run against a helper, by a cloud that lies as long as it helps."""
 
     def __init__(self, gateway: Gateway, world: int, sessions: int) -> None:
-        setup, config = gateway.answers.setup, gateway.config
-        self.gateway, self.world = gateway, world
-        self.machine = HelperMachine(lambda text: setup, lambda name: Notary(bytes(32), name))
+        answers, config = gateway.answers, gateway.config
+        self.gateway, self.world, self.digests = gateway, world, dict[int, bytes]()
+        self.machine = HelperMachine(lambda text: answers, bytes(32), self.digests.get)
         self.machine.connect()
         self.say(Open(version=HELPER_VERSION, config=config.text))
         maskers = [gateway.keys.masker(0) for _ in range(sessions)]
@@ -173,7 +172,9 @@ class Game:
     def say(self, message: Any) -> Any:
         actions = self.machine.receive(message)
         while isinstance(actions[0], AnswerRound):
-            actions = self.machine.committed(self.gateway.answers.answer(actions[0]))
+            row = self.gateway.answers.answer(actions[0])
+            self.digests[row.k] = row.digest
+            actions = self.machine.committed(row)
         (reply,) = actions
         assert isinstance(reply, Send)
         return reply.message

@@ -6,17 +6,18 @@ import asyncio
 import logging
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, final
+from typing import Any, Final, Literal, final
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import websocket_address
 from sottovoce.errors import InputError, SottovoceError
 from sottovoce.network.attendance import Attendance
-from sottovoce.network.cloud_runner import CloudRunner, RoundRelease
+from sottovoce.network.cloud_runner import CloudRunner, RoundRelease, call_soon
 from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
@@ -26,6 +27,8 @@ from sottovoce.network.observe.page.charts import sample_of
 from sottovoce.network.observe.page.live import Live
 from sottovoce.network.process import Supervisor
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
+from sottovoce.network.protocol.codec import decode_from_helper, encode
+from sottovoce.network.protocol.messages import FromHelper
 from sottovoce.network.protocol.receipt import Notary
 from sottovoce.network.round_arithmetic import (
     Rounds,
@@ -43,8 +46,9 @@ from sottovoce.network.setup import (
     round_key,
     setup_of,
 )
-from sottovoce.network.store import CloudStore, PendingQuestion, check_store, resumed
-from sottovoce.network.transport.helper_link import HelperLink
+from sottovoce.network.store import CloudStore, check_store, resumed
+from sottovoce.network.transport.client import Client
+from sottovoce.network.transport.helper_link import LONGEST_PAUSE, HelperLink
 from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
 from sottovoce.privacy.ledger import Ledger
@@ -86,6 +90,7 @@ class CloudResult:
 
 
 @final
+@dataclass(eq=False, repr=False)
 class Cloud:
     """A cloud for one run of one plan.
 
@@ -114,47 +119,32 @@ class Cloud:
             ``trust=SplitCloud()``: then this cloud sees masked contributions only.
     """
 
-    def __init__(
-        self,
-        plan: NoisePlan,
-        *,
-        rounds: int,
-        keys: str | os.PathLike[str],
-        store: str | os.PathLike[str],
-        listen: tuple[str, int] = ("127.0.0.1", 0),
-        algorithm: Algorithm | None = None,
-        straggler: Straggler = "wait",
-        deadline: float | None = None,
-        ledger: Ledger | None = None,
-        seed: int | None = None,
-        keep_states: bool = False,
-        apply_after: float = 0.0,
-        stall: float = STALL_SECONDS,
-        new: bool = False,
-        helper: str | None = None,
-    ) -> None:
-        check_request(plan, rounds, straggler, deadline)
-        check_wait(apply_after)
-        check_halves(plan, helper=helper is not None, simulated=seed is not None)
-        if helper is not None:
-            websocket_address("helper", helper)
-        if not stall > 0:
-            raise InputError(f"stall must be a positive number of seconds, got {stall}")
-        self.plan = plan
-        self.rounds = rounds
-        self._keys = Path(keys)
-        self._path = Path(store)
-        self._listen = listen
-        self._algorithm = DualAveraging() if algorithm is None else algorithm
-        self._deadline = deadline if straggler == "hold" else None
-        self._ledger = ledger
-        self._seed = seed
-        self._keep_states = keep_states
-        self._apply_after = apply_after
-        self._new = new
-        self._helper = helper
-        self._link: HelperLink | None = None
-        self._stall = stall
+    plan: NoisePlan
+    _: KW_ONLY
+    rounds: int
+    keys: str | os.PathLike[str]
+    store: str | os.PathLike[str]
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    algorithm: Algorithm | None = None
+    straggler: Straggler = "wait"
+    deadline: float | None = None
+    ledger: Ledger | None = None
+    seed: int | None = None
+    keep_states: bool = False
+    apply_after: float = 0.0
+    stall: float = STALL_SECONDS
+    new: bool = False
+    helper: str | None = None
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        check_request(plan, self.rounds, self.straggler, self.deadline)
+        check_wait(self.apply_after)
+        check_halves(plan, helper=self.helper is not None, simulated=self.seed is not None)
+        if self.helper is not None:
+            websocket_address("helper", self.helper)
+        if not self.stall > 0:
+            raise InputError(f"stall must be a positive number of seconds, got {self.stall}")
         everybody = range(1, plan.cloud.agents + 1)
         self._attendance = Attendance(everybody)
         self._metrics = Metrics()
@@ -163,6 +153,7 @@ class Cloud:
         self._began = 0.0
         self._moves = 0
         self._fence: Fence | None = None
+        self._follow: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._authorization: Authorization
         self._store: CloudStore
         self._machine: CloudMachine
@@ -207,13 +198,14 @@ class Cloud:
 
     async def start(self) -> None:
         """Open the store, take the run's place in the ledger, and listen."""
-        self._authorization = Authorization(self._keys)
-        self._store = CloudStore(self._path, keep_states=self._keep_states, new=self._new)
+        keys = Path(self.keys)
+        self._authorization = Authorization(keys)
+        self._store = CloudStore(self.store, keep_states=self.keep_states, new=self.new)
         try:
-            self._prepare()
+            self._prepare(keys)
             self._live.add_to(self._server)
-            Pages(self._keys, self._metrics, self._facts).add_to(self._server.listener.app)
-            await self._server.open(self._listen, self._supervisor)
+            Pages(keys, self._metrics, self._facts).add_to(self._server.listener.app)
+            await self._server.open(self.listen, self._supervisor)
         except BaseException:
             close_files(self._store, self._fence)
             raise
@@ -221,8 +213,8 @@ class Cloud:
         self._metrics.start()
         self._supervisor.start("tick", self._tick())
         self._runner.start()
-        if self._link is not None:
-            self._supervisor.start("helper", self._link.keep())
+        if self._follow is not None:
+            self._supervisor.start("helper", self._follow())
         self._supervisor.start("live", self._live.run())
         note("trust", words=WORDS[self.plan.trust.kind])
         note("listening", port=self.port, round=self._machine.round, run=self._store.run_id)
@@ -251,17 +243,16 @@ class Cloud:
         finally:
             close_files(self._store, self._fence)
 
-    def _prepare(self) -> None:
-        store, plan = self._store, self.plan
+    def _prepare(self, keys: Path) -> None:
+        store, plan, seed = self._store, self.plan, self.seed
+        algorithm = DualAveraging() if self.algorithm is None else self.algorithm
         parties = Parties(plan)  # refuses a plan that cannot be carried out, before it is paid for
-        noise: Literal["secure", "simulated"] = "secure" if self._seed is None else "simulated"
-        config = make_config(
-            plan, self._algorithm, rounds=self.rounds, noise=noise, run_id=store.run_id
-        )
+        noise: Literal["secure", "simulated"] = "secure" if seed is None else "simulated"
+        config = make_config(plan, algorithm, rounds=self.rounds, noise=noise, run_id=store.run_id)
         store.pin(config)
         check_store(plan, store)
-        if self._ledger is not None:
-            self._fence = self._ledger.begin(
+        if self.ledger is not None:
+            self._fence = self.ledger.begin(
                 store.run_id,
                 plan.charges(),
                 rounds=store.released,
@@ -270,29 +261,29 @@ class Cloud:
             )
         sampler = (
             deployed_sampler(plan)
-            if self._seed is None
-            else SimulatedSampler(noisy_sigma(plan), self._seed, done=store.released)
+            if seed is None
+            else SimulatedSampler(noisy_sigma(plan), seed, done=store.released)
         )
         note("preparing", rounds=store.released)  # takes the store's rounds again
-        self._rounds = Rounds(plan, self._algorithm, sampler, self.rounds)
+        self._rounds = Rounds(plan, algorithm, sampler, self.rounds)
         setup = setup_of(plan, parties, config)
+        last, silent = resumed(store, self._rounds, setup, secure=seed is None)
         self._machine = CloudMachine(
             setup,
-            Notary(round_key(self._keys), config.hash),
+            Notary(round_key(keys), config.hash),
             self._digest,
-            last=resumed(store, self._rounds, setup, secure=self._seed is None),
-            hold=self._deadline is not None,
-            silent=store.silent(),
+            last=last,
+            hold=self.deadline is not None,
+            silent=silent,
         )
         self._runner = CloudRunner(
             self._machine,
             RoundRelease(self._rounds, store, self._fence, config.hash),
-            store,
             self._outcome,
             metrics=self._metrics,
             attendance=self._attendance,
-            deadline=self._deadline,
-            apply_after=self._apply_after,
+            deadline=self.deadline,
+            apply_after=self.apply_after,
         )
         self._server = Server(
             self._authorization,
@@ -307,24 +298,35 @@ class Cloud:
             self._metrics,
             plan=plan,
             config=config,
-            ledger=self._ledger,
+            ledger=self.ledger,
             sample=partial(sample_of, self._machine),
             facts=self._facts,
         )
-        if self._helper is not None:
-            self._join_halves(self._helper, config.text)
+        if self.helper is not None:
+            self._join_halves(self.helper, keys)
 
-    def _join_halves(self, helper: str, config: str) -> None:
+    def _join_halves(self, helper: str, keys: Path) -> None:
         """Have the helper asked, and a question that was asked before asked again."""
-        machine = self._machine
-        cloud = self.plan.cloud
-        asked = PendingQuestion(self._store, agents=cloud.agents, sums=cloud.sums.count)
-        link = HelperLink(helper, self._keys, config, asked)
-        runner = self._runner
+        machine, runner, cloud = self._machine, self._runner, self.plan.cloud
+        receipt, parts = self._store.question(machine.round, machine.setup.party)
+        client: Client[FromHelper] = Client(
+            helper,
+            keys,
+            decode_from_helper,
+            limit=(1 << 16) + cloud.agents * (704 + 8 * cloud.sums.count),
+            longest_pause=LONGEST_PAUSE,
+        )
+        runner.link = link = HelperLink(
+            machine.setup.config,
+            lambda message: client.post(encode(message)),
+            self._store.keep_question,
+            call_soon,
+            receipt,
+        )
         link.answered, link.pledged = runner.answered, runner.pledged
-        self._link = runner.link = link
         if machine.phase is CloudPhase.COLLECTING:
-            runner.perform(machine.remembered(asked.parts(machine.round, machine.setup.party)))
+            runner.perform(machine.remembered(parts))
+        self._follow = partial(link.follow, client)
 
     def _digest(self, k: int) -> bytes | None:
         """Read a round's digest; a store that is no longer what was written ends the process."""
@@ -366,7 +368,7 @@ class Cloud:
                 failed=self._outcome.failure is not None,
                 unread_seconds=self._authorization.unread_seconds,
                 waited=waited,
-                stall=self._stall,
+                stall=self.stall,
                 missing=self._attendance.missing,
             ),
             seconds_since_round=round(waited, 3),

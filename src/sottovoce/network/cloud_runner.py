@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
-from typing import final
+from typing import Protocol, final
 
 from sottovoce.network.attendance import Attendance
 from sottovoce.network.failures import DivergedError
@@ -14,11 +15,33 @@ from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import Action, Close, Commit, Meet, Record, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.round_arithmetic import Rounds
-from sottovoce.network.runner import Handlers, Outcome, Runner, make_durable
-from sottovoce.network.store import CloudStore
+from sottovoce.network.runner import Handlers, Outcome, RunLog, Runner, make_durable
 from sottovoce.network.transport.helper_link import HelperLink
-from sottovoce.network.transport.server import Server
 from sottovoce.privacy.fence import Fence
+from sottovoce.privacy.sampler import Released
+
+
+class RoundStore(RunLog, Protocol):
+    """Where a cloud's rounds are written: a ``CloudStore``, or in memory."""
+
+    def commit(self, record: Record, released: Released) -> None:
+        """Write a round durably."""
+
+
+class Connections(Protocol):
+    """Where messages go: a ``Server``, or queues.
+
+    Attributes:
+        spoke: the agents whose message was carried out last.
+    """
+
+    spoke: tuple[int, ...]
+
+    def post(self, action: Send) -> None:
+        """Send a message to each of its peers."""
+
+    def disconnect(self, peer: int) -> None:
+        """Close a connection once everything sent on it has left."""
 
 
 @final
@@ -33,10 +56,10 @@ class RoundRelease:
     """
 
     def __init__(
-        self, rounds: Rounds, store: CloudStore, fence: Fence | None, first: bytes
+        self, rounds: Rounds, store: RoundStore, fence: Fence | None, first: bytes
     ) -> None:
+        self.store = store
         self._rounds = rounds
-        self._store = store
         self._fence = fence
         self._first = first
 
@@ -55,7 +78,7 @@ class RoundRelease:
         """
         previous = self._first if last is None else last.digest
         record, released = self._rounds.play(full.k, full.parts, previous, full.held, answer)
-        commit = partial(self._store.commit, record, released)
+        commit = partial(self.store.commit, record, released)
         make_durable(commit, self._fence, record.k, record.digest)
         return record
 
@@ -71,36 +94,37 @@ class CloudRunner:
     Args:
         machine: whose actions they are.
         release: makes a round that may be sent.
-        store: keeps incidents, and how the run ended.
         outcome: hears of the end.
         metrics: counts.
         attendance: keeps who held rounds up.
         deadline: seconds after which last contributions are reused; None to wait for all agents.
         apply_after: seconds from the end until answers are applied.
+        later: calls a function when a round was sent; the event loop does by default.
     """
 
     def __init__(
         self,
         machine: CloudMachine,
         release: RoundRelease,
-        store: CloudStore,
         outcome: Outcome,
         *,
         metrics: Metrics,
         attendance: Attendance,
-        deadline: float | None,
-        apply_after: float,
+        deadline: float | None = None,
+        apply_after: float = 0.0,
+        later: Callable[..., object] | None = None,
     ) -> None:
-        self.server: Server
+        self.server: Connections
         self.link: HelperLink | None = None
         self._machine = machine
         self._release = release
-        self._store = store
+        self._store = store = release.store
         self._outcome = outcome
         self._metrics = metrics
         self._attendance = attendance
         self._deadline = deadline
         self._apply_after = apply_after
+        self._later = later or call_soon
         self._timer: asyncio.TimerHandle | None = None
         handlers: Handlers = {
             Send: self._send,
@@ -153,7 +177,7 @@ class CloudRunner:
         except DivergedError as error:
             return self._diverged(error)
         last = tuple(sorted(full.held)) or self.server.spoke
-        asyncio.get_running_loop().call_soon(self._after, record, last)
+        self._later(self._after, record, last)
         return self._machine.committed(record, self._apply_after)
 
     def _after(self, record: Record, last: tuple[int, ...]) -> None:
@@ -171,10 +195,9 @@ class CloudRunner:
             self._runner.fail(error)
 
     def _finish(self) -> None:
-        if self._store.status != "done":
-            self._store.end("done")
+        self._store.end("done")
         self._outcome.end()
-        note("done", rounds=self._store.released)
+        note("done", rounds=self._machine.round - 1)
 
     def _send(self, action: Send) -> None:
         self.server.post(action)
@@ -197,3 +220,8 @@ class CloudRunner:
         self.perform(self._machine.deadline(k))
         if self._machine.round == k and self._machine.phase is CloudPhase.COLLECTING:
             self._set_deadline()  # nobody has spoken yet
+
+
+def call_soon(call: Callable[..., object], *arguments: object) -> None:
+    """Call a function from the event loop, once what is going on has returned to it."""
+    asyncio.get_running_loop().call_soon(call, *arguments)

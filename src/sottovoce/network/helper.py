@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import time
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, final
@@ -20,26 +21,20 @@ from sottovoce.arguments import instance
 from sottovoce.errors import InputError, PrivacyError, SottovoceError
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
 from sottovoce.network.defaults import LINGER_SECONDS
+from sottovoce.network.helper_answers import Answers
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.identity.certificates import CLOUD
 from sottovoce.network.identity.pledges import HelperKeys
-from sottovoce.network.journal import Journal, JournalRow
+from sottovoce.network.journal import Journal
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.process import Supervisor
-from sottovoce.network.protocol.actions import (
-    Action,
-    AnswerRecord,
-    AnswerRound,
-    Close,
-    HelperSetup,
-    Send,
-)
+from sottovoce.network.protocol.actions import Action, AnswerRound, Close, Send
+from sottovoce.network.protocol.cloud_machine import CloudPhase
 from sottovoce.network.protocol.codec import MalformedError, decode_to_helper, encode
-from sottovoce.network.protocol.helper_machine import HelperMachine, HelperPhase
+from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code
-from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Answers, noisy_sigma
+from sottovoce.network.round_arithmetic import noisy_sigma
 from sottovoce.network.runner import Outcome, Runner, close_files, make_durable
 from sottovoce.network.setup import make_config, round_key
 from sottovoce.network.transport.limits import Limits
@@ -57,57 +52,7 @@ _EACH: Final = 64
 
 
 @final
-class HelperStore(Journal):
-    """A helper's answers: each is here, durably, before a byte of it leaves.
-
-    It holds sums of masks with noise, and hashes that name who took part; nothing that an agent
-    said was ever here.
-
-    Args:
-        path: the file, created if missing.
-
-    Raises:
-        BusyError: another helper owns it.
-        StoreError: it is not a helper's store, is damaged, or was rolled back.
-        HaltedError: a cloud has proved once that it was rolled back.
-        DiskError: it cannot be read or written now.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path, "helper", keep=True)
-        try:
-            self.require_running()
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def last(self) -> AnswerRecord | None:
-        """The last answer."""
-        row = self._last
-        if row is None:
-            return None
-        previous = self.digest(row.k - 1) or self._run.first_digest
-        return AnswerRecord(
-            k=row.k,
-            question=row.context,
-            values=row.release,
-            digest=row.digest,
-            previous=previous,
-        )
-
-    def commit(self, answered: AnswerRecord) -> None:
-        """Write an answer durably; returns only when it is on disk."""
-        row = JournalRow(
-            k=answered.k,
-            context=answered.question,
-            release=answered.values,
-            digest=answered.digest,
-        )
-        self.append(row)
-
-
-@final
+@dataclass(eq=False, repr=False)
 class Helper:
     """The helper of one run of one plan.
 
@@ -120,15 +65,15 @@ class Helper:
             they do not cover. Every answer is fenced off there before it is sent.
     """
 
-    def __init__(
-        self,
-        plan: NoisePlan,
-        *,
-        keys: str | os.PathLike[str],
-        store: str | os.PathLike[str],
-        listen: tuple[str, int] = ("127.0.0.1", 0),
-        ledger: Ledger | None = None,
-    ) -> None:
+    plan: NoisePlan
+    _: KW_ONLY
+    keys: str | os.PathLike[str]
+    store: str | os.PathLike[str]
+    listen: tuple[str, int] = ("127.0.0.1", 0)
+    ledger: Ledger | None = None
+
+    def __post_init__(self) -> None:
+        plan = self.plan
         instance("plan", plan, NoisePlan, "sv.plan(certificate, ...)")
         if not isinstance(plan.trust, SplitCloud):
             raise InputError(
@@ -137,11 +82,6 @@ class Helper:
             )
         if not plan.certified:
             raise PrivacyError("plan must keep what it promises")
-        self.plan = plan
-        self._keys = Path(keys)
-        self._path = Path(store)
-        self._address = listen
-        self._ledger = ledger
         self._fence: Fence | None = None
         self._metrics = Metrics()
         self._outcome = Outcome()
@@ -151,7 +91,7 @@ class Helper:
         self._channel: Connection | None = None
         self._authorization: Authorization
         self._held: HelperKeys
-        self._store: HelperStore
+        self._store: Journal
         self._machine: HelperMachine
         self._runner: Runner
         self._sampler: SecureSampler
@@ -185,12 +125,14 @@ class Helper:
 
     async def start(self) -> None:
         """Open the store and listen."""
-        self._authorization = Authorization(self._keys)
-        self._held = HelperKeys.of_folder(self._keys)
+        keys = Path(self.keys)
+        self._authorization = Authorization(keys)
+        self._held = HelperKeys.of_folder(keys)
         self._sampler = SecureSampler(noisy_sigma(self.plan))
         self._sampler.refill(releases=1)
-        key = round_key(self._keys)
-        self._store = HelperStore(self._path)
+        key = round_key(keys)
+        # It holds sums of masks with noise, and hashes that name who took part: no contribution.
+        self._store = store = Journal(self.store, "helper", keep=True)
         try:
             self._runner = Runner(
                 "helper",
@@ -199,9 +141,7 @@ class Helper:
                 journal=self._store,
                 refused=self._metrics.refused,
             )
-            self._machine = HelperMachine(
-                self._runs, lambda config: Notary(key, config), self._store.last
-            )
+            self._machine = HelperMachine(self._runs, key, store.digest, store.last)
             agents = self.plan.cloud.agents
             self._listener = Listener(
                 self._authorization,
@@ -212,7 +152,7 @@ class Helper:
             router = self._listener.app.router
             router.add_get("/", self._talk)
             router.add_get("/healthz", self._healthz)
-            await self._listener.open(self._address, self._supervisor)
+            await self._listener.open(self.listen, self._supervisor)
         except BaseException:
             close_files(self._store, self._fence)
             raise
@@ -229,17 +169,16 @@ class Helper:
         finally:
             close_files(self._store, self._fence)
 
-    def _runs(self, text: str) -> HelperSetup | Code:
+    def _runs(self, text: str) -> Answers | Code:
         """Check a configuration against the helper's own plan, and bind the store to it."""
         if self._answers is not None:
-            same = text == self._store.config
-            return self._answers.setup if same else Code.OTHER_RUN
+            return self._answers if text == self._store.config else Code.OTHER_RUN
         config = self._expected(text)
         if config is None or self._store.config not in ("", text):
             return Code.OTHER_RUN
         answers = Answers(self.plan, config, self._held, self._sampler)
-        if self._ledger is not None:
-            self._fence = self._ledger.begin(
+        if self.ledger is not None:
+            self._fence = self.ledger.begin(
                 config.run_id,
                 self.plan.charges(),
                 rounds=self.round,
@@ -249,7 +188,7 @@ class Helper:
         if not self._store.config:
             self._store.bind(text)
         self._answers = answers
-        return answers.setup
+        return answers
 
     def _expected(self, text: str) -> RunConfig | None:
         """The configuration, if it is what this helper would have written itself."""
@@ -299,7 +238,7 @@ class Helper:
     def _answer(self, action: AnswerRound) -> list[Action]:
         assert self._answers is not None  # noqa: S101  nothing is asked before a run is opened
         answered = self._answers.answer(action)
-        commit = partial(self._store.commit, answered)
+        commit = partial(self._store.append, answered)
         make_durable(commit, self._fence, answered.k, answered.digest)
         self._marked = time.perf_counter()
         asyncio.get_running_loop().call_soon(self._prepare)
@@ -330,7 +269,7 @@ class Helper:
         gone = 0.0
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            over = self._machine.phase is HelperPhase.DONE and self._channel is None
+            over = self._machine.phase is CloudPhase.DONE and self._channel is None
             gone = gone + TICK_SECONDS if over else 0.0
             if gone > LINGER_SECONDS:
                 self._outcome.end()

@@ -16,7 +16,7 @@ import os
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -46,6 +46,7 @@ from sottovoce.network.journal_file import (
     translated,
     utc,
 )
+from sottovoce.network.protocol.actions import JournalRow
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 
@@ -56,7 +57,7 @@ ENDED: Final = {"halted": "was halted", "failed": "has failed"}
 
 _ROUNDS: Final = "SELECT k, context, release, digest, attendance, said, seal, said_seal FROM rounds"
 _INSERT: Final = "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-_RUN: Final = "INSERT OR REPLACE INTO run VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)"
+_RUN: Final = "run"
 _NOTE: Final = """INSERT INTO notes VALUES (?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, seal = excluded.seal"""
 _FORGET: Final = """
@@ -76,12 +77,9 @@ _DURABLE: Final = (
 _QUICK: Final = ("synchronous = NORMAL",)
 """Only copying the log into the file waits for the disk."""
 
-_encoder = msgspec.msgpack.Encoder()
-_incident = msgspec.msgpack.Decoder(tuple[int, str, str, int])
 
-
-class RunRow(Struct, frozen=True, kw_only=True):
-    """The row of the run.
+class RunNote(Struct, frozen=True, kw_only=True):
+    """The run, as a note.
 
     Attributes:
         role: whose journal it is.
@@ -90,7 +88,8 @@ class RunRow(Struct, frozen=True, kw_only=True):
         config: the configuration of the run, empty before the first start.
         status: "running" (or interrupted), "done", or "halted" or "failed" for good.
         reason: why it was halted or failed.
-        incidents: how many refusals its notes add up to.
+        incidents: refusals by code and first agent: how many, when the first and the last, and in
+            which round.
     """
 
     role: Role
@@ -99,43 +98,24 @@ class RunRow(Struct, frozen=True, kw_only=True):
     config: str = ""
     status: Status = "running"
     reason: str = ""
-    incidents: int = 0
-
-    @property
-    def row(self) -> tuple[object, ...]:
-        """The values of the row, with its checksum."""
-        *texts, incidents = msgspec.structs.astuple(self)
-        return (*texts, incidents, seal(*(text.encode() for text in texts), incidents))
+    incidents: dict[str, tuple[int, str, str, int]] = {}
 
     @property
     def first_digest(self) -> bytes:
         """digest(0), with which the chain of rounds begins."""
         return hashlib.sha256(self.config.encode()).digest()
 
-
-class JournalRow(Struct, frozen=True, kw_only=True):
-    """One round as its bytes.
-
-    Attributes:
-        k: the round.
-        context: the prices after it; of a helper the hash of the question.
-        release: what left: whole numbers on the grid, or the floats of a simulation.
-        digest: names the history up to here.
-        attendance: who was held, and gaps that are known since; of a cloud.
-        said: what every party said, None once it is erased.
-    """
-
-    k: int
-    context: bytes
-    release: bytes
-    digest: bytes
-    attendance: bytes = b""
-    said: bytes | None = None
-
     @property
-    def seal(self) -> bytes:
-        """The row's checksum, without what was said."""
-        return seal(self.k, self.context, self.release, self.digest, self.attendance)
+    def refused(self) -> dict[str, int]:
+        """How many refusals there were, by code."""
+        counts: Counter[str] = Counter()
+        for name, (count, _, _, _) in self.incidents.items():
+            counts[name.split()[0]] += count
+        return dict(counts)
+
+
+_encoder = msgspec.msgpack.Encoder()
+_run = msgspec.msgpack.Decoder(RunNote)
 
 
 class JournalReader:
@@ -190,19 +170,12 @@ class JournalReader:
         if sorted(sql for (sql,) in made) != sorted(TABLES):
             raise damaged(path, "its tables are not as they were made")
 
-    def run(self) -> RunRow:
-        """Return the row of the run."""
-        with translated(self.path):
-            rows = self._database.execute("SELECT * FROM run").fetchall()
-        try:
-            ((_, *values, _),) = rows
-            run = RunRow(**dict(zip(RunRow.__struct_fields__, values, strict=True)))
-            whole = run.row == tuple(rows[0][1:])
-        except (AttributeError, TypeError, ValueError):  # a damaged header gives other kinds
-            whole = False
-        if not whole:
-            raise damaged(self.path, "the row of the run is not as it was written")
-        return run
+    def run(self) -> RunNote:
+        """Return what is noted about the run."""
+        body = self.notes().get(_RUN)
+        if body is None:
+            raise damaged(self.path, "it does not say whose it is")
+        return _run.decode(body)
 
     def rounds(self, where: str = "") -> Iterator[JournalRow]:
         """Yield rounds in order.
@@ -214,8 +187,8 @@ class JournalReader:
             for *values, mark, said_mark in self._database.execute(f"{_ROUNDS} {where} ORDER BY k"):
                 row = JournalRow(**dict(zip(JournalRow.__struct_fields__, values, strict=True)))
                 try:
-                    said = None if row.said is None else seal(row.said)
-                    whole = row.seal == mark and said == said_mark
+                    *_, row_seal, _, said_seal = _values(row)
+                    whole = (row_seal, said_seal) == (mark, said_mark)
                 except (AttributeError, TypeError, OverflowError):
                     whole = False
                 if not whole:
@@ -232,17 +205,6 @@ class JournalReader:
                 raise damaged(self.path, f"the note {name!s:.40} is not as it was written")
         return {name: value for name, value, _ in rows}
 
-    def incidents(self, run: RunRow, notes: Mapping[str, bytes]) -> dict[str, int]:
-        """Return how many refusals there were by code, all that the run has counted."""
-        counts: Counter[str] = Counter()
-        for name, value in notes.items():
-            kind, _, code_and_agent = name.partition(" ")
-            if kind == "incident":
-                counts[code_and_agent.split()[0]] += _incident.decode(value)[0]
-        if counts.total() != run.incidents:
-            raise damaged(self.path, "its incidents are not as they were written")
-        return dict(counts)
-
 
 class Journal(JournalReader):
     """The journal of one party, owned by one process at a time; roles extend it.
@@ -257,6 +219,7 @@ class Journal(JournalReader):
     Raises:
         BusyError: another process owns it.
         StoreError: it is not a journal, is damaged, or has lost rounds that were released.
+        HaltedError: the run was halted, or failed.
         DiskError: it cannot be read or written now.
     """
 
@@ -271,11 +234,11 @@ class Journal(JournalReader):
     ) -> None:
         # Two names of one file are one journal, with one lock and one marker.
         self.path = Path(path).resolve()
+        self.last: JournalRow | None = None
+        """The last round."""
         self._role: Role = role
-        self._last: JournalRow | None = None
         self._keep, self._durable = keep, durable
-        self._refused: Counter[tuple[str, int]] = Counter()
-        self._refused_in: dict[tuple[str, int], int] = {}
+        self._flushed = True
         self._lock = lock_file(self.path, owner=role)
         try:
             self._open(new=new)
@@ -306,19 +269,7 @@ class Journal(JournalReader):
     @property
     def released(self) -> int:
         """How many rounds it holds."""
-        return 0 if self._last is None else self._last.k
-
-    def require_running(self) -> None:
-        """Refuse to go on with a run that has ended for good.
-
-        Raises:
-            HaltedError: the run was halted, or failed.
-        """
-        if self.status in ENDED:
-            raise HaltedError(
-                f"the run in {self.path} {ENDED[self.status]} for good: {self.reason}; start a new "
-                "run with a new store, which spends privacy anew"
-            )
+        return 0 if self.last is None else self.last.k
 
     def bind(self, config: str) -> None:
         """Bind a new journal to a configuration, durably.
@@ -333,15 +284,15 @@ class Journal(JournalReader):
             # by this one.
             checkpoint(self._database, self.path)
 
-    def append(self, row: JournalRow, notes: Mapping[str, bytes] | None = None) -> None:
+    def append(self, row: JournalRow) -> None:
         """Write a round durably; returns only when it is on disk."""
-        if notes or self._refused:
-            self._write(self._run, row, notes)
-        else:
+        if self._flushed:
             with translated(self.path):
                 # One statement is a transaction by itself, and the cheapest there is.
                 self._database.execute(_INSERT, _values(row))
-        self._last = row
+        else:
+            self._write(self._run, row)
+        self.last = row
         self._marker.write(Reached(run_id=self.run_id, rounds=row.k, digest=row.digest))
 
     def put(self, name: str, value: bytes) -> None:
@@ -350,13 +301,15 @@ class Journal(JournalReader):
             if self._durable:
                 self._database.execute("PRAGMA synchronous = NORMAL")
             try:
-                self._database.execute(_NOTE, (name, value, seal(name.encode(), value)))
+                self._database.execute(_NOTE, _note(name, value))
             finally:
                 if self._durable:
                     self._database.execute("PRAGMA synchronous = FULL")
 
     def end(self, status: Status, reason: str = "") -> None:
         """End the run; nothing that was said is needed any more."""
+        if status == self.status:
+            return
         self._write(replace(self._run, status=status, reason=reason), forget=not self._keep)
         if status in ENDED:
             reached = self._marker.reached or Reached(run_id=self.run_id)
@@ -365,15 +318,16 @@ class Journal(JournalReader):
     def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
         """Count a refusal of a connection's first agent, 0 before hello; it holds no value.
 
-        It is written with the next round or ``flush``: a flood takes one row, and hides no other.
+        It is written with the next round or ``flush``: a flood takes one entry, and hides no other.
         """
-        key = code.value, agents[0] if agents else 0
-        self._refused[key] += 1
-        self._refused_in[key] = k
+        name, now = f"{code.value} {agents[0] if agents else 0}", utc()
+        count, first, _, _ = self._run.incidents.get(name, (0, now, now, 0))
+        self._run.incidents[name] = (count + 1, first, now, k)
+        self._flushed = False
 
     def flush(self) -> None:
         """Write the incidents since the last commit."""
-        if self._refused:
+        if not self._flushed:
             self._write(self._run)
 
     def digest(self, k: int) -> bytes | None:
@@ -432,6 +386,11 @@ class Journal(JournalReader):
                 )
             self._verify()
             self._compare(reached)
+            if self.status in ENDED:
+                raise HaltedError(
+                    f"the run in {self.path} {ENDED[self.status]} for good: {self.reason}; start "
+                    "a new run with a new store, which spends privacy anew"
+                )
             undo.pop_all()
 
     def _connect(self) -> sqlite3.Connection:
@@ -466,12 +425,11 @@ class Journal(JournalReader):
             ):
                 raise damaged(self.path, f"round {after} does not follow from the round before")
             previous, last = row.digest, row
-        self._last = last
+        self.last = last
         self._notes = self.notes()
-        self.incidents(self._run, self._notes)
 
     def _compare(self, reached: Reached | None) -> None:
-        ended, last = self.status in ENDED, self._last
+        ended, last = self.status in ENDED, self.last
         if reached is None:
             digest = b"" if last is None else last.digest
             here = Reached(run_id=self.run_id, rounds=self.released, digest=digest, halted=ended)
@@ -483,47 +441,27 @@ class Journal(JournalReader):
         if reached.rounds and self.digest(reached.rounds) != reached.digest:
             raise _lost(self.path, reached, reached.rounds - 1)
 
-    def _write(
-        self,
-        run: RunRow,
-        row: JournalRow | None = None,
-        notes: Mapping[str, bytes] | None = None,
-        *,
-        forget: bool = False,
-    ) -> None:
-        """Write the run's row, with a round, notes, and the incidents that wait."""
-        run = replace(run, incidents=run.incidents + self._refused.total())
-        written = {**(notes or {}), **dict(self._counted())}
+    def _write(self, run: RunNote, row: JournalRow | None = None, *, forget: bool = False) -> None:
+        """Write what is noted about the run, with its incidents, and a round."""
         database = self._database
         with translated(self.path), database:
             database.execute("BEGIN IMMEDIATE")
-            for name, value in written.items():
-                database.execute(_NOTE, (name, value, seal(name.encode(), value)))
             if row is not None:
                 database.execute(_INSERT, _values(row))
-            database.execute(_RUN, run.row)
+            database.execute(_NOTE, _note(_RUN, _encoder.encode(run)))
             if forget:
                 database.execute(_FORGET)
-        self._run = run
-        self._notes.update(written)
-        self._refused.clear()
-        self._refused_in.clear()
+        self._run, self._flushed = run, True
 
-    def _counted(self) -> Iterable[tuple[str, bytes]]:
-        """The notes of incidents, with those that wait."""
-        now = utc()
-        for (code, agent), count in self._refused.items():
-            name = f"incident {code} {agent}"
-            before = self._notes.get(name)
-            known, first, _, _ = (0, now, now, 0) if before is None else _incident.decode(before)
-            value = (known + count, first, now, self._refused_in[code, agent])
-            yield name, _encoder.encode(value)
+
+def _note(name: str, value: bytes) -> tuple[object, ...]:
+    return name, value, seal(name.encode(), value)
 
 
 def _values(row: JournalRow) -> tuple[object, ...]:
-    said_seal = None if row.said is None else seal(row.said)
+    """The values of a round's row; its checksum leaves out what was said, which has its own."""
     fields = (row.k, row.context, row.release, row.digest, row.attendance)
-    return (*fields, row.seal, row.said, said_seal)
+    return (*fields, seal(*fields), row.said, None if row.said is None else seal(row.said))
 
 
 def _lost(path: Path, reached: Reached, rounds: int) -> StoreError:
@@ -542,6 +480,6 @@ def _create(database: sqlite3.Connection, role: Role) -> None:
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("BEGIN")
     create_tables(database)
-    run = RunRow(role=role, run_id=uuid.uuid4().hex, created=utc())
-    database.execute(_RUN, run.row)
+    run = RunNote(role=role, run_id=uuid.uuid4().hex, created=utc())
+    database.execute(_NOTE, _note(_RUN, _encoder.encode(run)))
     database.execute("COMMIT")

@@ -18,7 +18,7 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.failures import BusyError, DiskError, StoreError
 
 APPLICATION: Final = 0x53564F43
-SCHEMA: Final = 6
+SCHEMA: Final = 7
 """The layout of the tables; a file of another one is refused."""
 
 LOG_PAGES: Final = 256
@@ -29,17 +29,6 @@ written beyond that at once. A round is one page of 4,096 bytes, or two, each wi
 SECTOR: Final = 512
 
 TABLES: Final = (
-    """CREATE TABLE run (
-    only INTEGER PRIMARY KEY CHECK (only = 1),
-    role TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    created TEXT NOT NULL,
-    config TEXT NOT NULL,
-    status TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    incidents INTEGER NOT NULL,
-    seal BLOB NOT NULL
-)""",
     """CREATE TABLE rounds (
     k INTEGER PRIMARY KEY,
     context BLOB NOT NULL,

@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, final
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
-from sottovoce.algorithm.algorithm import Algorithm
+from sottovoce.algorithm.algorithm import (
+    Algorithm,
+    GradientSteps,
+    PriceRounds,
+    noisy_shares,
+    require_release,
+)
+from sottovoce.algorithm.dual_averaging import steering
+from sottovoce.algorithm.public_sum import public_sums
 from sottovoce.errors import InputError
+from sottovoce.kernels.cloud_kernel import make_cloud
 from sottovoce.kernels.core.plain import LANES
 from sottovoce.kernels.run_kernel import normals, stream_seed
-from sottovoce.network.cloud_state import Verdict, cloud_state
-from sottovoce.network.config import RunConfig
 from sottovoce.network.failures import DivergedError
-from sottovoce.network.identity.pledges import HelperKeys, terms_of
-from sottovoce.network.masks import MaskSums, Stream
-from sottovoce.network.protocol.actions import (
-    AnswerRecord,
-    AnswerRound,
-    HelperSetup,
-    MaskOwner,
-    Part,
-    Party,
-    Record,
-)
-from sottovoce.network.protocol.codec import (
-    MASK_HEAD,
-    Integers,
-    MalformedError,
-    pack,
-    pack_whole,
-    unpack,
-)
+from sottovoce.network.protocol.actions import Part, Party, Record
+from sottovoce.network.protocol.codec import MASK_HEAD, Integers, MalformedError, pack, unpack
+from sottovoce.network.protocol.collected import merge_gaps
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.protocol.receipt import next_digest
-from sottovoce.network.setup import Parties, Ranges
-from sottovoce.privacy.adjacency import Trajectory
+from sottovoce.network.setup import Ranges
+from sottovoce.privacy.feasibility import answer_shares, answer_weights
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.sampler import (
-    Released,
-    ResidueSampler,
-    Sampler,
-    SecureSampler,
-    grid_of,
-)
+from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, lower_bounds
 from sottovoce.problem.numeric import Rows
@@ -88,8 +72,10 @@ class Rounds:
     def __init__(
         self, plan: NoisePlan, algorithm: Algorithm, sampler: Sampler, rounds: int
     ) -> None:
-        self._turns = cloud_state(plan, algorithm, rounds)
-        self._release = _release_of(plan)
+        self._state = cloud_state(plan, algorithm, rounds)
+        self._release: CloudRelease = (
+            _Sums(plan) if plan.release is None else plan.release.outputs(plan)
+        )
         self._sampler = sampler
         self._grid = grid_of(noisy_sigma(plan))
         self._verdict = None if plan.feasible is None else Verdict(plan, rounds)
@@ -106,7 +92,7 @@ class Rounds:
 
     def restart(self) -> None:
         """Begin another run, from round 1."""
-        self._turns.restart()
+        self._state.restart()
         if self._verdict is not None:
             self._verdict.restart()
 
@@ -133,7 +119,7 @@ class Rounds:
                 range; nothing may be released then.
         """
         released = self._release.release(parts, self._sampler, answer)
-        if isinstance(self._release, _MaskedSums) and not self._release.plausible(released):
+        if isinstance(self._release, _Sums) and not self._release.plausible(released):
             raise DivergedError(k, _UNMASKED)
         missed = () if self._verdict is None else self._verdict.news(parts)
         record = self._stepped(k, released.values, release_bytes(released), previous, held, missed)
@@ -172,82 +158,209 @@ class Rounds:
         missed: tuple[Gap, ...],
     ) -> Record:
         y, entries = self._release.outputs(values)
-        told = self._turns.take(k, y)
-        price = self._turns.price
+        told = self._state.take(k, y)
+        price = self._state.price
         return Record(
             k=k,
             parts=(),
             told=told,
             price=price,
-            answer=self._turns.answer,
+            answer=self._state.answer,
             released=y,
             y=entries,
             digest=next_digest(previous, k, pack(price), release),
             held=held,
             missed=missed,
-            confirmed=self._confirmed(k, held, missed),
+            confirmed=None
+            if self._verdict is None
+            else self._verdict(k, self._state.averaged, held, missed),
         )
 
-    def _confirmed(self, k: int, held: frozenset[int], missed: tuple[Gap, ...]) -> bool | None:
-        if self._verdict is None:
+
+class CloudState(Protocol):
+    """Takes releases in, gives prices out, round by round.
+
+    Attributes:
+        price: lambda(k+1) after round k; zeros before round 1.
+        answer: the prices to report: averaged, or the last.
+        averaged: the releases so far, averaged with the answer's weights.
+    """
+
+    price: Array
+    answer: Array
+    averaged: Array
+
+    def take(self, k: int, y: Array) -> Array:
+        """Turn the release of round k into prices, and return those that agents are told.
+
+        Raises:
+            DivergedError: prices diverged.
+        """
+
+    def restart(self) -> None:
+        """Forget all rounds."""
+
+
+def cloud_state(plan: NoisePlan, algorithm: Algorithm, rounds: int) -> CloudState:
+    """Return the cloud's half of an algorithm under a plan.
+
+    Raises:
+        InputError: the plan releases other numbers than the algorithm works with.
+    """
+    require_release(plan, algorithm)
+    if isinstance(algorithm, GradientSteps):
+        assert plan.release is not None  # noqa: S101  else the plan was refused
+        state: CloudState = plan.release.prices(plan, algorithm)
+        return state
+    return PriceState(plan, algorithm, rounds)
+
+
+@final
+class PriceState:
+    """The step of an algorithm with prices, the one that ``simulate`` takes."""
+
+    def __init__(self, plan: NoisePlan, algorithm: PriceRounds, rounds: int) -> None:
+        kept = plan.feasible
+        target = None if kept is None else kept.target
+        self._public = public_sums(plan.cloud.sums, plan.domain, plan.released_sigma, target)
+        self._algorithm = algorithm
+        self._shares = noisy_shares(algorithm, rounds)
+        self._steered, self._rounds = kept is not None, rounds
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all rounds."""
+        self._cloud = make_cloud(self._algorithm, self._public, planned=True)
+        self._copy()
+
+    def take(self, k: int, y: Array) -> Array:
+        """Turn the noisy sums of round k into lambda(k+1)."""
+        steer = float(steering(k, self._rounds)[0]) if self._steered else 0.0
+        if not self._cloud.round(k, y, share=self._shares[k], steer=steer):
+            raise DivergedError(k)
+        self._copy()
+        return self.price
+
+    def _copy(self) -> None:
+        """Records keep these, and rounds change the cloud's own."""
+        cloud = self._cloud
+        self.price, self.answer, self.averaged = (
+            array.copy() for array in (cloud.price, cloud.answer, cloud.released)
+        )
+
+
+@final
+class Verdict:
+    """Follows the rounds of a run, and judges the averaged release after the last.
+
+    Where an agent's last contribution was reused, the state it averages need not be the one that
+    was released: their contributions differ by its range at most, which counts with the weight of
+    the round. So do rounds that its average lacks. Everything here is public, and follows from the
+    store.
+
+    Args:
+        plan: with margins.
+        rounds: T.
+    """
+
+    def __init__(self, plan: NoisePlan, rounds: int) -> None:
+        assert plan.feasible is not None  # noqa: S101  the caller has asked
+        self._feasible, self._rounds = plan.feasible, rounds
+        self._sums = plan.cloud.sums.count
+        self._ranges = Ranges(plan)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all rounds."""
+        self._off = np.zeros(self._sums)
+        self._gaps: set[Gap] = set()
+
+    def news(self, parts: Iterable[Part]) -> tuple[Gap, ...]:
+        """Return the gaps that agents speak of and that are not known yet."""
+        return tuple(sorted({gap for part in parts for gap in part.missed} - self._gaps))
+
+    def __call__(
+        self, k: int, averaged: Array, held: frozenset[int], missed: Iterable[Gap] = ()
+    ) -> bool | None:
+        """Hear of round k; return whether the answer is confirmed after the last, else None.
+
+        Args:
+            k: the round.
+            averaged: the releases up to it, averaged.
+            held: agents whose last contribution was reused in it.
+            missed: gaps in averages that are known since.
+        """
+        self._gaps.update(missed)
+        if held or self._off.any():
+            share = float(answer_shares(k, self._rounds)[0])
+            self._off = self._off + share * (self._reach(held) - self._off)
+        if k < self._rounds:
             return None
-        return self._verdict(k, self._turns.averaged, held, missed)
+        off = self._off + self._lacking()
+        return bool(self._feasible.confirmed(averaged, off * (1.0 + 2.0**-30))[0])
+
+    def _lacking(self) -> Array:
+        """How far the answer can be off where averages have gaps."""
+        off = np.zeros(self._sums)
+        weights = answer_weights(self._rounds) if self._gaps else off
+        for first, last, begin, end in merge_gaps(self._gaps):
+            share = float(weights[begin - 1 : end].sum())
+            off += share * self._reach(frozenset(range(first, last + 1)))
+        return off
+
+    def _reach(self, held: frozenset[int]) -> Array:
+        """How far the contributions of these agents together can be apart."""
+        reach = np.zeros(self._sums)
+        if held:
+            places = np.array(sorted(held), dtype=np.int64) - 1
+            sums, grid, least, most = self._ranges.of(places)
+            reach[sums] = (most - least) * grid
+        return reach
 
 
 @final
 class _Sums:
-    """Contributions: whole numbers, added up without an error."""
+    """Contributions: whole numbers, added up without an error.
 
-    def __init__(self, plan: NoisePlan) -> None:
-        sigma = plan.sigma
-        self._totals = ContributionTotals(plan)
-        self._noisy = np.flatnonzero(sigma > 0)
-        # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
-        rows = Rows(plan.cloud, plan.cloud.sums.families)
-        self._public = rows.values(lower_bounds(plan.domain))
-
-    def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
-        return sampler.release_multiples(self._totals(parts)[self._noisy])
-
-    def outputs(self, values: Array) -> tuple[Array, Array]:
-        y = self._public.copy()
-        y[self._noisy] = values
-        return y, np.zeros(0)
-
-
-@final
-class _MaskedSums:
-    """Masked contributions: added up modulo 2^64, and the sum of their masks taken off.
-
-    What is left has the helper's noise. Nothing looks at it before it has the cloud's too: whether
-    it is in its range would tell the helper, who knows its own noise, more than is promised.
+    Those of a split cloud are masked: they are added up modulo 2^64, and the sum of their masks is
+    taken off. What is left has the helper's noise. Nothing looks at it before it has the cloud's
+    too: whether it is in its range would tell the helper, who knows its own noise, more than is
+    promised.
     """
 
     def __init__(self, plan: NoisePlan) -> None:
-        self._totals = ContributionTotals(plan, skip=MASK_HEAD)
-        self._sums = _Sums(plan)
+        self._masked = isinstance(plan.trust, SplitCloud)
+        self._totals = ContributionTotals(plan, skip=MASK_HEAD if self._masked else 0)
         self._noisy = np.flatnonzero(plan.sigma > 0)
-        everybody = np.arange(plan.cloud.agents)
-        _, _, self._least, self._most = Ranges(plan).of(everybody)
+        # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
+        rows = Rows(plan.cloud, plan.cloud.sums.families)
+        self._public = rows.values(lower_bounds(plan.domain))
+        if self._masked:
+            _, _, self._least, self._most = Ranges(plan).of(np.arange(plan.cloud.agents))
 
     def release(self, parts: Sequence[Part], sampler: Sampler, answer: bytes) -> Released:
+        totals = self._totals(parts)[self._noisy]
+        if not self._masked:
+            return sampler.release_multiples(totals)
         masks = np.frombuffer(answer, dtype="<i8")
         if masks.size != self._noisy.size:
             raise MalformedError("an answer must hold one whole number per noisy sum")
         if not isinstance(sampler, ResidueSampler):
             raise InputError("a split cloud's noise must be for whole numbers modulo 2^64")
-        return sampler.release_residues(self._totals(parts)[self._noisy] - masks)
+        return sampler.release_residues(totals - masks)
 
     def plausible(self, released: Released) -> bool:
         """Whether what is released lies as near its certified range as noise can have moved it."""
         numbers = released.multiples
-        assert numbers is not None  # noqa: S101  residues are released as whole numbers
-        return bool(
-            ((numbers >= self._least - _FARTHEST) & (numbers <= self._most + _FARTHEST)).all()
-        )
+        if not self._masked or numbers is None:
+            return True  # contributions that can be read are within their ranges
+        near = (numbers >= self._least - _FARTHEST) & (numbers <= self._most + _FARTHEST)
+        return bool(near.all())
 
     def outputs(self, values: Array) -> tuple[Array, Array]:
-        return self._sums.outputs(values)
+        y = self._public.copy()
+        y[self._noisy] = values
+        return y, np.zeros(0)
 
 
 @final
@@ -281,13 +394,6 @@ class ContributionTotals:
         return total
 
 
-def _release_of(plan: NoisePlan) -> CloudRelease:
-    if plan.release is not None:
-        release: CloudRelease = plan.release.outputs(plan)
-        return release
-    return _MaskedSums(plan) if isinstance(plan.trust, SplitCloud) else _Sums(plan)
-
-
 def release_bytes(released: Released) -> bytes:
     """Return a release as it is stored: integers on the grid, or floats of a simulation."""
     if released.multiples is None:
@@ -310,100 +416,6 @@ def noisy_sigma(plan: NoisePlan) -> Any:
     if sigma.size == 0:
         raise InputError("plan must add noise to at least one output, got a plan without any")
     return sigma
-
-
-_SESSIONS = 1 << 14
-
-
-class Blinding(Protocol):
-    """Adds noise to whole numbers modulo 2^64; ``SecureSampler`` does."""
-
-    def blind(self, residues: Integers) -> Integers:
-        """Return the numbers with noise."""
-
-
-@final
-class Answers:
-    """The helper's arithmetic in one run: ``sum_i m_i(k) + w(k) mod 2^64``.
-
-    Args:
-        plan: the noise, and which sums agents take part in.
-        config: the run.
-        keys: the helper's.
-        sampler: adds the noise; one number per noisy sum.
-        sign: signs what is asked of agents; the helper's own key by default.
-    """
-
-    def __init__(
-        self,
-        plan: NoisePlan,
-        config: RunConfig,
-        keys: HelperKeys,
-        sampler: Blinding,
-        *,
-        sign: Callable[[bytes], bytes] | None = None,
-    ) -> None:
-        self._parties = lru_cache(maxsize=_SESSIONS)(Parties(plan))
-        self._noisy = np.flatnonzero(plan.sigma > 0)
-        self._hash, self._rounds = config.hash, config.rounds
-        self._keys = keys
-        self._sign = keys.sign if sign is None else sign
-        self._sampler = sampler
-        self._secret = lru_cache(maxsize=_SESSIONS)(keys.secret)
-        self._stream = lru_cache(maxsize=_SESSIONS)(self._new_stream)
-        self._total = MaskSums(self._noisy.size)
-        self._hold = not isinstance(plan.hide, Trajectory)
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers an answer has."""
-        return int(self._noisy.size)
-
-    @property
-    def setup(self) -> HelperSetup:
-        """What the helper's machine goes by."""
-        return HelperSetup(
-            config_hash=self._hash,
-            rounds=self._rounds,
-            hold=self._hold,
-            certified=lambda owner: self._keys.certified(owner.agents, owner.mask),
-            pledge=self._pledge,
-        )
-
-    def answer(self, asked: AnswerRound) -> AnswerRecord:
-        """Return the answer to a question, to be committed before it is sent."""
-        if all(said.round == asked.k for said in asked.taken):
-            names = tuple((said.owner, said.session) for said in asked.taken)
-            total = self._total(asked.k, names, lambda: self._streams(asked))
-        else:
-            total = np.zeros(self.numbers, dtype=np.int64)
-            for (stream, places), said in zip(self._streams(asked), asked.taken, strict=True):
-                total[places] += stream.rounds(said.round, 1)[0]
-        values = pack_whole(self._sampler.blind(total))
-        return AnswerRecord(
-            k=asked.k,
-            question=asked.question,
-            values=values,
-            digest=next_digest(asked.previous, asked.k, asked.question, values),
-            previous=asked.previous,
-        )
-
-    def _streams(self, asked: AnswerRound) -> list[tuple[Stream, Integers]]:
-        return [
-            (self._stream(said.owner, said.session), self._places(said.owner))
-            for said in asked.taken
-        ]
-
-    def _pledge(self, owner: MaskOwner) -> bytes:
-        terms = terms_of(self._hash, owner.mask, self._parties(owner.agents))
-        return self._sign(terms)
-
-    def _places(self, owner: MaskOwner) -> Integers:
-        return np.searchsorted(self._noisy, self._parties(owner.agents).sums)
-
-    def _new_stream(self, owner: MaskOwner, session: bytes) -> Stream:
-        numbers = self._parties(owner.agents).sums.size
-        return self._secret(owner.mask).stream(self._hash, session, owner.agents, numbers)
 
 
 @final

@@ -13,16 +13,27 @@ import inspect
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, final
+from typing import Any, Protocol, TypeAlias, final
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network.failures import CrashedError, HaltedError, RefusedError
-from sottovoce.network.journal import Journal
+from sottovoce.network.journal import Journal, Status
 from sottovoce.network.observe.logs import LogRateLimiter, note
 from sottovoce.network.protocol.actions import Action, Halt, Incident, Reconnect, Send, Stop
 from sottovoce.network.protocol.client_machine import ClientMachine
 from sottovoce.network.protocol.messages import Code, Done
 from sottovoce.privacy.fence import Fence
+
+
+class RunLog(Protocol):
+    """Where refusals and the end of a run are written: a ``Journal``, or in memory."""
+
+    def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
+        """Count a refusal."""
+
+    def end(self, status: Status, reason: str = "") -> None:
+        """End the run."""
+
 
 Handlers: TypeAlias = Mapping[
     type, Callable[[Any], list[Action] | Awaitable[list[Action] | None] | None]
@@ -105,7 +116,7 @@ class Runner:
         handlers: Handlers,
         outcome: Outcome,
         *,
-        journal: Journal | None = None,
+        journal: RunLog | None = None,
         refused: Counter[Code] | None = None,
     ) -> None:
         self._role = role

@@ -9,9 +9,8 @@ algorithm remembers is worked out from them.
 from __future__ import annotations
 
 import os
-import struct
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias, final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,9 +18,9 @@ from msgspec.structs import replace
 from sottovoce.errors import PrivacyError
 from sottovoce.network.config import RunConfig, read_config
 from sottovoce.network.failures import StoreError
-from sottovoce.network.journal import Journal, JournalRow
+from sottovoce.network.journal import Journal
 from sottovoce.network.journal_file import damaged
-from sottovoce.network.protocol.actions import Commit, Part, Party, Record, Setup
+from sottovoce.network.protocol.actions import Commit, JournalRow, Part, Party, Record, Setup
 from sottovoce.network.protocol.codec import pack
 from sottovoce.network.protocol.messages import Gap
 from sottovoce.network.round_arithmetic import Rounds, release_bytes
@@ -29,18 +28,22 @@ from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released
 
-Attendance = tuple[tuple[int, ...], tuple[Gap, ...]]
+Attendance: TypeAlias = tuple[tuple[int, ...], tuple[Gap, ...]]
 """Agents whose last contribution was reused in a round, and gaps in averages known since."""
 
-_PARTY: Final = "party "
+Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
+"""Who spoke in a round, agents by their numbers, and what, as it travelled."""
+
+_Words: TypeAlias = tuple[tuple[int, int, tuple[int, ...], tuple[Gap, ...], bytes], ...]
+"""Parts as they are stored: the first agent, the last, all of them if some between are of others,
+their gaps, and what they said."""
+
 _QUESTION: Final = "question"
 
 _encoder = msgspec.msgpack.Encoder()
-_said: Final = msgspec.msgpack.Decoder(tuple[tuple[int, bytes], ...])
+_said: Final = msgspec.msgpack.Decoder(_Words)
 _attendance: Final = msgspec.msgpack.Decoder(Attendance)
-_question: Final = msgspec.msgpack.Decoder(
-    tuple[int, bytes, list[tuple[tuple[int, ...], bytes, tuple[Gap, ...]]]]
-)
+_question: Final = msgspec.msgpack.Decoder(tuple[int, bytes, _Words])
 
 
 @final
@@ -55,14 +58,13 @@ class CloudStore(Journal):
     Raises:
         BusyError: another cloud owns it.
         StoreError: it is not a store, is damaged, or has lost rounds that were released.
+        HaltedError: the run was halted, or failed.
         DiskError: it cannot be read or written now.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, keep_states: bool = False, new: bool = False
     ) -> None:
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._spoke: dict[int, tuple[Party, int]] = {}  # by the first agent: who spoke last
         super().__init__(path, "cloud", keep=keep_states, new=new)
 
     def pin(self, config: RunConfig) -> None:
@@ -70,10 +72,8 @@ class CloudStore(Journal):
 
         Raises:
             StoreError: the store belongs to a run with another configuration.
-            HaltedError: the run was halted, or failed.
             DiskError: the name of the run cannot be written now.
         """
-        self.require_running()
         if self.config not in ("", config.text):
             raise StoreError(
                 f"{self.path} must belong to this run, got a run that differs in "
@@ -84,7 +84,6 @@ class CloudStore(Journal):
 
     def commit(self, record: Record, released: Released) -> None:
         """Write a round durably; returns only when it is on disk."""
-        said, parties = self._numbered(record.parts)
         attendance = (tuple(sorted(record.held)), record.missed)
         row = JournalRow(
             k=record.k,
@@ -92,9 +91,9 @@ class CloudStore(Journal):
             release=release_bytes(released),
             digest=record.digest,
             attendance=_encoder.encode(attendance) if any(attendance) else b"",
-            said=said,
+            said=_encoder.encode(_words(record.parts)),
         )
-        self.append(row, parties)
+        self.append(row)
 
     def said(self, party: Callable[[tuple[int, ...]], Party]) -> dict[str, Any]:
         """Return ``parts`` and ``held`` of the last round; a run that is over keeps no parts.
@@ -102,111 +101,60 @@ class CloudStore(Journal):
         Args:
             party: describes agents that spoke together.
         """
-        for row in self.rounds(f"WHERE k = {self.released:d}"):
-            said = said_in(row, parties_in(self._notes), self.path)
-            parts = tuple(Part(party=party(who), data=data) for who, data in said)
-            return {"parts": parts, "held": frozenset(attendance_in(row)[0])}
-        raise damaged(self.path, "it holds no round")
+        if self.last is None:
+            raise damaged(self.path, "it holds no round")
+        parts = tuple(Part(party=party(who), data=data) for who, data in said_in(self.last))
+        return {"parts": parts, "held": frozenset(attendance_in(self.last)[0])}
 
-    def silent(self) -> dict[int, int]:
-        """Return who was held in the last round, with the last round in which each spoke."""
-        silent: dict[int, int] = {}
-        last = 0
-        for row, held in self._held():
-            before = silent if row.k == last + 1 else {}
-            silent = {agent: before.get(agent, row.k - 1) for agent in held}
-            last = row.k
-        return silent if last == self.released else {}
+    def keep_question(self, full: Commit, receipt: bytes) -> None:
+        """Keep the question to the helper before it is asked: a cloud that is killed repeats it.
 
-    def has_held(self) -> bool:
-        """Whether an agent's last contribution was reused in some round."""
-        return any(True for _ in self._held())
+        The helper answers once per round. A cloud that was killed between its question and its
+        commit, while an agent lost its saved state and so has new masks, could not put the same
+        question together any more. It holds masked contributions, which tell nothing, and the
+        receipt of the helper's last answer.
+        """
+        self.put(_QUESTION, _encoder.encode((full.k, receipt, _words(full.parts))))
 
-    def _held(self) -> Iterator[tuple[JournalRow, tuple[int, ...]]]:
-        for row in self.rounds("WHERE length(attendance) > 0"):
-            held, _ = attendance_in(row)
-            if held:
-                yield row, held
+    def question(
+        self, k: int, party: Callable[[tuple[int, ...]], Party]
+    ) -> tuple[bytes, tuple[Part, ...]]:
+        """Return the receipt and what had been said of round k when the helper was asked."""
+        body = self.notes().get(_QUESTION)
+        asked, receipt, words = (0, b"", ()) if body is None else _question.decode(body)
+        if asked != k:
+            return b"", ()
+        parts = (
+            Part(party=party(who), data=data, missed=missed) for who, data, missed in _spoken(words)
+        )
+        return receipt, tuple(parts)
 
     def _verify(self) -> None:
         super()._verify()
-        parties = parties_in(self._notes)
-        self._numbers = {agents: number for number, agents in parties.items()}
-        if self._last is not None:
-            if self._last.said is None and self.status == "running":
-                raise damaged(self.path, "what was said in the last round is missing")
-            said_in(self._last, parties, self.path)
-
-    def _numbered(self, parts: tuple[Part, ...]) -> tuple[bytes, dict[str, bytes]]:
-        """Return what was said with the numbers of the parties, and notes of new parties."""
-        said, new = [], {}
-        for part in parts:
-            party = part.party
-            known, number = self._spoke.get(party.agents[0], (None, 0))
-            if known is not party:
-                if party.agents not in self._numbers:
-                    number = self._numbers[party.agents] = len(self._numbers) + 1
-                    new[f"{_PARTY}{number}"] = struct.pack(f"<{len(party.agents)}q", *party.agents)
-                number = self._numbers[party.agents]
-                self._spoke[party.agents[0]] = party, number
-            said.append((number, part.data))
-        return _encoder.encode(said), new
+        if self.last is not None and self.last.said is None and self.status == "running":
+            raise damaged(self.path, "what was said in the last round is missing")
 
 
-@final
-class PendingQuestion:
-    """The question at hand of a split cloud, in its store: a cloud that is killed asks it again.
-
-    The helper answers once per round. A cloud that was killed between its question and its commit,
-    while an agent lost its saved state and so has new masks, could not put the same question
-    together any more. It holds masked contributions, which tell nothing, and the receipt of the
-    last answer.
-
-    Args:
-        store: the cloud's.
-        agents: agents of the problem.
-        sums: how many sums there are.
-
-    Attributes:
-        receipt: of the helper's last answer, empty if it is not known.
-        room: bytes that a question takes at most.
-    """
-
-    def __init__(self, store: CloudStore, *, agents: int, sums: int) -> None:
-        self.room = (1 << 16) + agents * (704 + 8 * sums)
-        self.receipt = b""
-        self._store = store
-
-    def parts(self, k: int, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
-        """Return what had been said of round k when the helper was asked, if it was."""
-        body = self._store.notes().get(_QUESTION)
-        if body is None:
-            return ()
-        round_, receipt, said = _question.decode(body)
-        if round_ != k:
-            return ()
-        self.receipt = receipt
-        return tuple(Part(party=party(who), data=data, missed=missed) for who, data, missed in said)
-
-    def write(self, full: Commit) -> None:
-        """Keep a question before it is asked."""
-        said = [(part.party.agents, part.data, part.missed) for part in full.parts]
-        self._store.put(_QUESTION, _encoder.encode((full.k, self.receipt, said)))
-
-
-def resumed(store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool) -> Record | None:
-    """Take all steps of a store's rounds again, and return the last of them.
+def resumed(
+    store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool
+) -> tuple[Record | None, dict[int, int]]:
+    """Take all steps of a store's rounds again.
 
     The store keeps releases and prices, not what the algorithm remembers: that is worked out anew,
     and every price must come out as it was sent.
+
+    Returns:
+        The last round, and who was held in it, with the last round in which each of them spoke.
 
     Raises:
         StoreError: a price comes out differently.
         DivergedError: likewise, beyond all bounds.
     """
     previous, last = setup.config_hash, None
+    silent: dict[int, int] = {}
     for row in store.rounds():
         held, missed = attendance_in(row)
+        silent = {agent: silent.get(agent, row.k - 1) for agent in held}
         last = rounds.replay(
             row.k,
             row.release,
@@ -223,7 +171,7 @@ def resumed(store: CloudStore, rounds: Rounds, setup: Setup, *, secure: bool) ->
                 "spends privacy anew"
             )
         previous = row.digest
-    return None if last is None else replace(last, **store.said(setup.party))
+    return None if last is None else replace(last, **store.said(setup.party)), silent
 
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:
@@ -232,11 +180,12 @@ def check_store(plan: NoisePlan, store: CloudStore) -> None:
     Raises:
         PrivacyError: agents were held, and the plan hides a trajectory.
     """
-    if isinstance(plan.hide, Trajectory) and store.has_held():
+    rows = store.rounds("WHERE length(attendance) > 0")
+    if isinstance(plan.hide, Trajectory) and any(attendance_in(row)[0] for row in rows):
         raise PrivacyError(
             f"a run that hides a trajectory must not have held agents, got {store.path}, where "
-            "last words of some counted again: it released more than it promised and cannot go "
-            "on; start anew with another store, and wait for stragglers or plan with "
+            "the last contributions of some counted again: it released more than it promised and "
+            "cannot go on; start anew with another store, and wait for stragglers or plan with "
             "sv.Offset(...) or sv.Everything(...)"
         )
 
@@ -246,25 +195,24 @@ def attendance_in(row: JournalRow) -> Attendance:
     return _attendance.decode(row.attendance) if row.attendance else ((), ())
 
 
-def parties_in(notes: Mapping[str, bytes]) -> dict[int, tuple[int, ...]]:
-    """Return who has spoken together, by number."""
-    return {
-        int(name.removeprefix(_PARTY)): struct.unpack(f"<{len(agents) // 8}q", agents)
-        for name, agents in notes.items()
-        if name.startswith(_PARTY)
-    }
-
-
-def said_in(
-    row: JournalRow, parties: Mapping[int, tuple[int, ...]], path: os.PathLike[str]
-) -> tuple[tuple[tuple[int, ...], bytes], ...]:
+def said_in(row: JournalRow) -> Said:
     """Return who spoke in a round and what they said; nothing once it is erased."""
-    if row.said is None:
-        return ()
-    try:
-        return tuple((parties[number], data) for number, data in _said.decode(row.said))
-    except (KeyError, msgspec.DecodeError):
-        raise damaged(path, f"a party of round {row.k} is missing") from None
+    words = () if row.said is None else _said.decode(row.said)
+    return tuple((who, data) for who, data, _ in _spoken(words))
+
+
+def _words(parts: Iterable[Part]) -> list[object]:
+    listed: list[object] = []
+    for part in parts:
+        agents = part.party.agents
+        others = () if isinstance(part.party.places, slice) else agents
+        listed.append((agents[0], agents[-1], others, part.missed, part.data))
+    return listed
+
+
+def _spoken(words: _Words) -> Iterable[tuple[tuple[int, ...], bytes, tuple[Gap, ...]]]:
+    for first, last, agents, missed, data in words:
+        yield agents or tuple(range(first, last + 1)), data, missed
 
 
 def _difference(stored: RunConfig, asked: RunConfig) -> str:

@@ -86,11 +86,11 @@ class StateRelease(ABC):
 
     @abstractmethod
     def outputs(self, plan: NoisePlan) -> Any:
-        """Return what turns messages into released numbers: a ``network.rounds.CloudRelease``."""
+        """Return what turns messages into released numbers: a ``CloudRelease``."""
 
     @abstractmethod
     def prices(self, plan: NoisePlan, algorithm: Any) -> Any:
-        """Return what turns released numbers into prices: a ``network.cloud_state.CloudState``."""
+        """Return what turns released numbers into prices: a ``CloudState``."""
 
 
 def release_of(name: str) -> StateRelease:

@@ -24,7 +24,8 @@ from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
 from sottovoce.arguments import instance, whole
 from sottovoce.errors import InputError
-from sottovoce.network.round_arithmetic import Blinding, deployed_sampler
+from sottovoce.network.helper_answers import Blinding
+from sottovoce.network.round_arithmetic import deployed_sampler
 from sottovoce.privacy.gaussian import attacker, epsilon_of
 from sottovoce.privacy.noise_plan import Guarantee, NoisePlan
 from sottovoce.privacy.sampler import Sampler
@@ -34,8 +35,7 @@ from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.problem import Problem
 from sottovoce.progress import Progress, silent, watched
 from sottovoce.simulation.scatter import executor_of, parts, scatter
-from sottovoce.study.halves import masks_reused
-from sottovoce.study.loopback import Loopback, Played, tells_more
+from sottovoce.study.loopback import Loopback, Played, masks_reused, tells_more
 from sottovoce.study.noise import FALSE_ALARM, NoiseChecks, check_noise, verdict
 from sottovoce.study.stated import (
     ReleasedOutputs,

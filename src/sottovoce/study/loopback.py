@@ -1,65 +1,155 @@
-"""A whole run in one process: the machines, rounds, steps and bytes that are deployed.
+"""A whole run in one process: the machines, runners, rounds, steps and bytes that are deployed.
 
-Cloud and agents are those of the network; only sockets, the disk and the clock are missing. One
-agent has a connection of its own, the others share a gateway, and every message travels as the
-frame it would be.
+Cloud, helper and agents are those of the network; only sockets, the disk and the clock are missing.
+One agent has a connection of its own, the others share a gateway, and every message travels as the
+frame it would be, through a queue.
 
 Do the messages tell anything besides the releases? The promise covers whatever is computed from
 releases. So ``tells_more`` plays a run again with the very same releases and other states: every
 byte that the cloud sends must be the same, receipts and the final answer included. What differs was
 computed from a state.
+
+Of a split cloud each party is left with something else. The cloud holds what agents sent, masked,
+and the helper's answers: it takes the masks off and is left with sums and the helper's noise. The
+helper knows masks and its own noise, and receives every release: it is left with sums and the
+cloud's noise. An outsider receives the releases.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any, final
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
+from sottovoce.network.attendance import Attendance
+from sottovoce.network.cloud_runner import CloudRunner, RoundRelease
+from sottovoce.network.helper_answers import Answers, Blinding
+from sottovoce.network.identity.authority import new_key
+from sottovoce.network.identity.certificates import Identity, public_key
+from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.local_round import LocalRound
+from sottovoce.network.masks import Masker, Secret
+from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import (
     Action,
+    AnswerRound,
     Commit,
-    Incident,
+    Finish,
     Join,
-    Meet,
     Memory,
+    Party,
+    Record,
     Save,
     Send,
     SendUp,
+    Stop,
     Think,
 )
 from sottovoce.network.protocol.agent_machine import AgentMachine
 from sottovoce.network.protocol.cloud_machine import CloudMachine
 from sottovoce.network.protocol.codec import (
+    MASK_HEAD,
     Integers,
     decode_from_agent,
     decode_from_cloud,
+    decode_from_helper,
+    decode_to_helper,
     encode,
     pack,
     unpack,
+    unpack_whole,
 )
+from sottovoce.network.protocol.helper_machine import HelperMachine
 from sottovoce.network.protocol.messages import Code, FromAgent, Masked, State
 from sottovoce.network.protocol.receipt import Notary
-from sottovoce.network.round_arithmetic import Blinding, Rounds, noisy_sigma
+from sottovoce.network.round_arithmetic import ContributionTotals, Rounds, noisy_sigma
+from sottovoce.network.runner import Handlers, Outcome, Runner
 from sottovoce.network.setup import Parties, make_config, setup_of
+from sottovoce.network.transport.helper_link import HelperLink
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, Sampler, SecureSampler
+from sottovoce.privacy.trust import ViewName
 from sottovoce.problem.agents import Array
 from sottovoce.problem.problem import Problem
-from sottovoce.study.halves import Held, HelperHalf, Keys
+from sottovoce.study.noise import FALSE_ALARM
 from sottovoce.study.stated import own_states
+
+_KEY = bytes(32)  # signs the receipts of both halves
 
 Acts = Callable[[int], Array | None]
 """The states that agents take in round k instead of their own iterates, NaN for those that go on
 with theirs; None if all do."""
+
+
+@final
+class Keys:
+    """Keys of the helper and of every connection, as an authority would have certified them.
+
+    Args:
+        parties: the agents of every connection.
+    """
+
+    def __init__(self, parties: tuple[tuple[int, ...], ...]) -> None:
+        own, signing = X25519PrivateKey.generate(), new_key()
+        agents = [X25519PrivateKey.generate() for _ in parties]
+        listed = [
+            Identity(mask=public_key(key), agents=tuple(range(i, i + 1) for i in party))
+            for key, party in zip(agents, parties, strict=True)
+        ]
+        self.helper = HelperKeys(own, signing, lambda: listed)
+        self._agents, self._helper, self._parties = agents, public_key(own), parties
+        # Signatures are random: repeated in another run, they must be the same bytes.
+        self.sign = cache(self.helper.sign)
+
+    def masker(self, peer: int) -> Masker:
+        """What the agents of a connection mask with after they have started."""
+        mine = public_key(self._agents[peer])
+        secret = Secret(self._agents[peer], agent=mine, helper=self._helper)
+        return Masker(secret, mine, self._parties[peer])
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Held:
+    """What a split cloud's halves hold after a run.
+
+    Attributes:
+        masked: every masked contribution that the cloud has seen, by connection, in order: its
+            numbers as they arrived.
+        sums: per round, what is left when the cloud has taken the masks off, in grid steps.
+        noise: per round, the noise that the helper has drawn, which it can work out from its
+            answer and the masks.
+    """
+
+    masked: list[tuple[int, bytes]] = field(default_factory=list)
+    sums: list[Integers] = field(default_factory=list)
+    noise: list[Integers] = field(default_factory=list)
+
+    def noisy_sums(self, view: ViewName, released: Integers) -> Integers:
+        """Return the noisy sums that a party faces, one row per round, in grid steps."""
+        if view == "cloud":
+            return np.array(self.sums)
+        return released + np.array(self.noise) if view == "helper" else released
+
+
+@final
+class _Noted:
+    """Remembers the sum of masks that noise was added to last: the helper knows it."""
+
+    def __init__(self, sampler: Blinding) -> None:
+        self._sampler = sampler
+        self.last: Integers = np.zeros(0, dtype=np.int64)
+
+    def blind(self, residues: Integers) -> Integers:
+        self.last = residues.copy()
+        return self._sampler.blind(residues)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,7 +203,6 @@ class Loopback:
     ) -> None:
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="audit")
         self.setup = setup_of(plan, Parties(plan), config)
-        self.notary = Notary(bytes(32), config.hash)
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
         others = [i for i in range(1, problem.agents + 1) if i != agent]
         parties = [[agent], others] if others else [[agent]]
@@ -123,10 +212,15 @@ class Loopback:
         self.columns = (every[own], np.delete(every, own))
         self.steps: dict[int, LocalRound] = {}
         self.keys = keys or Keys(tuple(tuple(party) for party in parties))
-        self._helper = SecureSampler(noisy_sigma(plan)) if helper is None else helper
-        self.half: HelperHalf | None = None
+        noise = SecureSampler(noisy_sigma(plan)) if helper is None else helper
+        self.masks = _Noted(noise)
+        self.answers: Answers | None = None
         if self.setup.split:
-            self.half = HelperHalf(plan, config, self.keys, self._helper)
+            sign = self.keys.sign
+            self.answers = Answers(plan, config, self.keys.helper, self.masks, sign=sign)
+        self.masked_totals = ContributionTotals(plan, skip=MASK_HEAD)
+        self.noisy = np.flatnonzero(plan.sigma > 0)
+        self.metrics, self.attendance = Metrics(), Attendance(())
         self.with_sampler = partial(  # the same with noise from elsewhere
             Loopback,
             problem,
@@ -134,7 +228,7 @@ class Loopback:
             algorithm=algorithm,
             rounds=rounds,
             agent=agent,
-            helper=self._helper,
+            helper=noise,
             keys=self.keys,
         )
 
@@ -153,31 +247,43 @@ class Loopback:
 
 @final
 class _Run:
-    """One run; frames wait in a queue, as they would on the way."""
+    """One run: the store and the connections of its cloud; frames wait in a queue."""
 
     def __init__(self, loopback: Loopback, acts: Acts, crash: int, then: Acts) -> None:
         self.loop, self.acts, self.then = loopback, acts, then
         self.crash, self.crashed = crash, False
-        self.cloud = CloudMachine(loopback.setup, loopback.notary, self._digest)
-        self.helper, self.held = loopback.half, Held()
+        self.queue: deque[Callable[[], object]] = deque()
+        self.spoke: tuple[int, ...] = ()
+        self.outcome, self.held = Outcome(), Held()
+        setup, self.digests = loopback.setup, dict[int, bytes]()
+        self.cloud = CloudMachine(setup, Notary(_KEY, setup.config_hash), self.digests.get)
+        self.runner = CloudRunner(
+            self.cloud,
+            RoundRelease(loopback.rounds, self, None, setup.config_hash),
+            self.outcome,
+            metrics=loopback.metrics,
+            attendance=loopback.attendance,
+            later=self._later,
+        )
+        self.runner.server = self
+        if loopback.answers is not None:
+            self._join_helper(loopback.answers)
         starts = [_memory(group) for group in loopback.groups]
         self.agents = [self._machine(peer, start) for peer, start in enumerate(starts)]
-        self.saved, self.digests = [starts[0]], {0: loopback.setup.config_hash}
+        self.runners = [self._agent_runner(peer) for peer in range(len(starts))]
+        self.saved = [starts[0]]
         states = sum(columns.size for columns in loopback.columns)
-        self.states = np.empty((loopback.setup.rounds, states))
+        self.states = np.empty((setup.rounds, states))
         self.releases: list[Released] = []
         self.frames: list[tuple[int, bytes]] = []
-        self.queue: deque[Callable[[], None]] = deque()
 
     def play(self) -> Played:
         self.loop.rounds.restart()
-        if self.helper is not None:
-            self.helper.restart()
-        for peer, machine in enumerate(self.agents):
-            self.cloud.connect(peer, frozenset(machine.agents))
-            self._perform(peer, machine.connected())
-        while self.queue:
-            self.queue.popleft()()
+        for peer in range(len(self.agents)):
+            self._connect(peer)
+        self._drain()
+        if self.outcome.failure is not None:
+            raise self.outcome.failure
         return Played(
             states=self.states,
             releases=tuple(self.releases),
@@ -185,91 +291,137 @@ class _Run:
             held=self.held,
         )
 
+    def commit(self, record: Record, released: Released) -> None:
+        """Keep a round."""
+        self.releases.append(released)
+        self.digests[record.k] = record.digest
+
+    def end(self, status: str, reason: str = "") -> None:
+        """The run is over."""
+
+    def incident(self, code: Code, agents: tuple[int, ...], k: int) -> None:
+        """Nobody is refused, unless the run failed or a state that was lost is sent anew."""
+        if code is not Code.FAILED and not (self.crashed and code is Code.CONFLICT):
+            raise AssertionError(f"an honest message was refused: {code}")
+
+    def post(self, action: Send) -> None:
+        """Send a message of the cloud's."""
+        sent = encode(action.message)
+        for to in action.peers:
+            self.frames.append((to, sent))
+            self._later(self._agent_hears, to, sent)
+
+    def disconnect(self, peer: int) -> None:
+        """A connection ends with the run."""
+
+    def _later(self, call: Callable[..., object], *arguments: object) -> None:
+        self.queue.append(partial(call, *arguments))
+
+    def _drain(self) -> None:
+        while self.queue:
+            self.queue.popleft()()
+
+    def _connect(self, peer: int) -> None:
+        machine = self.agents[peer]
+        self.cloud.connect(peer, frozenset(machine.agents))
+        self.runners[peer].perform(machine.connected())
+
+    def _join_helper(self, answers: Answers) -> None:
+        digests: dict[int, bytes] = {}
+        helper = HelperMachine(lambda text: answers, _KEY, digests.get)
+
+        def answer(action: AnswerRound) -> list[Action]:
+            row = answers.answer(action)
+            digests[row.k] = row.digest
+            self.held.noise.append(unpack_whole(row.release) - self.loop.masks.last)
+            return helper.committed(row)
+
+        def to_cloud(action: Send) -> None:
+            self._later(lambda frame: link.hear(decode_from_helper(frame)), encode(action.message))
+
+        handlers: Handlers = {AnswerRound: answer, Send: to_cloud}
+        runner = Runner("helper", handlers, self.outcome, journal=self)
+
+        def hear(frame: bytes) -> None:
+            runner.perform(helper.receive(decode_to_helper(frame)))
+
+        link = HelperLink(
+            self.loop.setup.config,
+            lambda message: self._later(hear, encode(message)),
+            lambda full, receipt: None,
+            self._later,
+        )
+        link.answered, link.pledged = self._answered, self.runner.pledged
+        self.runner.link = link
+        helper.connect()
+        link.hear(None)
+
+    def _answered(self, full: Commit, answer: bytes) -> None:
+        """The cloud takes the masks off."""
+        total = self.loop.masked_totals(full.parts)[self.loop.noisy]
+        self.held.sums.append(total - unpack_whole(answer))
+        self.runner.answered(full, answer)
+
     def _machine(self, peer: int, memory: Memory) -> AgentMachine:
         """The machine of agents that start from a saved memory."""
-        masker = None if self.helper is None else self.loop.keys.masker(peer)
+        masker = self.loop.keys.masker(peer) if self.loop.setup.split else None
         agents = self.loop.groups[peer].agents
         return AgentMachine(agents, memory, lambda welcome: None, masker)
 
-    def _digest(self, k: int) -> bytes | None:
-        return self.digests.get(k)
+    def _agent_runner(self, peer: int) -> Runner:
+        handlers: Handlers = {
+            Join: partial(self._join, peer),
+            Think: partial(self._think, peer),
+            Save: partial(self._save, peer),
+            SendUp: partial(self._send_up, peer),
+            Finish: lambda action: None,
+            Stop: lambda action: None,  # the run failed
+        }
+        return Runner("agent", handlers, self.outcome)
 
-    def _cloud_receive(self, peer: int, frame: bytes) -> None:
+    def _agent_hears(self, peer: int, frame: bytes) -> None:
+        self.runners[peer].perform(self.agents[peer].hear(decode_from_cloud(frame)))
+
+    def _cloud_hears(self, peer: int, frame: bytes) -> None:
         message = decode_from_agent(frame)
         if isinstance(message, Masked):
             self.held.masked.append((peer, message.values))
-        actions = deque(self.cloud.receive(peer, message))
-        while actions:
-            action = actions.popleft()
-            if isinstance(action, Commit):
-                actions.extend(self._commit(action))
-            elif isinstance(action, Meet):
-                assert self.helper is not None  # noqa: S101  only a split cloud introduces agents
-                pledge = self.helper.meet(action.agents, action.mask)
-                actions.extend(self.cloud.pledged(action.peer, pledge))
-            elif isinstance(action, Send):
-                sent = encode(action.message)
-                for to in action.peers:
-                    self.frames.append((to, sent))
-                    self.queue.append(partial(self._agent_receive, to, sent))
-            elif isinstance(action, Incident) and not (
-                self.crashed and action.code is Code.CONFLICT  # a state that was lost is sent anew
-            ):
-                raise AssertionError(f"the cloud refused an honest message: {action.code}")
+        self.runner.perform(self.cloud.receive(peer, message))
 
-    def _commit(self, action: Commit) -> list[Action]:
-        cloud = self.cloud
-        previous = self.loop.setup.config_hash if cloud.last is None else cloud.last.digest
-        rounds = self.loop.rounds
-        answer = b"" if self.helper is None else self.helper.ask(action, self.held)
-        record, released = rounds.play(action.k, action.parts, previous, action.held, answer)
-        rounds.prepare()
-        self.releases.append(released)
-        self.digests[record.k] = record.digest
-        return cloud.committed(record)
+    def _join(self, peer: int, action: Join) -> list[Action]:
+        machine, steps = self.agents[peer], self.loop.steps
+        if peer not in steps:
+            steps[peer] = LocalRound(self.loop.groups[peer], action.welcome)
+        x = steps[peer].begin(action.x)
+        contributed = steps[peer].contributions(x)
+        return machine.joined(self._values(peer, machine.memory.round + 1, x, contributed), x)
 
-    def _agent_receive(self, peer: int, frame: bytes) -> None:
-        self._perform(peer, self.agents[peer].hear(decode_from_cloud(frame)))
+    def _think(self, peer: int, action: Think) -> list[Action]:
+        step = self.loop.steps[peer]
+        done = step(action.k, action.x, action.answer, action.price, action.y)
+        values = self._values(peer, action.k + 1, done.x, done.values)
+        return self.agents[peer].stepped(done.x, done.answer, values)
 
-    def _perform(self, peer: int, actions: list[Action]) -> None:
-        machine = self.agents[peer]
-        for action in actions:
-            if isinstance(action, Join):
-                if peer not in self.loop.steps:
-                    group = self.loop.groups[peer]
-                    self.loop.steps[peer] = LocalRound(group, action.welcome)
-                step = self.loop.steps[peer]
-                x = step.begin(action.x)
-                values = self._values(peer, machine.memory.round + 1, x, step.contributions(x))
-                self._perform(peer, machine.joined(values, x))
-            elif isinstance(action, Think):
-                done = self.loop.steps[peer](
-                    action.k, action.x, action.answer, action.price, action.y
-                )
-                values = self._values(peer, action.k + 1, done.x, done.values)
-                self._perform(peer, machine.stepped(done.x, done.answer, values))
-            elif isinstance(action, Save) and peer == 0:
-                self.saved = [*self.saved[-2:], action.memory]
-            elif isinstance(action, SendUp):
-                frame = encode(self._acted(peer, action.message))
-                self.queue.append(partial(self._cloud_receive, peer, frame))
-                if isinstance(action.message, Masked) and peer == 0:
-                    self._crash(action.message.round)
+    def _save(self, peer: int, action: Save) -> None:
+        if peer == 0:
+            self.saved = [*self.saved[-2:], action.memory]
 
-    def _crash(self, k: int) -> None:
-        """The first connection's agents end once they have spoken, and begin with an old state."""
-        if k == self.crash and not self.crashed:
+    def _send_up(self, peer: int, action: SendUp) -> None:
+        message = self._acted(peer, action.message)
+        self._later(self._cloud_hears, peer, encode(message))
+        crashes = isinstance(message, Masked) and peer == 0 and message.round == self.crash
+        if crashes and not self.crashed:
+            # The first connection's agents end once they have spoken.
             self.crashed, self.acts = True, self.then
-            self.agents[0] = self._machine(0, self.saved[0])
-            self.queue.append(self._reconnect)
+            self._later(self._reconnect)
 
     def _reconnect(self) -> None:
+        """Agents that crashed begin with an old state."""
+        self.agents[0] = self._machine(0, self.saved[0])
         self.cloud.disconnect(0)
-        self.cloud.connect(0, frozenset(self.agents[0].agents))
         waiting, self.queue = self.queue, deque()
-        self._perform(0, self.agents[0].connected())
-        while self.queue:  # before any other message: the round is still open
-            self.queue.popleft()()
+        self._connect(0)
+        self._drain()  # before any other message: the round is still open
         self.queue = waiting
 
     def _values(self, peer: int, k: int, x: Array, values: Integers | None) -> Integers | None:
@@ -349,3 +501,23 @@ def _difference(first: Any, second: Any) -> str:
         return "which messages there are"
     fields = [f for f in first.__struct_fields__ if getattr(first, f) != getattr(second, f)]
     return f"{', '.join(fields)} of a {type(first).__name__.lower()} message"
+
+
+def masks_reused(held: Held, parties: tuple[Party, ...]) -> bool:
+    """Whether two different contributions of a connection are behind one mask.
+
+    Their difference is then one of contributions, which lies in a known range; that of two
+    contributions behind different masks is any number of 64 bits.
+    """
+    for peer, party in enumerate(parties):
+        sent = list(dict.fromkeys(data for to, data in held.masked if to == peer))
+        width = (party.most - party.least).astype(np.float64)
+        chance = float(np.prod(np.minimum(1.0, (2 * width + 1) / 2.0**64)))
+        if chance * len(sent) ** 2 > FALSE_ALARM / 100:
+            continue  # ranges so wide that even new masks would look like old ones
+        rows = np.array([unpack_whole(data) for data in sent]).reshape(-1, width.size)
+        for i in range(len(rows) - 1):
+            apart = np.abs((rows[i + 1 :] - rows[i]).astype(np.float64))
+            if np.any(np.all(apart <= width, axis=1)):
+                return True
+    return False

@@ -20,9 +20,10 @@ from scipy.stats import binom, kstwo
 
 from sottovoce.errors import InputError
 from sottovoce.network.config import RunConfig, algorithm_of
-from sottovoce.network.observe.run_summary import Said, transcript
+from sottovoce.network.observe.run_summary import transcript
 from sottovoce.network.protocol.codec import unpack, unpack_whole
 from sottovoce.network.setup import Parties, make_config
+from sottovoce.network.store import Said
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import STEPS, Integers, grid_of
 from sottovoce.privacy.statement import down

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from sottovoce.algorithm.algorithm import PriceRounds, noisy_shares
 from sottovoce.network.config import RunConfig, algorithm_of, read_config
-from sottovoce.network.journal import JournalReader, JournalRow, RunRow, Status
+from sottovoce.network.journal import JournalReader, RunNote, Status
+from sottovoce.network.protocol.actions import JournalRow
 from sottovoce.network.protocol.codec import Floats, unpack
-from sottovoce.network.store import attendance_in, parties_in, said_in
+from sottovoce.network.store import Said, attendance_in, said_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,6 @@ def summarise(path: str | os.PathLike[str]) -> RunSummary:
         for row, answer in _answers(run, journal.rounds()):
             held += len(attendance_in(row)[0])
             rounds, price = row.k, answer
-        incidents = journal.incidents(run, journal.notes())
     return RunSummary(
         config=config,
         status=run.status,
@@ -63,7 +62,7 @@ def summarise(path: str | os.PathLike[str]) -> RunSummary:
         rounds=rounds,
         price=tuple(price.tolist()),
         held=held,
-        incidents=incidents,
+        incidents=run.refused,
         created=run.created,
     )
 
@@ -72,10 +71,6 @@ def answers(path: str | os.PathLike[str]) -> Floats:
     """Return the prices to report after each round of a store, one row per round."""
     with JournalReader.open(path) as journal:
         return np.array([answer for _, answer in _answers(journal.run(), journal.rounds())])
-
-
-Said: TypeAlias = tuple[tuple[tuple[int, ...], bytes], ...]
-"""Who spoke in a round, agents by their numbers, and what, as it travelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,8 +96,8 @@ def transcript(path: str | os.PathLike[str]) -> StoredTranscript:
     """
     with JournalReader.open(path) as journal:
         config = _config(journal.run())
-        rows, parties = list(journal.rounds()), parties_in(journal.notes())
-    kept = tuple(said_in(row, parties, Path(path)) for row in rows if row.said is not None)
+        rows = list(journal.rounds())
+    kept = tuple(said_in(row) for row in rows if row.said is not None)
     return StoredTranscript(
         config=config,
         said=kept if rows and len(kept) == len(rows) else None,
@@ -110,11 +105,11 @@ def transcript(path: str | os.PathLike[str]) -> StoredTranscript:
     )
 
 
-def _config(run: RunRow) -> RunConfig | None:
+def _config(run: RunNote) -> RunConfig | None:
     return read_config(run.config) if run.config else None
 
 
-def _answers(run: RunRow, rows: Iterable[JournalRow]) -> Iterator[tuple[JournalRow, Floats]]:
+def _answers(run: RunNote, rows: Iterable[JournalRow]) -> Iterator[tuple[JournalRow, Floats]]:
     """Yield every round with the prices to report after it; a helper knows none."""
     config = _config(run)
     algorithm = None if config is None else algorithm_of(config.algorithm)

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from sottovoce.network.protocol.codec import Box, Floats, Integers
+from sottovoce.network.protocol.codec import Box, Floats, Integers, pack, pack_whole
 from sottovoce.network.protocol.messages import (
+    VERSION,
     Code,
     FromAgent,
     FromCloud,
@@ -130,6 +131,34 @@ class Setup(Struct, frozen=True, kw_only=True, eq=False):
     party: Callable[[tuple[int, ...]], Party]
     split: bool = False
 
+    def welcome(self, party: Party, k: int, spoke: int, pledge: bytes = b"") -> Welcome:
+        """Describe the run to a party, while round k is being collected.
+
+        Args:
+            party: the agents on the connection.
+            k: the round.
+            spoke: the last round in which one of these agents spoke.
+            pledge: the helper's signature, of a split cloud.
+        """
+        return Welcome(
+            version=VERSION,
+            config=self.config,
+            round=k,
+            rounds=self.rounds,
+            spoke=spoke,
+            states=self.states,
+            prices=self.prices,
+            lower=pack(party.lower),
+            upper=pack(party.upper),
+            sums=party.sums.tolist(),
+            grid=pack(party.grid),
+            least=pack_whole(party.least),
+            most=pack_whole(party.most),
+            rows=party.rows.tolist(),
+            columns=party.entry_columns.tolist(),
+            pledge=pledge,
+        )
+
 
 class Memory(Struct, frozen=True, kw_only=True):
     """All that an agent must keep to go on after a restart.
@@ -171,40 +200,24 @@ class Participant(Struct, frozen=True, kw_only=True):
     round: int
 
 
-class AnswerRecord(Struct, frozen=True, kw_only=True):
-    """A round as a helper committed it.
+class JournalRow(Struct, frozen=True, kw_only=True):
+    """One round as its bytes.
 
     Attributes:
         k: the round.
-        question: names who took part.
-        values: the sum of the masks with noise, as it travels.
+        context: the prices after it; of a helper the hash of the question.
+        release: what left: whole numbers on the grid, or the floats of a simulation.
         digest: names the history up to here.
-        previous: names it up to the round before.
+        attendance: who was held, and gaps that are known since; of a cloud.
+        said: what every party said, None once it is erased.
     """
 
     k: int
-    question: bytes
-    values: bytes
+    context: bytes
+    release: bytes
     digest: bytes
-    previous: bytes
-
-
-class HelperSetup(Struct, frozen=True, kw_only=True, eq=False):
-    """What the helper of a run goes by.
-
-    Attributes:
-        config_hash: SHA-256 of the configuration.
-        rounds: T.
-        hold: whether what is said may count again in a later round; never for a trajectory.
-        certified: whether a key for masks is certified for agents.
-        pledge: signs what the run asks of them.
-    """
-
-    config_hash: bytes
-    rounds: int
-    hold: bool
-    certified: Callable[[MaskOwner], bool]
-    pledge: Callable[[MaskOwner], bytes]
+    attendance: bytes = b""
+    said: bytes | None = None
 
 
 # Actions of several machines.

@@ -9,10 +9,12 @@
     COLLECTING   finished     DONE          likewise
     any          rolled_back  HALTED        an agent proves that the store forgot a round
 
-A connection begins GREETING and becomes ACTIVE with its hello, of a split cloud by way of MEETING,
-until the helper has signed what is asked of its agents; whatever the table does not list closes it.
-A split cloud stays COMMITTING until the helper has answered, and goes on hearing agents meanwhile.
-The clock serves to tell how long answers wait, and nothing else.
+The helper of a split cloud goes by the same table: its round is full when the cloud has asked.
+
+A connection speaks for agents once its hello is accepted; of a split cloud once the helper has
+signed what is asked of them. Anything out of turn closes it. A split cloud stays COMMITTING until
+the helper has answered, and goes on hearing agents meanwhile. The clock serves to tell how long
+answers wait, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum, auto
-from typing import Any, Final, final
+from itertools import pairwise
+from typing import Final, final
 
 import numpy as np
 
@@ -41,6 +45,8 @@ from sottovoce.network.protocol.actions import (
 from sottovoce.network.protocol.codec import Floats, MaskName, join_mask, mask_of, pack
 from sottovoce.network.protocol.collected import Collected
 from sottovoce.network.protocol.messages import (
+    KEY,
+    VERSION,
     Code,
     Contribution,
     Done,
@@ -53,13 +59,9 @@ from sottovoce.network.protocol.messages import (
     State,
 )
 from sottovoce.network.protocol.receipt import Receipts
-from sottovoce.network.protocol.sessions import (
-    Session,
-    SessionPhase,
-    Sessions,
-    hello_objection,
-    welcome_of,
-)
+
+CREDIT: Final = 8
+"""Messages an agent may send between two rounds; an honest one needs one or two."""
 
 
 class CloudPhase(IntEnum):
@@ -79,6 +81,28 @@ TRANSITIONS: Final = {
     (CloudPhase.COLLECTING, "committed"): CloudPhase.COLLECTING,
     (CloudPhase.COLLECTING, "finished"): CloudPhase.DONE,
 } | {(phase, "rolled_back"): CloudPhase.HALTED for phase in CloudPhase}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Session:
+    """One connection.
+
+    Attributes:
+        allowed: the agents that its certificate speaks for, from 1.
+        hello: how it introduced itself; None before, or where that was refused.
+        party: the agents that it speaks for; None until it is admitted.
+        credit: messages that it may send before the next round.
+    """
+
+    allowed: Container[int]
+    hello: Hello | None = None
+    party: Party | None = None
+    credit: int = CREDIT
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """The agents it speaks for, from 1."""
+        return () if self.party is None else self.party.agents
 
 
 @final
@@ -115,11 +139,14 @@ class CloudMachine:
         """The round that is being collected."""
         self.heard = 0
         """A round in which agents spoke as far as is known from elsewhere: a relay is told."""
+        self.moves = 0
+        """How often agents have come or gone."""
         self._notary = notary
         self._history = history
         self._hold = hold
         self._sends = State if setup.states else Masked if setup.split else Contribution
-        self._sessions = Sessions()
+        self._sessions: dict[int, Session] = {}
+        self._speakers: dict[int, int] = {}  # the connection of every agent that is there
         self._collected = Collected(setup.agents, awaited)
         self._used: dict[int, Part] = {}
         self._silent = dict(silent or {})
@@ -141,17 +168,12 @@ class CloudMachine:
     @property
     def connected(self) -> int:
         """How many agents are connected."""
-        return self._sessions.connected
+        return len(self._speakers)
 
     @property
     def present(self) -> set[int]:
         """The agents that are connected, from 1."""
-        return self._sessions.present
-
-    @property
-    def moves(self) -> int:
-        """How often agents have come or gone."""
-        return self._sessions.moves
+        return set(self._speakers)
 
     def agents_of(self, peer: int) -> tuple[int, ...]:
         """The agents on a connection, from 1; nobody before hello."""
@@ -160,11 +182,15 @@ class CloudMachine:
 
     def connect(self, peer: int, allowed: Container[int]) -> None:
         """A peer connected whose certificate speaks for the agents ``allowed``, from 1."""
-        self._sessions.open(peer, allowed)
+        self._sessions[peer] = Session(allowed=allowed)
 
     def disconnect(self, peer: int) -> None:
         """The connection is gone; what it had sent stays."""
-        self._sessions.close(peer)
+        session = self._sessions.pop(peer, None)
+        if session is not None:
+            for agent in session.agents:
+                del self._speakers[agent]
+            self.moves += 1
 
     def receive(self, peer: int, message: FromAgent) -> list[Action]:
         """A message arrived."""
@@ -174,23 +200,24 @@ class CloudMachine:
         session.credit -= 1
         if session.credit < 0:
             return self._drop(peer, session, Code.FLOOD)
-        handler = _HANDLERS.get((session.phase, self._sends, type(message)))
-        if handler is None:
-            return self._drop(peer, session, Code.UNEXPECTED)
-        actions: list[Action] = handler(self, peer, session, message)
-        return actions
+        if isinstance(message, Hello):
+            if session.hello is None:
+                return self._hello(peer, session, message)
+        elif session.party is not None and isinstance(message, self._sends):
+            return self._said(peer, session, session.party, message)
+        return self._drop(peer, session, Code.UNEXPECTED)
 
     def refuse(self, peer: int, code: Code) -> list[Action]:
         """What arrived was not a message, or the connection must end for another reason."""
         session = self._sessions.get(peer)
-        if session is None or (code is Code.SILENT and session.phase is SessionPhase.MEETING):
+        if session is None or (code is Code.SILENT and session.hello is not None):
             return []  # it is the helper that has not spoken yet
         return self._drop(peer, session, code)
 
     def pledged(self, peer: int, pledge: bytes | None) -> list[Action]:
         """The helper has signed what is asked of a connection; None if it does not know its key."""
         session = self._sessions.get(peer)
-        if session is None or session.hello is None or session.phase is not SessionPhase.MEETING:
+        if session is None or session.hello is None or session.party is not None:
             return []
         if pledge is None:
             return self._drop(peer, session, Code.NOT_YOURS, agents=tuple(session.hello.agents))
@@ -221,7 +248,7 @@ class CloudMachine:
         actions = list(self._broadcast(record))
         if last:
             self._applied_at = self._clock() + wait
-            actions.append(Send(peers=self._sessions.active(), message=self._done()))
+            actions.append(Send(peers=self._active(), message=self._done()))
         return actions
 
     def failed(self) -> list[Action]:
@@ -254,11 +281,12 @@ class CloudMachine:
     def _move(self, event: str) -> None:
         self.phase = TRANSITIONS[self.phase, event]
 
+    def _active(self) -> tuple[int, ...]:
+        """The peers that speak for agents."""
+        return tuple(peer for peer, s in self._sessions.items() if s.party is not None)
+
     def _hello(self, peer: int, session: Session, hello: Hello) -> list[Action]:
-        halted = self.phase is CloudPhase.HALTED
-        code = hello_objection(
-            hello, self.setup, session.allowed, halted=halted, notary=self._notary
-        )
+        code = self._objection(hello, session.allowed)
         if code is not None:
             return self._drop(peer, session, code, agents=())
         agents = tuple(hello.agents)
@@ -272,12 +300,35 @@ class CloudMachine:
         session.hello = hello
         return [Meet(peer=peer, agents=agents, mask=hello.mask)]
 
+    def _objection(self, hello: Hello, allowed: Container[int]) -> Code | None:
+        """Why a hello is refused; None to admit the peer."""
+        setup = self.setup
+        if hello.version != VERSION:
+            return Code.VERSION
+        increasing = all(a < b for a, b in pairwise(hello.agents))
+        if not increasing or bool(hello.round) != bool(hello.receipt):
+            return Code.MALFORMED
+        known = len(hello.mask) == KEY or not setup.split
+        if not (known and all(a <= setup.agents and a in allowed for a in hello.agents)):
+            return Code.NOT_YOURS
+        if self.phase is CloudPhase.HALTED:
+            return Code.HALTED
+        if hello.config not in (b"", setup.config_hash):
+            return Code.OTHER_RUN
+        if hello.round and self._notary.digest(hello.round, hello.receipt) is None:
+            return Code.FORGED_RECEIPT
+        return None
+
     def _admit(self, peer: int, session: Session, hello: Hello, pledge: bytes) -> list[Action]:
         agents = tuple(hello.agents)
-        actions = self._replace(peer, agents)
-        session.hello, party = hello, self.setup.party(agents)
-        self._sessions.admit(peer, party)
-        welcome = welcome_of(self.setup, party, self.round, self._spoke(party), pledge)
+        # The newest connection counts: an older one of the same agent is dead or doubtful.
+        older = {self._speakers[agent] for agent in agents if agent in self._speakers}
+        actions = [a for p in sorted(older) for a in self.refuse(p, Code.REPLACED)]
+        session.hello = hello
+        session.party = party = self.setup.party(agents)
+        self._speakers.update(dict.fromkeys(agents, peer))
+        self.moves += 1
+        welcome = self.setup.welcome(party, self.round, self._spoke(party), pledge)
         actions.append(Send(peers=(peer,), message=welcome))
         if self.last is not None and hello.round < self.last.k:
             actions.append(Send(peers=(peer,), message=self._message(party, self.last)))
@@ -293,37 +344,29 @@ class CloudMachine:
         spoken = max(self._silent.get(a, last) for a in party.agents) if self._silent else last
         return max(self.heard, spoken)
 
-    def _replace(self, peer: int, agents: tuple[int, ...]) -> list[Action]:
-        """The newest connection counts: an older one of the same agent is dead or doubtful."""
-        older = sorted(self._sessions.speaking_for(agents) - {peer})
-        return [a for p in older for a in self.refuse(p, Code.REPLACED)]
-
-    def _contribution(self, peer: int, session: Session, message: Contribution) -> list[Action]:
-        return self._said(peer, session, message.round, message.values, message.missed)
-
-    def _state(self, peer: int, session: Session, message: State) -> list[Action]:
-        return self._said(peer, session, message.round, message.x)
-
-    def _masked(self, peer: int, session: Session, message: Masked) -> list[Action]:
-        party, hello = session.party, session.hello
-        assert party is not None and hello is not None  # noqa: S101, PT018  likewise
-        missed = self._gaps(party, message.missed)
-        if missed is None or len(message.values) != 8 * party.sums.size:
-            return self._drop(peer, session, Code.MALFORMED)
-        mask = MaskName(key=hello.mask, session=message.session, round=message.round)
-        data = join_mask(mask, message.values)
-        part = Part(party=party, data=data, missed=missed)
-        return self._heard(peer, session, message.round, part, data)
-
     def _said(
-        self, peer: int, session: Session, k: int, data: bytes, gaps: Sequence[Gap] = ()
+        self, peer: int, session: Session, party: Party, message: Contribution | Masked | State
     ) -> list[Action]:
-        party = session.party
-        assert party is not None  # noqa: S101  only an active session is heard
-        used, missed = party.range.nearest(data), self._gaps(party, gaps)
+        """What a party says of a round, moved into its range unless it is masked."""
+        gaps: Sequence[Gap] = ()
+        if isinstance(message, State):
+            sent = message.x
+        else:
+            sent, gaps = message.values, message.missed
+        used: bytes | None
+        if isinstance(message, Masked):
+            assert session.hello is not None  # noqa: S101  a party has said hello
+            whole = len(sent) == 8 * party.sums.size
+            name = MaskName(key=session.hello.mask, session=message.session, round=message.round)
+            sent = join_mask(name, sent)
+            used = sent if whole else None
+        else:
+            used = party.range.nearest(sent)
+        missed = self._gaps(party, gaps)
         if used is None or missed is None:
             return self._drop(peer, session, Code.MALFORMED)
-        return self._heard(peer, session, k, Part(party=party, data=used, missed=missed), data)
+        part = Part(party=party, data=used, missed=missed)
+        return self._heard(peer, session, message.round, part, sent)
 
     def _gaps(self, party: Party, gaps: Sequence[Gap]) -> tuple[Gap, ...] | None:
         """The gaps that a party speaks of; None if one is not its own, or of rounds to come."""
@@ -374,13 +417,13 @@ class CloudMachine:
         return [Commit(k=self.round, parts=parts, held=held)]
 
     def _broadcast(self, record: Record) -> Iterable[Action]:
-        self._sessions.renew_credit()
-        active = self._sessions.active()
+        for session in self._sessions.values():
+            session.credit = CREDIT
+        active = self._active()
         if self.setup.entries:
             for peer in active:
-                session = self._sessions.get(peer)
-                assert session is not None  # noqa: S101  it is active
-                yield Send(peers=(peer,), message=self._message(session.party, record))
+                message = self._message(self._sessions[peer].party, record)
+                yield Send(peers=(peer,), message=message)
         elif active:
             yield Send(peers=active, message=self._message(None, record))
 
@@ -409,13 +452,13 @@ class CloudMachine:
         ]
 
     def _drop_all(self, code: Code) -> list[Action]:
-        return [a for p in self._sessions for a in self.refuse(p, code)]
+        return [a for p in tuple(self._sessions) for a in self.refuse(p, code)]
 
     def _drop(
         self, peer: int, session: Session, code: Code, agents: tuple[int, ...] | None = None
     ) -> list[Action]:
         """Refuse a message and end the connection."""
-        self._sessions.close(peer)
+        self.disconnect(peer)
         named = session.agents if agents is None else agents
         return [
             Incident(code=code, agents=named, k=self.round),
@@ -430,15 +473,3 @@ def _moved(party: Party, sent: bytes, used: bytes) -> tuple[int, ...]:
         return party.agents
     moved = np.frombuffer(sent, dtype="<i8") != np.frombuffer(used, dtype="<i8")
     return tuple(np.unique(party.owners[moved]).tolist())
-
-
-_HANDLERS: Final[dict[tuple[SessionPhase, type, type], Any]] = {
-    **{
-        (SessionPhase.GREETING, sent, Hello): CloudMachine._hello
-        for sent in (Contribution, Masked, State)
-    },
-    (SessionPhase.ACTIVE, Contribution, Contribution): CloudMachine._contribution,
-    (SessionPhase.ACTIVE, Masked, Masked): CloudMachine._masked,
-    (SessionPhase.ACTIVE, State, State): CloudMachine._state,
-}
-"""By where the connection is, and what agents send in this run."""

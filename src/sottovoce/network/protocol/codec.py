@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar, final
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, msgpack
 from numpy.typing import NDArray
 
 from sottovoce.network.protocol.messages import (
@@ -42,11 +44,7 @@ SMALLEST: Final = sys.float_info.min
 _FEW: Final = 16
 """Up to here numbers one by one cost less than one call of NumPy."""
 
-_encoder = msgspec.msgpack.Encoder()
-_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(FromAgent)
-_from_cloud: msgspec.msgpack.Decoder[FromCloud] = msgspec.msgpack.Decoder(FromCloud)
-_to_helper: msgspec.msgpack.Decoder[ToHelper] = msgspec.msgpack.Decoder(ToHelper)
-_from_helper: msgspec.msgpack.Decoder[FromHelper] = msgspec.msgpack.Decoder(FromHelper)
+_encoder = msgpack.Encoder()
 
 
 @final
@@ -59,24 +57,19 @@ def encode(message: FromAgent | FromCloud | ToHelper | FromHelper) -> bytes:
     return _encoder.encode(message)
 
 
-def decode_from_agent(frame: bytes) -> FromAgent:
-    """Return what an agent said, or raise ``MalformedError``."""
-    return _decode(_from_agent, frame)
+def _decode(decoder: msgpack.Decoder[Decoded], frame: bytes) -> Decoded:
+    """Return a message, or raise ``MalformedError``."""
+    try:
+        return decoder.decode(frame)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        # From None: the cause would quote what was sent.
+        raise MalformedError("not a message of this protocol") from None
 
 
-def decode_from_cloud(frame: bytes) -> FromCloud:
-    """Return what the cloud said, or raise ``MalformedError``."""
-    return _decode(_from_cloud, frame)
-
-
-def decode_to_helper(frame: bytes) -> ToHelper:
-    """Return what a cloud said to its helper, or raise ``MalformedError``."""
-    return _decode(_to_helper, frame)
-
-
-def decode_from_helper(frame: bytes) -> FromHelper:
-    """Return what a helper said to its cloud, or raise ``MalformedError``."""
-    return _decode(_from_helper, frame)
+decode_from_agent: Callable[[bytes], FromAgent] = partial(_decode, msgpack.Decoder(FromAgent))
+decode_from_cloud: Callable[[bytes], FromCloud] = partial(_decode, msgpack.Decoder(FromCloud))
+decode_to_helper: Callable[[bytes], ToHelper] = partial(_decode, msgpack.Decoder(ToHelper))
+decode_from_helper: Callable[[bytes], FromHelper] = partial(_decode, msgpack.Decoder(FromHelper))
 
 
 def frame_limit(*, agents: int, size: int) -> int:
@@ -111,14 +104,6 @@ def unpack_whole(data: bytes) -> Integers:
     if len(data) % DOUBLE:
         raise MalformedError("a vector must be whole int64 numbers")
     return np.frombuffer(data, dtype=_WHOLE)
-
-
-def _decode(decoder: msgspec.msgpack.Decoder[Decoded], frame: bytes) -> Decoded:
-    try:
-        return decoder.decode(frame)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        # From None: the cause would quote what was sent.
-        raise MalformedError("not a message of this protocol") from None
 
 
 class MaskName(Struct, frozen=True, kw_only=True):

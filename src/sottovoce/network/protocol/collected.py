@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from sottovoce.network.protocol.actions import Part, Party
+from sottovoce.network.protocol.actions import Part
 from sottovoce.network.protocol.messages import Gap
 
 MOST_GAPS: Final = 16
@@ -22,19 +22,18 @@ class Collected:
     """Parts of disjoint parties of agents; what a party said first stays.
 
     Nothing of a round is used before every agent has spoken. So where agents come back in other
-    company, on a gateway or alone, what the old party said makes way: a sum cannot be taken apart.
+    company, on a gateway or alone, what the old party said is dropped: a sum cannot be taken apart.
 
     Args:
         agents: the number of agents n.
-        awaited: those that are waited for; the others are nobody's business here. None for all.
+        awaited: those that are waited for; None for all.
     """
 
     def __init__(self, agents: int, awaited: Container[int] | None = None) -> None:
-        others = b"" if awaited is None else bytes(a not in awaited for a in range(1, agents + 1))
-        self._empty = others or bytes(agents)
-        self._flags = bytearray(self._empty)
-        self._known = np.frombuffer(self._flags, dtype=np.bool_)
-        self._awaited = self._missing = self._empty.count(0)
+        others = [awaited is not None and a not in awaited for a in range(1, agents + 1)]
+        self._others = np.array(others, dtype=np.bool_)
+        self._known = self._others.copy()
+        self._awaited = self._missing = agents - sum(others)
         self._parts: dict[int, Part] = {}  # by a party's first agent: parties are disjoint
 
     @property
@@ -54,7 +53,7 @@ class Collected:
 
     def clear(self) -> None:
         """Begin a new round."""
-        self._flags[:] = self._empty
+        self._known[:] = self._others
         self._missing = self._awaited
         self._parts.clear()
 
@@ -70,26 +69,18 @@ class Collected:
                 if not taken.isdisjoint(other.party.agents):
                     self._forget(other)
         self._parts[party.agents[0]] = part
-        self._mark(party, 1)
+        self._known[party.places] = True
+        self._missing -= len(party.agents)
         return True
 
     def _forget(self, part: Part) -> None:
         del self._parts[part.party.agents[0]]
-        self._mark(part.party, 0)
+        self._known[part.party.places] = False
+        self._missing += len(part.party.agents)
 
     def spoken(self, places: slice | Any) -> bool:
         """Whether one of these agents, from 0, has spoken."""
-        if isinstance(places, slice):
-            return self._flags.find(1, places.start, places.stop) >= 0
         return bool(self._known[places].any())
-
-    def _mark(self, party: Party, flag: int) -> None:
-        count = len(party.agents)
-        if isinstance(party.places, slice):
-            self._flags[party.places] = bytes((flag,)) * count
-        else:
-            self._known[party.places] = bool(flag)
-        self._missing += -count if flag else count
 
 
 def merge_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:

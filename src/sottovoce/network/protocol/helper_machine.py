@@ -1,12 +1,7 @@
 """The helper's side as a state machine: events in, actions out; no sockets, no keys, no noise.
 
-    phase        event        next phase
-    IDLE         opened       ANSWERING     a cloud is about the run that the helper is for
-    ANSWERING    asked        COMMITTING    about the next round, by agents that are certified
-    COMMITTING   committed    ANSWERING     the answer is durable: send it
-    COMMITTING   finished     DONE          likewise, for the last round
-    any          rolled_back  HALTED        the cloud proves that the store forgot an answer
-
+It goes by the cloud's table of phases: a round is full when the cloud has asked about it, by agents
+that are certified, and a receipt of the cloud's may prove that the store forgot an answer.
 A round is answered once. The same question about it gets the same bytes, any other is refused. One
 connection counts at a time, the newest; whatever the table does not list closes it.
 """
@@ -15,24 +10,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from enum import IntEnum, auto
 from itertools import pairwise
-from typing import Any, Final, TypeAlias, final
+from typing import Protocol, final
 
 import msgspec
 
 from sottovoce.network.protocol.actions import (
     Action,
-    AnswerRecord,
     AnswerRound,
     Close,
     Halt,
-    HelperSetup,
     Incident,
+    JournalRow,
     MaskOwner,
     Participant,
     Send,
 )
+from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudPhase
 from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,
@@ -50,26 +44,24 @@ from sottovoce.network.protocol.messages import (
 from sottovoce.network.protocol.receipt import Notary
 
 
-class HelperPhase(IntEnum):
-    """Where the helper is."""
+class HelperRun(Protocol):
+    """What the helper of a run goes by.
 
-    IDLE = auto()
-    ANSWERING = auto()
-    COMMITTING = auto()
-    DONE = auto()
-    HALTED = auto()
+    Attributes:
+        config_hash: SHA-256 of the configuration.
+        rounds: T.
+        hold: whether what is said may count again in a later round; never for a trajectory.
+    """
 
+    config_hash: bytes
+    rounds: int
+    hold: bool
 
-TRANSITIONS: Final = {
-    (HelperPhase.IDLE, "opened"): HelperPhase.ANSWERING,
-    (HelperPhase.ANSWERING, "asked"): HelperPhase.COMMITTING,
-    (HelperPhase.COMMITTING, "committed"): HelperPhase.ANSWERING,
-    (HelperPhase.COMMITTING, "finished"): HelperPhase.DONE,
-} | {(phase, "rolled_back"): HelperPhase.HALTED for phase in HelperPhase}
+    def certified(self, owner: MaskOwner) -> bool:
+        """Whether a key for masks is certified for agents."""
 
-
-Runs: TypeAlias = Callable[[str], HelperSetup | Code]
-"""What a run of this configuration needs, or why it is refused."""
+    def pledge(self, owner: MaskOwner) -> bytes:
+        """Sign what the run asks of them."""
 
 
 @final
@@ -77,24 +69,27 @@ class HelperMachine:
     """What a helper does with what a cloud says.
 
     Args:
-        runs: checks a configuration, and binds the helper to it.
-        notary: of the answers' receipts, for a configuration's hash.
+        runs: checks a configuration, and binds the helper to it; or says why it is refused.
+        key: signs the receipts of its answers.
+        history: gives the digest of any committed round, None for one that is not.
         last: the last answer when resuming.
     """
 
     def __init__(
         self,
-        runs: Runs,
-        notary: Callable[[bytes], Notary],
-        last: AnswerRecord | None = None,
+        runs: Callable[[str], HelperRun | Code],
+        key: bytes,
+        history: Callable[[int], bytes | None],
+        last: JournalRow | None = None,
     ) -> None:
-        self.phase = HelperPhase.IDLE
+        self.phase = CloudPhase.COLLECTING
         self.last = last
         self._runs = runs
-        self._notaries = notary
+        self._key = key
+        self._history = history
         self._open = False
         self._met: dict[int, MaskOwner] = {}
-        self._setup: HelperSetup
+        self._run: HelperRun
         self._notary: Notary
 
     def connect(self) -> None:
@@ -104,17 +99,21 @@ class HelperMachine:
 
     def receive(self, message: ToHelper) -> list[Action]:
         """A message arrived on the newest connection."""
-        handler = _HANDLERS.get((self._open, type(message)))
-        if self.phase is HelperPhase.HALTED:
+        if self.phase is CloudPhase.HALTED:
             return self._refuse(Code.HALTED)
-        if handler is None:
-            return self._refuse(Code.UNEXPECTED)
-        actions: list[Action] = handler(self, message)
-        return actions
+        if self._open is isinstance(message, Open):
+            return self._refuse(Code.UNEXPECTED)  # the run is named first, and once
+        match message:
+            case Open():
+                return self._opened(message)
+            case Introduce():
+                return self._meet(message)
+            case Ask():
+                return self._ask(message)
 
-    def committed(self, answered: AnswerRecord) -> list[Action]:
+    def committed(self, answered: JournalRow) -> list[Action]:
         """The answer is durable: send it."""
-        self._move("finished" if answered.k >= self._setup.rounds else "committed")
+        self._move("finished" if answered.k >= self._run.rounds else "committed")
         self.last = answered
         return [self._answer(answered)]
 
@@ -125,27 +124,25 @@ class HelperMachine:
     def _opened(self, message: Open) -> list[Action]:
         if message.version != HELPER_VERSION:
             return self._refuse(Code.VERSION)
-        found = self._runs(message.config)
-        if isinstance(found, Code):
-            return self._refuse(found)
-        if self.phase is HelperPhase.IDLE:
-            self._move("opened")
-            self._setup, self._notary = found, self._notaries(found.config_hash)
+        run = self._runs(message.config)
+        if isinstance(run, Code):
+            return self._refuse(run)
+        self._run, self._notary = run, Notary(self._key, run.config_hash)
         self._open = True
         done = 0 if self.last is None else self.last.k
-        if done >= self._setup.rounds:
-            self.phase = HelperPhase.DONE
+        if done >= run.rounds:
+            self.phase = CloudPhase.DONE
         return [_reply(Opened(version=HELPER_VERSION, round=done))]
 
     def _meet(self, message: Introduce) -> list[Action]:
         agents = tuple(message.agents)
         owner = MaskOwner(agents=agents, mask=message.mask)
         increasing = all(a < b for a, b in pairwise(agents))
-        if not increasing or not self._setup.certified(owner):
+        if not increasing or not self._run.certified(owner):
             refused = Refusal(code=Code.NOT_YOURS, number=message.number)
             return [Incident(code=Code.NOT_YOURS, agents=agents, k=0), _reply(refused)]
         self._met[message.number] = owner
-        pledge = self._setup.pledge(owner)
+        pledge = self._run.pledge(owner)
         return [_reply(Pledged(number=message.number, pledge=pledge))]
 
     def _ask(self, message: Ask) -> list[Action]:
@@ -153,20 +150,22 @@ class HelperMachine:
         taken = self._taken(message.taken, k)
         if taken is None:
             return self._refuse(Code.MALFORMED, k)
-        wrong = self._history(k, done, message.receipt)
+        wrong = self._wrong_round(k, done, message.receipt)
         if wrong is not None:
             return wrong
         question = _question(taken)
         if self.last is not None and k == done:
-            if question != self.last.question:
+            if question != self.last.context:
                 return self._refuse(Code.CONFLICT, k)
             return [self._answer(self.last)]
-        if k > self._setup.rounds:
+        if k > self._run.rounds:
             return self._refuse(Code.UNEXPECTED, k)
-        self._move("asked")
-        return [AnswerRound(k=k, question=question, taken=taken, previous=self._digest(k - 1))]
+        self._move("full")
+        previous = self._digest(k - 1)
+        assert previous is not None  # noqa: S101  round k follows the last one
+        return [AnswerRound(k=k, question=question, taken=taken, previous=previous)]
 
-    def _history(self, k: int, done: int, receipt: bytes) -> list[Action] | None:
+    def _wrong_round(self, k: int, done: int, receipt: bytes) -> list[Action] | None:
         """What is wrong with a question about round k, by what was answered before.
 
         A receipt may be missing, as after a loss of power; one that is shown must be genuine, and
@@ -176,18 +175,15 @@ class HelperMachine:
             shown = self._notary.digest(k - 1, receipt)
             if shown is None:
                 return self._refuse(Code.FORGED_RECEIPT, k)
-            if k - 1 > done or (k >= done and shown != self._digest(k - 1)):
+            if shown != self._digest(k - 1):
                 self._move("rolled_back")
                 return [Halt(k=k - 1), *self._refuse(Code.HALTED, k)]
         if k < done:
             return self._refuse(Code.OLD_ROUND, k)
         return self._refuse(Code.FUTURE_ROUND, k) if k > done + 1 else None
 
-    def _digest(self, k: int) -> bytes:
-        """digest(k) of the last answer, or of the one before it."""
-        if self.last is None:
-            return self._setup.config_hash
-        return self.last.digest if k == self.last.k else self.last.previous
+    def _digest(self, k: int) -> bytes | None:
+        return self._history(k) if k else self._run.config_hash
 
     def _taken(self, listed: list[Taken], k: int) -> tuple[Participant, ...] | None:
         """Who takes part; None unless each is known, and no agent takes part twice.
@@ -199,7 +195,7 @@ class HelperMachine:
         agents: set[int] = set()
         for number, session, j in listed:
             owner = self._met.get(number)
-            again = self._setup.hold and j < k
+            again = self._run.hold and j < k
             if owner is None or number <= before or not (j == k or again):
                 return None
             found.append(Participant(owner=owner, session=session, round=j))
@@ -208,10 +204,9 @@ class HelperMachine:
             before = number
         return tuple(found) if len(agents) == everybody else None
 
-    def _answer(self, answered: AnswerRecord) -> Action:
+    def _answer(self, answered: JournalRow) -> Action:
         receipt = self._notary.receipt(answered.k, answered.digest)
-        message = Answer(round=answered.k, values=answered.values, receipt=receipt)
-        return _reply(message)
+        return _reply(Answer(round=answered.k, values=answered.release, receipt=receipt))
 
     def _refuse(self, code: Code, k: int = 0) -> list[Action]:
         return [
@@ -232,11 +227,3 @@ def _question(taken: tuple[Participant, ...]) -> bytes:
     """Name who took part, whatever numbers the cloud gave them."""
     listed = sorted((s.owner.agents, s.owner.mask, s.session, s.round) for s in taken)
     return hashlib.sha256(msgspec.msgpack.encode(listed)).digest()
-
-
-_HANDLERS: Final[dict[tuple[bool, type], Any]] = {
-    (False, Open): HelperMachine._opened,
-    (True, Introduce): HelperMachine._meet,
-    (True, Ask): HelperMachine._ask,
-}
-"""By whether the connection has said which run it is about."""

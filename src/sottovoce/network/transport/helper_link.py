@@ -1,17 +1,15 @@
-"""The cloud's connection to its helper: asks for the masks of a round until it is answered."""
+"""The cloud's side of the helper: asks for the masks of a round until it is answered."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, final
 
 from sottovoce.network.failures import HaltedError, RefusedError
 from sottovoce.network.identity.certificates import HELPER
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.actions import Commit, Meet
-from sottovoce.network.protocol.codec import decode_from_helper, encode, mask_of
+from sottovoce.network.protocol.codec import mask_of
 from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,
@@ -25,7 +23,6 @@ from sottovoce.network.protocol.messages import (
     ToHelper,
 )
 from sottovoce.network.protocol.messages import Introduce as Introduction
-from sottovoce.network.store import PendingQuestion
 from sottovoce.network.transport.client import Client
 
 LONGEST_PAUSE: Final = 5.0
@@ -36,13 +33,14 @@ Name = tuple[tuple[int, ...], bytes]
 
 @final
 class HelperLink:
-    """Asks the helper on the cloud's behalf, over one connection that is made again when lost.
+    """Asks the helper on the cloud's behalf, again on every new connection.
 
     Args:
-        url: the helper's address, ``wss://host:port``.
-        keys: the cloud's folder, with cert.pem and key.pem to ask with.
         config: the run's configuration.
-        asked: remembers the question at hand over a restart.
+        post: sends a message on the connection there is.
+        keep: writes a question and the receipt that goes with it down, before it is asked.
+        later: calls a function once what is going on has ended.
+        receipt: of the helper's last answer, empty if it is not known.
 
     Attributes:
         answered: called with a full round and the helper's answer to it.
@@ -50,15 +48,22 @@ class HelperLink:
         connected: whether the helper takes part in the run at the moment.
     """
 
-    def __init__(self, url: str, keys: Path, config: str, asked: PendingQuestion) -> None:
+    def __init__(
+        self,
+        config: str,
+        post: Callable[[ToHelper], None],
+        keep: Callable[[Commit, bytes], None],
+        later: Callable[..., object],
+        receipt: bytes = b"",
+    ) -> None:
         self.answered: Callable[[Commit, bytes], None]
         self.pledged: Callable[[int, bytes | None], None]
         self.connected = False
         self._config = config
-        self._asked = asked
-        self._client = Client(
-            url, keys, decode_from_helper, limit=asked.room, longest_pause=LONGEST_PAUSE
-        )
+        self._post = post
+        self._keep = keep
+        self._later = later
+        self._receipt = receipt
         self._opened_times = 0
         self._full: Commit | None = None
         self._names: dict[Name, int] = {}
@@ -70,8 +75,7 @@ class HelperLink:
         """Have the helper sign what is asked of agents, and tell ``pledged``."""
         number = self._number((agents.agents, agents.mask))
         if number in self._pledges:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self.pledged, agents.peer, self._pledges[number])
+            self._later(self.pledged, agents.peer, self._pledges[number])
             return
         self._waiting.setdefault(number, []).append(agents.peer)
         if self.connected:
@@ -80,31 +84,29 @@ class HelperLink:
     def ask(self, full: Commit) -> None:
         """Ask for the masks of a round, until it is answered."""
         self._full = full
-        self._asked.write(full)
+        self._keep(full, self._receipt)
         if self.connected:
             self._ask(full)
 
-    async def keep(self) -> None:
+    async def follow(self, client: Client[FromHelper]) -> None:
         """Hold the connection for as long as the cloud lives."""
-        await self._client.serve(
-            self._hear, lost=self._lost, progress=lambda: self._opened_times, done=lambda: False
+
+        async def hear(message: FromHelper | None) -> bool:
+            if message is None and not client.has_role(HELPER):
+                raise RefusedError(Code.NOT_YOURS, "the helper must be one by its certificate")
+            self.hear(message)
+            return True
+
+        await client.serve(
+            hear, lost=self._lost, progress=lambda: self._opened_times, done=lambda: False
         )
 
-    async def _hear(self, message: FromHelper | None) -> bool:
-        if message is None:
-            if not self._client.has_role(HELPER):
-                raise RefusedError(Code.NOT_YOURS, "the helper must be one by its certificate")
-            self._met.clear()
-            self._say(Open(version=HELPER_VERSION, config=self._config))
-        else:
-            self._heard(message)
-        return True
-
-    def _lost(self) -> None:
-        self.connected = False
-
-    def _heard(self, message: FromHelper) -> None:
+    def hear(self, message: FromHelper | None) -> None:
+        """A message came from the helper; None for a new connection."""
         match message:
+            case None:
+                self._met.clear()
+                self._post(Open(version=HELPER_VERSION, config=self._config))
             case Opened():
                 self._opened(message)
             case Pledged():
@@ -114,6 +116,9 @@ class HelperLink:
                 self._hear_answer(message)
             case Refusal():
                 self._refused(message)
+
+    def _lost(self) -> None:
+        self.connected = False
 
     def _opened(self, message: Opened) -> None:
         if message.version != HELPER_VERSION:
@@ -131,7 +136,7 @@ class HelperLink:
         if full is None or message.round != full.k:
             return  # asked twice over two connections: the first answer was taken
         self._full = None
-        self._asked.receipt = message.receipt
+        self._receipt = message.receipt
         self.answered(full, message.values)
 
     def _refused(self, message: Refusal) -> None:
@@ -155,7 +160,7 @@ class HelperLink:
         if number not in self._met:
             agents, mask = list(self._names)[number - 1]  # in the order of their numbers
             self._met.add(number)
-            self._say(Introduction(number=number, agents=list(agents), mask=mask))
+            self._post(Introduction(number=number, agents=list(agents), mask=mask))
 
     def _ask(self, full: Commit) -> None:
         listed = []
@@ -164,7 +169,4 @@ class HelperLink:
             number = self._number((part.party.agents, mask.key))
             self._introduce(number)
             listed.append((number, mask.session, mask.round))
-        self._say(Ask(round=full.k, taken=sorted(listed), receipt=self._asked.receipt))
-
-    def _say(self, message: ToHelper) -> None:
-        self._client.post(encode(message))
+        self._post(Ask(round=full.k, taken=sorted(listed), receipt=self._receipt))
