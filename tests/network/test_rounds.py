@@ -31,7 +31,6 @@ from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy import sampler
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.plan import plan
-from sottovoce.privacy.sampler import SimulatedSampler
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
 from sottovoce.problem.gallery import paper
 from sottovoce.problem.problem import Problem
