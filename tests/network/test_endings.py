@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from network_harness import free_port, member, plan_for, run, serving
+from network_harness import free_port, member, plan_for, serving
 
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.failures import BusyError, DiskError
