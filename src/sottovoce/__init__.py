@@ -47,38 +47,27 @@ if TYPE_CHECKING:
     from sottovoce.study.compare import compare as compare
 
 _NAMES = {
-    "algorithm.dual_averaging": ("DualAveraging",),
-    "certificate.certificate": ("certify",),
-    "certificate.optimum": ("reference_optimum",),
-    "errors": ("SottovoceError",),
-    "formula.functions": (
-        "exp",
-        "huber",
-        "log",
-        "logsumexp",
-        "maximum",
-        "minimum",
-        "norm",
-        "pos",
-        "sqrt",
-        "sum_squares",
-    ),
-    "network.agent": ("Agent",),
-    "network.cloud": ("Cloud",),
-    "privacy.adjacency": ("Everything", "Offset", "Trajectory"),
-    "privacy.ledger": ("Ledger",),
-    "privacy.limit": ("accuracy_limit",),
-    "privacy.plan": ("plan",),
-    "privacy.trust": ("SplitCloud",),
-    "problem.agents": ("agents",),
-    "problem.code": ("Objective",),
-    "problem.constraints": ("hard", "total"),
-    "problem.problem": ("Problem",),
-    "simulation.result": ("Result",),
-    "simulation.simulate": ("simulate",),
-    "study.advise": ("advise",),
-    "study.audit": ("audit",),
-    "study.compare": ("compare",),
+    "algorithm.dual_averaging": "DualAveraging",
+    "certificate.certificate": "certify",
+    "certificate.optimum": "reference_optimum",
+    "errors": "SottovoceError",
+    "formula.functions": "exp huber log logsumexp maximum minimum norm pos sqrt sum_squares",
+    "network.agent": "Agent",
+    "network.cloud": "Cloud",
+    "privacy.adjacency": "Everything Offset Trajectory",
+    "privacy.ledger": "Ledger",
+    "privacy.limit": "accuracy_limit",
+    "privacy.plan": "plan",
+    "privacy.trust": "SplitCloud",
+    "problem.agents": "agents",
+    "problem.code": "Objective",
+    "problem.constraints": "hard total",
+    "problem.problem": "Problem",
+    "simulation.result": "Result",
+    "simulation.simulate": "simulate",
+    "study.advise": "advise",
+    "study.audit": "audit",
+    "study.compare": "compare",
 }
 _NAMESPACES = {
     "errors": "errors",
@@ -86,7 +75,7 @@ _NAMESPACES = {
     "network": "network",
     "paper": "paper",
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*sorted(_MODULES), *sorted(_NAMESPACES)]
 

@@ -44,7 +44,7 @@ ROWS: dict[str, tuple[tuple[Any, ...], int, tuple[str, ...]]] = {
     "no scheduler": (("simulate", "{bakeries}", "--rounds", "5", "--cluster", "nowhere"), 2, ("--cluster", "nowhere")),
     "rounds to compare that are no numbers": (("compare", "{bakeries}", "--rounds", "0,abc"), 2, ("--rounds", "0,abc")),
     "an audit of nobody": (("audit", "{bakeries}", "--agent", "8"), 2, ("agent", "3", "8")),
-    "an audit of few games": (("audit", "{bakeries}", "--runs", "50"), 2, ("--runs", "100")),
+    "an audit of few games": (("audit", "{bakeries}", "--runs", "50"), 2, ("runs", "100", "50")),
     "an audit as nobody": (("audit", "{bakeries}", "--view", "spy"), 2, ("--view", "outside", "spy")),
     "an audit of a store with games": (("audit", "{bakeries}", "--store", "{tmp}/run.db", "--runs", "200"), 2, ("--runs", "--store")),
     "an audit of no store": (("audit", "{bakeries}", "--store", "{tmp}/run.db"), 2, ("run.db", "exist")),

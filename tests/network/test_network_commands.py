@@ -123,7 +123,7 @@ def test_a_gateway_runs_its_agents_from_their_own_files_alone(
             linger=10.0,
         )  # fmt: skip
         hosting = asyncio.to_thread(
-            gateway_command, tmp_path / "gateway", "1-7", keys=keys / "agents" / "1-7",
+            gateway_command, tmp_path / "gateway", agents="1-7", keys=keys / "agents" / "1-7",
             cloud=f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
         )  # fmt: skip
         await asyncio.gather(serving, hosting)

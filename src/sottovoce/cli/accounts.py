@@ -9,7 +9,7 @@ import typer
 from rich import box
 
 from sottovoce.cli.console import console, picked, show_result, table_of
-from sottovoce.cli.options import Json, one_number
+from sottovoce.cli.options import REQUIRED, Json, one_number, option, with_options
 from sottovoce.errors import InputError
 from sottovoce.network.defaults import DAYS
 
@@ -27,21 +27,14 @@ DIGITS = 5
 
 
 @identity_group.command("init")
+@with_options
 def init_command(
     folder: Folder,
     agents: Annotated[int, typer.Option(min=1, help="number of agents")],
-    host: Annotated[
-        list[str] | None, typer.Option(help="name or address of the cloud; may be repeated")
-    ] = None,
-    gateway: Annotated[
-        list[str] | None, typer.Option(help="agents on one connection, e.g. 1-250; repeatable")
-    ] = None,
-    helper: Annotated[
-        bool, typer.Option("--helper", help="keys for a cloud in two halves, and for masks")
-    ] = False,
-    helper_host: Annotated[
-        list[str] | None, typer.Option(help="name or address of the helper; may be repeated")
-    ] = None,
+    host: list[str] | None = option(None, "name or address of the cloud; may be repeated"),
+    gateway: list[str] | None = option(None, "agents on one connection, e.g. 1-250; repeatable"),
+    helper: bool = option(False, "keys for a cloud in two halves, and for masks"),
+    helper_host: list[str] | None = option(None, "name or address of the helper; repeatable"),
     days: Days = DAYS,
 ) -> None:
     """Make a private authority and certificates for the cloud, its operator and every agent.
@@ -71,19 +64,14 @@ def init_command(
 
 
 @identity_group.command("issue")
+@with_options
 def issue_command(
     folder: Folder,
-    agents: Annotated[str | None, typer.Option(help="a number, or a range for a gateway")] = None,
-    host: Annotated[
-        list[str] | None, typer.Option(help="renew the cloud's certificate under these names")
-    ] = None,
-    operator: Annotated[bool, typer.Option("--operator", help="the operator's")] = False,
-    helper_host: Annotated[
-        list[str] | None, typer.Option(help="renew the helper's certificate under these names")
-    ] = None,
-    relay_host: Annotated[
-        list[str] | None, typer.Option(help="make --agents those of a relay under these names")
-    ] = None,
+    agents: str | None = option(None, "a number, or a range for a gateway"),
+    host: list[str] | None = option(None, "renew the cloud's certificate under these names"),
+    operator: bool = option(False, "the operator's"),
+    helper_host: list[str] | None = option(None, "renew the helper's under these names"),
+    relay_host: list[str] | None = option(None, "make --agents those of a relay of these names"),
     days: Days = DAYS,
 ) -> None:
     """Issue certificates anew, before they end or after a key has leaked.
@@ -106,12 +94,11 @@ def issue_command(
 
 
 @identity_group.command("revoke")
+@with_options
 def revoke_command(
     folder: Folder,
     certificate: Annotated[Path | None, typer.Argument(help="the certificate, cert.pem")] = None,
-    serial: Annotated[
-        str | None, typer.Option(help="its serial number in issued.txt, if the file is gone")
-    ] = None,
+    serial: str | None = option(None, "its serial number in issued.txt, if the file is gone"),
 ) -> None:
     """Revoke a certificate; a running cloud drops its owner within seconds.
 
@@ -156,15 +143,14 @@ def show_command(file: LedgerFile, json: Json = False) -> None:
 
 
 @ledger_group.command("grant")
+@with_options
 def grant_command(
     file: LedgerFile,
-    agent: Annotated[list[str], typer.Option(help="agent's name; repeat for several")],
-    epsilon: Annotated[str, typer.Option(help="lifetime privacy loss, e.g. 'ln(3)'")],
-    delta: Annotated[str, typer.Option(help="lifetime failure probability")],
-    hide: Annotated[str, typer.Option(help="what is protected: trajectory, offset or everything")],
-    radius: Annotated[
-        str | None, typer.Option(help="how far apart behaviours may be; not for everything")
-    ] = None,
+    agent: list[str] = option(REQUIRED, "agent's name; repeat for several"),
+    epsilon: str = option(REQUIRED, "lifetime privacy loss, e.g. 'ln(3)'"),
+    delta: str = option(REQUIRED, "lifetime failure probability"),
+    hide: str = option(REQUIRED, "what is protected: trajectory, offset or everything"),
+    radius: str | None = option(None, "how far apart behaviours may be; not for everything"),
 ) -> None:
     """Grant agents a lifetime budget; it may be changed later, never below what is spent.
 

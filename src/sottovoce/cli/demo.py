@@ -13,9 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sottovoce.cli.console import errors, show_result, table_of
 from sottovoce.cli.options import (
@@ -25,6 +23,7 @@ from sottovoce.cli.options import (
     load,
     make_folder,
     method_for,
+    option,
     run_rounds,
     with_options,
 )
@@ -57,23 +56,13 @@ PAGE_SECONDS = 60.0
 class DemoOptions:
     """What to run."""
 
-    folder: Annotated[
-        Path | None, typer.Option(help="a problem folder; the paper's problem if not given")
-    ] = None
-    fleet: Annotated[
-        int | None, typer.Option(min=1, help="so many chargers behind four gateways instead")
-    ] = None
-    rounds: Annotated[int | None, typer.Option(min=1, help="rounds to run")] = None
-    out: Annotated[Path | None, typer.Option(help="folder for keys, store, states and figure")] = (
-        None
-    )
-    split: Annotated[
-        bool, typer.Option("--split", help="a cloud in two halves: start a helper too")
-    ] = False
+    folder: Path | None = option(None, "a problem folder; the paper's problem if not given")
+    fleet: int | None = option(None, "so many chargers behind four gateways instead")
+    rounds: int | None = option(None, "rounds to run")
+    out: Path | None = option(None, "folder for keys, store, states and figure")
+    split: bool = option(False, "a cloud in two halves: start a helper too")
     feasible: Feasible = None
-    page: Annotated[
-        bool, typer.Option("--page", help="show the run in a browser: a link is printed")
-    ] = False
+    page: bool = option(False, "show the run in a browser: a link is printed")
 
 
 @with_options

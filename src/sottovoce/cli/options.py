@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -56,6 +56,29 @@ Feasible = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
 
+_T = TypeVar("_T")
+REQUIRED: Any = MISSING
+"""The default of an option that must be given."""
+
+
+def option(default: _T, text: str, *names: str) -> _T:
+    """Return the default of an option with what ``--help`` says of it.
+
+    A parameter of a command, or a field of a dataclass of options, has it as its default.
+
+    Args:
+        default: the value, or ``REQUIRED``.
+        text: the help.
+        names: how it is spelled, if not like the parameter.
+    """
+    stated: Any = field(default=default, metadata={"help": text, "names": names})
+    return cast("_T", stated)
+
+
+def argument(text: str) -> Any:
+    """Return the default of a positional argument that must be given, with its help."""
+    return field(metadata={"help": text})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyOptions:
@@ -68,22 +91,17 @@ class PrivacyOptions:
 
     applied: ClassVar[bool] = False
 
-    epsilon: Annotated[
-        str | None, typer.Option(help="privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
-    ] = None
-    delta: Annotated[str | None, typer.Option(help="failure probability in (0, 1)")] = None
-    radius: Annotated[
-        str | None,
-        typer.Option(help="b, how much is hidden: one number or one per agent '1,1,0.5'"),
-    ] = None
-    hide: Annotated[
-        str | None,
-        typer.Option(
-            help="what is hidden: trajectory (default; a change of b in total, so a constant "
-            "offset of only b/sqrt(T)), offset (of b in every round) or everything (any behaviour "
-            "within the public set)"
-        ),
-    ] = None
+    epsilon: str | None = option(None, "privacy loss, e.g. 'ln(3)' or one per agent '1,1,2'")
+    delta: str | None = option(None, "failure probability in (0, 1)")
+    radius: str | None = option(
+        None, "b, how much is hidden: one number or one per agent '1,1,0.5'"
+    )
+    hide: str | None = option(
+        None,
+        "what is hidden: trajectory (default; a change of b in total, so a constant offset of only "
+        "b/sqrt(T)), offset (of b in every round) or everything (any behaviour within the public "
+        "set)",
+    )
 
     @property
     def stated(self) -> bool:
@@ -137,9 +155,7 @@ class RunOptions(PrivacyOptions):
     applied: ClassVar[bool] = True
 
     feasible: Feasible = None
-    each_row: Annotated[
-        bool, typer.Option("--each-row", help="with --feasible: for every constraint by itself")
-    ] = False
+    each_row: bool = option(False, "with --feasible: for every constraint by itself")
 
     def margins(self, problem: Problem, method: str) -> dict[str, Any]:
         """Return what is asked of answers, by the options or by the file for a release of sums."""
@@ -158,32 +174,50 @@ class RunOptions(PrivacyOptions):
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Put the fields of parameters that are dataclasses of options on the command line."""
-    hints = get_type_hints(command, include_extras=True)
+    """Put ``option`` and ``argument``, and the fields of dataclasses, on the command line."""
+    hints, signature = get_type_hints(command, include_extras=True), inspect.signature(command)
     groups: dict[str, type] = {}
     flat: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(command).parameters.items():
+    for name, parameter in signature.parameters.items():
         kind = hints[name]
         if not is_dataclass(kind):
-            flat.append(parameter.replace(annotation=kind))
+            flat.append(_flattened(name, kind, parameter.default))
             continue
         groups[name] = kind  # type: ignore[assignment]
         types = get_type_hints(kind, include_extras=True)
-        for f in fields(kind):
-            default = parameter.empty if f.default is MISSING else f.default
-            flat.append(parameter.replace(name=f.name, default=default, annotation=types[f.name]))
+        flat += [_flattened(f.name, types[f.name], f) for f in fields(kind)]
 
     @wraps(command)
     def flattened(*args: Any, **values: Any) -> None:
         for name, kind in groups.items():
             names = [f.name for f in fields(kind) if f.name in values]
             values[name] = kind(**{field: values.pop(field) for field in names})
-        command(*args, **values)
+        bound = signature.bind(*args, **values)
+        for parameter in flat:
+            if parameter.name in signature.parameters:
+                bound.arguments.setdefault(parameter.name, parameter.default)
+        command(**bound.arguments)
 
     ordered = sorted(flat, key=lambda p: p.default is not p.empty)
     flattened.__signature__ = inspect.Signature(ordered)  # type: ignore[attr-defined]
     flattened.__annotations__ = {parameter.name: parameter.annotation for parameter in ordered}
     return flattened
+
+
+def _flattened(name: str, kind: Any, stated: Any) -> inspect.Parameter:
+    """A parameter as Typer reads it: its type with the help text, and its plain default."""
+    default = stated
+    if isinstance(stated, Field):
+        default = inspect.Parameter.empty if stated.default is MISSING else stated.default
+        names = stated.metadata.get("names")
+        if names is not None:
+            flag = (f"--{name.replace('_', '-')}",) if kind is bool else ()  # and no --no-flag
+            kind = Annotated[kind, typer.Option(*(names or flag), help=stated.metadata["help"])]
+        elif stated.metadata:
+            kind = Annotated[kind, typer.Argument(help=stated.metadata["help"])]
+    return inspect.Parameter(
+        name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind
+    )
 
 
 def numbers(text: str, name: str) -> list[float]:

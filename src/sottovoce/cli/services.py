@@ -15,14 +15,17 @@ import typer
 
 from sottovoce.cli.console import errors, json_of, picked, print_json, show_result, warn_if_useless
 from sottovoce.cli.options import (
+    REQUIRED,
     AlgorithmName,
     Json,
     Rounds,
     RunOptions,
     Strict,
     algorithm_for,
+    argument,
     load,
     method_for,
+    option,
     run_rounds,
     with_options,
 )
@@ -52,13 +55,11 @@ CloudAddress = Annotated[str, typer.Option(help="the cloud, or a relay, wss://ho
 class HelperOptions(RunOptions):
     """What either half of a cloud is started with: a promise, and files of its own."""
 
-    keys: Annotated[Path, typer.Option(help="its folder from sottovoce identity init")]
-    store: Annotated[Path, typer.Option(help="file of the run; go on from it if it exists")]
+    keys: Path = option(REQUIRED, "its folder from sottovoce identity init")
+    store: Path = option(REQUIRED, "file of the run; go on from it if it exists")
     listen: Listen = "127.0.0.1:8444"
     rounds: Rounds = None
-    ledger: Annotated[
-        Path | None, typer.Option(help="accounts; the run is refused if they do not cover it")
-    ] = None
+    ledger: Path | None = option(None, "accounts; the run is refused if they do not cover it")
     log_level: LogLevel = "info"
 
     @contextmanager
@@ -85,32 +86,18 @@ class CloudOptions(HelperOptions):
 
     listen: Listen = "127.0.0.1:8443"
     algorithm: AlgorithmName = None
-    straggler: Annotated[
-        Literal["wait", "hold"], typer.Option(help="wait for lost agents, or hold them")
-    ] = "wait"
-    deadline: Annotated[
-        str | None, typer.Option(help="for hold: seconds per round, e.g. 2s or 0.5")
-    ] = None
-    keep_states: Annotated[
-        bool,
-        typer.Option("--keep-states", help="keep what agents say in all rounds, for an audit"),
-    ] = False
-    new: Annotated[
-        bool, typer.Option("--new", help="begin anew where the store has lost rounds")
-    ] = False
-    helper: Annotated[
-        str | None, typer.Option(help="the other half of a split cloud, wss://host:port")
-    ] = None
-    apply_after: Annotated[
-        str,
-        typer.Option(help="with --feasible: from the end until all agents apply answers, e.g. 5s"),
-    ] = "0s"
-    linger: Annotated[
-        float, typer.Option(help="seconds to wait for agents that missed the end")
-    ] = LINGER_SECONDS
-    stall: Annotated[
-        str, typer.Option(help="seconds without a round after which /healthz says 503, e.g. 60s")
-    ] = f"{STALL_SECONDS:g}s"
+    straggler: Literal["wait", "hold"] = option("wait", "wait for lost agents, or hold them")
+    deadline: str | None = option(None, "for hold: seconds per round, e.g. 2s or 0.5")
+    keep_states: bool = option(False, "keep what agents say in all rounds, for an audit")
+    new: bool = option(False, "begin anew where the store has lost rounds")
+    helper: str | None = option(None, "the other half of a split cloud, wss://host:port")
+    apply_after: str = option(
+        "0s", "with --feasible: from the end until all agents apply answers, e.g. 5s"
+    )
+    linger: float = option(LINGER_SECONDS, "seconds to wait for agents that missed the end")
+    stall: str = option(
+        f"{STALL_SECONDS:g}s", "seconds without a round after which /healthz says 503, e.g. 60s"
+    )
     strict: Strict = False
 
     def server(self) -> dict[str, Any]:
@@ -187,11 +174,12 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
     errors.print("done: the cloud has all answers")
 
 
+@with_options
 def relay_command(
     folder: PublicFolder,
-    agents: Annotated[str, typer.Option(help="the agents below, a range, e.g. 1-500")],
-    keys: Annotated[Path, typer.Option(help="keys/agents/1-500 from identity issue --relay-host")],
     cloud: CloudAddress,
+    agents: str = option(REQUIRED, "the agents below, a range, e.g. 1-500"),
+    keys: Path = option(REQUIRED, "keys/agents/1-500 from identity issue --relay-host"),
     listen: Listen = "127.0.0.1:8443",
     log_level: LogLevel = "info",
 ) -> None:
@@ -216,15 +204,12 @@ def relay_command(
 class AgentOptions:
     """What agents are started with."""
 
-    keys: Annotated[Path, typer.Option(help="their keys: ca.pem, cert.pem, key.pem")]
+    keys: Path = option(REQUIRED, "their keys: ca.pem, cert.pem, key.pem")
     cloud: CloudAddress
-    state: Annotated[
-        Path | None,
-        typer.Option(help="file for their states; NUMBERS.state in agents/ if not given"),
-    ] = None
-    out: Annotated[
-        Path | None, typer.Option(help="file for their answers, readable by its owner only")
-    ] = None
+    state: Path | None = option(
+        None, "file for their states; NUMBERS.state in agents/ if not given"
+    )
+    out: Path | None = option(None, "file for their answers, readable by its owner only")
     log_level: LogLevel = "info"
 
     def run(self, group: AgentGroup, saved: Path) -> AgentResult:
@@ -285,8 +270,8 @@ def gateway_command(
     folder: Annotated[
         Path, typer.Argument(help="folder with problem.toml and its agents' files under agents/")
     ],
-    agents: Annotated[str, typer.Option(help="its agents, a number or a range, e.g. 1-250")],
     options: AgentOptions,
+    agents: str = option(REQUIRED, "its agents, a number or a range, e.g. 1-250"),
     json: Json = False,
 ) -> None:
     """Run many agents on one connection until their run is over; it reconnects by itself.
@@ -317,9 +302,9 @@ def gateway_command(
         print_json({"agents": len(numbers), **ended, "out": out})
 
 
+@with_options
 def status_command(
-    store: Annotated[Path, typer.Argument(help="the store of a run, e.g. run.db")],
-    json: Json = False,
+    store: Path = argument("the store of a run, e.g. run.db"), json: Json = False
 ) -> None:
     """Show a run: rounds, prices, promise and refusals; a cloud may be working on it.
 

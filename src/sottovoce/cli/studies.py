@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -22,12 +22,14 @@ from sottovoce.cli.options import (
     Seed,
     Strict,
     algorithm_for,
+    argument,
     draw_figure,
     load,
     make_folder,
     numbers,
     on_cluster,
     one_number,
+    option,
     run_rounds,
     study,
     with_options,
@@ -41,11 +43,10 @@ if TYPE_CHECKING:
 _GAMES, _GAME_ROUNDS = 400, 30
 
 
+@with_options
 def check_command(
     problem: ProblemName,
-    original: Annotated[
-        bool, typer.Option("--original", help="keep the original boxes, do not tighten them")
-    ] = False,
+    original: bool = option(False, "keep the original boxes, do not tighten them"),
     json: Json = False,
 ) -> None:
     """Certify a problem: its assumptions, domain, sums and sensitivities.
@@ -77,15 +78,10 @@ def check_command(
 def plan_command(
     problem: ProblemName,
     promise: RunOptions,
-    rounds: Annotated[int | None, typer.Option(help="rounds the plan covers")] = None,
+    rounds: int | None = option(None, "rounds the plan covers"),
     method: Method = "joint",
-    allow_undernoised: Annotated[
-        bool, typer.Option(help="with --method paper: plan even where the promise breaks")
-    ] = False,
-    split: Annotated[
-        bool,
-        typer.Option("--split", help="a cloud and a helper that do not collude each add the noise"),
-    ] = False,
+    allow_undernoised: bool = option(False, "with --method paper: plan even if a promise breaks"),
+    split: bool = option(False, "a cloud and a helper that do not collude each add the noise"),
     strict: Strict = False,
     json: Json = False,
 ) -> None:
@@ -114,24 +110,18 @@ def plan_command(
     show_result(plan_data(plan), str(plan), json=json)
 
 
+@with_options
 def advise_command(
     problem: ProblemName,
-    epsilon: Annotated[str, typer.Option(help="values of epsilon")] = "0.1,0.3,1,3",
-    delta: Annotated[str | None, typer.Option(help="failure probability in (0, 1)")] = None,
-    radius: Annotated[str | None, typer.Option(help="b, how much is hidden")] = None,
-    hide: Annotated[
-        str | None,
-        typer.Option(help="trajectory, offset or everything, or some: offset,everything"),
-    ] = None,
-    rounds: Annotated[int | None, typer.Option(help="rounds, if not what suits each")] = None,
-    accuracy: Annotated[float, typer.Option(help="the error that is good enough")] = 0.01,
-    feasible: Annotated[
-        float, typer.Option(help="the probability with which constraints shall be kept")
-    ] = 0.95,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="measure in 64 short simulated runs as well")
-    ] = False,
-    plot: Annotated[Path | None, typer.Option(help="an image file for the figure")] = None,
+    epsilon: str = option("0.1,0.3,1,3", "values of epsilon"),
+    delta: str | None = option(None, "failure probability in (0, 1)"),
+    radius: str | None = option(None, "b, how much is hidden"),
+    hide: str | None = option(None, "trajectory, offset or everything, or offset,everything"),
+    rounds: int | None = option(None, "rounds, if not what suits each"),
+    accuracy: float = option(0.01, "the error that is good enough"),
+    feasible: float = option(0.95, "the probability with which constraints shall be kept"),
+    simulate: bool = option(False, "measure in 64 short simulated runs as well"),
+    plot: Path | None = option(None, "an image file for the figure"),
     cluster: Cluster = None,
     json: Json = False,
 ) -> None:
@@ -172,9 +162,7 @@ def simulate_command(
     rounds: Rounds = None,
     runs: Runs = 1,
     seed: Seed = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="folder for result.npz and convergence.png")
-    ] = None,
+    out: Path | None = option(None, "folder for result.npz and convergence.png"),
     algorithm: AlgorithmName = None,
     strict: Strict = False,
     cluster: Cluster = None,
@@ -219,11 +207,10 @@ def simulate_command(
     show_result(result_data(result) | {"files": files}, result_table(result), *texts, json=json)
 
 
+@with_options
 def plot_command(
-    result: Annotated[Path, typer.Argument(help="a result file, .npz")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="the image; beside the result if not given")
-    ] = None,
+    result: Path = argument("a result file, .npz"),
+    out: Path | None = option(None, "the image; beside the result if not given"),
 ) -> None:
     """Draw a result's errors over the rounds, with the ensemble's band.
 
@@ -240,12 +227,10 @@ def plot_command(
 def compare_command(
     problem: ProblemName,
     promise: PrivacyOptions,
-    rounds: Annotated[str, typer.Option(help="numbers of rounds")] = "500,2000,10000",
+    rounds: str = option("500,2000,10000", "numbers of rounds"),
     runs: Runs = 64,
     seed: Seed = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="folder for compare.png and compare.json")
-    ] = None,
+    out: Path | None = option(None, "folder for compare.png and compare.json"),
     cluster: Cluster = None,
     json: Json = False,
 ) -> None:
@@ -295,28 +280,21 @@ def _counts(text: str) -> list[int]:
 def audit_command(
     problem: ProblemName,
     promise: PrivacyOptions,
-    agent: Annotated[
-        str | None,
-        typer.Option(help="whose behaviour to tell: a label, or a number from 1; the worst-off "
-                     "by default"),
-    ] = None,
-    runs: Annotated[int | None, typer.Option(min=100, help=f"games per world ({_GAMES})")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=2, help=f"rounds per game ({_GAME_ROUNDS})")
-    ] = None,
+    agent: str | None = option(
+        None, "whose behaviour to tell: a label, or a number from 1; the worst-off by default"
+    ),
+    runs: int | None = option(None, f"games per world ({_GAMES})"),
+    rounds: int | None = option(None, f"rounds per game ({_GAME_ROUNDS})"),
     method: Method = "joint",
     algorithm: AlgorithmName = None,
-    view: Annotated[
-        Literal["cloud", "helper", "outside"] | None,
-        typer.Option(help="of a split cloud: attack as one of these"),
-    ] = None,
-    store: Annotated[
-        Path | None, typer.Option(help="check the noise of this run instead of playing")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="folder for the figure")] = None,
+    view: Literal["cloud", "helper", "outside"] | None = option(
+        None, "of a split cloud: attack as one of these"
+    ),
+    store: Path | None = option(None, "check the noise of this run instead of playing"),
+    out: Path | None = option(None, "folder for the figure"),
     cluster: Cluster = None,
     json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Attack what is deployed: play the distinguishing game on its messages, and test its noise.
 
     Exit code 1 if more is told than claimed, or if the noise is not the noise that was stated.
@@ -336,7 +314,7 @@ def audit_command(
         from sottovoce.privacy.adjacency import Trajectory
         from sottovoce.study.audit import audit
 
-        stated, length = load(problem), rounds or _GAME_ROUNDS
+        stated, length = load(problem), _GAME_ROUNDS if rounds is None else rounds
         kind = promise.hide or stated.privacy.get("hide", Trajectory.kind)
         plan = promise.plan(
             stated,
@@ -350,7 +328,7 @@ def audit_command(
             stated,
             plan,
             agent=None if agent is None else _place(stated, agent),
-            runs=runs or _GAMES,
+            runs=_GAMES if runs is None else runs,
             rounds=length,
             algorithm=algorithm_for(stated, algorithm, method=method),
             progress=tell,
@@ -396,12 +374,11 @@ def _audit_store(
         raise typer.Exit(1)
 
 
+@with_options
 def paper_command(
-    runs: Annotated[int, typer.Option(min=1, help="seeds to simulate")] = 32,
-    seed: Annotated[int, typer.Option(min=0, help="first seed of the ensemble")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="folder for the figure; none is drawn without it")
-    ] = None,
+    runs: int = option(32, "seeds to simulate"),
+    seed: int = option(0, "first seed of the ensemble"),
+    out: Path | None = option(None, "folder for the figure; none is drawn without it"),
     json: Json = False,
 ) -> None:
     """Put every published figure beside the recomputed one, and simulate with the published noise.

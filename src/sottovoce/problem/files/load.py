@@ -23,12 +23,11 @@ from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import in_order
 from sottovoce.formula.expression import ZERO, Expression, Relation
 from sottovoce.formula.parse import parse_expression
-from sottovoce.problem.agents import Array, Group, fleet_group, named_groups
+from sottovoce.problem.agents import Array, Group, fleet_group
 from sottovoce.problem.constraints import Constraint, Hard, hard
 from sottovoce.problem.files.constraint_text import ConstraintReader
 from sottovoce.problem.files.schema import (
     AgentFile,
-    AgentTable,
     ConstraintTable,
     Document,
     FleetFile,
@@ -234,9 +233,6 @@ class _StatedAgents:
 
     def group(self, private: _Private | None) -> Group:
         """Return the agents with their private parameters as well."""
-        if self.alone:
-            box = {key: [bound] for key, bound in self.box.items()}
-            return named_groups([self.name], dim=self.dim, **box)[0]
         own = {} if private is None else private.parameters
         for name in self.parameters.keys() & own.keys():
             raise ProblemError(
@@ -253,18 +249,16 @@ class _StatedAgents:
         if not mine:
             return None
         document = files.document(self.private_file)
-        what = f"the file of {self.name}"
-        if self.alone:
-            spec = document.convert(AgentFile, what)
-            return _Private(document=document, spec=spec, parameters={}, points={})
-        fleet = document.convert(FleetFile, what)
-        named = [fleet.parameters] if isinstance(fleet.parameters, str) else fleet.parameters
+        kind: type[AgentFile] | type[FleetFile] = AgentFile if self.alone else FleetFile
+        spec = document.convert(kind, f"the file of {self.name}")
+        stated = getattr(spec, "parameters", [])
+        named = [stated] if isinstance(stated, str) else stated
         # A gateway has its own tables only; whether all of its agents are there is seen below.
         every = len(mine) == len(self.numbers)
         here = [name for name in named if every or files.has(f"agents/{name}")]
         tables = [files.table(name, document, "agents/") for name in here]
         parameters, points = self._gathered(document, tables, mine) if tables else ({}, {})
-        return _Private(document=document, spec=fleet, parameters=parameters, points=points)
+        return _Private(document=document, spec=spec, parameters=parameters, points=points)
 
     def _gathered(
         self, document: Document, tables: Sequence[Table], agents: Sequence[int]
@@ -295,28 +289,25 @@ class _StatedAgents:
 
 def _numbered(document: Document, spec: ProblemFile, files: _Files) -> Iterator[_StatedAgents]:
     """Number the agents from 1: those by themselves, then fleets, unless a fleet says its first."""
+    alone = [
+        FleetTable(f"x{i + 1}" if a.name is None else a.name, 1, a.dim, a.lower, a.upper)
+        for i, a in enumerate(spec.agents)
+    ]
     placed = {fleet.first: fleet for fleet in spec.fleet if fleet.first is not None}
-    waiting: list[AgentTable | FleetTable] = list(spec.agents)
-    waiting += [fleet for fleet in spec.fleet if fleet.first is None]
-    following, alone = 1, 0
+    waiting = [*alone, *(fleet for fleet in spec.fleet if fleet.first is None)]
+    following = 1
     while waiting or following in placed:
         table = placed.pop(following) if following in placed else waiting.pop(0)
-        name, count, box = table.name, 1, {key: getattr(table, key) for key in _BOUNDS}
-        parameters: dict[str, Array] = {}
-        if isinstance(table, FleetTable):
-            count = table.count
-            box, parameters = _fleet_numbers(document, table, files)
-        else:
-            alone += 1
+        box, parameters = _fleet_numbers(document, table, files)
         yield _StatedAgents(
-            name=f"x{alone}" if name is None else name,
-            numbers=range(following, following + count),
+            name=table.name,
+            numbers=range(following, following + table.count),
             dim=table.dim,
-            alone=isinstance(table, AgentTable),
+            alone=any(table is one for one in alone),
             box=box,
             parameters=parameters,
         )
-        following += count
+        following += table.count
     for first, left in placed.items():
         raise refusal(
             document.at("first"),
