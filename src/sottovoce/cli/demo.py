@@ -294,7 +294,7 @@ async def _watch_with_page(
     """Serve the page on this machine, and start agents when it is opened."""
     import asyncio
 
-    from sottovoce.network.observe.page.page_link import PageLink
+    from sottovoce.network.observe.page.live import PageLink
 
     async with PageLink(keys, port) as link:
         async with _session(keys) as session:
