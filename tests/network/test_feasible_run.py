@@ -128,22 +128,18 @@ def test_without_a_confirmation_fallbacks_are_applied(
     assert [one.confirmed for one in ended] == [False] * 7
 
 
-def test_a_run_that_is_cut_short_leaves_fallbacks(
+async def test_a_run_that_is_cut_short_leaves_fallbacks(
     safe: Problem, keys: Path, tmp_path: Path
 ) -> None:
     made, device = with_margins(safe), Device()
-
-    async def main() -> None:
-        settings: dict[str, Any] = {"rounds": ROUNDS, "seed": SEED}
-        async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
-            task = asyncio.create_task(take_part(safe, cloud, keys, tmp_path, device))
-            while cloud.round < 8:
-                await asyncio.sleep(0.001)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    run(main())
+    settings: dict[str, Any] = {"rounds": ROUNDS, "seed": SEED}
+    async with serving(made, keys, tmp_path / "run.db", **settings) as cloud:
+        task = asyncio.create_task(take_part(safe, cloud, keys, tmp_path, device))
+        while cloud.round < 8:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
     assert len(device.told) > 4
     assert {(x, which) for _, x, which in device.told} == {(0.25, "fallback")}
 

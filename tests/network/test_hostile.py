@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 import pytest
-from network_harness import Peer, member, page, peer, plan_for, run, serving, words_of
+from network_harness import Peer, member, page, peer, plan_for, serving, words_of
 
 from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
@@ -339,7 +339,7 @@ def leaks(text: str | bytes) -> bool:
     return str(CANARY).encode() in raw or struct.pack("<q", CANARY) in raw
 
 
-def test_planted_contributions_never_show_in_anything_an_agent_or_observer_can_reach(
+async def test_planted_contributions_never_show_in_anything_an_agent_or_observer_can_reach(
     paper: Problem, keys: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -358,23 +358,20 @@ def test_planted_contributions_never_show_in_anything_an_agent_or_observer_can_r
                     kinds.add(seen[-1].partition(b"event: ")[2].strip())
                 seen.append(await answer.content.readline())
 
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
-            peer(cloud, keys, "agents/1-7") as one,
-        ):
-            await one.hello(ALL)
-            good = struct.pack("<4q", *[CANARY] * 4)
-            for values in (good[:-8] + struct.pack("<q", 2**60), good, good[:-8] + bytes(8)):
-                await one.say({"type": "contribution", "round": 1, "values": values})
-                seen.append((await one.socket.receive(timeout=5)).data)
-            await one.say({"type": "contribution", "round": 2, "values": good})
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=3) as cloud,
+        peer(cloud, keys, "agents/1-7") as one,
+    ):
+        await one.hello(ALL)
+        good = struct.pack("<4q", *[CANARY] * 4)
+        for values in (good[:-8] + struct.pack("<q", 2**60), good, good[:-8] + bytes(8)):
+            await one.say({"type": "contribution", "round": 1, "values": values})
             seen.append((await one.socket.receive(timeout=5)).data)
-            await observe(cloud)
-            await one.say({"type": "contribution", "round": 1, "values": good, "more": CANARY})
-            seen.append((await one.socket.receive(timeout=5)).data)
-
-    run(main())
+        await one.say({"type": "contribution", "round": 2, "values": good})
+        seen.append((await one.socket.receive(timeout=5)).data)
+        await observe(cloud)
+        await one.say({"type": "contribution", "round": 1, "values": good, "more": CANARY})
+        seen.append((await one.socket.receive(timeout=5)).data)
     seen += [repr(summarise(tmp_path / "run.db")).encode()]
     seen += [words_of(record) for record in caplog.records]
     assert len(seen) > 12

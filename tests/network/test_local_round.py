@@ -193,15 +193,6 @@ def test_a_gradient_that_nobody_sends_is_an_error_not_a_guess() -> None:
         alone(AgentGroup.of_problem(problem, [1]), Tikhonov())
 
 
-def test_the_cloud_reads_its_problem_without_any_agents_file(tmp_path: Path) -> None:
-    for problem in (gallery.paper(), gallery.coupled()):
-        folder = tmp_path / str(problem.agents)
-        save_problem(problem, folder)
-        for path in (folder / "agents").iterdir():
-            path.unlink()
-        assert Problem.load(folder, agents=[]).cloud.fingerprint == problem.cloud.fingerprint
-
-
 def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
     problem = gallery.paper()
     save_problem(problem, tmp_path)
@@ -234,20 +225,6 @@ def test_an_objective_may_be_any_code_with_a_gradient() -> None:
     assert got.failed.size == 0
     with pytest.raises(InputError, match="finite"):
         AgentGroup.of_gradient(cloud, 4, lambda x: x, start=[np.inf])
-
-
-def test_an_agent_from_its_file_steps_as_it_does_in_the_problem(tmp_path: Path) -> None:
-    problem = gallery.paper()
-    save_problem(problem, tmp_path)
-    x, price = np.array([0.3]), np.array([1.5, 0.2, 0.7, 2.1])
-    for number in range(1, 8):
-        read = alone(AgentGroup.of_file(tmp_path / "agents" / f"{number}.toml"), DualAveraging())
-        stated = alone(AgentGroup.of_problem(problem, [number]), DualAveraging())
-        one, other = (local(3, x, x, price, np.zeros(0)) for local in (read, stated))
-        assert one.x.tolist() == other.x.tolist()
-        assert one.values is not None
-        assert other.values is not None
-        assert one.values.tolist() == other.values.tolist()
 
 
 def test_the_answer_averages_the_states_that_were_released() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from network_harness import free_port, run
+from network_harness import free_port
 from typer.testing import CliRunner
 
 from sottovoce.algorithm.dual_averaging import DualAveraging
@@ -20,15 +20,12 @@ from sottovoce.cli.console import errors
 from sottovoce.cli.demo import demo_command
 from sottovoce.cli.options import algorithm_for, run_rounds
 from sottovoce.cli.services import (
-    agent_command,
     cloud_command,
     gateway_command,
     listen_address,
     status_command,
 )
 from sottovoce.errors import InputError
-from sottovoce.network.agent import Agent
-from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.observe import logs
 from sottovoce.network.store import CloudStore
 from sottovoce.paper.tikhonov import Tikhonov
@@ -41,70 +38,7 @@ status_app = typer.Typer()
 status_app.command()(status_command)
 
 
-def test_cloud_and_agent_run_from_a_folder_and_status_tells(
-    paper: Problem,
-    keys: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(logs, "configure", lambda level: None)
-    save_problem(paper, tmp_path / "problem")
-    port = free_port()
-    store = tmp_path / "run.db"
-
-    async def main() -> None:
-        serving = asyncio.to_thread(
-            cloud_command,
-            tmp_path / "problem",
-            keys=keys,
-            store=store,
-            listen=f"127.0.0.1:{port}",
-            rounds=6,
-            linger=10.0,
-        )
-        last = asyncio.to_thread(
-            agent_command,
-            tmp_path / "problem" / "agents" / "7.toml",
-            keys=keys / "agents" / "7",
-            cloud=f"wss://127.0.0.1:{port}",
-            out=tmp_path / "7.json",
-        )
-        others = [
-            Agent(
-                AgentGroup.of_file(tmp_path / "problem" / "agents" / f"{i}.toml"),
-                cloud=f"wss://127.0.0.1:{port}",
-                keys=keys / "agents" / str(i),
-                saved=tmp_path / f"{i}.state",
-                longest_pause=0.2,
-            ).run()
-            for i in range(1, 7)
-        ]
-        await asyncio.gather(serving, last, *others)
-
-    run(main())
-    assert (tmp_path / "problem" / "agents" / "7.state").exists()
-    # The journal learns that the agent is done; its state goes where it was asked for.
-    told = json.loads((tmp_path / "7.json").read_text())
-    (x,) = told["x"]
-    assert len(told["price"]) == 4
-    (deviation,) = told["deviation"]
-    assert deviation is None or deviation >= 0
-    assert stat.S_IMODE((tmp_path / "7.json").stat().st_mode) == 0o600
-    printed = "".join(capfd.readouterr())
-    assert "done after 6 rounds" in printed
-    assert f"{x:.4f}" not in printed
-    assert "x =" not in printed
-    told = runner.invoke(status_app, [str(store), "--json"])
-    assert told.exit_code == 0
-    facts = json.loads(told.stdout)
-    assert (facts["status"], facts["rounds"]) == ("done", 6)
-    assert facts["config"]["promise"]["epsilon"] <= 1.0987
-    shown = runner.invoke(status_app, [str(store)])
-    assert "6 of 6" in shown.stdout
-
-
-def test_a_gateway_runs_its_agents_from_their_own_files_alone(
+async def test_a_gateway_runs_its_agents_from_their_own_files_alone(
     paper: Problem,
     keys: Path,
     tmp_path: Path,
@@ -115,20 +49,16 @@ def test_a_gateway_runs_its_agents_from_their_own_files_alone(
     save_problem(paper, tmp_path / "cloud", agents=[])
     save_problem(paper, tmp_path / "gateway", agents=range(1, 8))
     port = free_port()
-
-    async def main() -> None:
-        serving = asyncio.to_thread(
-            cloud_command, tmp_path / "cloud", keys=keys, store=tmp_path / "run.db",
-            listen=f"127.0.0.1:{port}", rounds=6,
-            linger=10.0,
-        )  # fmt: skip
-        hosting = asyncio.to_thread(
-            gateway_command, tmp_path / "gateway", agents="1-7", keys=keys / "agents" / "1-7",
-            cloud=f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
-        )  # fmt: skip
-        await asyncio.gather(serving, hosting)
-
-    run(main())
+    serving = asyncio.to_thread(
+        cloud_command, tmp_path / "cloud", keys=keys, store=tmp_path / "run.db",
+        listen=f"127.0.0.1:{port}", rounds=6,
+        linger=10.0,
+    )  # fmt: skip
+    hosting = asyncio.to_thread(
+        gateway_command, tmp_path / "gateway", agents="1-7", keys=keys / "agents" / "1-7",
+        cloud=f"wss://127.0.0.1:{port}", out=tmp_path / "answers.json", json=True,
+    )  # fmt: skip
+    await asyncio.gather(serving, hosting)
     told = json.loads((tmp_path / "answers.json").read_text())
     assert list(told["x"]) == [str(i) for i in range(1, 8)]
     assert stat.S_IMODE((tmp_path / "answers.json").stat().st_mode) == 0o600

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import numpy as np
 import pytest
-from network_harness import member, page, peer, plan_for, run, serving
+from network_harness import member, page, plan_for, run, serving
 
 import sottovoce as sv
 from formula_values import evaluate
@@ -30,11 +30,9 @@ from sottovoce.network.observe.page.charts import (
     POINTS,
     TICK_SECONDS,
     WINDOW,
-    Point,
     Sample,
     Samples,
     ShownConstraints,
-    halved,
 )
 from sottovoce.network.observe.page.live import Budget
 from sottovoce.network.protocol.actions import Record
@@ -318,16 +316,6 @@ async def test_an_idle_connection_that_had_its_answer_is_closed_and_not_counted_
         silent[1].close()
 
 
-async def test_agents_still_come_in_by_the_pages_address(
-    paper: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async with (
-        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-        peer(cloud, keys, "agents/1-7") as one,
-    ):
-        assert (await one.hello(ALL))["type"] == "welcome"
-
-
 def test_points_stay_bounded_and_keep_every_extreme_that_was_sampled(paper: Problem) -> None:
     samples = Samples(ShownConstraints.of(plan_for(paper)))
     generator = np.random.default_rng(1)
@@ -362,17 +350,6 @@ def test_a_tick_of_the_page_costs_a_small_part_of_its_time() -> None:
         assert len(live.event("rounds", {"point": point.flat()})) > 3 * 2 * n
     spent = (time.thread_time() - began) / ticks
     assert spent < 0.01 * TICK_SECONDS
-
-
-def test_a_round_is_sampled_once_and_an_odd_point_is_kept(paper: Problem) -> None:
-    samples = Samples(ShownConstraints.of(plan_for(paper)))
-    zero = np.zeros(4)
-    sample = Sample(round=1, price=zero, answer=zero, release=zero)
-    assert samples.add(None) is None
-    assert samples.add(sample) is not None
-    assert samples.add(sample) is None
-    points = [Point(round=k, series=np.full((3, 1), float(k))) for k in (1, 2, 3)]
-    assert [p.flat() for p in halved(points)] == [[2, 2.0, 1.0, 2.0], [3, 3.0, 3.0, 3.0]]
 
 
 def test_constraints_are_shown_against_their_limits(paper: Problem, coupled: Problem) -> None:

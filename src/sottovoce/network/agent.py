@@ -58,7 +58,7 @@ _REMEDIES: Final[Mapping[Code, str]] = {
 """What to do about a refusal, where it is not for the agent's own files to say."""
 
 _APART: Final = (
-    "no state is both allowed at home and in the public bounds: the nearest public one takes part "
+    "no state is both allowed locally and in the public bounds: the nearest public one takes part "
     "in all rounds, and the fallback is applied"
 )
 _UNSAFE: Final = (
@@ -77,7 +77,7 @@ OnState = Callable[[int, Array, Which], Awaitable[None] | None]
 
 In a run that keeps constraints (``feasible``) it is the "fallback" when the agent joins, after
 every step and at the end, unless the answer is confirmed and lacks no round: then the "answer",
-once, when everybody applies it. In other runs it is the "average" after every step: averaged states
+once, when all agents apply it. In other runs it is the "average" after every step: averaged states
 if the algorithm averages, because what an agent sends while it searches is several times farther
 from the optimum. Agents whose own sets miss the public domain get the fallback in any run. The run
 goes on whatever it raises; the log tells of it.
@@ -304,7 +304,7 @@ class Agent:
             await self._drive(self._machine.memory.round, unpack(self._machine.memory.answer))
 
     async def _drive(self, k: int, answer: Array) -> None:
-        """Tell whoever drives the device what is to be applied after round k."""
+        """Call ``on_state`` with what is to be applied after round k."""
         if self._on_state is None or self._round is None:
             return
         try:
@@ -316,7 +316,7 @@ class Agent:
             note("on_state failed", level=logging.ERROR, error=type(error).__name__, round=k)
 
     def _warn(self, taking_part: LocalRound) -> None:
-        """Tell the agent's own log, and nobody else, what a fallback is in for."""
+        """Log locally, and send to no one, where a fallback is applied or unsafe."""
         apart, unsafe = taking_part.apart, taking_part.unsafe() if taking_part.keeps else []
         for event, agents, words in (
             ("own set misses the public domain", apart, _APART),
@@ -347,7 +347,7 @@ class Agent:
 
 
 def _refusal(action: Stop, saved: AgentStore) -> str:
-    """Why an agent stops, and what whoever started it can do about it."""
+    """Why an agent stops, and the remedy."""
     why = f"{action.detail} ({action.code})"
     if action.code is Code.OTHER_RUN and saved.memory.config:
         return (

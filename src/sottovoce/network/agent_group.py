@@ -111,7 +111,7 @@ class AgentGroup:
 
     @staticmethod
     def of_folder(folder: str | Path, agents: Sequence[int]) -> AgentGroup:
-        """Return agents of a folder that need hold nobody else's private files, as in a gateway."""
+        """Return agents of a folder, which may lack the private files of all others."""
         return AgentGroup.of_problem(load_problem(folder, agents=agents), agents)
 
     @staticmethod
@@ -133,7 +133,7 @@ class AgentGroup:
                 finite numbers, the agent logs it and goes on as ``network.local_round`` says.
             start: x_i(1); by default the point of X_i nearest 0.
             fallback: what it applies while there is no answer; by default where it starts.
-            local: rows that the agent keeps and nobody else knows, as in ``sv.Problem``.
+            local: private rows, as in ``sv.Problem``.
 
         A gradient that is not monotone, so that no convex function has it, is noted once in the
         agent's own log; the cloud hears nothing of it.
@@ -165,7 +165,7 @@ class AgentGroup:
 
 
 def _watched(name: str, dim: int, gradient: Gradient) -> Watched:
-    """A gradient that tells its agent's log, and nobody else, if it is not monotone."""
+    """A gradient that is noted in the agent's own log if it is not monotone."""
     report = partial(note, "own gradient is not monotone", level=logging.WARNING)
     return Watched(name, gradient, dim, report)
 

@@ -1,6 +1,6 @@
 """x(k) to x(k+1) of all agents behind a connection, and what they send to the cloud.
 
-Nothing private may stop a run, because that tells everybody something of it:
+Nothing private may stop a run, because stopping reveals something of it to all:
 
 - An agent whose set misses the public domain of the run takes part with the public point nearest to
   its set in all rounds, and applies its fallback.
@@ -69,7 +69,7 @@ def substitute_state(promise: Mapping[str, Any], lower: Array, upper: Array) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalStep:
-    """What a round came to at home.
+    """The local result of a round.
 
     Attributes:
         x: x(k+1) of all agents, one after the other.
@@ -207,7 +207,7 @@ class LocalRound:
         return np.minimum(np.maximum(whole, self._least), self._most)
 
     def _tried(self, part: Any, k: int, x: Array, price: Array, y: Array) -> tuple[Array, Array]:
-        """One part's round: nobody else's may depend on whether its code fails."""
+        """One part's round; no other part's may depend on whether its code fails."""
         try:
             if self._welcome.states:
                 return part(k, x, price, y), np.zeros(price.size)
@@ -323,8 +323,8 @@ class FleetStep:
     def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
         """Return x(k+1), shape (count, d), and its contributions in grid steps, shape (p,)."""
         self._place(x)
-        told = np.array(price)  # what came from a message is read-only
-        total = self._fleet.round(k, told, theta=self._theta, share=0.0, grid=self._grid)
+        price = np.array(price)  # what came from a message is read-only
+        total = self._fleet.round(k, price, theta=self._theta, share=0.0, grid=self._grid)
         return self._fleet.states, total
 
     def begin(self, x: Array) -> Array:

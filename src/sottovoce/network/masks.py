@@ -13,7 +13,7 @@ as p little-endian numbers of 64 bits, one for each sum that the connection cont
 the agents' numbers enter info with 8 bytes each, little-endian. A session is 16 random bytes that
 an agent draws whenever it starts. So a mask is used for one contribution even where a saved state
 was lost or is an old copy: what was said is repeated byte for byte, and what is new comes under a
-new session. And it is found under the agents that it covers alone: a cloud that announces some of
+new session. And it follows from the agents that it covers alone: a cloud that announces some of
 them, or others, gets numbers that cover nothing.
 """
 

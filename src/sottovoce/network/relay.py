@@ -112,7 +112,7 @@ class Relay:
 
         Raises:
             RefusedError: the cloud refuses this relay, or is not the cloud it used to be.
-            BusyError: somebody else listens at the address.
+            BusyError: the address is in use.
             ExpiredError: its certificate has ended.
         """
         limit = _HEAD + 64 * self._cloud.sums.count + 32 * self._cloud.size
@@ -141,7 +141,7 @@ class Relay:
             progress=lambda: self._machine.seen[1],
             done=lambda: self._machine.phase is ClientPhase.DONE,
         )
-        await asyncio.Event().wait()  # until everybody below has heard of the end
+        await asyncio.Event().wait()  # until all below have heard of the end
 
     async def _hear_above(self, message: FromCloud | None) -> bool:
         machine = self._machine
@@ -182,7 +182,7 @@ class Relay:
         return self._server
 
     async def _tick(self) -> None:
-        """Every second: drop whoever is revoked or has expired, and log who has come and gone."""
+        """Every second: drop revoked and expired certificates, and log arrivals and departures."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             if self._server is not None:

@@ -35,7 +35,7 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlanFromWelcome:
-    """What a cloud told some agents of its plan: their own bounds and the grids of their sums.
+    """The part of a plan that a welcome carries: its agents' bounds and the grids of their sums.
 
     Attributes:
         cloud: the public problem.
@@ -70,7 +70,7 @@ class PlanFromWelcome:
 
 
 PlanView: TypeAlias = NoisePlan | PlanFromWelcome
-"""What a party is worked out from: a plan, or what a relay was told of one."""
+"""What a party is worked out from: a plan, or the part that a relay knows."""
 
 
 @final
@@ -78,7 +78,7 @@ class Parties:
     """``agents -> Party`` under one plan.
 
     Args:
-        plan: the noise, and with it the public problem; or what was told of it.
+        plan: the noise, and with it the public problem; or the part that is known of it.
     """
 
     def __init__(self, plan: PlanView) -> None:
@@ -141,7 +141,7 @@ class Ranges:
             self._blocks.append((rows, first, *ends))
 
     def require_reach(self, plan: PlanView) -> None:
-        """Refuse a plan under which everybody together may exceed what the sampler releases.
+        """Refuse a plan under which all agents together may exceed what the sampler releases.
 
         Raises:
             PrivacyError: they may. A refusal in the middle of a run would tell that a sum was

@@ -6,9 +6,9 @@
     KEYS/revoked.txt              serial numbers of certificates that no longer count
     KEYS/issued.txt               serial number, role and end of every certificate ever issued
     KEYS/agents/3/                what device 3 gets: ca.pem, cert.pem, key.pem
-    KEYS/operator/                likewise, for whoever may see the live page, /metrics, /status
+    KEYS/operator/                likewise, for the live page, /metrics and /status
 
-For a split cloud nobody but the authority has all of it, and every folder goes to another party:
+For a split cloud the authority alone has all of it, and every folder goes to another party:
 
     KEYS/ca.pem, ca.key, issued.txt   the authority, which must be neither cloud nor helper
     KEYS/cloud/                   what the cloud gets: the above, and cert.pem, key.pem to ask the

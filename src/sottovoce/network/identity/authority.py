@@ -98,7 +98,7 @@ def issue_keys(
         days: how long certificates last.
 
     Raises:
-        IdentityError: nobody is named, or there is no authority.
+        IdentityError: no role is named, or there is no authority.
     """
     if agents is None and hosts is None and helper is None and not operator:
         raise IdentityError(
@@ -241,7 +241,7 @@ class Authority:
     def _issue_server(
         self, folder: Path, role: str, hosts: Sequence[str], uris: Sequence[str]
     ) -> None:
-        """A helper keeps its key, which agents know; everybody else gets a new one."""
+        """A helper keeps its key, which agents know; all others get a new one."""
         path = folder / "server.key"
         key = tls_key(path) if role == "helper" and path.exists() else new_key()
         names: list[x509.GeneralName] = []
@@ -317,7 +317,7 @@ def private_text(key: Key | X25519PrivateKey) -> bytes:
 
 
 def _private_folder(path: Path) -> None:
-    """Make a folder for its owner alone, whatever the umask and whoever made it before."""
+    """Make a folder for its owner alone, whatever the umask and its mode before."""
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.chmod(0o700)
 

@@ -56,7 +56,7 @@ class Authorization:
 
         Whatever keeps it from being read (permissions, a missing file, no file descriptor left),
         the last good list counts until the next attempt. What was revoked once stays revoked in
-        this process, so that a list caught while it is being rewritten lets nobody in.
+        this process, so that a list caught while it is being rewritten admits no one.
         """
         try:
             stamp = _stamp(self._list)

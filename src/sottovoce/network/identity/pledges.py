@@ -53,7 +53,7 @@ class HelperKeys:
         self._masks, self._signing = masks, signing
         self._own = public_key(masks)
         self._listed = listed
-        self._known = {found.mask: found for found in listed()}
+        self._known = {identity.mask: identity for identity in listed()}
 
     @staticmethod
     def of_folder(folder: Path) -> HelperKeys:
@@ -79,9 +79,9 @@ class HelperKeys:
     def certified(self, agents: Sequence[int], mask: bytes) -> bool:
         """Whether a key for masks is certified for all of these agents."""
         if mask not in self._known:
-            self._known = {found.mask: found for found in self._listed()}  # issued meanwhile?
-        found = self._known.get(mask)
-        return found is not None and all(agent in found for agent in agents)
+            self._known = {known.mask: known for known in self._listed()}  # issued meanwhile?
+        identity = self._known.get(mask)
+        return identity is not None and all(agent in identity for agent in agents)
 
     def secret(self, mask: bytes) -> Secret:
         """What the helper shares with the owner of a key."""

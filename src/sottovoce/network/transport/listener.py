@@ -94,7 +94,7 @@ class Connection(web.RequestHandler):
         self._unread_since = math.inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """TLS is done: whoever is there has a certificate of the authority."""
+        """TLS is done: the peer has a certificate of the authority."""
         super().connection_made(transport)
         self.identity = peer_identity(transport)
         self.quota = self._listener.limits.quota(self.identity)

@@ -140,7 +140,7 @@ def _finite(bound: float) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sample:
-    """What everybody could know after a round.
+    """What is public after a round.
 
     Attributes:
         round: the round.

@@ -1,4 +1,4 @@
-"""The live page of a cloud: its static files, events for whoever has it open, and a local link."""
+"""The live page of a cloud: its static files, server-sent events, and a local link."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Live:
         plan: the plan that is carried out.
         config: the run.
         ledger: accounts of the agents, if there are any.
-        sample: the last round as everybody may know it, None before the first.
+        sample: what is public of the last round, None before the first.
         facts: who is there, and what is wrong.
     """
 
@@ -178,7 +178,7 @@ class Live:
             self.tell(words)
 
     def tell(self, words: bytes) -> None:
-        """Queue events for everybody, and drop who is too far behind."""
+        """Queue events for all viewers, and drop those too far behind."""
         for viewer in list(self._viewers):
             try:
                 viewer.waiting.put_nowait(words)
@@ -299,13 +299,13 @@ class Budget:
 
     def _made(self) -> dict[str, Any]:
         cloud, mu = self._plan.cloud, self._plan.gdp_mu
-        found = {"ledger": self._ledger is not None, "trouble": "", "agents": cloud.agents}
+        table = {"ledger": self._ledger is not None, "trouble": "", "agents": cloud.agents}
         accounts: dict[str, Account] = {}
         if self._ledger is not None:
             try:
                 accounts = {account.agent: account for account in self._ledger.accounts()}
             except SottovoceError as error:
-                found["trouble"] = str(error)
+                table["trouble"] = str(error)
         left = np.ones(cloud.agents)
         for place, name in enumerate(cloud.agent_labels() if accounts else ()):
             if name in accounts:
@@ -317,7 +317,7 @@ class Budget:
             _budget_line(name, float(mu[place]), accounts.get(name))
             for place, name in zip(listed, names, strict=True)
         ]
-        return found | {"rows": rows}
+        return table | {"rows": rows}
 
 
 def _budget_line(name: str, mu: float, account: Account | None) -> dict[str, Any]:
@@ -351,7 +351,7 @@ class PageLink:
 
     A small server on the loopback address holds the operator's certificate and passes the page on.
     Who may see it is decided by a token that is printed once and works once: the first browser that
-    comes with it gets a cookie in exchange, and nobody else gets in. An asynchronous context.
+    comes with it gets a cookie in exchange, and no other is let in. An asynchronous context.
 
     Args:
         keys: the operator's folder of keys.
@@ -396,7 +396,7 @@ class PageLink:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse whoever came by another name, as a site that has its name lead here would."""
+        """Refuse other host names: DNS rebinding would come with one."""
         if request.host != f"{HOST}:{self._port}":
             raise web.HTTPForbidden(text="open the link as it was printed")
         return await handler(request)
