@@ -19,7 +19,7 @@ from sottovoce.certificate.certificate import Certificate
 from sottovoce.formula.tape import evaluate
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.numeric import Numeric
 from sottovoce.simulation.result import Result
 
 EPSILON, DELTA = float(np.log(3)), 0.05
@@ -82,8 +82,8 @@ def _measured(problem: sv.Problem, made: NoisePlan, rounds: int, runs: int) -> d
 def over(problem: sv.Problem, found: Feasibility, result: Result) -> Any:
     """Which answers are over a constraint, or out of an equality's band."""
     sums = problem.cloud.sums
-    values = Rows(problem, sums.families)
-    s = np.array([values.values(x) for x in result.x])
+    values = Numeric(problem, sums.families)
+    s = np.array([values.constraints(x) for x in result.x])
     equal = sums.lower == sums.upper
     high, low = (
         np.where(equal, sums.upper + found.band, sums.upper),

@@ -9,14 +9,14 @@ import sottovoce as sv
 from formula_values import evaluate
 from sottovoce.certificate.optimum import saddle_prices
 from sottovoce.formula.derive import derivative
-from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.numeric import Numeric
 
 
 def forces(problem: sv.Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What stated constraints and sums do to every state at the saddle point, and the prices."""
     at = sv.reference_optimum(problem)
     prices = saddle_prices(problem, at)
-    rows = Rows(problem, problem.cloud.sums.families)
+    rows = Numeric(problem, problem.cloud.sums.families)
     return Numeric(problem).pullback(at.x, at.mu), rows.pullback(at.x, prices), prices
 
 
@@ -60,7 +60,7 @@ def test_prices_lie_in_the_normal_cone_of_the_public_set() -> None:
         if o not in held and np.isinf(sums.lower[o]):
             assert prices[o] >= -1e-9
     at = sv.reference_optimum(problem)
-    values = Rows(problem, sums.families).values(at.x)
+    values = Numeric(problem, sums.families).constraints(at.x)
     for region in sums.regions:
         here = dict(zip(region.symbols, values[list(region.rows)].tolist(), strict=True))
         slope = np.array([evaluate(derivative(region.phi, s), here) for s in region.symbols])

@@ -18,7 +18,7 @@ from sottovoce.paper.paper_release import _pseudo_inverse
 from sottovoce.privacy.limit import Limit, accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array
-from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.numeric import Numeric
 from sympy_oracle import sympy_of, sympy_symbol
 
 
@@ -110,16 +110,10 @@ def test_the_limit_is_how_far_noise_on_sums_shifts_the_optimum(
 def dense(problem: sv.Problem, made: NoisePlan) -> tuple[Array, Array]:
     """x_each and price_each for one round from the whole linearised system, nothing eliminated."""
     at, sums, numeric = sv.reference_optimum(problem), problem.cloud.sums, Numeric(problem)
-    coupling, price = Rows(problem, sums.families), saddle_prices(problem, at)
-    H = np.zeros((problem.size,) * 2)
-    parts = (numeric.objective_hessian(at.x), coupling.hessian(at.x, price))
-    for part, blocks in zip(parts, (numeric.blocks, coupling.blocks), strict=True):
-        for block, values in zip(blocks, part, strict=True):
-            index = np.arange(problem.size)[block.index].reshape(block.count, block.dim)
-            for place, own in zip(index, values, strict=True):
-                H[np.ix_(place, place)] += own
+    coupling, price = Numeric(problem, sums.families), saddle_prices(problem, at)
+    H = (numeric.objective_hessian(at.x) + coupling.constraint_hessian(at.x, price)).toarray()
     free = np.abs(at.bound_multipliers) <= 1e-7
-    S, u = coupling.jacobian(at.x).dense(), coupling.values(at.x)
+    S, u = coupling.jacobian(at.x).toarray(), coupling.constraints(at.x)
     n, p, r = problem.size, sums.count, len(sums.regions)
     system, right = np.zeros((n + 2 * p + r,) * 2), np.zeros((n + 2 * p + r, p))
     lam, du, nu = n + np.arange(p), n + p + np.arange(p), n + 2 * p

@@ -17,8 +17,7 @@ from sottovoce.formula.tape import tape
 from sottovoce.kernels.fleet_kernel import FleetKernel
 from sottovoce.kernels.fleet_kernel import FleetStates as States
 from sottovoce.problem.fleet import Fleet
-from sottovoce.problem.fleets import agent_fleet, fleets_of, in_template
-from sottovoce.problem.templates import form_of, key_of
+from sottovoce.problem.fleets import agent_fleet, fleets_of, form_of, in_template, key_of
 
 X = symbol("a")
 

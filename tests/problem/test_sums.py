@@ -16,7 +16,7 @@ from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import add, addends, canonical, expand
 from sottovoce.formula.expression import ZERO
-from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.sums import contributions
 
 
@@ -47,10 +47,10 @@ def mixture(seed: int) -> sv.Problem:
 def test_sums_with_fleets_lie_in_the_set_where_and_only_where_constraints_hold(seed: int) -> None:
     problem = mixture(seed)
     sums = problem.cloud.sums
-    rows, numeric = Rows(problem, sums.families), Numeric(problem)
+    rows, numeric = Numeric(problem, sums.families), Numeric(problem)
     rng = np.random.default_rng(seed)
     for x in rng.uniform(numeric.lower, numeric.upper, (15, problem.size)):
-        g, found = numeric.constraints(x), rows.values(x)
+        g, found = numeric.constraints(x), rows.constraints(x)
         assert found.shape == (sums.count,)
         region = {r.stated: r for r in sums.regions}
         assert set(region) == {1}

@@ -15,7 +15,7 @@ from sottovoce.certificate.certificate import Certificate
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.margins import feasibility, noise_of
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.numeric import Numeric
 from sottovoce.simulation.result import Result
 
 CASES = [
@@ -48,8 +48,8 @@ def planned(name: str, radius: str, rounds: int, **more: Any) -> tuple[sv.Proble
 
 def over(problem: sv.Problem, found: Feasibility, result: Result) -> Any:
     """Which answers are over a constraint as stated, or out of an equality's band, run by row."""
-    rows, sums = Rows(problem, problem.constraints), problem.cloud.sums
-    g = np.array([rows.values(x) for x in result.x])
+    rows, sums = Numeric(problem, problem.constraints), problem.cloud.sums
+    g = np.array([rows.constraints(x) for x in result.x])
     band = np.zeros(problem.rows)
     first = 0
     for family, origin in zip(problem.constraints, sums.origins, strict=True):

@@ -17,7 +17,7 @@ from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
-from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.study.stated import ReleasedOutputs, moved_by, own_states, stated_outputs
 
@@ -61,10 +61,10 @@ def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
     made = planned(problem)
     stated = stated_outputs(made)
     grid = np.array([o.grid for o in made.outputs])
-    rows = Rows(problem, problem.cloud.sums.families)
+    rows = Numeric(problem, problem.cloud.sums.families)
     points = inside(stated)
     for x, values in zip(points, stated(points), strict=True):
-        exact = rows.values(x)
+        exact = rows.constraints(x)
         assert np.all(np.abs(values - exact) <= grid * (problem.agents / 2 + 1))
         steps = values / grid
         np.testing.assert_allclose(steps, np.rint(steps), rtol=1e-15)
@@ -93,7 +93,7 @@ def test_the_papers_release_is_values_and_gradients() -> None:
     stated, numeric = stated_outputs(made), Numeric(problem)
     points = inside(stated)
     for x, values in zip(points, stated(points), strict=True):
-        slopes = numeric.jacobian(x).dense()
+        slopes = numeric.jacobian(x).toarray()
         gradients = [slopes[o.row, o.column] for o in made.outputs if o.kind == "gradient"]
         expected = np.concatenate([numeric.constraints(x), gradients])
         np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)

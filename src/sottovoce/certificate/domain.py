@@ -29,7 +29,7 @@ from sottovoce.formula.intervals import BoolArray, Interval, interval
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView
-from sottovoce.problem.relations import Row
+from sottovoce.problem.stating import Row
 from sottovoce.problem.sums import Sums
 
 MARGIN = 0.01

@@ -20,8 +20,8 @@ from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.connected import Indices
-from sottovoce.problem.constraints import Weights
 from sottovoce.problem.fleet import Fleet, WeightedTerms
+from sottovoce.problem.linear_rows import Weights
 
 UP = 1.0 + 2.0**-50  # more than the rounding of the few products it is applied to
 _FEW = 1000  # different agents up to which each is bounded by branch and bound

@@ -22,7 +22,6 @@ import scipy.sparse as sparse
 
 from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.problem.agents import Array
-from sottovoce.problem.jacobian import Jacobian
 from sottovoce.problem.numeric import Numeric
 
 MAX_ITERATIONS = 300
@@ -35,23 +34,6 @@ addition out again."""
 REFINEMENTS = 8
 PIVOT = 1e-3
 """A diagonal entry at least so large beside its column is a pivot, which keeps factors sparse."""
-
-
-def sparse_jacobian(jacobian: Jacobian) -> Any:
-    """Return J as a sparse array, its local rows below the others."""
-    local = jacobian.local
-    if local is None:
-        return jacobian.matrix
-    rows, columns, values = [], [], []
-    for block, slope, own in zip(local.blocks, local.slopes, local.rows, strict=True):
-        agent, r, c = np.nonzero(slope)
-        rows.append(own[agent, r])
-        columns.append(block.of(np.arange(jacobian.shape[1]))[agent, c])
-        values.append(slope[agent, r, c])
-    places = (np.concatenate(rows), np.concatenate(columns))
-    shape = (local.count, jacobian.shape[1])
-    below = sparse.csr_array((np.concatenate(values), places), shape=shape)
-    return sparse.vstack([jacobian.matrix, below], format="csr")
 
 
 @final
@@ -179,10 +161,6 @@ class InteriorPoint:
         unit = sparse.eye_array(lower.size, format="csr")[self.free]
         self._bounds = sparse.vstack([-unit, unit], format="csr")
         self._ends = np.concatenate([lower[self.free], -upper[self.free]])
-        flat = np.arange(lower.size, dtype=np.int32)
-        ends = [np.broadcast_arrays(b.of(flat)[:, :, np.newaxis], b.of(flat)[:, np.newaxis, :])
-                for b in numeric.blocks]  # fmt: skip
-        self._places = tuple([end[side].ravel() for end in ends] for side in (0, 1))
         self.price = 1.0  # what a unit of an equality's violation counts, in units of the objective
         self.solver = KktSolver()
 
@@ -211,7 +189,7 @@ class InteriorPoint:
 
     def at(self, x: Array, slack: Array, mu: Array) -> Iterate:
         """An iterate, with what must be known there."""
-        slopes = sparse_jacobian(self.numeric.jacobian(x))
+        slopes = self.numeric.jacobian(x)
         if self.free.size < x.size:
             slopes = (slopes @ sparse.diags_array(self.moves)).tocsr()
         return Iterate(
@@ -225,14 +203,7 @@ class InteriorPoint:
 
     def hessian(self, x: Array, mu: Array) -> Any:
         """The second derivatives of L; the identity for states that cannot move."""
-        blocks = self.numeric.lagrangian_hessian(x, mu[: self.rows])
-        kept = [np.flatnonzero(h) for h in blocks]
-        rows, columns = (
-            np.concatenate([at[k] for at, k in zip(places, kept, strict=True)])
-            for places in self._places
-        )
-        values = np.concatenate([h.ravel()[k] for h, k in zip(blocks, kept, strict=True)])
-        h = sparse.csr_array((values, (rows, columns)), shape=(x.size, x.size))
+        h = self.numeric.lagrangian_hessian(x, mu[: self.rows])
         if self.free.size < x.size:
             moves = sparse.diags_array(self.moves)
             h = moves @ h @ moves + sparse.diags_array(1.0 - self.moves)
@@ -244,11 +215,11 @@ class InteriorPoint:
         Raises:
             ConvexityError: if a second derivative has a negative eigenvalue.
         """
-        for what, blocks in (
+        for what, hessian in (
             ("objective", self.numeric.objective_hessian(x)),
             ("weighted sum of the constraints", self.numeric.constraint_hessian(x, mu)),
         ):
-            for h in blocks:
+            for h in (block.hessians(hessian) for block in self.numeric.blocks):
                 least = 1e-9 * float(np.max(np.abs(h)))
                 try:
                     np.linalg.cholesky(h + (least or 1.0) * np.eye(h.shape[1]))
@@ -261,8 +232,10 @@ class InteriorPoint:
     def _start(self) -> Iterate:
         lower, upper = self.numeric.lower, self.numeric.upper
         margin = 0.05 * (upper - lower)
-        start = np.concatenate([np.ravel(part) for part in self.numeric.problem.start])
-        points = (np.clip(start, lower + margin, upper - margin), 0.5 * (lower + upper))
+        points = (
+            np.clip(self.numeric.start, lower + margin, upper - margin),
+            0.5 * (lower + upper),
+        )
         x = min(points, key=lambda point: _violation(self.numeric.constraints(point)))
         zero = np.zeros(self.bent.size)
         now = self.at(x, zero, zero)

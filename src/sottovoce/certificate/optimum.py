@@ -20,8 +20,8 @@ from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.jacobian import Jacobian, tangents
-from sottovoce.problem.numeric import Numeric, Rows, numeric_of
+from sottovoce.problem.linear_rows import Matrix
+from sottovoce.problem.numeric import Numeric, gram, numeric_of, tangents
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region
 
@@ -219,13 +219,13 @@ def _require_minimum(numeric: Numeric, at: Solution) -> None:
             )
 
 
-def _rounding(at: Solution, jacobian: Jacobian) -> float:
-    sizes = (at.x, at.mu, jacobian.times(at.x), jacobian.pullback(at.mu))
+def _rounding(at: Solution, jacobian: Matrix) -> float:
+    sizes = (at.x, at.mu, jacobian @ at.x, jacobian.T @ at.mu)
     return 32.0 * float(np.finfo(np.float64).eps) * max(float(np.max(np.abs(v))) for v in sizes)
 
 
 def _described(
-    numeric: Numeric, at: Solution, jacobian: Jacobian, residual: float
+    numeric: Numeric, at: Solution, jacobian: Matrix, residual: float
 ) -> ReferenceOptimum:
     g = numeric.constraints(at.x)
     multipliers = numeric.lagrangian_gradient(at.x, at.mu)
@@ -237,7 +237,7 @@ def _described(
     forces = np.maximum(at.mu, -g)[~equal]
     inside = movable & (distance > TOLERANCE)
     pressed = movable & ~inside & (np.abs(multipliers) > STRICT)
-    m = numeric.problem.rows
+    m = numeric.rows
     return ReferenceOptimum(
         x=read_only(at.x),
         mu=read_only(at.mu[:m]),
@@ -246,7 +246,7 @@ def _described(
         objective=numeric.objective(at.x),
         residual=residual,
         active=tuple(int(j) for j in np.flatnonzero(active[:m])),
-        dependent=_dependent(jacobian, inside, active),
+        dependent=_dependent(numeric, jacobian, inside, active),
         margin=float(min(np.min(forces, initial=np.inf), np.min(bounds, initial=np.inf))),
         flat=_flat(numeric, at, jacobian, movable & ~pressed),
         iterations=at.iterations,
@@ -254,14 +254,15 @@ def _described(
 
 
 def _dependent(
-    jacobian: Jacobian, free: NDArray[np.bool_], active: NDArray[np.bool_]
+    numeric: Numeric, jacobian: Matrix, free: NDArray[np.bool_], active: NDArray[np.bool_]
 ) -> tuple[int, ...]:
-    rows = np.flatnonzero(active[: jacobian.shape[0]])
-    gram = jacobian.gram(tangents(jacobian, free, active))[np.ix_(rows, rows)]
-    lengths = np.sqrt(np.diag(gram))
+    rows = np.flatnonzero(active[: numeric.rows])
+    moves = tangents(numeric.blocks, jacobian, free, active)
+    products = gram(numeric.blocks, jacobian[rows], moves)
+    lengths = np.sqrt(np.diag(products))
     short = lengths <= STRICT * np.max(lengths, initial=0.0)
     scale = np.where(short, 1.0, lengths)
-    cosines = gram / scale / scale[:, np.newaxis]
+    cosines = products / scale / scale[:, np.newaxis]
     cosines[short], cosines[:, short] = 0.0, 0.0
     try:
         if not short.any():
@@ -275,21 +276,22 @@ def _dependent(
 
 
 def _flat(
-    numeric: Numeric, at: Solution, jacobian: Jacobian, free: NDArray[np.bool_]
+    numeric: Numeric, at: Solution, jacobian: Matrix, free: NDArray[np.bool_]
 ) -> tuple[int, ...]:
     """The free states moved by directions v with ``v' H v = 0`` and ``J_j v = 0`` if mu_j > 0."""
     hessian = numeric.lagrangian_hessian(at.x, at.mu)
-    least = 1e-10 * max(float(np.max(np.abs(h))) for h in hessian)
+    least = 1e-10 * float(np.max(np.abs(hessian.data), initial=0.0))
     pressing = numeric.equality | (at.mu > STRICT)
-    moves = tangents(jacobian, free, pressing)
+    moves = tangents(numeric.blocks, jacobian, free, pressing)
     found = (
-        (b, _kernel(h, t, least)) for b, h, t in zip(numeric.blocks, hessian, moves, strict=True)
+        (block, _kernel(block.hessians(hessian), move, least))
+        for block, move in zip(numeric.blocks, moves, strict=True)
     )
     kernels = [(block, kernel) for block, kernel in found if kernel is not None]
     if not kernels:
         return ()
-    pressing = pressing[: jacobian.shape[0]]
-    slopes = [_along(jacobian.columns(block)[pressing], kernel) for block, kernel in kernels]
+    pressed = jacobian[np.flatnonzero(pressing[: numeric.rows])]
+    slopes = [_along(pressed[:, block.index].toarray(), kernel) for block, kernel in kernels]
     _, sizes, seen = np.linalg.svd(np.hstack(slopes), full_matrices=False)
     seen = seen[sizes > STRICT * np.max(sizes, initial=1.0)]
     moved = np.zeros(at.x.size)
@@ -342,18 +344,18 @@ def saddle_prices(problem: Problem, saddle: ReferenceOptimum) -> Array:
         return prices
     regions = {region.stated: region for region in sums.regions}
     stated = Numeric(problem).jacobian(saddle.x)
-    coupling = Rows(problem, sums.families)
-    values, slopes = coupling.values(saddle.x), coupling.jacobian(saddle.x)
+    coupling = Numeric(problem.cloud, sums.families)
+    values, slopes = coupling.constraints(saddle.x), coupling.jacobian(saddle.x)
     for row, one in mixing:
         weights = np.zeros(sums.count)
         weights[one] = 1.0
         if row in regions:
             region = regions[row]
             weights[list(region.rows)] = _region_slopes(region, values[list(region.rows)])
-        pulled = slopes.pullback(weights)
+        pulled = slopes.T @ weights
         size = float(pulled @ pulled)
         if size > 0.0:
-            force = stated.pullback(np.eye(1, stated.shape[0], row)[0])
+            force = stated[[row]].toarray()[0]
             prices += saddle.mu[row] * float(force @ pulled) / size * weights
     return prices
 

@@ -32,10 +32,11 @@ from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.connected import Indices, connected
-from sottovoce.problem.constraints import Constraint, Weights
+from sottovoce.problem.connected import connected
+from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleet import Fleet, Index
 from sottovoce.problem.fleets import fleets_of
+from sottovoce.problem.linear_rows import Weights
 
 _EPS = 2.0**-52
 _PIECE = 1 << 14  # agents whose small matrices are held at once
@@ -404,17 +405,9 @@ def affine_parts(fleets: Sequence[Fleet]) -> Iterator[Affine]:
             yield Affine(
                 agents=fleet.agents,
                 count=fleet.group.count,
-                outputs=np.unique(np.concatenate([_rows_moved(part) for part in found])),
+                outputs=np.unique(np.concatenate([part.rows.ravel() for part in found])),
                 parts=tuple(found),
             )
-
-
-def _rows_moved(part: _AffineRows) -> Indices:
-    """The rows with a weight that is not 0: a sum that only lies between them may be curved."""
-    if part.weights is None:
-        return part.rows.ravel()
-    moved = np.asarray((part.weights != 0).sum(axis=1)).ravel() > 0
-    return np.asarray(part.rows[moved].ravel())
 
 
 def _parts(fleet: Fleet) -> Iterator[_AffineRows]:

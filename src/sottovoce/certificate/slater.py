@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import row_ranges
-from sottovoce.certificate.interior_point import InteriorPoint, KktSolver, sparse_jacobian
+from sottovoce.certificate.interior_point import InteriorPoint, KktSolver
 from sottovoce.certificate.smooth_form import smooth_form, unchecked_problem
 from sottovoce.errors import SottovoceError
 from sottovoce.formula.enclosure import enclose
@@ -23,7 +23,7 @@ from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, uppe
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.linear_rows import linear_rows
 from sottovoce.problem.local import box_of
-from sottovoce.problem.numeric import Rows, numeric_of
+from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import CloudView, Problem
 
 _SMALL = 200  # states and rows up to which the slack is maximised, not just made positive
@@ -110,23 +110,23 @@ class _Constraints:
     """The rows of g as numbers: values, derivatives and certified upper bounds."""
 
     def __init__(self, cloud: CloudView) -> None:
-        self.rows = Rows(cloud, cloud.constraints)
+        self.rows = Numeric(cloud)
         self.equal = self.rows.equality
 
     def worst(self, x: Array) -> float:
         """``max_j g_j(x)`` over the inequalities, infinite where g is not defined."""
-        g = self.rows.values(x)[~self.equal]
+        g = self.rows.constraints(x)[~self.equal]
         return float(np.where(np.isfinite(g), g, np.inf).max(initial=-np.inf))
 
     def missed(self, x: Array) -> float:
         """``max_j |g_j(x)|`` over the equalities, relative to the size of what adds up to it."""
         if not self.equal.any():
             return 0.0
-        return float(np.max(np.abs(self.rows.values(x) / self.scales(x))[self.equal]))
+        return float(np.max(np.abs(self.rows.constraints(x) / self.scales(x))[self.equal]))
 
     def scales(self, x: Array) -> Array:
         """``1 + |dg_j/dx| |x|`` for every row: the size of the numbers that it adds up."""
-        return 1.0 + np.asarray(abs(self.rows.jacobian(x).matrix) @ np.abs(x))
+        return 1.0 + np.asarray(abs(self.rows.jacobian(x)) @ np.abs(x))
 
     def upper(self, x: Array) -> Array:
         """Certified upper bounds of ``g(x)``, shape (m,), infinite where g may be undefined."""
@@ -151,7 +151,7 @@ def _candidates(constraints: _Constraints, domain: Sequence[Group]) -> Iterator[
     x = lower / 2 + upper / 2
     yield x
     for step in range(_STEPS if x.size <= 10**6 else _STEPS_OF_MILLIONS):
-        g = np.nan_to_num(constraints.rows.values(x), nan=0.0, posinf=0.0, neginf=0.0)
+        g = np.nan_to_num(constraints.rows.constraints(x), nan=0.0, posinf=0.0, neginf=0.0)
         spread = max(float(g.max() - g.min()), 1e-12) / (step + 1)
         weights = np.exp((g - g.max()) / spread)
         slope = constraints.rows.pullback(x, weights / weights.sum())
@@ -173,9 +173,9 @@ def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Arr
     x, free, solver = near, lower < upper, KktSolver()
     best, least = near, constraints.missed(near)
     for _ in range(_STEPS):
-        slopes = constraints.rows.jacobian(x).matrix[constraints.equal]
+        slopes = constraints.rows.jacobian(x)[constraints.equal]
         solver.factor(sparse.eye_array(x.size), slopes @ sparse.diags_array(free * 1.0))
-        step, _ = solver.solve(np.zeros(x.size), constraints.rows.values(x)[constraints.equal])
+        step, _ = solver.solve(np.zeros(x.size), constraints.rows.constraints(x)[constraints.equal])
         x = np.clip(x + step * free, lower, upper)
         missed = constraints.missed(x)
         if missed < least:
@@ -222,8 +222,7 @@ def largest_slack(problem: Problem) -> Array:
         ProblemError: if equalities and local rows have no common point.
     """
     numeric = numeric_of(problem)
-    start = np.concatenate([np.ravel(part) for part in problem.start])
-    g, slopes = numeric.constraints(start), abs(sparse_jacobian(numeric.jacobian(start)))
+    g, slopes = numeric.constraints(numeric.start), abs(numeric.jacobian(numeric.start))
     reach = float(np.max(np.abs(g) + slopes @ (numeric.upper - numeric.lower)))
     t, one = symbol("slack of the rows"), np.ones((1, 1))
     slack = Group(name="slack", count=1, symbols=(t,), lower=-one, upper=one, parameters={})
@@ -256,7 +255,7 @@ def local_slater_point(problem: Problem) -> SlaterPoint:
     x = largest_slack(problem)
     stated = numeric_of(problem)
     g, m = stated.constraints(x), problem.rows
-    scales = 1.0 + np.abs(stated.jacobian(x).times(x))
+    scales = 1.0 + np.abs(stated.jacobian(x) @ x)
     off = np.where(stated.equality, np.abs(g), g)
     off[:m] = np.where(stated.equality[:m], off[:m], -np.inf)
     rows = g[:m][~stated.equality[:m]]

@@ -417,13 +417,15 @@ def _hessian(own: LocalGroup, x: Array, price: Array) -> Array:
     fleet, group = own.fleet, own.fleet.group
     out = np.zeros((group.count, group.dim, group.dim))
     if own.gradient is None:
-        Formulas([fleet.objective], group).add_hessian(x, np.ones((1, 1)), out)
+        for a, b, entry in Formulas([fleet.objective], group).curvatures(x, np.ones((1, 1))):
+            out[:, a, b] += entry
     else:
         out += np.eye(group.dim)
     nu = np.zeros((group.count, len(fleet.terms)))
     for part in fleet.parts():
         nu[:, part.terms] += part.spread(price)
-    Formulas(fleet.terms, group).add_hessian(x, nu, out)
+    for a, b, entry in Formulas(fleet.terms, group).curvatures(x, nu):
+        out[:, a, b] += entry
     return out
 
 

@@ -34,7 +34,7 @@ from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Released, ResidueSampler, Sampler, SecureSampler, grid_of
 from sottovoce.privacy.trust import SplitCloud
 from sottovoce.problem.agents import Array, lower_bounds
-from sottovoce.problem.numeric import Rows
+from sottovoce.problem.numeric import Numeric
 
 _FARTHEST = 2**33
 """Grid steps that the noise of both halves moves a sum at most: 90 standard deviations."""
@@ -333,8 +333,8 @@ class _Sums:
         self._totals = ContributionTotals(plan, skip=MASK_HEAD if self._masked else 0)
         self._noisy = np.flatnonzero(plan.sigma > 0)
         # Sums that no agent moves are public: taken at a public point, they cannot leak a state.
-        rows = Rows(plan.cloud, plan.cloud.sums.families)
-        self._public = rows.values(lower_bounds(plan.domain))
+        rows = Numeric(plan.cloud, plan.cloud.sums.families)
+        self._public = rows.constraints(lower_bounds(plan.domain))
         if self._masked:
             _, _, self._least, self._most = Ranges(plan).of(np.arange(plan.cloud.agents))
 

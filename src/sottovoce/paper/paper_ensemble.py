@@ -17,7 +17,7 @@ from sottovoce.kernels.lower import TapeBuilder, registers_of
 from sottovoce.kernels.run_kernel import Task, advance, stream_seed
 from sottovoce.kernels.variant import core
 from sottovoce.problem.agents import Array, lower_bounds, upper_bounds
-from sottovoce.problem.fleets import named_rows
+from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES

@@ -15,7 +15,7 @@ from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression
 from sottovoce.privacy.releases import StateRelease
 from sottovoce.problem.agents import Array
-from sottovoce.problem.fleets import named_rows
+from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.problem import CloudView, Problem
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from sottovoce.paper.paper_rounds import GradientStep, Multipliers, PaperOutputs
     from sottovoce.paper.tikhonov import Tikhonov
     from sottovoce.privacy.noise_plan import NoisePlan
-    from sottovoce.problem.numeric import Numeric
     from sottovoce.simulation.request import SimulationRequest
 
 _FLAT = 1e-9  # an eigenvalue this far below the largest is a direction without curvature
@@ -165,12 +164,13 @@ def _limit(
     from sottovoce.problem.numeric import Numeric
 
     numeric = Numeric(problem)
-    jacobian = numeric.jacobian(at.x).dense()
+    jacobian = numeric.jacobian(at.x).toarray()
     least = _HELD * np.max(np.abs(numeric.objective_gradient(at.x)))
     pressed = np.abs(at.bound_multipliers) > least
     free = np.flatnonzero((numeric.lower < numeric.upper) & ~pressed)
     rows = np.flatnonzero(at.mu * np.max(np.abs(jacobian), axis=1) > least)
-    hessian, slopes = _hessian(numeric, at)[np.ix_(free, free)], jacobian[np.ix_(rows, free)]
+    whole = numeric.lagrangian_hessian(at.x, at.mu).toarray()
+    hessian, slopes = whole[np.ix_(free, free)], jacobian[np.ix_(rows, free)]
     sigma = np.array([o.sigma for o in plan.outputs if o.kind == "value"])
     noise_sq = np.concatenate([_gradient_noise(plan, at)[free], sigma[rows] ** 2])
     inverse, null = _pseudo_inverse(hessian, slopes)
@@ -180,18 +180,6 @@ def _limit(
     mu_each[rows] = np.sqrt(spread[free.size :])
     flat = free[np.linalg.norm(null[: free.size], axis=1) > 1e-6]
     return x_each, mu_each, tuple(int(i) for i in flat)
-
-
-def _hessian(numeric: Numeric, at: ReferenceOptimum) -> Array:
-    size = at.x.size
-    matrix = np.zeros((size, size))
-    blocks = numeric.lagrangian_hessian(at.x, at.mu)
-    for block, values in zip(numeric.blocks, blocks, strict=True):
-        index = np.arange(size)[block.index].reshape(block.count, block.dim)
-        for place, own in zip(index, np.broadcast_to(values, (block.count, block.dim, block.dim)),
-                              strict=True):  # fmt: skip
-            matrix[np.ix_(place, place)] = own
-    return matrix
 
 
 def _gradient_noise(plan: NoisePlan, at: ReferenceOptimum) -> Array:

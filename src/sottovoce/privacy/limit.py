@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,8 @@ from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.jacobian import Jacobian, tangents
-from sottovoce.problem.numeric import Numeric, numeric_of
+from sottovoce.problem.linear_rows import Matrix
+from sottovoce.problem.numeric import Numeric, StateBlock, gram, numeric_of, tangents
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region, Sums
 
@@ -103,15 +103,17 @@ class Linearised:
     """A problem near its saddle point, to first order in an error of the sums.
 
     Attributes:
-        jacobian: S, the slopes of the sums.
+        blocks: the states, agent by agent.
+        slopes: S of the sums, a sparse array.
         inverses: ``H_i^-1`` per agent where it may move.
         answer: ``dlambda / dw``, shape (p, p).
         flat: components of x, from 0, that nothing holds.
         slope: the gradient of the objective, shape (N,).
-        columns: where the N states are among those of the Jacobian, which has more for kinks.
+        columns: where the N states are among those of S, which has more for kinks.
     """
 
-    jacobian: Jacobian
+    blocks: tuple[StateBlock, ...]
+    slopes: Matrix
     inverses: list[Array]
     answer: Array
     flat: tuple[int, ...]
@@ -123,9 +125,9 @@ class Linearised:
         for o, column in enumerate(self.answer.T):
             if not np.any(column):
                 continue
-            pulled = self.jacobian.pullback(np.ascontiguousarray(column))
+            pulled = self.slopes.T @ column
             dx = np.zeros(pulled.size)
-            for block, inverse in zip(self.jacobian.blocks, self.inverses, strict=True):
+            for block, inverse in zip(self.blocks, self.inverses, strict=True):
                 dx[block.index] = -np.einsum("iab,ib->ia", inverse, block.of(pulled)).ravel()
             yield o, dx[self.columns]
 
@@ -141,16 +143,21 @@ def linearised(problem: Problem, at: ReferenceOptimum) -> Linearised:
         smooth = smooth_form(problem)
         numeric, at = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
         columns = smooth.columns
-    jacobian = replace(numeric.jacobian(at.x), local=None)
+    jacobian = numeric.jacobian(at.x)
+    slopes = jacobian[: sums.count]
     free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
     hessian = numeric.lagrangian_hessian(at.x, np.concatenate([price, at.local]))
     moves = _moves(numeric, at, jacobian, free, least)
     inverses, flat = _inverses(numeric, at.x, hessian, moves)
-    gram, values = jacobian.gram(inverses), numeric.constraints(at.x)[: sums.count]
-    answer = _answers(sums, gram, price, values, _sizes(jacobian) * least)
-    loose = np.flatnonzero(_loose(jacobian, inverses, answer, flat & free)[columns])
+    products, values = gram(numeric.blocks, slopes, inverses), numeric.constraints(at.x)
+    # What a force on a state is as a price: one over the steepest slope of each sum.
+    steepest = _steepest(slopes)
+    units = 1.0 / np.where(steepest > 0, steepest, np.inf)
+    answer = _answers(sums, products, price, values, units * least)
+    loose = np.flatnonzero(_loose(numeric.blocks, slopes, inverses, answer, flat & free)[columns])
     return Linearised(
-        jacobian=jacobian,
+        blocks=numeric.blocks,
+        slopes=slopes,
         inverses=inverses,
         answer=answer,
         flat=tuple(int(c) for c in loose),
@@ -162,30 +169,20 @@ def linearised(problem: Problem, at: ReferenceOptimum) -> Linearised:
 def _moves(
     numeric: Numeric,
     at: ReferenceOptimum,
-    jacobian: Jacobian,
+    jacobian: Matrix,
     free: NDArray[np.bool_],
     least: float,
 ) -> list[Array]:
     """Projectors per block on the directions that no bound and no local row holds."""
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
-    if numeric.local is None:
-        return tangents(jacobian, free, np.zeros(jacobian.shape[0], dtype=np.bool_))
-    local = numeric.local.local_jacobian(at.x)
+    active = numeric.equality.copy()
+    active[numeric.rows :] |= np.abs(at.local) * _steepest(jacobian[numeric.rows :]) > least
     # Across an agent's box, as the Hessians below: a projector depends on the units of its rows.
-    slopes = tuple(
-        slope * block.of(width)[:, np.newaxis, :]
-        for block, slope in zip(local.blocks, local.slopes, strict=True)
-    )
-    holds = np.zeros(local.count, dtype=np.bool_)
-    for slope, rows in zip(local.slopes, local.rows, strict=True):
-        holds[rows] = np.abs(at.local[rows]) * np.max(np.abs(slope), axis=2, initial=0.0) > least
-    active = np.concatenate([np.zeros(jacobian.shape[0], dtype=np.bool_), holds])
-    active[jacobian.shape[0] :] |= numeric.local.local_equality()
-    return tangents(replace(jacobian, local=replace(local, slopes=slopes)), free, active)
+    return tangents(numeric.blocks, jacobian.multiply(width).tocsr(), free, active)
 
 
 def _inverses(
-    numeric: Numeric, x: Array, hessian: Sequence[Array], moves: Sequence[Array]
+    numeric: Numeric, x: Array, hessian: Matrix, moves: Sequence[Array]
 ) -> tuple[list[Array], NDArray[np.bool_]]:
     """``H_i^-1`` per agent where it may move, flat directions held by next to nothing.
 
@@ -193,14 +190,15 @@ def _inverses(
     """
     found, flat = [], np.zeros(x.size, dtype=np.bool_)
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
-    blocks = list(zip(numeric.blocks, hessian, strict=True))
     across = [
-        h * block.of(width)[:, :, np.newaxis] * block.of(width)[:, np.newaxis, :]
-        for block, h in blocks
+        block.hessians(hessian)
+        * block.of(width)[:, :, np.newaxis]
+        * block.of(width)[:, np.newaxis, :]
+        for block in numeric.blocks
     ]
     force = np.abs(numeric.objective_gradient(x) * width)
     most = max(max(float(np.max(np.abs(h), initial=0.0)) for h in across), float(force.max()))
-    for (block, _), h, mine in zip(blocks, across, moves, strict=True):
+    for block, h, mine in zip(numeric.blocks, across, moves, strict=True):
         index, one = np.arange(block.dim), np.eye(block.dim)
         kept = mine @ h @ mine + _FLAT * most * mine + (one - mine)
         inverse = mine @ np.linalg.inv(kept) @ mine
@@ -251,7 +249,11 @@ def _derivatives(region: Region, u: Array) -> tuple[Array, Array]:
 
 
 def _loose(
-    jacobian: Jacobian, inverses: Sequence[Array], answer: Array, flat: NDArray[np.bool_]
+    blocks: Sequence[StateBlock],
+    slopes: Matrix,
+    inverses: Sequence[Array],
+    answer: Array,
+    flat: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """Which of the components that no curvature holds are not held by pressed sums either.
 
@@ -259,17 +261,16 @@ def _loose(
     of H: next to nothing where sums hold it, as far as B_cc where nothing does.
     """
     loose = np.zeros_like(flat)
-    for block, B in zip(jacobian.blocks, inverses, strict=True):
+    for block, B in zip(blocks, inverses, strict=True):
         if not np.any(flat[block.index]):
             continue
-        S = jacobian.columns(block).reshape(-1, block.count, block.dim)
+        S = slopes[:, block.index].toarray().reshape(-1, block.count, block.dim)
         v = np.einsum("pia,iab->pib", S, B)
         moved = np.einsum("iaa->ia", B) - np.einsum("pib,pq,qib->ib", v, answer, v, optimize=True)
         loose[block.index] = (moved > _SHARE * np.einsum("iaa->ia", B)).ravel()
     return np.asarray(loose & flat)
 
 
-def _sizes(jacobian: Jacobian) -> Array:
-    """One over the steepest slope of each sum: what a force on a state is as a price."""
-    steepest = abs(jacobian.matrix).max(axis=1).toarray().ravel()
-    return np.asarray(1.0 / np.where(steepest > 0, steepest, np.inf))
+def _steepest(slopes: Matrix) -> Array:
+    """The largest absolute entry of every row."""
+    return np.asarray(abs(slopes).max(axis=1).toarray()).ravel()

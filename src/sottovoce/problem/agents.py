@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
@@ -85,6 +85,16 @@ class Group:
         """A formula with the parameters of agent ``place`` (from 0) filled in."""
         values = {s: number(float(a[place])) for s, a in self.parameters.items()}
         return substitute(formula, values) if values else formula
+
+    def some(self, places: NDArray[np.int64]) -> Group:
+        """The agents ``places`` (from 0) as a group."""
+        return replace(
+            self,
+            count=len(places),
+            lower=self.lower[places],
+            upper=self.upper[places],
+            parameters={s: values[places] for s, values in self.parameters.items()},
+        )
 
     def label(self, index: int) -> str:
         """What people call agent ``index`` (from 0) of the group."""

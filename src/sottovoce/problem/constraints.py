@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sparse
@@ -16,7 +16,7 @@ from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number
 from sottovoce.formula.functions import formula_array
 from sottovoce.problem.agents import Agents, Array, Group, owners, read_only
-from sottovoce.problem.linear_rows import Linear, linear_rows
+from sottovoce.problem.linear_rows import Linear, Weights, entries_of, linear_rows
 
 # NumPy's names of operators with an array on the left, and ours with a total there.
 _REFLECTED = {
@@ -29,8 +29,6 @@ _REFLECTED = {
 }
 
 _WRITTEN_OUT = 20_000  # agents of which a formula is made for each
-
-Weights: TypeAlias = Any  # None, an array (r, count) or a SciPy sparse array of that shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,6 +105,16 @@ class Constraint:
     def label(self, row: int) -> str:
         """What people call row ``row`` (from 0)."""
         return self.name if self.rows == 1 else f"{self.name}[{row + 1}]"
+
+    def only(self, row: int) -> Constraint:
+        """Row ``row`` (from 0) of a family without fleets, as a family."""
+        return replace(
+            self,
+            name=self.label(row),
+            rest=self.rest[row : row + 1],
+            offset=read_only(self.offset[row : row + 1]),
+            linear=None if self.linear is None else self.linear.only(row),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -293,18 +301,18 @@ def one_by_one(stated: Total) -> Total:
             )
         place = {s: c for c, s in enumerate(part.group.symbols)}
         weights = np.ones((1, count)) if part.weights is None else part.weights
-        entries = sparse.coo_array(weights)
+        entry_row, agent, weight = entries_of(weights)
         rows, columns, values = [], [], []
         rest: list[list[Expression]] = [[] for _ in range(part.rows)]
         for t, h in enumerate(part.terms):
-            row = entries.row * len(part.terms) + t
+            row = entry_row * len(part.terms) + t
             if h in place:
                 rows.append(row)
-                columns.append(entries.col * dim + place[h])
-                values.append(entries.data)
+                columns.append(agent * dim + place[h])
+                values.append(weight)
                 continue
             own = [canonical(agents.alone(h, i)) for i in range(count)]
-            for r, i, w in zip(row.tolist(), entries.col.tolist(), entries.data, strict=True):
+            for r, i, w in zip(row.tolist(), agent.tolist(), weight, strict=True):
                 rest[r].append(multiply(number(w), own[i]))
         more = Total(
             sums=(),
@@ -368,6 +376,11 @@ def hard(constraint: Any) -> Any:
 def equalities(families: Sequence[Constraint]) -> NDArray[np.bool_]:
     """Return which rows of stated constraints must be 0, and not just at most 0."""
     return np.concatenate([np.full(family.rows, family.equality) for family in families])
+
+
+def named_rows(families: Sequence[Constraint]) -> list[Expression]:
+    """Return what named agents add to every row, as formulas; 0 where none does."""
+    return [h for family in families for h in family.named or (ZERO,) * family.rows]
 
 
 def _numbers(given: Any) -> Array:

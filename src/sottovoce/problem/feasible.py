@@ -1,24 +1,23 @@
 """Whether a local set holds a point, decided exactly, and which rows are to blame if it does not.
 
 Most agents of a fleet are settled together: a point found by steps towards the rows shows that a
-set is not empty, and a tangent that is positive on the whole box that it is. What is left is
-decided by linear programs over tangents, ``minimise t with c(y) + c'(y)(x - y) <= t``: for affine
-rows the first one is exact, for convex rows each adds a tangent where the last one was wrong
-(Kelley).
+set is not empty. What is left is decided by linear programs over tangents, ``minimise t with
+c(y) + c'(y)(x - y) <= t``: for affine rows the first one is exact, for convex rows each adds a
+tangent where the last one was wrong (Kelley).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.formula.expression import Expression
 from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.connected import Indices
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.numeric import Formulas
 
@@ -26,12 +25,12 @@ MET = 1e-9
 """How far a row may be off, relative to the numbers that it adds up."""
 
 _SWEEPS = 60
-_TANGENTS = 100
+_PROGRAMS = 100
 _HALVINGS = 60
 _LONG = 80  # letters of a row in a message
 
 
-@np.errstate(all="ignore")  # where a row is not defined, nothing is met and nothing barred
+@np.errstate(all="ignore")  # where a row is not defined, it is not met
 def require_nonempty(group: Group, local: LocalSet) -> None:
     """Refuse a local set that holds no point.
 
@@ -40,34 +39,41 @@ def require_nonempty(group: Group, local: LocalSet) -> None:
     """
     if not local.rows:
         return
-    rows = _LinearisedRows(group, local, np.arange(group.count))
-    for place in _undecided(rows, group, local):
-        one = _LinearisedRows(group, local, np.array([place]))
-        if _empty(one):
-            raise _nothing_left(group, int(place), _guilty(one, local))
+    every = range(local.rows)
+    for place in _undecided(_Tangents(group, local, every)):
+        one, own = group.some(place), local.some(place)
+        if not _empty(_Tangents(one, own, every)):
+            continue
+        conflict = list(every)  # without any one of these rows a point is left
+        for row in every:
+            fewer = [j for j in conflict if j != row]
+            if fewer and _empty(_Tangents(one, own, fewer)):
+                conflict = fewer
+        rows = " and ".join(_short(local.labels[j]) for j in conflict)
+        raise ProblemError(
+            f"the local set of {group.label(int(place[0]))} must hold at least one point of its "
+            f"box, got none for {rows}: relax a row or widen the bounds"
+        )
 
 
-def _undecided(rows: _LinearisedRows, group: Group, local: LocalSet) -> NDArray[np.int64]:
-    """Steps towards the rows, for all agents at once; return the agents left undecided."""
+def _undecided(rows: _Tangents) -> Iterator[Indices]:
+    """Steps towards the rows, for all agents at once; the agents left undecided, one by one."""
     x = rows.lower / 2.0 + rows.upper / 2.0
-    left = np.ones(group.count, dtype=np.bool_)
+    left = np.ones(len(x), dtype=np.bool_)
     for _ in range(_SWEEPS):
         values, slopes = rows.at(x)
         left &= ~rows.met(x, values, slopes)
-        barred = rows.barred(x, values, slopes)
-        if barred is not None:
-            raise _nothing_left(group, barred[0], [local.labels[barred[1]]])
         if not left.any():
             break
         x = rows.nearer(x, values, slopes)
-    return np.flatnonzero(left)
+    yield from np.flatnonzero(left)[:, np.newaxis]
 
 
-def _empty(rows: _LinearisedRows) -> bool:
+def _empty(rows: _Tangents) -> bool:
     """Whether one agent's rows hold nowhere, by linear programs over tangents."""
     centre = x = rows.defined()
     cuts: list[tuple[Array, float, float]] = []
-    for _ in range(_TANGENTS):
+    for _ in range(_PROGRAMS):
         values, slopes = rows.at(x)
         for _ in range(_HALVINGS):
             if np.isfinite(values).all() and np.isfinite(slopes).all():
@@ -78,21 +84,20 @@ def _empty(rows: _LinearisedRows) -> bool:
             return False  # not defined where we looked: the minimiser will tell
         if rows.met(x, values, slopes).all():
             return False
-        for j in range(values.shape[1]):
-            constant = float(values[0, j] - slopes[0, j] @ x[0])
-            scale = float(_scale(x, slopes[:, j])[0])
-            cuts.append((slopes[0, j], constant, scale))
-            if rows.equal[j]:
-                cuts.append((-slopes[0, j], -constant, scale))
+        for slope, value, scale, equal in zip(
+            slopes[0], values[0], _scales(x, slopes)[0], rows.equal, strict=True
+        ):
+            constant = float(value - slope @ x[0])
+            cuts.append((slope, constant, float(scale)))
+            if equal:
+                cuts.append((-slope, -constant, float(scale)))
         least, x = _least(cuts, rows)
         if least > MET:
             return True
     return False
 
 
-def _least(
-    cuts: Sequence[tuple[Array, float, float]], rows: _LinearisedRows
-) -> tuple[float, Array]:
+def _least(cuts: Sequence[tuple[Array, float, float]], rows: _Tangents) -> tuple[float, Array]:
     """The least t with all tangents below t times their scale, and where."""
     from scipy.optimize import linprog  # slow to load, and hardly any set needs it
 
@@ -100,111 +105,51 @@ def _least(
     right = np.array([-b / s for _, b, s in cuts])
     bounds = [*zip(rows.lower[0], rows.upper[0], strict=True), (None, None)]
     cost = np.append(np.zeros(rows.lower.shape[1]), 1.0)
-    found: Any = linprog(cost, A_ub=matrix, b_ub=right, bounds=bounds, method="highs")
-    if found.x is None:
+    x = linprog(cost, A_ub=matrix, b_ub=right, bounds=bounds, method="highs").x
+    if x is None:
         return -np.inf, rows.lower / 2.0 + rows.upper / 2.0
-    return float(found.x[-1]), np.clip(found.x[np.newaxis, :-1], rows.lower, rows.upper)
+    return float(x[-1]), np.clip(x[np.newaxis, :-1], rows.lower, rows.upper)
 
 
-def _guilty(rows: _LinearisedRows, local: LocalSet) -> list[str]:
-    """Labels of rows that exclude each other: without any one of them a point is left."""
-    kept = list(range(local.rows))
-    for j in range(local.rows):
-        fewer = [k for k in kept if k != j]
-        if fewer and _empty(rows.only(fewer)):
-            kept = fewer
-    return [local.labels[j] for j in kept]
-
-
-def _scale(x: Array, slopes: Array) -> Array:
-    """``1 + |c'| |x|`` of every agent: the size of the numbers that a row adds up."""
-    return np.asarray(1.0 + (np.abs(slopes) * np.abs(x)).sum(axis=1))
-
-
-def _nothing_left(group: Group, place: int, labels: Sequence[str]) -> ProblemError:
-    return ProblemError(
-        f"the local set of {group.label(place)} must hold at least one point of its box, got none "
-        f"for {' and '.join(map(_short, labels))}: relax a row or widen the bounds"
-    )
+def _scales(x: Array, slopes: Array) -> Array:
+    """``1 + |c'| |x|`` of every agent and row: the size of the numbers that a row adds up."""
+    return np.asarray(1.0 + (np.abs(slopes) * np.abs(x)[:, np.newaxis]).sum(axis=2))
 
 
 def _short(label: str) -> str:
     return label if len(label) <= _LONG else f"{label[: _LONG // 2]} ... {label[-_LONG // 2 :]}"
 
 
-def _corners(dim: int) -> Array:
-    """Points of a unit box to look at: towards its corners and at random, always the same."""
-    rng = np.random.default_rng(0)
-    ends = [np.full((1, dim), share) for share in (0.9, 0.1, 1.0, 0.0)]
-    return np.vstack([*ends, rng.random((200, dim))])
-
-
 @final
-class _LinearisedRows:
-    """The rows of some agents as numbers."""
+class _Tangents:
+    """Some rows of a group's agents as numbers: values and slopes at a point of each."""
 
-    def __init__(
-        self,
-        group: Group,
-        local: LocalSet,
-        places: NDArray[np.int64],
-        chosen: Sequence[int] | None = None,
-    ) -> None:
-        exprs: tuple[Expression, ...] = (*local.inequalities, *local.equalities)
-        equal = [False] * len(local.inequalities) + [True] * len(local.equalities)
-        chosen = range(len(exprs)) if chosen is None else chosen
-        self._group, self._local, self._places = group, local, places
-        self.equal = np.array([equal[j] for j in chosen])
-        self.lower, self.upper = local.lower[places], local.upper[places]
-        those = replace(
-            group,
-            count=len(places),
-            lower=self.lower,
-            upper=self.upper,
-            parameters={s: a[places] for s, a in group.parameters.items()},
-        )
-        self._formulas = Formulas([exprs[j] for j in chosen], those)
-
-    def only(self, chosen: Sequence[int]) -> _LinearisedRows:
-        """Some of the rows of the same agents."""
-        return _LinearisedRows(self._group, self._local, self._places, chosen)
+    def __init__(self, group: Group, local: LocalSet, chosen: Sequence[int]) -> None:
+        exprs = (*local.inequalities, *local.equalities)
+        self.equal = np.array([j >= len(local.inequalities) for j in chosen])
+        self.lower, self.upper = local.lower, local.upper
+        self._formulas = Formulas([exprs[j] for j in chosen], group)
 
     def at(self, x: Array) -> tuple[Array, Array]:
-        """Values (count, R) and slopes (count, R, d), a view if all agents share them."""
-        slopes = self._formulas.gradients(x)
-        return self._formulas.values(x).T, np.broadcast_to(slopes, (len(x), *slopes.shape[1:]))
+        """Values (count, R) and slopes (count, R, d)."""
+        return self._formulas.values(x).T, self._formulas.gradients(x)
 
     def met(self, x: Array, values: Array, slopes: Array) -> NDArray[np.bool_]:
         """Which agents keep all rows, to rounding."""
-        fine = np.ones(len(x), dtype=np.bool_)
-        for j, equal in enumerate(self.equal):
-            off = np.abs(values[:, j]) if equal else values[:, j]
-            fine &= off <= MET * _scale(x, slopes[:, j])
-        return fine
-
-    def barred(self, x: Array, values: Array, slopes: Array) -> tuple[int, int] | None:
-        """The first agent with a row that cannot hold: its tangent is positive on the whole box."""
-        for j, equal in enumerate(self.equal):
-            slope = slopes[:, j]
-            here = values[:, j] - (slope * x).sum(axis=1)
-            low, high = slope * self.lower, slope * self.upper
-            room = MET * np.maximum(_scale(x, slope), np.abs(here))
-            never = here + np.minimum(low, high).sum(axis=1) > room
-            if equal:
-                never |= here + np.maximum(low, high).sum(axis=1) < -room
-            if never.any():
-                return int(np.argmax(never)), j
-        return None
+        off = np.where(self.equal, np.abs(values), values)
+        return np.asarray(np.all(off <= MET * _scales(x, slopes), axis=1))
 
     def defined(self) -> Array:
-        """A point of the first agent's box where all rows are defined, the middle if it is one."""
-        shares = np.vstack([np.full((1, self.lower.shape[1]), 0.5), _corners(self.lower.shape[1])])
-        for share in shares:
-            x = self.lower[:1] + share * (self.upper[:1] - self.lower[:1])
+        """A point of one agent's box where all rows are defined, the middle if it is one."""
+        dim = self.lower.shape[1]
+        # The middle, towards corners, and at random, always the same.
+        ends = [np.full((1, dim), share) for share in (0.5, 0.9, 0.1, 1.0, 0.0)]
+        for share in np.vstack([*ends, np.random.default_rng(0).random((200, dim))]):
+            x = np.asarray(self.lower + share * (self.upper - self.lower))
             values, slopes = self.at(x)
             if np.isfinite(values).all() and np.isfinite(slopes).all():
-                return np.asarray(x)
-        return np.asarray(self.lower[:1] / 2.0 + self.upper[:1] / 2.0)
+                return x
+        return self.lower / 2.0 + self.upper / 2.0
 
     def nearer(self, x: Array, values: Array, slopes: Array) -> Array:
         """One step towards the tangent of every row in turn, and back into the box."""

@@ -6,7 +6,6 @@ import hashlib
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
 
 from sottovoce.formula.canonical import digest as structure
 from sottovoce.formula.expression import Expression
@@ -37,7 +36,7 @@ def _feed(digest: Any, part: Any) -> None:
         digest.update(f"{type(part).__name__}:{part!r};".encode())
     elif isinstance(part, np.ndarray):
         _feed_array(digest, part)
-    elif sparse.issparse(part):
+    elif hasattr(part, "indptr"):  # a sparse array
         _feed_array(digest, np.asarray(part.data))
         for places in (part.indices, part.indptr):
             _feed_array(digest, np.asarray(places, dtype=np.int64))  # however SciPy keeps them

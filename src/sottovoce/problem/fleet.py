@@ -12,7 +12,7 @@ import scipy.sparse as sparse
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.connected import Indices
-from sottovoce.problem.constraints import Weights
+from sottovoce.problem.linear_rows import Weights, entries_of
 from sottovoce.problem.local import LocalSet
 
 Index: TypeAlias = Any  # a slice, or an array of indices
@@ -42,23 +42,21 @@ class FleetContribution:
         return replace(self, weights=self.weights[:, columns])
 
     def parts(self, first: int) -> Iterator[WeightedTerms]:
-        """The same without tables; the terms are the fleet's from number ``first`` on."""
-        count = len(self.terms)
-        if not self.table:
-            weights = self.weights
+        """The same without tables and without rows whose weights are all 0.
+
+        Args:
+            first: the number of the first term among those of the fleet.
+        """
+        every, count = self.weights, len(self.terms)
+        tables = [(first + t, 1, every[:, t::count]) for t in range(count)] if self.table else []
+        for begin, terms, weights in tables or [(first, count, every)]:
             rows = 1 if weights is None else int(weights.shape[0])
-            if isinstance(weights, np.ndarray) and not weights.all():
+            at = self.row + np.arange(rows * terms).reshape(rows, terms)
+            if weights is not None and not (isinstance(weights, np.ndarray) and weights.all()):
                 weights = sparse.csr_array(weights)
-            at = self.row + np.arange(rows * count).reshape(rows, count)
-            yield WeightedTerms(rows=at, terms=range(first, first + count), weights=weights)
-            return
-        for t in range(count):
-            own = self.weights[:, t::count].tocsr()
-            used = np.flatnonzero(np.diff(own.indptr))
-            rows_of_t = (self.row + used)[:, np.newaxis]
-            yield WeightedTerms(
-                rows=rows_of_t, terms=range(first + t, first + t + 1), weights=own[used]
-            )
+                used = np.flatnonzero(np.diff(weights.indptr))
+                at, weights = at[used], weights[used]
+            yield WeightedTerms(rows=at, terms=range(begin, begin + terms), weights=weights)
 
 
 @final
@@ -72,20 +70,17 @@ class WeightedTerms:
 
     def entries(self, count: int) -> Iterator[tuple[int, Indices, Indices, Array]]:
         """Per term its number, and the row, the agent and the weight of everything it adds."""
-        weights = None if self.weights is None else sparse.coo_array(self.weights)
+        one = np.ones((1, count)) if self.weights is None else self.weights
+        row, agent, weight = entries_of(one)
         for column, t in enumerate(self.terms):
-            rows = self.rows[:, column]
-            if weights is None:
-                yield t, np.full(count, rows[0]), np.arange(count), np.ones(count)
-            else:
-                yield t, rows[weights.row], weights.col, weights.data
+            yield t, self.rows[row, column], agent, weight
 
     def nonnegative(self) -> bool:
         """Whether no weight is negative."""
         if self.weights is None:
             return True
-        values = self.weights.data if sparse.issparse(self.weights) else self.weights
-        return bool(np.all(values >= 0.0))
+        dense = isinstance(self.weights, np.ndarray)
+        return bool(np.all((self.weights if dense else self.weights.data) >= 0.0))
 
     def gather(self, values: Array) -> Array:
         """``sum_i W[r, i] values[k, i]``, shape (r, terms)."""
@@ -151,15 +146,6 @@ class Fleet:
 
     def some(self, places: Indices) -> Fleet:
         """The agents ``places`` (from 0) as a fleet of their own."""
-        group, own = self.group, self.local
-        chosen = replace(
-            group,
-            count=len(places),
-            lower=group.lower[places],
-            upper=group.upper[places],
-            parameters={s: values[places] for s, values in group.parameters.items()},
-        )
         sums = tuple(part.some(places) for part in self.sums)
-        if own is not None:
-            own = replace(own, lower=own.lower[places], upper=own.upper[places])
-        return replace(self, group=chosen, sums=sums, local=own)
+        local = None if self.local is None else self.local.some(places)
+        return replace(self, group=self.group.some(places), sums=sums, local=local)

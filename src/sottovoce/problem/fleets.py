@@ -1,25 +1,35 @@
-"""A problem's agents as fleets: stated ones, named agents by template, terms that mix agents."""
+"""A problem's agents as fleets: stated ones, named agents by template, terms that mix agents.
+
+A template is a named agent's formulas with its numbers as parameters: ``0.5*(x1 - 3)**2`` and
+``0.7*(x2 + 1)**2`` are both ``p1*(x + p2)**2``, and a contribution that is a number times one
+component is a weight. Exponents, and numbers that float64 does not hold to the last bit, are part
+of the template. A template depends on the agent's own formulas alone, so that an agent by itself
+computes to the same bits what it would among others.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
-from typing import Any, final
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sparse
 
-from sottovoce.formula.canonical import add, addends, in_order, multiply
-from sottovoce.formula.expression import ZERO, Expression, number
+from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
+from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
 from sottovoce.problem.connected import connected
-from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleet import Fleet, FleetContribution
-from sottovoce.problem.linear_rows import coefficients
+from sottovoce.problem.linear_rows import Matrix, coefficients, exact_float
 from sottovoce.problem.local import LocalSet
-from sottovoce.problem.templates import NamedAgent, Template, fleet_of, template_of
+
+_FEW_ROWS = 4  # of a local set, two of which may be the two sides of one
+_DENSE = 0.25  # share of weights that are not 0 from which all are kept
 
 
 def fleets_of(
@@ -37,24 +47,24 @@ def fleets_of(
         families: the rows that they add to.
         objectives: f_i of every group, if known here.
         local: what every group's agents keep to, if known here.
-        alone: groups that share a fleet with nobody, because their objectives are code.
+        alone: groups that share a fleet with no other, because their objectives are code.
     """
     objectives = [ZERO] * len(groups) if objectives is None else objectives
     spans = _spans(groups)
     rows = _read(groups, families, range(len(groups)))
     stated: list[Fleet] = []
-    members: defaultdict[Any, list[Template]] = defaultdict(list)
+    members: defaultdict[tuple[int, _Template], list[_Member]] = defaultdict(list)
     for index, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
         own = None if local is None else local[index]
         if group.count == 1:
-            named = template_of(_named(group, index, objective, own, rows))
-            members[(len(alone), index) if index in alone else (0, 0), named.key].append(named)
+            template, member = _by_template(_named(group, index, objective, own, rows))
+            members[index if index in alone else -1, template].append(member)
         else:
             columns, agents = spans[index]
-            found = _stated(group, index, objective, own, families)
-            stated.append(replace(found, columns=columns, agents=agents))
+            fleet = _stated(group, index, objective, own, families)
+            stated.append(replace(fleet, columns=columns, agents=agents))
     # Those that are alone come last.
-    merged = [fleet_of(members[key]) for key in sorted(members, key=lambda key: key[0])]
+    merged = [_joined(key[1], members[key]) for key in sorted(members, key=lambda key: key[0])]
     return [*stated, *(_placed(one, spans) for one in merged), *_mixing(groups, rows.mixing)]
 
 
@@ -103,7 +113,7 @@ def in_template(fleet: Fleet) -> Fleet:
             weights[place[state]][part.row] = weight
         else:
             terms[part.row] = part.terms[0]
-    own = NamedAgent(
+    own = _NamedAgent(
         group=fleet.group,
         objective=fleet.objective,
         terms=terms,
@@ -111,7 +121,8 @@ def in_template(fleet: Fleet) -> Fleet:
         local=fleet.local,
         index=fleet.places[0],
     )
-    return fleet_of([template_of(own)])
+    template, member = _by_template(own)
+    return _joined(template, [member])
 
 
 def row_constants(families: Sequence[Constraint]) -> Array:
@@ -121,27 +132,6 @@ def row_constants(families: Sequence[Constraint]) -> Array:
         constants = [sum(float(t) for t in addends(f) if t.is_number) for f in family.rest]
         found.append(family.offset + np.array(constants or np.zeros(family.rows)))
     return np.concatenate(found)
-
-
-def written_out(part: FleetSum) -> list[Expression]:
-    """The rows of a sum over a fleet of one, as formulas."""
-    weights = np.ones(1)
-    if part.weights is not None:
-        column = part.weights[:, [0]]
-        weights = np.ravel(column.toarray() if sparse.issparse(column) else column)
-    terms = [part.group.fill(h) for h in part.terms]
-    return [multiply(number(w), h) if w else ZERO for w in weights for h in terms]
-
-
-def named_rows(families: Sequence[Constraint]) -> list[Expression]:
-    """Return what named agents add to every row, as formulas; 0 where none does."""
-    rows: list[Expression] = []
-    for family in families:
-        rest = list(family.named) or [ZERO] * family.rows
-        for part in (part for part in family.sums if part.group.count == 1):
-            rest = [add(a, b) for a, b in zip(rest, written_out(part), strict=True)]
-        rows += rest
-    return rows
 
 
 @final
@@ -157,7 +147,7 @@ class _NamedRows:
     """
 
     terms: Mapping[int, Mapping[int, Expression]]
-    weights: Any
+    weights: Matrix
     column: Mapping[int, int]
     mixing: Sequence[tuple[int, Expression]]
 
@@ -178,7 +168,7 @@ def _read(
     weights, row = [sparse.csr_array((0, len(owner)))], 0
     for family in families:
         by_row: defaultdict[int, list[tuple[Expression, set[int]]]] = defaultdict(list)
-        for r, term in _terms(family):
+        for r, term in ((r, t) for r, f in enumerate(family.rest) for t in addends(f)):
             owners = {owner[s] for s in term.symbols if s in owner}
             if owners:
                 by_row[row + r].append((term, owners))
@@ -210,14 +200,6 @@ def _apart(terms: Sequence[tuple[Expression, set[int]]]) -> Iterator[tuple[set[i
         members[label[next(iter(owners))]].append((term, owners))
     for own in members.values():
         yield set().union(*(owners for _, owners in own)), add(*(term for term, _ in own))
-
-
-def _terms(family: Constraint) -> Iterator[tuple[int, Expression]]:
-    """The terms over named agents with their rows; a fleet of one is a named agent."""
-    alone = [written_out(part) for part in family.sums if part.group.count == 1]
-    for formulas in (family.rest, *alone):
-        for row, formula in enumerate(formulas):
-            yield from ((row, term) for term in addends(formula) if not term.is_number)
 
 
 def _spans(groups: Sequence[Group]) -> list[tuple[slice, slice]]:
@@ -255,7 +237,7 @@ def _stated(
 
 def _named(
     group: Group, index: int, objective: Expression, local: LocalSet | None, rows: _NamedRows
-) -> NamedAgent:
+) -> _NamedAgent:
     own = dict(rows.terms.get(index, {}))
     found: list[dict[int, float]] = []
     matrix, first = rows.weights, rows.column[index]
@@ -267,13 +249,8 @@ def _named(
     for state, weights in zip(group.symbols, found, strict=True):
         for row in [row for row in weights if uses[row] > 1]:
             own[row] = add(own.get(row, ZERO), multiply(number(weights.pop(row)), state))
-    return NamedAgent(
-        group=group,
-        index=index,
-        objective=group.fill(objective),
-        terms=own,
-        weights=found,
-        local=None if local is None else local.of_agent(group, 0),
+    return _NamedAgent(
+        group=group, index=index, objective=objective, terms=own, weights=found, local=local
     )
 
 
@@ -298,3 +275,207 @@ def _mixing(groups: Sequence[Group], terms: Sequence[tuple[int, Expression]]) ->
             parameters={},
         )
         yield Fleet(group=group, sums=(FleetContribution(row=row, terms=(formula,)),), columns=at)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _NamedAgent:
+    """A named agent, numbers in its formulas.
+
+    Attributes:
+        group: the agent.
+        index: which of the stated groups it is, from 0.
+        objective: f.
+        terms: what it adds to rows, by row.
+        weights: for every component its weight in rows that it adds nothing else to, by row.
+        local: what it keeps to.
+    """
+
+    group: Group
+    index: int
+    objective: Expression
+    terms: Mapping[int, Expression]
+    weights: Sequence[Mapping[int, float]]
+    local: LocalSet | None
+
+
+class _Template(NamedTuple):
+    """What named agents of one fleet share.
+
+    Attributes:
+        dim: the number of components.
+        keys: their formulas: objective, terms, local inequalities, local equalities.
+        rows: the rows of the terms.
+        used: the components that have weights.
+        local: how many inequalities and equalities each keeps.
+        repeated: which numbers are others again, see ``_repeated``.
+    """
+
+    dim: int
+    keys: tuple[Expression, ...]
+    rows: tuple[int, ...]
+    used: tuple[int, ...]
+    local: tuple[int, int]
+    repeated: tuple[tuple[int, int, float], ...]
+
+
+_Member: TypeAlias = tuple[_NamedAgent, list[float]]
+"""A named agent and its numbers in its template."""
+
+
+def _by_template(agent: _NamedAgent) -> tuple[_Template, _Member]:
+    place = {s: c for c, s in enumerate(agent.group.symbols)}
+    rows = tuple(sorted(agent.terms))
+    kept = () if agent.local is None else agent.local.inequalities
+    equal = () if agent.local is None else agent.local.equalities
+    keys: list[Expression] = []
+    numbers: list[float] = []
+    first = 0
+    for formula in (agent.objective, *(agent.terms[row] for row in rows), *kept, *equal):
+        first = len(numbers) if len(keys) == 1 + len(rows) else first
+        key, values = key_of(formula, place)
+        keys.append(key)
+        numbers += values
+    template = _Template(
+        dim=agent.group.dim,
+        keys=tuple(keys),
+        rows=rows,
+        used=tuple(c for c, weights in enumerate(agent.weights) if weights),
+        local=(len(kept), len(equal)),
+        repeated=_repeated(numbers, first) if 1 < len(kept) + len(equal) <= _FEW_ROWS else (),
+    )
+    return template, (agent, numbers)
+
+
+def _repeated(numbers: Sequence[float], first: int) -> tuple[tuple[int, int, float], ...]:
+    """Numbers of few local rows that are others again, up to their sign: rows may be parallel.
+
+    Each as its place, the place of the number that it repeats (-1: it is 1), and its sign then.
+    """
+    known, found = {1.0: -1}, []
+    for place in range(first, len(numbers)):
+        at = known.setdefault(abs(numbers[place]), place)
+        if at != place:
+            same = numbers[place] == (1.0 if at < 0 else numbers[at])
+            found.append((place, at, 1.0 if same else -1.0))
+    return tuple(found)
+
+
+def _joined(template: _Template, members: Sequence[_Member]) -> Fleet:
+    """The fleet of named agents with one template."""
+    agents = [agent for agent, _ in members]
+    rows, inequalities = template.rows, template.local[0]
+    formulas, symbols, parameters = form_of(template.keys, template.dim)
+    same = {
+        parameters[place]: multiply(number(sign), ONE if at < 0 else parameters[at])
+        for place, at, sign in template.repeated
+    }
+    own = [substitute(row, same) for row in formulas[1 + len(rows) :]]
+    numbers = np.array([values for _, values in members]).reshape(len(members), -1)
+    sums = [
+        FleetContribution(row=row, terms=(h,))
+        for row, h in zip(rows, formulas[1 : 1 + len(rows)], strict=True)
+    ]
+    if template.used:
+        sums.append(_table(template.used, symbols, [agent.weights for agent in agents]))
+    sets = [agent.local for agent in agents if agent.local is not None]
+    local = None
+    if sets:
+        local = replace(
+            sets[0],
+            inequalities=tuple(own[:inequalities]),
+            equalities=tuple(own[inequalities:]),
+            lower=read_only(np.concatenate([one.lower for one in sets])),
+            upper=read_only(np.concatenate([one.upper for one in sets])),
+        )
+    return Fleet(
+        group=Group(
+            name=agents[0].group.name,
+            count=len(agents),
+            symbols=symbols,
+            lower=read_only(np.concatenate([agent.group.lower for agent in agents])),
+            upper=read_only(np.concatenate([agent.group.upper for agent in agents])),
+            parameters=dict(zip(parameters, numbers.T.copy(), strict=True)),
+        ),
+        objective=formulas[0],
+        sums=tuple(sums),
+        local=local,
+        places=tuple(agent.index for agent in agents),
+    )
+
+
+def _table(
+    used: Sequence[int],
+    symbols: Sequence[Expression],
+    members: Sequence[Sequence[Mapping[int, float]]],
+) -> FleetContribution:
+    """What is linear: the weight of component ``used[t]`` of agent i in column ``i T + t``."""
+    columns = [weights[c] for weights in members for c in used]
+    row = np.fromiter(chain.from_iterable(columns), dtype=np.int64)
+    values = np.fromiter(chain.from_iterable(c.values() for c in columns), dtype=np.float64)
+    column = np.repeat(np.arange(len(columns)), [len(c) for c in columns])
+    shape = (int(row.max()) + 1, len(columns))
+    matrix: Matrix = sparse.csr_array((values, (row, column)), shape=shape)
+    if len(used) == 1 and matrix.nnz >= _DENSE * shape[0] * shape[1]:
+        matrix = matrix.toarray()
+    terms = tuple(symbols[c] for c in used)
+    return FleetContribution(row=0, terms=terms, weights=matrix, table=len(used) > 1)
+
+
+def key_of(formula: Expression, place: Mapping[Expression, int]) -> tuple[Expression, list[float]]:
+    """Return a formula with parameters in place of its numbers, and these numbers.
+
+    Args:
+        formula: in the components of one state.
+        place: which component, from 0, each symbol is.
+    """
+    numbers: list[float] = []
+
+    def written(part: Expression) -> Expression:
+        value = exact_float(part.value) if part.is_number else None
+        if value is not None:
+            numbers.append(value)
+            return _parameter(len(numbers))
+        # Non-smooth functions depend on the signs of numbers, which therefore stay.
+        if part.op in NONSMOOTH | SLOPES or not part.args:
+            return part
+        return rebuilt(part, [written(a) for a in part.args])
+
+    if not formula.symbols:
+        return written(formula), numbers
+    # Terms are ordered by names: states get theirs first, so that equal templates agree in order.
+    return written(substitute(formula, {s: _state(c) for s, c in place.items()})), numbers
+
+
+class Form(NamedTuple):
+    """Formulas, and the components of a state and the parameters that they name."""
+
+    formulas: tuple[Expression, ...]
+    symbols: tuple[Expression, ...]
+    parameters: tuple[Expression, ...]
+
+
+@lru_cache(maxsize=1 << 10)
+def form_of(keys: tuple[Expression, ...], dim: int) -> Form:
+    """Return the formulas that several keys stand for, their numbers one after the other.
+
+    Args:
+        keys: from ``key_of``.
+        dim: how many components the state has.
+    """
+    symbols = tuple(_state(c) for c in range(dim))
+    formulas, count = [], 0
+    for key in keys:
+        own = len(key.symbols.difference(symbols))
+        moved = {_parameter(k + 1): _parameter(count + k + 1) for k in range(own if count else 0)}
+        formulas.append(substitute(key, moved))
+        count += own
+    return Form(tuple(formulas), symbols, tuple(_parameter(k + 1) for k in range(count)))
+
+
+def _state(component: int) -> Expression:
+    return symbol(f"x[{component + 1}]")
+
+
+def _parameter(place: int) -> Expression:
+    return symbol(f"p[{place}]")

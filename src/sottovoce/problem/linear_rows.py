@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import scipy.sparse as sparse
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import add, addends, coefficient, multiply
 from sottovoce.formula.expression import ONE, Expression, Scalar, number
+from sottovoce.formula.tape import Array
+
+Matrix: TypeAlias = Any  # a SciPy sparse array, which has no types
+Weights: TypeAlias = Any  # None, an array (r, count) or a compressed sparse row array of that shape
 
 
 @final
@@ -25,7 +29,7 @@ class Linear:
     """
 
     symbols: tuple[Expression, ...]
-    weights: Any
+    weights: Matrix
 
     @property
     def rows(self) -> int:
@@ -38,6 +42,12 @@ class Linear:
         columns, values = self.weights.indices[begin:end], self.weights.data[begin:end]
         pairs = zip(columns, values, strict=True)
         return add(*(multiply(number(w), self.symbols[c]) for c, w in pairs))
+
+    def only(self, row: int) -> Linear:
+        """Row ``row``, from 0, with the components that it names."""
+        begin, end = self.weights.indptr[row : row + 2]
+        symbols = [self.symbols[c] for c in self.weights.indices[begin:end]]
+        return linear_rows(symbols, self.weights.data[np.newaxis, begin:end])
 
     def used(self) -> set[Expression]:
         """The components that some row names."""
@@ -60,12 +70,21 @@ class Linear:
         kept = [c for c, s in enumerate(self.symbols) if s in symbols]
         return linear_rows([self.symbols[c] for c in kept], self.weights[:, kept])
 
-    def over(self, column: Mapping[Expression, int], columns: int) -> Any:
+    def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
         """The same weights with a column for each of ``columns`` numbered components."""
         places: NDArray[np.int64] = np.array([column[s] for s in self.symbols], dtype=np.int64)
         shape = (self.rows, columns)
         moved = (self.weights.data, places[self.weights.indices], self.weights.indptr)
         return sparse.csr_array(moved, shape=shape)
+
+
+def entries_of(weights: Weights) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    """Return the rows, the columns and the values of all weights that are not 0."""
+    if isinstance(weights, np.ndarray):
+        row, column = np.nonzero(weights)
+        return row, column, weights[row, column]
+    rows = np.arange(weights.shape[0])
+    return np.repeat(rows, np.diff(weights.indptr)), weights.indices, weights.data
 
 
 def linear_rows(symbols: Sequence[Expression], weights: Any) -> Linear:

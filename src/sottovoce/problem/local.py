@@ -8,20 +8,22 @@ cloud depends on them but through the noisy sums. Rows on one component become b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sottovoce.errors import ConvexityError, InputError, ProblemError
+from sottovoce.arguments import entries
+from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import expand
 from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
-from sottovoce.problem.own_rows import component_bounds, rules_of
-from sottovoce.problem.relations import Row, labelled_rows, read_row
+from sottovoce.problem.own_rows import component_bounds, require_convex_row
+from sottovoce.problem.stating import Row, read_row, written_rows
 
 _CLOSE = 1e-9  # how far off a row of a fallback may be, relative to the size of what it adds up
 
@@ -59,16 +61,18 @@ class LocalSet:
                      and np.array_equal(self.upper, group.upper))
         )  # fmt: skip
 
+    def some(self, places: NDArray[np.int64]) -> LocalSet:
+        """The sets of the agents ``places`` (from 0)."""
+        return replace(self, lower=self.lower[places], upper=self.upper[places])
+
     def of_agent(self, group: Group, place: int) -> LocalSet:
         """The set of agent ``place`` (from 0) of the group, parameters filled in."""
         if group.count == 1 and not group.parameters:
             return self
         return replace(
-            self,
+            self.some(np.array([place])),
             inequalities=tuple(group.fill(c, place) for c in self.inequalities),
             equalities=tuple(group.fill(e, place) for e in self.equalities),
-            lower=self.lower[place : place + 1],
-            upper=self.upper[place : place + 1],
             stated=tuple(replace(r, g=group.fill(r.g, place)) for r in self.stated),
         )
 
@@ -78,7 +82,7 @@ def box_of(group: Group) -> LocalSet:
     return LocalSet(inequalities=(), equalities=(), labels=(), lower=group.lower, upper=group.upper)
 
 
-def local_rows(given: Any, groups: Sequence[Group]) -> dict[str, list[Row]]:
+def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
     """Return the rows of ``local=[...]`` by the group that each names.
 
     Raises:
@@ -86,18 +90,20 @@ def local_rows(given: Any, groups: Sequence[Group]) -> dict[str, list[Row]]:
     """
     symbols = {s.name: s for g in groups for s in (*g.symbols, *g.parameters)}
     found: dict[str, list[Row]] = {group.name: [] for group in groups}
-    for name, row in labelled_rows([] if given is None else given, "local"):
-        where = f"local row {name}" if isinstance(given, Mapping) else "a local row"
-        if isinstance(row, Constraint | Total):
+    for written in written_rows([] if given is None else given, "local"):
+        where = f"local row {written.name}" if written.named else "a local row"
+        if isinstance(written.row, Constraint | Total):
             raise ProblemError(
                 f"{where} must name one agent, got a total over a fleet, which couples its "
                 "agents: write the row for one agent, such as ev.x.sum() >= "
                 'ev["need"], or put it into constraints'
             )
-        read = read_row(row, symbols, where)
-        if isinstance(given, Mapping):
-            read = replace(read, label=name)
-        found[owner(read, groups, where).name].append(read)
+        read = read_row(written.row, symbols, where)
+        if written.named:
+            read = replace(read, label=written.name)
+        group = owner(read, groups, where)
+        read = replace(read, g=group.fill(read.g)) if group.count == 1 else read
+        found[group.name].append(read)
     return found
 
 
@@ -140,8 +146,6 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
         return found
     found = replace(found, stated=tuple(private))
     rest = list(public)
-    for row in public:
-        require_convex_row(row, group, f"constraint {row.label}")
     # Bounds first: a private formula need be convex only where the agent can be.
     for row in sorted(private, key=lambda row: len(row.g.symbols & set(group.symbols))):
         where = f"local row {row.label}"
@@ -159,30 +163,6 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
         equalities=tuple(expand(r.g) for r in flat),
         labels=tuple(r.label for r in (*bent, *flat)),
     )
-
-
-def require_convex_row(row: Row, group: Group, where: str) -> None:
-    """Refuse a row whose solutions the rules do not show to be a convex set.
-
-    Raises:
-        ConvexityError: naming the row and the rule that failed.
-    """
-    rules = rules_of(group)
-    if row.equality:
-        if not rules.affine(row.g):
-            raise ConvexityError(
-                f"{where} must be affine to be an equality: only then are its solutions a convex "
-                "set; write <= or >="
-            )
-        return
-    found = rules.of(row.g)
-    if not found.is_convex:
-        c = str(row.g)
-        why = found.why or f"{c} is concave"
-        raise ConvexityError(
-            f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "
-            "convex terms on the smaller side"
-        )
 
 
 def fed(local: Sequence[LocalSet]) -> Iterator[Any]:
@@ -204,6 +184,32 @@ def require_no_rows(local: Sequence[LocalSet]) -> None:
                 "gradient steps keep agents in boxes, got the local row "
                 f"{own.labels[0]:.80}: use the default algorithm"
             )
+
+
+def read_start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
+    """Return where the agents of every group start, shape (count, d)."""
+    listed = [None] * len(groups)
+    if given is not None:
+        listed = entries("start", given, "a list with one entry per agent or fleet")
+    if len(listed) != len(groups):
+        raise ProblemError(
+            f"start must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
+        )
+    starts: list[Array] = []
+    for group, values in zip(groups, listed, strict=True):
+        if values is None:
+            point = np.clip(0.0, group.lower[:1], group.upper[:1])
+            if group.lower.strides[0] or group.upper.strides[0]:
+                point = np.clip(0.0, group.lower, group.upper)
+            starts.append(read_states("start", point, group))
+            continue
+        array = read_states("start", values, group)
+        if not np.all((array >= group.lower) & (array <= group.upper)):
+            raise ProblemError(
+                f"start of {group.name} must lie in its box: move it inside the bounds"
+            )
+        starts.append(array)
+    return tuple(starts)
 
 
 def read_fallback(given: Any, group: Group, own: LocalSet) -> Array | None:

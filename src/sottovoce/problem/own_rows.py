@@ -1,27 +1,28 @@
-"""Public constraints on one agent: bounds in another guise, or rows that it keeps at home.
+"""Public rows that name one agent: they belong to its set, as a bound or as a row.
 
-Such a constraint couples nobody, so it needs no multiplier and no release. On one component it
-shrinks the box of its agent: ``{t : g(t) <= 0}`` of a convex g is an interval, found to the last
-float inside it.
+Such a row couples no agents, so it needs no multiplier and no release. On one component it shrinks
+the box of its agent: ``{t : g(t) <= 0}`` of a convex g is an interval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import final
 
 import numpy as np
 
-from sottovoce.errors import ProblemError
-from sottovoce.formula.canonical import add, expand, substitute
+from sottovoce.errors import ConvexityError, ProblemError
+from sottovoce.formula.canonical import add, expand, multiply, substitute
 from sottovoce.formula.curvature import BoxSigns, Calculus
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.relations import Row
+from sottovoce.problem.linear_rows import read_linear
+from sottovoce.problem.stating import Row
 
 _SHRINK = 200  # a bracket is cut by a third so often: below the spacing of floats
 _GOLDEN = (3.0 - 5.0**0.5) / 2.0
@@ -32,10 +33,11 @@ class SplitConstraints:
     """Constraints by who has to keep them.
 
     Attributes:
-        groups: the agents with their smaller boxes.
-        coupling: the constraints that couple agents.
-        own: those that name one agent, or the agents of one fleet one by one.
-        kept: of these, per group, the rows that are no bounds: agents keep them at home.
+        groups: the agents with their smaller boxes; a fleet of one has numbers for parameters.
+        coupling: the constraints that couple agents: weights where a family is linear, formulas
+            elsewhere.
+        own: those that name one agent, or the agents of one fleet one by one, a row each.
+        kept: of these, per group, the rows that are no bounds: its agents' sets have them.
     """
 
     groups: tuple[Group, ...]
@@ -44,50 +46,123 @@ class SplitConstraints:
     kept: tuple[tuple[Row, ...], ...]
 
 
-def split_constraints(
-    groups: tuple[Group, ...], constraints: Sequence[Constraint]
-) -> SplitConstraints:
-    """Take constraints on one agent from those that couple agents.
+def split_constraints(groups: Sequence[Group], families: Sequence[Constraint]) -> SplitConstraints:
+    """Take rows that name one agent from those that couple agents.
 
-    A row on one component becomes a bound. A row on several components of a fleet's agents, which
-    no sum could state, is kept by each of them at home; one of an agent stated by itself stays a
-    constraint with a price.
+    Such a row belongs to the set of its agent, or of every agent of its fleet: as a bound if it is
+    on one component. A row of a named agent that the rules do not show to be convex stays a
+    constraint with a price, which a certificate may prove convex.
 
     Raises:
         ProblemError: if no point of an agent's box meets one of them.
+        ConvexityError: if a row of a fleet is not shown to be convex: no sum could state it.
     """
-    boxes = {group.name: group for group in groups}
-    owner = {s: g.name for g in groups for s in (*g.symbols, *g.parameters)}
-    kept: dict[str, list[Row]] = {group.name: [] for group in groups}
-    coupling: list[Constraint] = []
-    own: list[Constraint] = []
-    for constraint in constraints:
-        names = {owner[s] for e in constraint.rest for s in e.symbols}
-        if constraint.sums or len(constraint.rest) != 1 or len(names) != 1:
-            coupling.append(constraint)
+    split = _Splitter(groups)
+    for part in (part for family in families for part in _kept_form(split.filled(family))):
+        if part.sums:
+            split.coupling += _without_single(part)
             continue
-        group = boxes[names.pop()]
-        g = add(constraint.rest[0], number(constraint.offset[0]))
-        row = Row(g=g, equality=constraint.equality, label=constraint.name)
-        rules = rules_of(group)
-        convex = rules.affine(g) if row.equality else rules.of(g).is_convex
-        alone = group.count == 1 and not group.parameters
-        if alone and not (convex and len(g.symbols) == 1):
-            coupling.append(constraint)
+        owners = split.owners(part)
+        if part.rows > 1 or all(len(names) > 1 for names in owners):
+            split.coupling.append(part)
             continue
-        own.append(constraint)
-        where = f"constraint {constraint.name}"
-        ends = component_bounds(group, row, (group.lower, group.upper), where) if convex else None
-        if ends is None:
-            kept[group.name].append(row)
-        else:
-            boxes[group.name] = replace(group, lower=read_only(ends[0]), upper=read_only(ends[1]))
+        for r, names in enumerate(owners):
+            row = part if part.rows == 1 else part.only(r)
+            if len(names) > 1 or not split.absorb(row, *names):
+                split.coupling.append(row)
     return SplitConstraints(
-        groups=tuple(boxes.values()),
-        coupling=tuple(coupling),
-        own=tuple(own),
-        kept=tuple(tuple(rows) for rows in kept.values()),
+        groups=tuple(replace(g, parameters={}) if g.count == 1 else g for g in split.groups()),
+        coupling=tuple(split.coupling),
+        own=tuple(split.own),
+        kept=tuple(map(tuple, split.kept.values())),
     )
+
+
+@final
+class _Splitter:
+    """Constraints on their way to whoever has to keep them."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        self._boxes = {group.name: group for group in groups}
+        self._owner = {s: g.name for g in groups for s in (*g.symbols, *g.parameters)}
+        self.kept: dict[str, list[Row]] = {group.name: [] for group in groups}
+        self.coupling: list[Constraint] = []
+        self.own: list[Constraint] = []
+
+    def groups(self) -> Iterable[Group]:
+        """All agents, with the bounds that rows have left."""
+        return self._boxes.values()
+
+    def filled(self, family: Constraint) -> Constraint:
+        """A family with the numbers of fleets of one in its formulas."""
+        single = (group for group in self.groups() if group.count == 1)
+        values = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
+        if not values:
+            return family
+        return replace(family, rest=tuple(substitute(e, values) for e in family.rest))
+
+    def owners(self, family: Constraint) -> list[set[str]]:
+        """Whose states each row names."""
+        if family.linear is None:
+            return [{self._owner[s] for s in g.symbols} for g in family.rest]
+        weights = family.linear.weights
+        names = [self._owner[s] for s in family.linear.symbols]
+        return [{names[c] for c in weights.indices[a:b]} for a, b in pairwise(weights.indptr)]
+
+    def absorb(self, stated: Constraint, name: str) -> bool:
+        """Give a row to the set of the one agent, or fleet, that it names; False if it stays."""
+        group, where = self._boxes[name], f"constraint {stated.name}"
+        (g,) = stated.formulas
+        row = Row(g=g, equality=stated.equality, label=stated.name)
+        if group.count == 1 and len(g.symbols) > 1:
+            return False
+        if stated.linear is None:
+            rules = rules_of(group)
+            if not (rules.affine(g) if row.equality else rules.of(g).is_convex):
+                if group.count == 1:
+                    return False
+                require_convex_row(row, group, where)
+        self.own.append(replace(stated, rest=stated.named, linear=None))
+        ends = component_bounds(group, row, (group.lower, group.upper), where)
+        if ends is None:
+            self.kept[name].append(row)
+        else:
+            lower, upper = map(read_only, ends)
+            self._boxes[name] = replace(group, lower=lower, upper=upper)
+        return True
+
+
+def _kept_form(family: Constraint) -> list[Constraint]:
+    """Rows as they are kept: weights where all are linear, formulas one by one elsewhere."""
+    if family.sums:
+        return [replace(family, rest=family.named, linear=None)]
+    if not family.rest:
+        return [family]
+    whole = replace(family, rest=family.named, linear=None)
+    read = read_linear(whole.rest)
+    if read is not None:
+        linear, constants = read
+        offset = read_only(family.offset + constants)
+        return [replace(whole, rest=(), linear=linear, offset=offset)]
+    if family.rows == 1:
+        return [whole]
+    return [part for r in range(family.rows) for part in _kept_form(whole.only(r))]
+
+
+def _without_single(family: Constraint) -> list[Constraint]:
+    """A family with sums over fleets of one as formulas of these agents."""
+    single = [part for part in family.sums if part.group.count == 1]
+    if not single:
+        return [family]
+    rows = [family.rest] if family.rest else []
+    for part in single:
+        terms = [part.group.fill(h) for h in part.terms]
+        weights = np.ones((1, 1)) if part.weights is None else part.weights
+        column = weights if isinstance(weights, np.ndarray) else weights.toarray()
+        rows.append(tuple(multiply(number(w), h) for w in column[:, 0].tolist() for h in terms))
+    rest = tuple(add(*terms) for terms in zip(*rows, strict=True))
+    sums = tuple(part for part in family.sums if part.group.count > 1)
+    return _kept_form(replace(family, sums=sums, rest=rest))
 
 
 def rules_of(group: Group) -> Calculus:
@@ -100,13 +175,37 @@ def rules_of(group: Group) -> Calculus:
     return Calculus(group.symbols, BoxSigns(box, group.parameters))
 
 
+def require_convex_row(row: Row, group: Group, where: str) -> None:
+    """Refuse a row whose solutions the rules do not show to be a convex set.
+
+    Raises:
+        ConvexityError: naming the row and the rule that failed.
+    """
+    rules = rules_of(group)
+    if row.equality:
+        if not rules.affine(row.g):
+            raise ConvexityError(
+                f"{where} must be affine to be an equality: only then are its solutions a convex "
+                "set; write <= or >="
+            )
+        return
+    found = rules.of(row.g)
+    if not found.is_convex:
+        c = str(row.g)
+        why = found.why or f"{c} is concave"
+        raise ConvexityError(
+            f"{where} must be convex, c(x) <= 0 with c convex, got c = {c}: {why}; restate it with "
+            "convex terms on the smaller side"
+        )
+
+
 def component_bounds(
     group: Group, row: Row, box: tuple[Array, Array], where: str
 ) -> tuple[Array, Array] | None:
     """Return the bounds that a convex row on one component leaves; None if it is no such row.
 
-    A row that is affine with parameters is a bound of every agent of a fleet; one that bends is a
-    bound of a single agent.
+    An affine row is a bound of every agent of a fleet; one that bends is a bound of a single agent,
+    the last float at which it holds.
 
     Args:
         group: the agents.
@@ -124,34 +223,27 @@ def component_bounds(
     c = next(c for c, s in enumerate(group.symbols) if s is symbol)
     lower, upper = np.array(box[0]), np.array(box[1])
     slope = expand(derivative(row.g, symbol))
-    if symbol not in slope.symbols and (group.count > 1 or row.equality):
-        found = _affine_ends(row, symbol, slope, group)
-        lower[:, c], upper[:, c] = (
-            np.maximum(lower[:, c], found[0]),
-            np.minimum(upper[:, c], found[1]),
-        )
+    if symbol not in slope.symbols:
+        low, high = _affine_ends(row, symbol, slope, group)
     elif group.count > 1:
         return None
     else:
-        g = tape([group.fill(row.g)], [symbol])
-
-        def value(t: float) -> float:
-            return float(g(np.float64(t))[0])
-
-        ends = _sublevel(value, float(lower[0, c]), float(upper[0, c]))
-        lower[0, c], upper[0, c] = (np.inf, -np.inf) if ends is None else ends
+        low, high = _sublevel(row.g, symbol, float(lower[0, c]), float(upper[0, c]))
+    lower[:, c], upper[:, c] = np.maximum(lower[:, c], low), np.minimum(upper[:, c], high)
     if np.any(lower[:, c] > upper[:, c]):
         place = int(np.argmax(lower[:, c] > upper[:, c]))
-        low, high = float(box[0][place, c]), float(box[1][place, c])
+        least, most = float(box[0][place, c]), float(box[1][place, c])
         who = f" of {group.label(place)}" if group.count > 1 else ""
         raise ProblemError(
-            f"{where} must hold somewhere between the bounds of {symbol}{who}, {low:g} and "
-            f"{high:g}, got none: relax it or widen them"
+            f"{where} must hold somewhere between the bounds of {symbol}{who}, {least:g} and "
+            f"{most:g}, got none: relax it or widen them"
         )
     return lower, upper
 
 
-def _affine_ends(row: Row, symbol: Expression, slope: Expression, group: Group) -> tuple[Any, Any]:
+def _affine_ends(
+    row: Row, symbol: Expression, slope: Expression, group: Group
+) -> tuple[Array, Array]:
     """Ends per agent of ``{t : a t + b <= 0}``, or ``= 0``, without what the box says."""
     parts = tape((slope, substitute(row.g, {symbol: ZERO})), group.parameters)
     a, b = parts.arrays(list(group.parameters.values()), (group.count,))
@@ -166,18 +258,21 @@ def _affine_ends(row: Row, symbol: Expression, slope: Expression, group: Group) 
     return np.where(a == 0.0, never, at), np.where(a == 0.0, -never, at)
 
 
-def _sublevel(
-    value: Callable[[float], float], low: float, high: float
-) -> tuple[float, float] | None:
-    """The floats with ``value <= 0`` between low and high, an interval because value is convex."""
+def _sublevel(g: Expression, symbol: Expression, low: float, high: float) -> tuple[Array, Array]:
+    """The ends of the floats with ``g <= 0`` between low and high, an interval: g is convex."""
+    values = tape([g], [symbol])
+
+    def value(t: float) -> float:
+        return float(values(np.float64(t))[0])
 
     def holds(t: float) -> bool:
         return value(t) <= 0.0  # NaN, outside the domain of a logarithm, does not hold
 
     inside = next((t for t in (low, high, _lowest(value, low, high)) if holds(t)), None)
-    if inside is None:
-        return None
-    return _edge(holds, low, inside), _edge(holds, high, inside)
+    ends = (np.inf, -np.inf)
+    if inside is not None:
+        ends = _edge(holds, low, inside), _edge(holds, high, inside)
+    return np.array(ends[0]), np.array(ends[1])
 
 
 def _edge(holds: Callable[[float], bool], outside: float, inside: float) -> float:

@@ -24,7 +24,6 @@ from sottovoce.problem.agents import (
     Array,
     Group,
     lower_bounds,
-    read_only,
     upper_bounds,
 )
 from sottovoce.problem.code import Objective
@@ -32,15 +31,21 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.feasible import require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
-from sottovoce.problem.linear_rows import read_linear
-from sottovoce.problem.local import LocalSet, fed, local_rows, local_set, read_fallback
+from sottovoce.problem.local import (
+    LocalSet,
+    fed,
+    local_rows,
+    local_set,
+    read_fallback,
+    read_start,
+)
 from sottovoce.problem.own_rows import SplitConstraints, split_constraints
-from sottovoce.problem.relations import Row
 from sottovoce.problem.stating import (
+    Row,
     read_constraints,
     read_objectives,
-    read_start,
     resolved,
+    written_rows,
 )
 from sottovoce.problem.sums import Sums, sums_of
 from sottovoce.tables import facts_html
@@ -188,19 +193,19 @@ class Problem:
     ) -> None:
         if source is not None and not isinstance(source, Mapping):
             raise ProblemError(f"source must map paths to texts, got {source!r:.60}")
-        stated = resolved(agents, objectives, constraints, local)
+        rows = written_rows(constraints, "g")
+        private_rows = written_rows([] if local is None else local, "local")
+        stated = resolved(agents, objectives, rows, private_rows)
         families = read_constraints(stated.constraints, stated.groups)
-        found = split_constraints(
-            stated.groups, [row for family in families for row in _by_row(family)]
-        )
-        groups, private = found.groups, local_rows(stated.local, found.groups)
+        found = split_constraints(stated.groups, families)
+        groups, private = found.groups, local_rows(stated.local, stated.groups)
         sets = tuple(
             local_set(group, public, private[group.name])
             for group, public in zip(groups, found.kept, strict=True)
         )
         for group, kept in zip(groups, sets, strict=True):
             require_nonempty(group, kept)
-        stated_as = read_objectives(stated.objectives, groups)
+        stated_as = read_objectives(stated.objectives, stated.groups)
         vars(self).update(
             groups=groups,
             objectives=tuple(NAN if isinstance(f, Objective) else f for f in stated_as),
@@ -361,7 +366,7 @@ def _cloud(found: SplitConstraints) -> CloudView:
         for group in groups
     }
     constraints = tuple(
-        replace(_read(f), sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
+        replace(f, sums=tuple(replace(s, group=public[s.group.name]) for s in f.sums))
         for f in families
     )
     held = tuple(public.values())
@@ -379,28 +384,3 @@ def _cloud(found: SplitConstraints) -> CloudView:
         kept=found.kept,
         fingerprint=fingerprint(held, constraints, *((rows,) if any(rows) else ())),
     )
-
-
-def _by_row(family: Constraint) -> list[Constraint]:
-    """A family over named agents whose rows are not all linear, row by row; others as they are."""
-    if family.sums or not family.rest:
-        return [family]
-    rows = family.named
-    whole = replace(family, rest=rows, linear=None)
-    if family.rows == 1 or read_linear(rows) is not None:
-        return [whole]
-    return [
-        replace(whole, name=family.label(r), rest=(g,), offset=read_only(family.offset[r : r + 1]))
-        for r, g in enumerate(rows)
-    ]
-
-
-def _read(family: Constraint) -> Constraint:
-    """A family whose formulas are linear as a weight matrix."""
-    if family.linear is not None and (family.rest or family.sums):
-        family = replace(family, rest=family.named, linear=None)
-    found = None if family.sums or not family.rest else read_linear(family.rest)
-    if found is None:
-        return family
-    linear, constants = found
-    return replace(family, rest=(), linear=linear, offset=read_only(family.offset + constants))

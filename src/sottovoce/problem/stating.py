@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,23 +24,109 @@ from sottovoce.formula.canonical import (
 )
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.expression import Expression, Op, Relation, number
-from sottovoce.formula.parse import check_expression, parse_expression
+from sottovoce.formula.parse import check_expression, parse_constraint, parse_expression
 from sottovoce.problem.agents import (
     Agents,
-    Array,
     Group,
     owners,
     read_only,
-    read_states,
     require_distinct_labels,
     rewritten,
 )
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint, Hard, Total, one_by_one
-from sottovoce.problem.relations import labelled_rows, read_formula
 
 _WORD = re.compile(r"[^\W\d]\w*")
 _MOST_PIECES = 64
+
+
+class Written(NamedTuple):
+    """A row as people write it.
+
+    Attributes:
+        name: what they call it, or ``g1``, ``g2``, ... in order.
+        row: a comparison, text, a family of constraints, or a row that was read before.
+        hard: whether a physical limit stands behind it, see ``hard``.
+        named: whether the name is theirs.
+    """
+
+    name: str
+    row: object
+    hard: bool
+    named: bool
+
+
+def written_rows(given: object, prefix: str) -> list[Written]:
+    """Return the rows of a mapping, a list or one row; arrays of rows are written out.
+
+    Args:
+        given: a mapping from names to rows, a list of rows, or one row.
+        prefix: rows of a list are called ``prefix1``, ``prefix2``, ...
+    """
+    named = isinstance(given, Mapping)
+    if isinstance(given, Mapping):
+        pairs = [(str(name), row) for name, row in given.items()]
+    else:
+        listed = list(given) if isinstance(given, (list, tuple)) else [given]
+        pairs = [(f"{prefix}{j + 1}", row) for j, row in enumerate(listed)]
+    rows: list[Written] = []
+    for name, row in pairs:
+        if isinstance(row, Written):
+            rows.append(row)
+        elif isinstance(row, Hard):
+            inside = written_rows({name: row.row}, "")
+            rows += (one._replace(hard=True, named=named) for one in inside)
+        elif isinstance(row, (np.ndarray, list, tuple)):
+            flat = np.ravel(np.asarray(row, dtype=object))
+            labels = [name] if flat.size == 1 else [f"{name}[{k + 1}]" for k in range(flat.size)]
+            rows += (Written(*both, False, named) for both in zip(labels, flat, strict=True))
+        else:
+            rows.append(Written(name, row, False, named))
+    return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Row:
+    """One row ``g(x) <= 0`` or ``g(x) = 0``.
+
+    Attributes:
+        g: the formula.
+        equality: whether it must be 0.
+        label: the row as it was written.
+    """
+
+    g: Expression
+    equality: bool
+    label: str
+
+
+def read_row(given: object, symbols: Mapping[str, Expression], where: str) -> Row:
+    """Read one row: a comparison with <=, >= or ==, text, or one that was read before.
+
+    Args:
+        given: the row.
+        symbols: what it may name.
+        where: what it is, for errors.
+
+    Raises:
+        ProblemError: if it is anything else, or names no agent.
+    """
+    if isinstance(given, Row):
+        return given
+    if isinstance(given, str):
+        g, equality = parse_constraint(given, symbols, where=where)
+    elif isinstance(given, bool | np.bool_):
+        raise ProblemError(
+            f"{where} must name at least one agent, got a comparison that is always "
+            f"{bool(given)}: remove it or mend it"
+        )
+    elif isinstance(given, Relation):
+        g, equality = check_expression(given.g, symbols.values(), where), given.equality
+    else:
+        raise ProblemError(f"{where} must be a comparison with <=, >= or ==, got {given!r:.60}")
+    if not g.symbols:
+        raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
+    return Row(g=g, equality=equality, label=given if isinstance(given, str) else repr(given))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,12 +134,14 @@ class Resolved:
     """A statement in plain symbols: groups of agents, and what was stated about them."""
 
     groups: tuple[Group, ...]
-    objectives: Any
-    constraints: Any
-    local: Any
+    objectives: list[object]
+    constraints: list[Written]
+    local: list[Written]
 
 
-def resolved(agents: Any, objectives: Any, constraints: Any, local: Any) -> Resolved:
+def resolved(
+    agents: object, objectives: object, constraints: Sequence[Written], local: Sequence[Written]
+) -> Resolved:
     """Find the agents of a statement, and write it in plain symbols.
 
     Agents are groups of one if they were given by their names, or if a formula names single ones;
@@ -64,34 +152,28 @@ def resolved(agents: Any, objectives: Any, constraints: Any, local: Any) -> Reso
         agents: from ``sv.agents``, one or several, which formulas then name by their names; None:
             those whose states or parameters the formulas are made of.
         objectives: as ``Problem`` takes them.
-        constraints: likewise.
-        local: likewise.
+        constraints: the rows.
+        local: the local rows.
     """
+    listed_objectives = (
+        list(objectives) if isinstance(objectives, (list, tuple, np.ndarray)) else [objectives]
+    )
     used: dict[Agents, bool] = {}
     names: set[str] = set()
-    for formula in _formulas((objectives, constraints, local)):
+    parts = [p for one in (*constraints, *local) for p in _formulas(one.row)]
+    for formula in (*listed_objectives, *parts):
         if isinstance(formula, str):
             names.update(_WORD.findall(formula))
-            continue
-        for one, single in owners((formula,)).items():
-            used[one] = used.get(one, False) or single
-    listed: list[Agents | Group] = [*sorted(used, key=lambda one: one.serial)]
-    if agents is not None:
-        alone = isinstance(agents, (Agents, Group))
-        listed = [agents] if alone else entries("agents", agents, "from sv.agents")
-    if not listed:
-        raise ProblemError(
-            "a problem needs at least one agent, got none: formulas that are text name agents "
-            "given in agents=..."
-        )
-    for part in listed:
-        if not isinstance(part, (Agents, Group)):
-            raise ProblemError(f"agents must come from sv.agents, got {part!r:.60}")
+        elif isinstance(formula, Expression):
+            for one, single in owners((formula,)).items():
+                used[one] = used.get(one, False) or single
+    listed = _listed(agents, used)
     for one in (one for one in used if used[one] and one not in set(listed)):
         names.update(s.name.partition("[")[0] for s in one.symbols)
     whole = sum(len(part) if isinstance(part, Agents) else 1 for part in listed)
     # As many objectives as agents: each has its own.
-    each = isinstance(objectives, (list, tuple)) and len(objectives) == whole != len(listed)
+    several = isinstance(objectives, (list, tuple))
+    each = several and len(listed_objectives) == whole != len(listed)
     apart = {
         part
         for part in listed
@@ -105,12 +187,30 @@ def resolved(agents: Any, objectives: Any, constraints: Any, local: Any) -> Reso
         else:
             groups += part.groups if part in apart else [part.fleet]
     _check_names(groups)
+    per_agent = [row for one in local for row in _per_agent(one, apart)]
     return Resolved(
         groups=tuple(groups),
-        objectives=_plain_objectives(objectives, listed, apart),
-        constraints=_plain(constraints, apart),
-        local=_plain(_per_agent(local, apart), apart),
+        objectives=_plain_objectives(listed_objectives, listed, apart),
+        constraints=[one._replace(row=_plain(one.row, apart)) for one in constraints],
+        local=[one._replace(row=_plain(one.row, apart)) for one in per_agent],
     )
+
+
+def _listed(agents: object, used: Collection[Agents]) -> list[Agents | Group]:
+    """The agents of a statement in order."""
+    listed: list[Agents | Group] = [*sorted(used, key=lambda one: one.serial)]
+    if agents is not None:
+        whole = [agents] if isinstance(agents, (Agents, Group)) else None
+        listed = whole or entries("agents", agents, "from sv.agents")
+    if not listed:
+        raise ProblemError(
+            "a problem needs at least one agent, got none: formulas that are text name agents "
+            "given in agents=..."
+        )
+    for part in listed:
+        if not isinstance(part, (Agents, Group)):
+            raise ProblemError(f"agents must come from sv.agents, got {part!r:.60}")
+    return listed
 
 
 def _check_names(groups: Sequence[Group]) -> None:
@@ -122,46 +222,25 @@ def _check_names(groups: Sequence[Group]) -> None:
     require_distinct_labels(groups)
 
 
-def _formulas(given: Any) -> Iterator[Expression | str]:
-    """All formulas of a statement, texts too."""
-    if isinstance(given, Expression | str):
-        yield given
-    elif isinstance(given, Relation):
-        yield from (given.left, given.right)
-    elif isinstance(given, Constraint | Total):
-        yield from given.rest
-        yield from (h for part in given.sums for h in part.terms)
-        yield from () if given.linear is None else given.linear.symbols[:1]
-    elif isinstance(given, Hard):
-        yield from _formulas(given.row)
-    elif isinstance(given, Mapping):
-        yield from _formulas(list(given.values()))
-    elif isinstance(given, np.ndarray | list | tuple):
-        for entry in np.ravel(given) if isinstance(given, np.ndarray) else given:
-            yield from _formulas(entry)
+def _formulas(row: object) -> list[Expression | str]:
+    """All formulas of a row, or its text."""
+    if isinstance(row, str):
+        return [row]
+    if isinstance(row, Relation):
+        return [row.left, row.right]
+    if isinstance(row, Constraint | Total):
+        terms = [h for part in row.sums for h in part.terms]
+        return [*row.rest, *terms, *(row.linear.symbols[:1] if row.linear else ())]
+    return []
 
 
-def _plain(given: Any, apart: Collection[Agents]) -> Any:
-    """A statement in plain symbols; sums over agents that are stated one by one are written out."""
-    if isinstance(given, Expression):
-        return rewritten(given, {})
-    if isinstance(given, Relation):
-        return Relation(rewritten(given.left, {}), given.sign, rewritten(given.right, {}))
-    if isinstance(given, Constraint):
-        return _plain_constraint(given, apart)
-    if isinstance(given, Hard):
-        return Hard(_plain(given.row, apart))
-    if isinstance(given, Mapping):
-        return {name: _plain(row, apart) for name, row in given.items()}
-    if isinstance(given, np.ndarray):
-        return _plain(np.ravel(given).tolist(), apart) if given.dtype == object else given
-    if isinstance(given, list | tuple):
-        return [_plain(row, apart) for row in given]
-    return given
-
-
-def _plain_constraint(given: Constraint, apart: Collection[Agents]) -> Constraint:
-    whole = Total(sums=given.sums, rest=given.rest, offset=given.offset, linear=given.linear)
+def _plain(row: object, apart: Collection[Agents]) -> object:
+    """A row in plain symbols; sums over agents that are stated one by one are written out."""
+    if isinstance(row, Relation):
+        return Relation(rewritten(row.left, {}), row.sign, rewritten(row.right, {}))
+    if not isinstance(row, Constraint):
+        return row
+    whole = Total(sums=row.sums, rest=row.rest, offset=row.offset, linear=row.linear)
     stated = [part for part in whole.sums if not any(a in apart for a in owners(part.terms))]
     if len(stated) < len(whole.sums):
         written = tuple(part for part in whole.sums if part not in stated)
@@ -173,52 +252,49 @@ def _plain_constraint(given: Constraint, apart: Collection[Agents]) -> Constrain
         sums.append(replace(part, terms=terms, group=named[0].fleet if named else part.group))
     linear = whole.linear
     if linear is not None:
-        symbols = tuple(rewritten(s, {}) for s in linear.symbols)
-        linear = replace(linear, symbols=symbols)
+        linear = replace(linear, symbols=tuple(rewritten(s, {}) for s in linear.symbols))
     rest = tuple(canonical(rewritten(e, {})) for e in whole.rest)
-    return replace(given, sums=tuple(sums), rest=rest, offset=whole.offset, linear=linear)
+    return replace(row, sums=tuple(sums), rest=rest, offset=whole.offset, linear=linear)
 
 
 def _plain_objectives(
-    given: Any, listed: Sequence[Agents | Group], apart: Collection[Agents]
-) -> list[Any]:
+    stated: list[object], listed: Sequence[Agents | Group], apart: Collection[Agents]
+) -> list[object]:
     """The objectives, a template's written out for agents that are stated one by one."""
-    stated = list(given) if isinstance(given, (list, tuple, np.ndarray)) else [given]
     if len(stated) == len(listed):
-        found: list[Any] = []
-        for formula, part in zip(stated, listed, strict=True):
-            template = isinstance(formula, Expression) and owners((formula,)) == {part: False}
-            if isinstance(part, Agents) and part in apart and template:
-                found += [part.alone(formula, i) for i in range(len(part))]
+        pairs, stated = zip(stated, listed, strict=True), []
+        for formula, part in pairs:
+            if (
+                isinstance(formula, Expression)
+                and isinstance(part, Agents)
+                and part in apart
+                and owners((formula,)) == {part: False}
+            ):
+                stated += [part.alone(formula, i) for i in range(len(part))]
             else:
-                found.append(formula)
-        stated = found
-    return [_plain(formula, apart) for formula in stated]
+                stated.append(formula)
+    return [rewritten(f, {}) if isinstance(f, Expression) else f for f in stated]
 
 
-def _per_agent(local: Any, spread: Collection[Agents]) -> Any:
-    """Local rows with those of a template written out for agents that are stated one by one."""
-    if not spread or local is None:
-        return local
-    found: dict[str, Any] = {}
-    for name, row in labelled_rows(local, "local"):
-        relation = row.row if isinstance(row, Hard) else row
-        sides = (relation.left, relation.right) if isinstance(relation, Relation) else ()
-        named = owners(sides)
-        shared = len(named) == 1 and not any(named.values())
-        owner = next(iter(named)) if shared else None
-        if owner is None or owner not in spread:
-            found[name] = row
-            continue
-        for i in range(len(owner)):
-            left, right = (owner.alone(side, i) for side in sides)
-            found[f"{name} {i + 1}"] = Relation(left, relation.sign, right)
-    return found if isinstance(local, Mapping) else list(found.values())
+def _per_agent(one: Written, spread: Collection[Agents]) -> list[Written]:
+    """A local row; a template's written out for agents that are stated one by one."""
+    sides = (one.row.left, one.row.right) if isinstance(one.row, Relation) else ()
+    named = owners(sides)
+    owner = next(iter(named)) if len(named) == 1 and not any(named.values()) else None
+    if owner is None or owner not in spread or not isinstance(one.row, Relation):
+        return [one]
+    rows = []
+    for i in range(len(owner)):
+        left, right = (owner.alone(side, i) for side in sides)
+        relation = Relation(left, one.row.sign, right)
+        rows.append(one._replace(name=f"{one.name} {i + 1}", row=relation))
+    return rows
 
 
-def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[Expression | Objective, ...]:
+def read_objectives(
+    listed: Sequence[object], groups: Sequence[Group]
+) -> tuple[Expression | Objective, ...]:
     """Return the objective of every group, a formula in its own symbols or code."""
-    listed = list(given) if isinstance(given, (list, tuple)) else [given]
     if len(listed) != len(groups):
         raise ProblemError(
             f"objectives must have one formula per agent or fleet ({len(groups)}), "
@@ -250,21 +326,22 @@ def read_objectives(given: Any, groups: tuple[Group, ...]) -> tuple[Expression |
                     f"{where} may name its own state only, got {symbol}, which belongs to "
                     f"{owner[symbol]}: put what couples agents into a constraint"
                 )
-        exprs.append(expr)
+        exprs.append(group.fill(expr) if group.count == 1 else expr)
     return tuple(exprs)
 
 
-def read_constraints(given: Any, groups: tuple[Group, ...]) -> tuple[Constraint, ...]:
+def read_constraints(
+    written: Sequence[Written], groups: tuple[Group, ...]
+) -> tuple[Constraint, ...]:
     """Return the families of ``constraints=``, in order."""
-    pairs = list(labelled_rows(given, "g"))
-    if not pairs:
+    if not written:
         raise ProblemError("a problem needs at least one constraint, got none")
     known = _Known(
         symbols={s.name: s for g in groups for s in (*g.symbols, *g.parameters)},
         owner={s: g for g in groups for s in (*g.symbols, *g.parameters)},
         groups=groups,
     )
-    return tuple(c for name, row in pairs for c in _constraint(name, row, known))
+    return tuple(c for one in written for c in _constraint(one, known))
 
 
 class _Known(NamedTuple):
@@ -291,23 +368,24 @@ def _require_one_fleet(g: Expression, owner: Mapping[Expression, Group], where: 
             )
 
 
-def _constraint(name: str, given: Any, known: _Known) -> list[Constraint]:
-    where = f"constraint {name}"
-    if isinstance(given, Hard):
-        return [replace(one, hard=True) for one in _constraint(name, given.row, known)]
+def _constraint(written: Written, known: _Known) -> list[Constraint]:
+    name, given = written.name, written.row
     if isinstance(given, Constraint):
         named = {s.name: s for s, group in known.owner.items() if group.count == 1}
-        return [_fleet_constraint(name, given, named, known.groups)]
-    stated, equality = read_formula(given, known.symbols, where)
-    _require_one_fleet(stated, known.owner, where)
-    zero = read_only([0.0])
-    if equality or is_smooth(stated):
-        rows = [stated]
-    else:
-        rows = _pieces(stated, {s: g.name for s, g in known.owner.items()}, where)
+        family = _fleet_constraint(name, given, named, known.groups)
+        return [replace(family, hard=family.hard or written.hard)]
+    where = f"constraint {name}"
+    row = read_row(given, known.symbols, where)
+    _require_one_fleet(row.g, known.owner, where)
+    rows = [row.g]
+    if not (row.equality or is_smooth(row.g)):
+        rows = _pieces(row.g, {s: g.name for s, g in known.owner.items()}, where)
     labels = [name] if len(rows) == 1 else [f"{name}[{k + 1}]" for k in range(len(rows))]
+    zero, equality = read_only([0.0]), row.equality
     return [
-        Constraint(name=label, sums=(), rest=(g,), offset=zero, equality=equality)
+        Constraint(
+            name=label, sums=(), rest=(g,), offset=zero, equality=equality, hard=written.hard
+        )
         for label, g in zip(labels, rows, strict=True)
     ]
 
@@ -347,36 +425,6 @@ def _fleet_constraint(
                 "put everything about it into the total"
             )
     return replace(given, name=name, rest=rest)
-
-
-def read_start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
-    """Return where the agents of every group start, shape (count, d)."""
-    listed = [None] * len(groups)
-    if given is not None:
-        listed = entries("start", given, "a list with one entry per agent or fleet")
-    if len(listed) != len(groups):
-        raise ProblemError(
-            f"start must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
-        )
-    starts: list[Array] = []
-    for group, values in zip(groups, listed, strict=True):
-        if values is None:
-            point = np.clip(0.0, group.lower[:1], group.upper[:1])
-            if not _constant_rows(group):
-                point = np.clip(0.0, group.lower, group.upper)
-            starts.append(read_states("start", point, group))
-            continue
-        array = read_states("start", values, group)
-        if not np.all((array >= group.lower) & (array <= group.upper)):
-            raise ProblemError(
-                f"start of {group.name} must lie in its box: move it inside the bounds"
-            )
-        starts.append(array)
-    return tuple(starts)
-
-
-def _constant_rows(group: Group) -> bool:
-    return group.lower.strides[0] == 0 and group.upper.strides[0] == 0
 
 
 def _pieces(g: Expression, owners: Mapping[Expression, str], where: str) -> list[Expression]:

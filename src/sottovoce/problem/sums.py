@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,18 +129,18 @@ def sums_of(groups: Sequence[Group], constraints: Sequence[Constraint]) -> Sums:
         ProblemError: if an equality is not affine.
     """
     owners = {s: group.name for group in groups if group.count == 1 for s in group.symbols}
-    made = _Making()
+    sums = _SumsBuilder(owners)
     for stated in constraints:
-        if stated.sums:
-            made.add_fleets(stated, owners)
+        if stated.sums or stated.linear is not None:
+            sums.add_sums(stated)
         else:
-            made.add_named(stated, owners)
+            sums.add_formula(stated)
     return Sums(
-        families=tuple(made.families),
-        lower=read_only(np.concatenate(made.lower)),
-        upper=read_only(np.concatenate(made.upper)),
-        regions=tuple(made.regions),
-        origins=tuple(made.origins),
+        families=tuple(sums.families),
+        lower=read_only(np.concatenate(sums.lower)),
+        upper=read_only(np.concatenate(sums.upper)),
+        regions=tuple(sums.regions),
+        origins=tuple(sums.origins),
     )
 
 
@@ -173,10 +174,12 @@ def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
     return count
 
 
-class _Making:
-    """Sums in the making."""
+@final
+class _SumsBuilder:
+    """Adds one family of constraints after the other; ``owners`` says whose each component is."""
 
-    def __init__(self) -> None:
+    def __init__(self, owners: Owners) -> None:
+        self.owners = owners
         self.families: list[Constraint] = []
         self.lower: list[Array] = []
         self.upper: list[Array] = []
@@ -185,64 +188,50 @@ class _Making:
         self.rows = 0
         self.stated = 0
 
-    def add_named(self, stated: Constraint, owners: Owners) -> None:
-        """A constraint over named agents."""
-        if stated.linear is not None:
-            self._add_linear(stated)
-            return
-        g = add(stated.rest[0], number(stated.offset[0]))
-        found = decompose(g, owners, name=stated.name, equality=stated.equality)
-        first = self.rows
-        if found.phi is not None:
-            self._hold(stated, 0, range(first, first + len(found.sums)), *found.phi)
-        self._family(stated.name, found.sums, found.lower, found.upper, owners)
-        self._came(stated, first, found.how, as_stated=found.as_stated)
+    def add_formula(self, stated: Constraint) -> None:
+        """One row, a formula over named agents."""
+        (g,), first = stated.formulas, self.rows
+        parts = decompose(g, self.owners, name=stated.name, equality=stated.equality)
+        if parts.phi is not None:
+            self._hold(stated, 0, range(first, first + len(parts.sums)), *parts.phi)
+        self._family(stated.name, parts.sums, np.array(parts.lower), np.array(parts.upper))
+        self._record_origin(stated, first, parts.how, as_stated=parts.as_stated)
 
-    def _add_linear(self, stated: Constraint) -> None:
-        """Rows that are linear are sums as stated."""
-        first, high = self.rows, -stated.offset
-        low = high.copy() if stated.equality else np.full(stated.rows, -np.inf)
-        zero = read_only(np.zeros(stated.rows))
-        self._take(replace(stated, offset=zero, equality=False), low, high)
-        how = AS_STATED if stated.rows == 1 else f"{stated.rows} sums as stated"
-        self._came(stated, first, how, as_stated=True)
-
-    def add_fleets(self, stated: Constraint, owners: Owners) -> None:
-        """A family with fleets is a sum already, but for what mixes named agents beside them."""
+    def add_sums(self, stated: Constraint) -> None:
+        """Rows that are sums already, but for what mixes named agents beside fleets."""
         if stated.equality:
             for row in range(stated.rows):
                 _require_affine_row(stated, row)
-        first = self.rows
-        rest = [_plain(formula, owners) for formula in stated.rest]
-        split = [separated(formula, owners) for formula in rest]
+        first, none = self.rows, np.full(stated.rows, np.inf)
+        rest = [_plain(formula, self.owners) for formula in stated.rest]
+        split = [separated(formula, self.owners) for formula in rest]
         constants = np.array([float(c) for _, c, _ in split] or np.zeros(stated.rows))
-        bound = -(stated.offset + constants)
-        mixing = {row: named(rest[row], owners) for row, found in enumerate(split) if found[2]}
-        high = bound.copy()
+        mixing = {row: named(rest[row], self.owners) for row, (*_, m) in enumerate(split) if m}
+        high = -(stated.offset + constants)
+        low = high.copy() if stated.equality else -none
         high[list(mixing)] = np.inf
-        kept = tuple(
-            mixing[row].rest if row in mixing else add(*parts.values())
-            for row, (parts, _, _) in enumerate(split)
-        )
-        zero = read_only(np.zeros(stated.rows))
-        low = bound.copy() if stated.equality else np.full(stated.rows, -np.inf)
-        bent, linear = _by_agent(kept, owners)
-        sums = replace(stated, rest=bent, linear=linear, offset=zero, equality=False)
+        sums = replace(stated, offset=read_only(np.zeros(stated.rows)), equality=False)
+        if rest:
+            apart = [
+                mixing[row].rest if row in mixing else add(*parts.values())
+                for row, (parts, _, _) in enumerate(split)
+            ]
+            bent, linear = _by_agent(apart, self.owners)
+            sums = replace(sums, rest=bent, linear=linear)
         self._take(sums, low, high)
-        for row, found in mixing.items():
-            v = symbol("total")
-            rows = (first + row, *range(self.rows, self.rows + len(found.names)))
-            phi = add(found.phi, v, number(stated.offset[row]))
-            self._hold(stated, row, rows, (v, *found.names.values()), phi)
-            free = (np.inf,) * len(found.names)
-            name = f"{stated.label(row)} mixed"
-            self._family(name, tuple(found.names), tuple(-f for f in free), free, owners)
+        for row, mixture in mixing.items():
+            v, count = symbol("total"), len(mixture.names)
+            rows = (first + row, *range(self.rows, self.rows + count))
+            phi = add(mixture.phi, v, number(stated.offset[row]))
+            self._hold(stated, row, rows, (v, *mixture.names.values()), phi)
+            free = np.full(count, np.inf)
+            self._family(f"{stated.label(row)} mixed", tuple(mixture.names), -free, free)
         how = AS_STATED if stated.rows == 1 else f"{stated.rows} sums as stated"
         if mixing:
             how = f"{self.rows - first} sums: over the fleet, and of what mixes agents beside it"
-        self._came(stated, first, how, as_stated=not mixing)
+        self._record_origin(stated, first, how, as_stated=not mixing)
 
-    def _came(self, stated: Constraint, first: int, how: str, *, as_stated: bool) -> None:
+    def _record_origin(self, stated: Constraint, first: int, how: str, *, as_stated: bool) -> None:
         count = self.rows - first
         self.origins.append(
             Origin(name=stated.name, first=first, count=count, as_stated=as_stated, how=how)
@@ -273,18 +262,11 @@ class _Making:
             )
         )
 
-    def _family(
-        self,
-        name: str,
-        sums: Sequence[Expression],
-        lower: Sequence[float],
-        upper: Sequence[float],
-        owners: Owners,
-    ) -> None:
+    def _family(self, name: str, sums: Sequence[Expression], low: Array, high: Array) -> None:
         offset = read_only(np.zeros(len(sums)))
-        rest, linear = _by_agent(sums, owners)
+        rest, linear = _by_agent(sums, self.owners)
         family = Constraint(name=name, sums=(), rest=rest, offset=offset, linear=linear)
-        self._take(family, np.array(lower), np.array(upper))
+        self._take(family, low, high)
 
     def _take(self, family: Constraint, lower: Array, upper: Array) -> None:
         self.families.append(family)

@@ -31,8 +31,9 @@ from sottovoce.kernels.run_kernel import (
 )
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
+from sottovoce.problem.constraints import named_rows
 from sottovoce.problem.fleet import Fleet, FleetContribution, Index
-from sottovoce.problem.fleets import fleets_of, named_rows
+from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.request import SimulationRequest
 from sottovoce.simulation.result import QUANTITIES

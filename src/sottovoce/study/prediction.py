@@ -24,7 +24,7 @@ from sottovoce.privacy.margins import LAG
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.constraints import equalities
-from sottovoce.problem.numeric import Numeric, Rows
+from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import CloudView, Problem
 
 _DRAWS = 8192
@@ -143,15 +143,15 @@ class Response:
 def response(problem: Problem, at: ReferenceOptimum) -> Response:
     """Return how the answer to a problem answers to noise; computed once, it serves all plans."""
     system, p = linearised(problem, at), problem.cloud.sums.count
-    stated = Rows(problem, problem.constraints)
+    stated = Numeric(problem)
     slopes = stated.jacobian(at.x)
     width, counted = _counted(problem.cloud, system.flat)
     x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
     for o, dx in system.moves():
         if counted.any():
             x_sq[o] = np.mean(np.square(dx[counted] / width[counted]))
-        rows[:, o], objective[o] = slopes.times(dx), system.slope @ dx
-    g = stated.values(at.x)
+        rows[:, o], objective[o] = slopes @ dx, system.slope @ dx
+    g = stated.constraints(at.x)
     g[list(at.active)] = 0.0
     return Response(
         cloud=problem.cloud,

@@ -32,7 +32,7 @@ from sottovoce.formula.expression import Expression, Op, number
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.sampler import Integers
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
-from sottovoce.problem.constraints import Weights
+from sottovoce.problem.linear_rows import Weights
 from sottovoce.problem.problem import CloudView
 from sottovoce.problem.sums import Sums, contributions
 

@@ -29,13 +29,12 @@ from sottovoce.problem.constraints import (
     Constraint,
     FleetSum,
     Total,
-    Weights,
     linear_total,
     total_over,
 )
 from sottovoce.problem.files.schema import ConstraintTable, refusal
 from sottovoce.problem.files.table import AGENT, Table
-from sottovoce.problem.linear_rows import Linear
+from sottovoce.problem.linear_rows import Linear, Weights
 
 BOUND, MATRIX = symbol("bound"), symbol("matrix")
 """Stand-ins for a number per row, and for the rows of a table, while a text is read."""

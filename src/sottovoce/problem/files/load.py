@@ -40,7 +40,7 @@ from sottovoce.problem.files.schema import (
 )
 from sottovoce.problem.files.table import AGENT, Table, read_table
 from sottovoce.problem.problem import Problem
-from sottovoce.problem.relations import Row, read_row
+from sottovoce.problem.stating import Row, read_row
 
 _BOUNDS = ("lower", "upper")
 _POINTS = ("start", "fallback")
