@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sottovoce.formula.expression import ZERO, Expression
-from sottovoce.kernels import fleet_form, variant
+from sottovoce.kernels import fleet_tapes, variant
 from sottovoce.kernels.fleet_kernel import FleetKernel
 from sottovoce.problem.agents import Group
 from sottovoce.problem.fleet import Fleet, FleetContribution
@@ -64,5 +64,5 @@ def kernel_of(fleet: Fleet, *, interior: bool = False, **more: Any) -> FleetKern
     box = (fleet.group.lower, fleet.group.upper)
     if not interior:
         return FleetKernel(fleet, *box, **more)
-    with patch.object(fleet_form, "separable_form", return_value=None):
+    with patch.object(fleet_tapes, "separable_form", return_value=None):
         return FleetKernel(fleet, *box, **more)

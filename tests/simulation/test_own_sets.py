@@ -13,7 +13,7 @@ import sottovoce as sv
 from formula_values import evaluate
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
-from sottovoce.kernels.fleet_form import SeparableForm, local_form, separable_form
+from sottovoce.kernels.fleet_tapes import SeparableForm, local_form, separable_form
 from sottovoce.problem import gallery
 from sottovoce.problem.epigraph import EpigraphForm
 from sottovoce.problem.fleet import Fleet

@@ -13,8 +13,8 @@ What simulation and network share, so that both have the same bits:
 
     lower.TapeBuilder              formulas -> register code
     cloud_kernel.make_cloud        the cloud: .round(k, y, share=, steer=) fills price and answer
-    fleet_form.local_form          the structure of a fleet's local problem
-    fleet_tapes.fleet_tapes        a fleet's formulas as tapes
+    fleet_tapes.local_form         the structure of a fleet's local problem
+    fleet_tapes.fleet_tapes        its formulas as tapes
     fleet_kernel.FleetKernel       a fleet's tapes and numbers, which no round changes
     fleet_kernel.FleetStates       its states: .contributions, .round, .gradient_step, .measure
     run_kernel.Run, PythonRun      a run: .tasks(rounds), one per thread

@@ -17,8 +17,13 @@ from sottovoce.formula.expression import Expression
 from sottovoce.formula.tape import Array
 from sottovoce.kernels import variant
 from sottovoce.kernels.core.plain import GRADIENT, INTERIOR, LANES, NEWTON, SCALAR, SEPARABLE
-from sottovoce.kernels.fleet_form import LocalForm, SeparableForm, local_form, minimiser
-from sottovoce.kernels.fleet_tapes import fleet_tapes
+from sottovoce.kernels.fleet_tapes import (
+    LocalForm,
+    SeparableForm,
+    fleet_tapes,
+    local_form,
+    minimiser,
+)
 from sottovoce.kernels.lower import registers_of
 from sottovoce.problem.code import Watched
 from sottovoce.problem.epigraph import EpigraphForm
