@@ -21,10 +21,8 @@ from itertools import product
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import ArrayLike, NDArray
 
-from sottovoce.certificate.contributions import block_ranges
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.derive import is_affine
 from sottovoce.formula.enclosure import enclose
@@ -325,6 +323,10 @@ def unsafe_fallbacks(
         domain: where each agent can be: boxes.
         fallbacks: the same groups with a fallback for both bounds.
     """
+    import scipy.sparse as sparse  # large, and an agent needs the rest of this module alone
+
+    from sottovoce.certificate.contributions import block_ranges
+
     least, most = _sides(sums)
     unsafe = np.zeros(sum(group.count for group in domain), dtype=np.bool_)
     blocks = zip(block_ranges(sums, domain), block_ranges(sums, fallbacks), strict=True)
