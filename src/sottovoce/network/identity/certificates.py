@@ -9,6 +9,7 @@ import re
 import ssl
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias, final
 
@@ -93,8 +94,13 @@ def peer_identity(peer: TlsPeer) -> Identity | None:
     """Return what the verified certificate on the other side says, None if there is none."""
     tls = peer.get_extra_info("ssl_object")
     der = None if tls is None else tls.getpeercert(binary_form=True)
+    return None if der is None else _identity_in(der)
+
+
+@lru_cache(maxsize=1024)  # a flood comes with the same certificate again and again
+def _identity_in(der: bytes) -> Identity | None:
     try:
-        return None if der is None else Identity.of(x509.load_der_x509_certificate(der))
+        return Identity.of(x509.load_der_x509_certificate(der))
     except ValueError:
         return None  # OpenSSL is less strict
 
