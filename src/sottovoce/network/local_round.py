@@ -37,6 +37,7 @@ from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Everything, Offset
 from sottovoce.privacy.feasibility import unsafe_fallbacks, weights_norm
 from sottovoce.privacy.releases import release_of
+from sottovoce.privacy.sampler import STEPS
 from sottovoce.problem.agents import Array
 from sottovoce.problem.feasible import own_bounds
 from sottovoce.problem.fleet import Fleet
@@ -283,8 +284,6 @@ class LocalRound:
 
         NaN with gradient steps, whose answers are no averages, and before any price is known.
         """
-        from sottovoce.privacy.sampler import STEPS  # loads scipy.special, which rounds do not need
-
         welcome, sums = self._welcome, self._group.cloud.sums
         deviation = np.full(x.size, np.nan)
         if self._shares is None or price.size != welcome.prices:
