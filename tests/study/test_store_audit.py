@@ -144,6 +144,13 @@ def test_the_command_checks_a_store(
 ) -> None:
     folder = str(tmp_path / "folder")
     save_problem(gallery.paper(), folder)
+    hide = Trajectory(radius=0.01, rounds=120)
+    with_margins = plan(
+        certificate, epsilon=math.log(3), delta=0.05, hide=hide, feasible=0.9, each_row=True
+    )
+    path = str(stored(tmp_path / "margins.db", with_margins, rounds=120))
+    assert command(folder, "--store", path, *ASKED[:-1], "0.01", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["finished"] is True
     path = str(stored(tmp_path / "run.db", planned(certificate), rounds=150, of=200))
     assert command(folder, "--store", path, *ASKED, "--json") == 0
     found = json.loads(capsys.readouterr().out)

@@ -362,11 +362,16 @@ def _audit_store(
         from sottovoce.study.noise import audit_store
 
         config = summarise(store).config
-        covered = None if config is None else int(config.promise["rounds"])
-        # As the cloud plans: with the margins of problem.toml.
-        plan = RunOptions(**asdict(promise)).plan(
-            load(folder, agents=()), public=True, rounds=covered, method=method, progress=tell
-        )
+        run = {} if config is None else config.promise
+        # As the cloud planned: with its margins, which the store names, or those of problem.toml.
+        margins = run.get("feasible") or {}
+        probability = repr(margins["probability"]) if margins else None
+        each_row = bool(margins.get("each_row", False))
+        options = RunOptions(**asdict(promise), feasible=probability, each_row=each_row)
+        plan = options.plan(
+            load(folder, agents=()), public=True, rounds=run.get("rounds"), method=method,
+            progress=tell,
+        )  # fmt: skip
         tell("checking the noise of the run")
         report = audit_store(plan, store)
     show_result(report.data(), report.noise.table(report.title), json=json)

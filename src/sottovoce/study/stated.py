@@ -324,9 +324,8 @@ def worst_pair(stated: ReleasedOutputs, own: slice, reach: float) -> WorstPair:
         own: the agent's place among the states they are functions of.
         reach: how far apart its two states may be, in l2; infinite if any two will do.
     """
-    search = _Search(stated, own, reach, np.random.default_rng(0))
-    points, steps = search.climbed(*search.starts())
-    begin, end = search.pairs(points, steps)
+    search = _Search(stated, own, reach)
+    begin, end = search.pairs(search.climbed(search.starts()))
     shifts = stated.shifts(begin, end)
     best = int(np.argmax(shifts))
     return WorstPair(
@@ -336,112 +335,94 @@ def worst_pair(stated: ReleasedOutputs, own: slice, reach: float) -> WorstPair:
 
 @final
 class _Search:
-    """Points (count, states) and steps of the agent's own (count, d), judged by their shift."""
+    """Candidates (count, states + d): all states, and the step of the agent's own to its second."""
 
-    def __init__(
-        self, stated: ReleasedOutputs, own: slice, reach: float, generator: np.random.Generator
-    ) -> None:
+    def __init__(self, stated: ReleasedOutputs, own: slice, reach: float) -> None:
+        width = stated.upper - stated.lower
         self.stated, self.own = stated, own
-        self.generator = generator
-        self.lower, self.upper = stated.lower, stated.upper
-        self.width = self.upper - self.lower
-        self.dim = own.stop - own.start
-        self.reach = min(reach, float(np.linalg.norm(self.width[own])))
-        self.moving = np.flatnonzero(self.width > 0)
+        self.reach = min(reach, float(np.linalg.norm(width[own])))
+        far = np.minimum(self.reach, width[own])
+        self.lower, self.upper = np.append(stated.lower, -far), np.append(stated.upper, far)
+        self.unit = np.append(width, far)  # of a move along each coordinate
+        self.moving = np.flatnonzero(self.unit > 0)
 
-    def pairs(self, points: Array, steps: Array) -> tuple[Array, Array]:
+    def split(self, candidates: Array) -> tuple[Array, Array]:
+        """Return states and steps."""
+        states = self.stated.lower.size
+        return candidates[:, :states], candidates[:, states:]
+
+    def pairs(self, candidates: Array) -> tuple[Array, Array]:
         """Return both points of every pair; the second stays in the box, no further than reach."""
+        points, steps = self.split(candidates)
         length = np.linalg.norm(steps, axis=1, keepdims=True)
         shrunk = steps * np.minimum(1.0, self.reach / np.where(length > 0, length, 1.0))
         end = points.copy()
-        low, high = self.lower[self.own], self.upper[self.own]
+        low, high = self.stated.lower[self.own], self.stated.upper[self.own]
         end[:, self.own] = np.clip(points[:, self.own] + shrunk, low, high)
         return points, end
 
-    def score(self, points: Array, steps: Array) -> Array:
-        """Return the shift of every pair; what is not a number counts as nothing."""
-        shifts = self.stated.shifts(*self.pairs(points, steps))
+    def score(self, candidates: Array) -> Array:
+        """Return the shift of every pair; NaN counts as nothing."""
+        shifts = self.stated.shifts(*self.pairs(candidates))
         return np.where(np.isfinite(shifts), shifts, -np.inf)
 
-    def starts(self) -> tuple[Array, Array]:
+    def starts(self) -> Array:
         """Return the most promising of many corners and random points."""
-        share = self.generator.random((_STARTS, self.lower.size))
-        kind = self.generator.random(share.shape)
+        generator = np.random.default_rng(0)
+        low, high = self.stated.lower, self.stated.upper
+        share = generator.random((_STARTS, low.size))
+        kind = generator.random(share.shape)
         share = np.where(kind < 0.4, 0.0, np.where(kind < 0.8, 1.0, share))
-        points = np.clip(self.lower + share * self.width, self.lower, self.upper)
-        inward = (self.lower + self.upper)[self.own] / 2.0 - points[:, self.own]
-        axes = np.eye(self.dim)[self.generator.integers(self.dim, size=_STARTS)]
-        towards = np.where(self.generator.random((_STARTS, 1)) < 0.5, inward, axes * inward)
-        steps = self._as_far_as_may_be(towards)
-        order = np.argsort(self.score(points, steps))[::-1][:_CLIMBERS]
-        return points[order].copy(), steps[order].copy()
+        points = np.clip(low + share * (high - low), low, high)
+        inward = (low + high)[self.own] / 2.0 - points[:, self.own]
+        dim = inward.shape[1]
+        axes = np.eye(dim)[generator.integers(dim, size=_STARTS)]
+        towards = np.where(generator.random((_STARTS, 1)) < 0.5, inward, axes * inward)
+        candidates = np.hstack([points, self._at_reach(towards)])
+        return candidates[np.argsort(self.score(candidates))[::-1][:_CLIMBERS]]
 
-    def climbed(self, points: Array, steps: Array) -> tuple[Array, Array]:
-        """Improve every point until halved steps gain nothing more."""
-        scores = self.score(points, steps)
+    def climbed(self, candidates: Array) -> Array:
+        """Move every candidate to its best neighbour until halved steps gain nothing more."""
+        scores = self.score(candidates)
         for halving in range(_HALVINGS):
             for _ in range(_SWEEPS):
                 before = scores.max()
-                self._sweep(points, steps, scores, 0.5**halving)
+                tried = [self._neighbours(one, 0.5**halving) for one in candidates]
+                shifts = self.score(np.concatenate(tried)).reshape(len(candidates), -1)
+                for c, best in enumerate(np.argmax(shifts, axis=1)):
+                    if shifts[c, best] > scores[c]:
+                        candidates[c], scores[c] = tried[c][best], shifts[c, best]
                 if scores.max() <= before * _GAIN:
                     break
-        return points, steps
+        return candidates
 
-    def _sweep(self, points: Array, steps: Array, scores: Array, share: float) -> None:
-        """Move every pair to its best neighbour, all of them judged at once."""
-        both = zip(points, steps, strict=True)
-        tried = [self._neighbours(point, step, share) for point, step in both]
-        shifts = self.score(*(np.concatenate(part) for part in zip(*tried, strict=True)))
-        begin = 0
-        for c, (candidates, directions) in enumerate(tried):
-            here = shifts[begin : begin + len(candidates)]
-            begin += len(candidates)
-            best = int(np.argmax(here))
-            if here[best] > scores[c]:
-                points[c], steps[c] = candidates[best], directions[best]
-                scores[c] = here[best]
+    def _neighbours(self, candidate: Array, share: float) -> Array:
+        """Return candidates one coordinate away, and the same states with other steps."""
+        moved = np.tile(candidate, (4, self.moving.size, 1))
+        by, which = share * self.unit, np.arange(self.moving.size)
+        for part, value in enumerate((candidate - by, candidate + by, self.lower, self.upper)):
+            moved[part, which, self.moving] = np.clip(value, self.lower, self.upper)[self.moving]
+        turned = np.tile(candidate, (3, 1))
+        steps = self.split(turned)[1]
+        steps[:2], steps[2] = self._at_reach(self._steepest(candidate)), -steps[2]
+        return np.concatenate([moved.reshape(-1, candidate.size), turned])
 
-    def _neighbours(self, point: Array, step: Array, share: float) -> tuple[Array, Array]:
-        """Return points one coordinate away, and the same point with other steps."""
-        moved = _one_by_one(point, self.moving, share * self.width, self.lower, self.upper)
-        far = np.minimum(self.reach, self.width[self.own])
-        turned = np.concatenate(
-            [
-                _one_by_one(step, np.flatnonzero(far > 0), share * far, -far, far),
-                self._as_far_as_may_be(self._steepest(point, step)),
-                -step[np.newaxis],
-            ]
-        )
-        return (
-            np.concatenate([moved, np.tile(point, (len(turned), 1))]),
-            np.concatenate([np.tile(step, (len(moved), 1)), turned]),
-        )
-
-    def _steepest(self, point: Array, step: Array) -> Array:
+    def _steepest(self, candidate: Array) -> Array:
         """Return both directions along which the outputs are steepest at the pair's middle."""
-        _, end = self.pairs(point[np.newaxis], step[np.newaxis])
-        middle = (point + end[0]) / 2.0
-        low, high = self.lower[self.own], self.upper[self.own]
+        begin, end = self.pairs(candidate[np.newaxis])
+        middle = (begin[0] + end[0]) / 2.0
+        low, high = self.stated.lower[self.own], self.stated.upper[self.own]
         inside = np.where(middle[self.own] - low < high - middle[self.own], 1.0, -1.0)
         tiny = np.minimum(_SLOPE * self.reach, (high - low) / 2.0) * inside
-        around = np.tile(middle, (self.dim + 1, 1))
+        around = np.tile(middle, (tiny.size + 1, 1))
         around[1:, self.own] += np.diag(tiny)
         values = self.stated(around) / self.stated.sigma
         slopes = (values[1:] - values[0]) / np.where(tiny == 0.0, np.inf, tiny)[:, np.newaxis]
         if not np.isfinite(slopes).all():
-            return step[np.newaxis]
+            return self.split(candidate[np.newaxis])[1]
         first = np.linalg.svd(slopes.T, full_matrices=False)[2][0]
         return np.stack([first, -first])
 
-    def _as_far_as_may_be(self, towards: Array) -> Array:
+    def _at_reach(self, towards: Array) -> Array:
         length = np.linalg.norm(towards, axis=1, keepdims=True)
         return np.asarray(self.reach * towards / np.where(length > 0, length, 1.0))
-
-
-def _one_by_one(start: Array, which: Integers, by: Array, lower: Array, upper: Array) -> Array:
-    """Return copies of ``start`` with one coordinate moved down, up, and to either bound."""
-    moved = np.tile(start, (4, which.size, 1))
-    at = np.arange(which.size)
-    for part, value in enumerate((start - by, start + by, lower, upper)):
-        moved[part, at, which] = np.clip(value, lower, upper)[which]
-    return moved.reshape(-1, start.size)
