@@ -106,6 +106,14 @@ class TargetSet:
         """Return C as it was stated."""
         return TargetSet(lower=sums.lower, upper=sums.upper, moved=(0.0,) * len(sums.regions))
 
+    def moved_in(self, inward: Array, levels: tuple[float, ...]) -> TargetSet:
+        """Return the same with its edges moved in further, per sum and per region."""
+        return TargetSet(
+            lower=self.lower + inward,
+            upper=self.upper - inward,
+            moved=tuple(m + more for m, more in zip(self.moved, levels, strict=True)),
+        )
+
     @property
     def nonempty(self) -> bool:
         """Whether no interval is empty; whether regions are is not looked at."""
@@ -162,7 +170,6 @@ class Feasibility:
         rounding: the part of it that rounding has, which is a box for all sums.
         ranges: the least and the largest value that each sum can have, shape (p, 2): beyond them
             nothing is known of the functions of regions, which may have poles there.
-        checked: per sum whether the test looks at it.
         band: per sum the half-width of an equality's band; 0 for others.
         target: what the algorithm aims at.
         margins: the same per constraint, for people.
@@ -176,11 +183,15 @@ class Feasibility:
     margin: Array
     rounding: Array
     ranges: Array
-    checked: NDArray[np.bool_]
     band: Array
     target: TargetSet
     margins: tuple[Margin, ...]
     cost: MarginCost | None = None
+
+    @property
+    def checked(self) -> NDArray[np.bool_]:
+        """Which sums the test looks at."""
+        return may_violate(self.sums, self.ranges)
 
     def confirmed(self, averaged: Array, off: Array | float = 0.0) -> NDArray[np.bool_]:
         """Return which averaged releases, shape (runs, p), confirm the answers beside them.
@@ -204,15 +215,22 @@ class Feasibility:
         inside = (y + away <= high) & (y - away >= low)
         fine = np.all(inside | ~self.checked, axis=1) & numbers
         for region in self.sums.regions:
-            at = list(region.rows)
-            if self.checked[at].any():
-                around = (y[:, at], noise[at], box[:, at])
-                fine &= within(region, around, self.ranges[at], may_fall(region, self.sums))
+            rows = list(region.rows)
+            around = (y[:, rows], noise[rows], box[:, rows])
+            fine &= within(region, around, self.ranges[rows], may_fall(region, self.sums))
         return np.asarray(fine)
 
     def __repr__(self) -> str:
         cost = "" if self.cost is None else f", predicted cost {self.cost.more:.3g}"
         return f"Feasibility(probability={self.probability:g}, {len(self.margins)} margins{cost})"
+
+
+def may_violate(sums: Sums, ranges: Array) -> NDArray[np.bool_]:
+    """Which sums belong to a constraint that a state within the public boxes could violate."""
+    checked = (ranges[:, 0] < sums.lower) | (ranges[:, 1] > sums.upper)
+    for region in sums.regions:
+        checked[list(region.rows)] = True
+    return np.asarray(checked)
 
 
 def within(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtri, ndtri
 
 from sottovoce.certificate.assumptions import SADDLE_LIMIT
@@ -25,6 +24,7 @@ from sottovoce.privacy.feasibility import (
     boxes_within,
     highest,
     may_fall,
+    may_violate,
     weights_norm,
 )
 from sottovoce.privacy.sampler import grid_of
@@ -32,7 +32,7 @@ from sottovoce.privacy.statement import down
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView, Problem
-from sottovoce.problem.sums import Region, Sums, agents_of, ball_of
+from sottovoce.problem.sums import Origin, Region, Sums, agents_of, ball_of
 
 LAG = 4.0
 """Ybar follows what is aimed at with a lag of about sqrt(T) rounds, so that it is off by about
@@ -112,7 +112,7 @@ def require_proven_convexity(certificate: Certificate, noise: AveragedNoise) -> 
         PrivacyError: of a constraint that some state could violate only no counterexample is known.
     """
     sums = certificate.cloud.sums
-    checked = _checked(sums, noise.ranges)
+    checked = may_violate(sums, noise.ranges)
     rows: set[int] = set()
     first = 0
     for family, origin in zip(certificate.cloud.constraints, sums.origins, strict=True):
@@ -137,29 +137,41 @@ def feasibility(
     noises are independent: ``z(a)`` standard deviations where a sum has one edge, ``z(a/2)`` where
     it has two. A region shares a among its sums; of a ball the noise has a chi distribution.
     """
-    checked = _checked(sums, noise.ranges)
-    rows = [o for o in range(sums.count) if checked[o] and not _in_region(sums, o)]
-    regions = [r for r in sums.regions if checked[list(r.rows)].any()]
-    count = 1 if each_row else max(1, len(rows) + len(regions))
+    checked = may_violate(sums, noise.ranges)
+    edges = np.isfinite(sums.lower).astype(int) + np.isfinite(sums.upper)  # none within a region
+    rows = np.flatnonzero(checked & (edges > 0))
+    count = 1 if each_row else max(1, len(rows) + len(sums.regions))
     chance = -float(np.expm1(np.log(probability) / count))
-    margin, band = np.zeros(sums.count), np.zeros(sums.count)
-    for o in rows:
-        edges = np.isfinite([sums.lower[o], sums.upper[o]]).sum()
-        margin[o] = -ndtri(chance / edges) * noise.sigma[o] * _UP + noise.rounding[o]
-    for region in regions:
-        at = list(region.rows)
-        margin[at] = _quantile(region, sums, chance) * noise.sigma[at] * _UP + noise.rounding[at]
+    deviations = np.zeros(sums.count)
+    deviations[rows] = -ndtri(chance / edges[rows])
+    for region in sums.regions:
+        deviations[list(region.rows)] = _quantile(region, sums, chance)
+    margin = np.where(checked, deviations * noise.sigma * _UP + noise.rounding, 0.0)
     equal = sums.lower == sums.upper
     moved = margin + np.where(equal, EQUAL_LAG / LAG, 1.0) * noise.lag
-    band[rows] = np.where(equal, moved, 0.0)[rows]
     inward = np.where(checked & ~equal, moved, 0.0)
-    levels = tuple(
-        _level(region, sums, noise, margin) if region in regions else 0.0 for region in sums.regions
-    )
-    target = TargetSet(lower=sums.lower + inward, upper=sums.upper - inward, moved=levels)
+    levels = tuple(_level(region, sums, noise, margin) for region in sums.regions)
     labels = sums.labels()
-    margins = [_of_sum(sums, labels[o], o, (margin, moved), noise) for o in rows]
-    margins += [_of_region(r, levels[sums.regions.index(r)], margin, noise) for r in regions]
+    margins = [
+        Margin(
+            name=labels[o],
+            kind="equality" if equal[o] else "bound",
+            tested=float(margin[o]),
+            moved=float(moved[o]),
+            scale=_scale_of_sum(sums, o, noise.ranges),
+        )
+        for o in rows.tolist()
+    ]
+    margins += [
+        Margin(
+            name=region.name,
+            kind="region",
+            tested=float(margin[list(region.rows)].max()),
+            moved=level,
+            scale=_scale_of_region(region, noise.ranges),
+        )
+        for region, level in zip(sums.regions, levels, strict=True)
+    ]
     return Feasibility(
         probability=probability,
         each_row=each_row,
@@ -167,39 +179,18 @@ def feasibility(
         margin=margin,
         rounding=np.where(checked, noise.rounding, 0.0),
         ranges=noise.ranges,
-        checked=checked,
-        band=band,
-        target=target,
+        band=np.where(checked & equal, moved, 0.0),
+        target=TargetSet.whole(sums).moved_in(inward, levels),
         margins=tuple(margins),
     )
 
 
 def expected_set(margins: Feasibility, noise: AveragedNoise) -> TargetSet:
     """What answers come to: Ybar stays about half the lag inside of what is aimed at."""
-    inward = np.where(
-        margins.checked & (margins.sums.lower < margins.sums.upper), noise.lag / 2.0, 0.0
-    )
-    regions = (
-        m + float(noise.lag[list(r.rows)].max() / 2.0) if ball_of(r) is not None else m
-        for r, m in zip(margins.sums.regions, margins.target.moved, strict=True)
-    )
-    return TargetSet(
-        lower=margins.target.lower + inward,
-        upper=margins.target.upper - inward,
-        moved=tuple(regions),
-    )
-
-
-def _checked(sums: Sums, ranges: Array) -> NDArray[np.bool_]:
-    """Which sums belong to a constraint that a state within the public boxes could violate."""
-    checked = (ranges[:, 0] < sums.lower) | (ranges[:, 1] > sums.upper)
-    for region in sums.regions:
-        checked[list(region.rows)] = True
-    return np.asarray(checked)
-
-
-def _in_region(sums: Sums, row: int) -> bool:
-    return any(row in region.rows for region in sums.regions)
+    sums, half = margins.sums, noise.lag / 2.0
+    inward = np.where(margins.checked & (sums.lower < sums.upper), half, 0.0)
+    balls = (0.0 if ball_of(r) is None else float(half[list(r.rows)].max()) for r in sums.regions)
+    return margins.target.moved_in(inward, tuple(balls))
 
 
 def _quantile(region: Region, sums: Sums, chance: float) -> Array:
@@ -248,28 +239,14 @@ def _edge(region: Region, ranges: Array) -> Array | None:
     return np.asarray(inner + near[:, np.newaxis] * (outer - inner))
 
 
-def _of_sum(
-    sums: Sums, name: str, row: int, margins: tuple[Array, Array], noise: AveragedNoise
-) -> Margin:
+def _scale_of_sum(sums: Sums, row: int, ranges: Array) -> float:
     edges = [abs(b) for b in (sums.lower[row], sums.upper[row]) if np.isfinite(b)]
-    return Margin(
-        name=name,
-        kind="equality" if sums.lower[row] == sums.upper[row] else "bound",
-        tested=float(margins[0][row]),
-        moved=float(margins[1][row]),
-        scale=float(max(edges)) or float(np.ptp(noise.ranges[row])) / 2.0,
-    )
+    return float(max(edges)) or float(np.ptp(ranges[row])) / 2.0
 
 
-def _of_region(region: Region, level: float, margin: Array, noise: AveragedNoise) -> Margin:
-    at, ball = list(region.rows), ball_of(region)
-    return Margin(
-        name=region.name,
-        kind="region",
-        tested=float(margin[at].max()),
-        moved=level,
-        scale=float(np.ptp(noise.ranges[at], axis=1).max()) / 2.0 if ball is None else ball[1],
-    )
+def _scale_of_region(region: Region, ranges: Array) -> float:
+    ball = ball_of(region)
+    return float(np.ptp(ranges[list(region.rows)], axis=1).max()) / 2.0 if ball is None else ball[1]
 
 
 def narrowed(cloud: CloudView, target: TargetSet) -> CloudView:
@@ -287,32 +264,29 @@ def narrowed(cloud: CloudView, target: TargetSet) -> CloudView:
             offset = read_only(stated.offset + np.array(more))
             constraints.append(replace(stated, offset=offset))
         else:
-            constraints += _written(sums, origin.first, origin.count, target)
+            constraints += [
+                Constraint(name=name, sums=(), rest=(g,), offset=read_only([0.0]))
+                for name, g in _written(sums, origin, target)
+            ]
         row += stated.rows
     return replace(cloud, constraints=tuple(constraints))
 
 
-def _written(sums: Sums, first: int, count: int, target: TargetSet) -> Iterator[Constraint]:
-    """The constraint that became these sums of named agents, moved in, as formulas."""
-    formulas = [g for family in sums.families for g in _formulas(family)]
+def _written(sums: Sums, origin: Origin, target: TargetSet) -> Iterator[tuple[str, Expression]]:
+    """The constraint that became these sums of named agents, moved in, as formulas g <= 0."""
+    formulas = [  # of rows over fleets there is none to look at
+        g for f in sums.families for g in ((ZERO,) * f.rows if f.sums else f.formulas)
+    ]
     for region, moved in zip(sums.regions, target.moved, strict=True):
-        if first in region.rows:
-            sums_of_region = [formulas[o] for o in region.rows]
-            inside = substitute(
-                _inside(region, moved), dict(zip(region.symbols, sums_of_region, strict=True))
-            )
-            yield _row(region.name, inside)
+        if origin.first in region.rows:
+            named = dict(zip(region.symbols, (formulas[o] for o in region.rows), strict=True))
+            yield region.name, substitute(_inside(region, moved), named)
             return
-    for o in range(first, first + count):
+    for o in range(origin.first, origin.first + origin.count):
         if np.isfinite(target.upper[o]):
-            yield _row(f"sum {o + 1}", subtract(formulas[o], number(target.upper[o])))
+            yield f"sum {o + 1}", subtract(formulas[o], number(target.upper[o]))
         if np.isfinite(target.lower[o]):
-            yield _row(f"sum {o + 1}", subtract(number(target.lower[o]), formulas[o]))
-
-
-def _formulas(family: Constraint) -> tuple[Expression, ...]:
-    """A formula per row; of rows over fleets there is none to look at."""
-    return family.formulas if not family.sums else (ZERO,) * family.rows
+            yield f"sum {o + 1}", subtract(number(target.lower[o]), formulas[o])
 
 
 def _inside(region: Region, moved: float) -> Expression:
@@ -322,10 +296,6 @@ def _inside(region: Region, moved: float) -> Expression:
     center, radius = ball
     centred = (subtract(s, number(c)) for s, c in zip(region.symbols, center, strict=True))
     return add(*(power(e, 2) for e in centred), number(-((radius - moved) ** 2)))
-
-
-def _row(name: str, g: Expression) -> Constraint:
-    return Constraint(name=name, sums=(), rest=(g,), offset=read_only([0.0]))
 
 
 def require_room(
