@@ -350,31 +350,6 @@ def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
     assert_never_undercounts(ledger)
 
 
-# Each child spends for two agents as often as it can and reports every spend that returned. The
-# driver kills it at some instant after its first report and prints all that it had reported.
-KILLED_AT_RANDOM = """
-import os, random, signal, sys, time
-from sottovoce.privacy.ledger import Ledger
-path, children = sys.argv[1], int(sys.argv[2])
-chance = random.Random(1)
-for child in range(children):
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        ledger = Ledger(path)
-        for i in range(1000):
-            ledger.spend(f"{child} {i}", costs({"pump": 0.001, "valve": 0.002}))
-            os.write(writer, f"{child} {i}\\n".encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as reports:
-        sys.stdout.write(reports.readline())
-        time.sleep(chance.uniform(0.0, 0.03))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        sys.stdout.write(reports.read())
-"""
-
 # SQLite calls the trace just before it runs a statement; child n dies before its n-th statement,
 # until one child reaches the end.
 KILLED_BEFORE_EACH_STATEMENT = """
@@ -422,17 +397,6 @@ def assert_whole(ledger: Ledger, reported: list[str]) -> None:
     assert runs["pump"] == runs["valve"]
     assert set(reported) <= set(runs["pump"])
     assert_never_undercounts(ledger)
-
-
-def test_no_kill_at_a_random_instant_loses_a_reported_spend(ledger: Ledger) -> None:
-    ledger.grant(["pump", "valve"], 1.0, 1e-6, **AS_PLANNED)
-    children = 40
-    output, _ = python(KILLED_AT_RANDOM, ledger.path, children).communicate(timeout=60)
-    reported = output.splitlines()
-    assert len(reported) >= children
-    assert_whole(Ledger(ledger.path), reported)
-    # each child can have died at most once between commit and report
-    assert len(ledger.history()) / 2 <= len(reported) + children
 
 
 def test_no_kill_between_two_statements_loses_or_halves_a_spend(ledger: Ledger) -> None:

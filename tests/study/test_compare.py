@@ -38,7 +38,6 @@ from sottovoce.study.compare import (
     curve_rounds,
     root_mean_square,
 )
-from sottovoce.study.promise import Promise
 
 TIKHONOV: dict[str, Algorithm] = {"Tikhonov": Tikhonov(gamma_bar=0.05)}
 ALGORITHMS: dict[str, Algorithm] = {"DualAveraging": DualAveraging(), **TIKHONOV}
@@ -162,21 +161,6 @@ def test_hiding_every_round_takes_a_plan_for_every_number_of_rounds() -> None:
     assert many.limit_x == pytest.approx(few.limit_x, rel=1e-6)
     everything = compared(line(), [16], hide="everything", radius=None, algorithms=TIKHONOV)
     assert the(everything, JOINT, "Tikhonov", 16).limit_x > 100 * few.limit_x
-
-
-def test_one_plan_that_covers_the_longest_serves_all_where_rounds_cost_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-
-    def planner(self: Promise, *args: Any, **settings: Any) -> NoisePlan:
-        asked.append((settings["method"], settings["rounds"]))
-        return honest(self, *args, **settings)
-
-    honest = Promise.plan
-    monkeypatch.setattr(Promise, "plan", planner)
-    compared(line(), [16, 64], algorithms=TIKHONOV)
-    assert asked == [("joint", 64), ("paper", 64)]
 
 
 def crowd() -> Problem:

@@ -1,8 +1,8 @@
-"""What is hidden: which two behaviours of an agent nobody can tell apart.
+"""Adjacency: which two behaviours of an agent a plan keeps from being told apart.
 
-A behaviour is what an agent does whatever it hears: the states it takes, round by round. The plan
-bounds how well anybody who hears everything can tell two *adjacent* behaviours apart; the values
-here say which ones are adjacent, and for how many rounds.
+A behaviour is what an agent does whatever it receives: the states it takes, round by round. The
+plan bounds how well an attacker who sees all messages distinguishes two *adjacent* behaviours; the
+values here say which ones are adjacent, and for how many rounds.
 """
 
 from __future__ import annotations

@@ -51,37 +51,33 @@ def _written(value: float, digits: int, rounding: str) -> str:
 def not_covered(plan: NoisePlan) -> tuple[str, ...]:
     """Return what the plan's promise does not speak of."""
     seen = "contribution" if plan.release is None else plan.release.sent
-    limits = [
-        *_not_covered_of(plan, seen),
-        "side channels: timing, power, memory, traffic patterns",
-    ]
-    if not isinstance(plan.hide, Everything):
-        further = "that moves its states further than the radius"
-        limits.insert(2, f"a change of an agent's objective or data {further}")
-    return tuple(limits)
-
-
-def _not_covered_of(plan: NoisePlan, seen: str) -> tuple[str, ...]:
     if plan.trust.halves == 1:
-        return (
+        limits = [
             f"the cloud itself, which sees every {seen}",
             "agents or a cloud that break the protocol",
-        )
-    return (
-        f"cloud and helper together: if their operators collude, they see every {seen}",
-        "an agent that breaks the protocol, which then hides less of itself and makes the sums "
-        f"wrong for all: nobody can check a single {seen} any more",
-    )
+        ]
+    else:
+        limits = [
+            f"cloud and helper together: if their operators collude, they see every {seen}",
+            "an agent that breaks the protocol, which then hides less of itself and makes the sums "
+            f"wrong for all: nobody can check a single {seen} any more",
+        ]
+    if not isinstance(plan.hide, Everything):
+        further = "that moves its states further than the radius"
+        limits.append(f"a change of an agent's objective or data {further}")
+    return (*limits, "side channels: timing, power, memory, traffic patterns")
 
 
 def statement(plan: NoisePlan) -> str:
     """Return the plan as text: every sigma, what is hidden, from whom, and what is not covered."""
-    return "\n".join([*_noise(plan), "", *_kept(plan), promise(plan)])
+    constraints = [*feasibility_lines(plan), ""] if plan.release is None else []
+    return "\n".join([*_noise(plan), "", *constraints, promise(plan)])
 
 
 def promise(plan: NoisePlan) -> str:
     """Return what is promised as text: how much, what is hidden, from whom, what is not covered."""
-    return "\n".join([*_promise(plan), "", *_hidden(plan), "", *_limits(plan)])
+    limits = (f"  - {item}" for item in not_covered(plan))
+    return "\n".join([*_promise(plan), "", *_hidden(plan), "", "Not covered:", *limits])
 
 
 def hidden(hide: Adjacency) -> str:
@@ -103,10 +99,6 @@ def hidden(hide: Adjacency) -> str:
 
 def _radius(hide: Trajectory | Offset) -> float:
     return float(np.asarray(hide.radius))
-
-
-def _kept(plan: NoisePlan) -> list[str]:
-    return [*feasibility_lines(plan), ""] if plan.release is None else []
 
 
 def plan_facts(plan: NoisePlan) -> dict[str, str]:
@@ -189,10 +181,6 @@ def _hidden(plan: NoisePlan) -> list[str]:
         lines += [f"  - {view.who}: {up(worst.gdp_mu * view.share)}" for view in plan.trust.views]
     lines.append(f"Trust: {WORDS[plan.trust.kind]}.")
     return lines
-
-
-def _limits(plan: NoisePlan) -> list[str]:
-    return ["Not covered:", *(f"  - {item}" for item in not_covered(plan))]
 
 
 def feasibility_lines(plan: NoisePlan) -> list[str]:

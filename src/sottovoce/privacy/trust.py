@@ -29,7 +29,7 @@ _UP = 1.0 + 2.0**-50
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Somebody who wants to know, with everybody who may help.
+    """An attacker: one party, with all who may help it.
 
     Attributes:
         name: which of the parties it is.

@@ -13,7 +13,7 @@ import numpy as np
 
 from sottovoce.arguments import entries, instance, real, whole
 from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.certificate.optimum import ReferenceOptimum, known_saddle
+from sottovoce.certificate.optimum import known_saddle
 from sottovoce.errors import InputError, PrivacyError
 from sottovoce.privacy.adjacency import Everything, Kind, Trajectory, adjacency_of, kind_of, radii
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -437,9 +437,10 @@ def advise(
         certificate = certify(problem, progress=tell)
         certificate.require()
         saddle = known_saddle(problem)
+        known = None if saddle is None else response(problem, saddle)
         study = _Study(
-            problem=problem, certificate=certificate, saddle=saddle, delta=delta, radius=radius,
-            known=None if saddle is None else response(problem, saddle), asked=asked,
+            problem=problem, certificate=certificate, known=known, delta=delta, radius=radius,
+            asked=asked,
         )  # fmt: skip
         rows: list[AdviceRow] = []
         if pool is not None:
@@ -464,7 +465,6 @@ class _Study:
 
     problem: Problem
     certificate: Certificate
-    saddle: ReferenceOptimum | None
     known: Response | None
     delta: float
     radius: float
@@ -548,7 +548,7 @@ def _with_margins(study: _Study, row: AdviceRow, predicted: Prediction) -> Advic
         return replace(row, predicted=lost, unkept=str(refusal))
     if study.known is None or kept is None or kept.cost is None:
         return row
-    share = kept.cost.more / (abs(study.known.best) or 1.0)
+    share = kept.cost.more / study.known.size
     return replace(
         row, predicted=replace(predicted, feasibility_cost=share), fleet=study.fleet(share)
     )
@@ -558,7 +558,7 @@ def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
     """The promise with what simulated runs measured; without it where that would take too long."""
     problem, known, runs = study.problem, study.known, study.asked.runs
     work = runs * row.rounds * problem.size
-    if study.saddle is None or known is None or row.predicted is None or work > _WORK:
+    if known is None or row.predicted is None or work > _WORK:
         return row
     bare = replace(study.plan(row), feasible=None)  # if nothing is done about violations
     result = simulate(
@@ -566,10 +566,7 @@ def _simulated(study: _Study, row: AdviceRow) -> AdviceRow:
         progress=False,
     )  # fmt: skip
     x = result.x[result.failed == 0]
-    if not x.size:
-        return row
-    seen = measured_prediction(problem, study.saddle, known.flat, x, row.rounds)
-    return replace(row, measured=seen)
+    return replace(row, measured=measured_prediction(known, x, row.rounds)) if x.size else row
 
 
 def _settled(row: AdviceRow, accuracy: float) -> bool:

@@ -115,53 +115,55 @@ class Prediction:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Response:
-    """How the answer answers to noise in the sums, to first order, at the saddle point.
+    """How the answer moves with noise in the sums, to first order, at the saddle point.
 
     Attributes:
-        cloud: the public problem.
+        problem: the whole problem.
+        saddle: its saddle point.
         x_sq: per sum the mean over components of ``(dx_c / dw_o / width_c)^2``, shape (p,).
         rows: ``dg_j / dw_o``, shape (m, p).
         objective: ``df / dw_o``, shape (p,).
         bend: ``d2f / dw^2 = dlambda / dw``, shape (p, p).
         g: ``g_j`` at the saddle point, 0 where it is active, shape (m,).
-        mu: the multipliers there.
-        best: the objective there.
         flat: components of x, from 0, that count in no error because nothing holds them.
     """
 
-    cloud: CloudView
+    problem: Problem
+    saddle: ReferenceOptimum
     x_sq: Array
     rows: Array
     objective: Array
     bend: Array
     g: Array
-    mu: Array
-    best: float
     flat: tuple[int, ...]
 
+    @property
+    def size(self) -> float:
+        """The size of the objective, of which errors are shares."""
+        return abs(self.saddle.objective) or 1.0
 
-def response(problem: Problem, at: ReferenceOptimum) -> Response:
-    """Return how the answer to a problem answers to noise; computed once, it serves all plans."""
-    system, p = linearised(problem, at), problem.cloud.sums.count
+
+def response(problem: Problem, saddle: ReferenceOptimum) -> Response:
+    """Return how the answer to a problem moves with noise; computed once, it serves all plans."""
+    system, p = linearised(problem, saddle), problem.cloud.sums.count
     stated = Numeric(problem)
-    slopes = stated.jacobian(at.x)
+    slopes = stated.jacobian(saddle.x)
     width, counted = _counted(problem.cloud, system.flat)
     x_sq, rows, objective = np.zeros(p), np.zeros((problem.rows, p)), np.zeros(p)
     for o, dx in system.moves():
         if counted.any():
             x_sq[o] = np.mean(np.square(dx[counted] / width[counted]))
         rows[:, o], objective[o] = slopes @ dx, system.slope @ dx
-    g = stated.constraints(at.x)
-    g[list(at.active)] = 0.0
+    g = stated.constraints(saddle.x)
+    g[list(saddle.active)] = 0.0
     return Response(
-        cloud=problem.cloud,
+        problem=problem,
+        saddle=saddle,
         x_sq=x_sq,
         rows=rows,
         objective=objective,
         bend=system.answer,
         g=g,
-        mu=at.mu,
-        best=at.objective,
         flat=system.flat,
     )
 
@@ -177,28 +179,28 @@ def predict(known: Response, plan: NoisePlan, rounds: int, *, feasible: float) -
     each; a plan with ``feasible`` says what they cost exactly.
 
     Args:
-        known: how the answer answers to noise.
+        known: how the answer moves with noise.
         plan: the noise, of the joint method.
         rounds: T.
         feasible: the probability p with which all constraints shall be kept together.
     """
     sigma = plan.released_sigma * weights_norm(rounds)
-    scale, equality = row_scales(known.cloud), equalities(known.cloud.constraints)
+    cloud = known.problem.cloud
+    scale, equality = row_scales(cloud), equalities(cloud.constraints)
     moved = known.rows * sigma
     deviation = np.linalg.norm(moved, axis=1)
-    size = abs(known.best) or 1.0
     tested = int(np.count_nonzero(~equality & (deviation > 0)))
     margin = ndtri(feasible ** (1.0 / max(tested, 1))) + 1.5 * LAG * rounds**-0.25
-    cost = float(margin * np.abs(known.mu) @ np.where(equality, 0.0, deviation))
+    cost = float(margin * np.abs(known.saddle.mu) @ np.where(equality, 0.0, deviation))
     violated, objective = _drawn(known, sigma, equality)
     return Prediction(
         rounds=rounds,
-        rows=tuple(known.cloud.row_labels()),
+        rows=tuple(cloud.row_labels()),
         noise=read_only(deviation / scale),
         violation=None if equality.all() else violated,
-        feasibility_cost=cost / size,
+        feasibility_cost=cost / known.size,
         x=float(np.sqrt(known.x_sq @ np.square(sigma))),
-        objective=objective / size,
+        objective=objective / known.size,
     )
 
 
@@ -224,25 +226,23 @@ def expect(problem: Problem, plan: NoisePlan, rounds: int) -> Prediction:
     return predict(response(problem, saddle), plan, rounds, feasible=FEASIBLE)
 
 
-def measured_prediction(
-    problem: Problem, saddle: ReferenceOptimum, flat: Sequence[int], x: Array, rounds: int
-) -> Prediction:
+def measured_prediction(known: Response, x: Array, rounds: int) -> Prediction:
     """Return the figures of a prediction from the answers of simulated runs, one per line of x."""
-    here, equality = Numeric(problem), equalities(problem.constraints)
-    g = np.array([here.constraints(one) for one in x])
-    f = np.array([here.objective(one) for one in x])
-    width, counted = _counted(problem.cloud, flat)
+    problem, saddle = known.problem, known.saddle
+    numeric, equality = Numeric(problem), equalities(problem.constraints)
+    g = np.array([numeric.constraints(one) for one in x])
+    f = np.array([numeric.objective(one) for one in x])
+    width, counted = _counted(problem.cloud, known.flat)
     off = (x - saddle.x)[:, counted] / width[counted]
     violated = np.any(g[:, ~equality] > 0.0, axis=1)
-    spread = np.sqrt(np.mean(np.square(g - here.constraints(saddle.x)), axis=0))
+    spread = np.sqrt(np.mean(np.square(g - numeric.constraints(saddle.x)), axis=0))
     return Prediction(
         rounds=rounds,
         rows=tuple(problem.cloud.row_labels()),
         noise=spread / row_scales(problem.cloud),
         violation=None if equality.all() else float(np.mean(violated)),
         x=float(np.sqrt(np.mean(np.square(off)))) if counted.any() else 0.0,
-        objective=float(np.sqrt(np.mean(np.square(f - saddle.objective))))
-        / (abs(saddle.objective) or 1.0),
+        objective=float(np.sqrt(np.mean(np.square(f - saddle.objective)))) / known.size,
     )
 
 
