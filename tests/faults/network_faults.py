@@ -58,7 +58,7 @@ def leaking(leak: Any) -> Any:
 
 def price_leak(record: Any, bare: float) -> Any:
     price = record.price + bare
-    return {"price": price, "told": price}
+    return {"price": price, "sent_price": price}
 
 
 def digest_leak(record: Any, bare: float) -> Any:

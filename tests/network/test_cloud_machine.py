@@ -148,7 +148,7 @@ class Table:
         record = Record(
             k=action.k,
             parts=action.parts,
-            told=price,
+            sent_price=price,
             price=price,
             answer=price / 2,
             released=np.zeros(0),

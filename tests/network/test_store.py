@@ -47,7 +47,7 @@ def record(k: int, said: int = 5, first: bytes = UNPINNED, *companies: tuple[int
     return Record(
         k=k,
         parts=tuple(Part(party=p, data=pack_whole(p.sums + said)) for p in parties),
-        told=price,
+        sent_price=price,
         price=price,
         answer=price,
         released=np.zeros(0),

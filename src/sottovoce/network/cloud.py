@@ -109,7 +109,7 @@ class Cloud:
         ledger: accounts of the agents; the run takes its place there before round 1, and every
             round is fenced off there before it is sent.
         seed: simulate noise as ``simulate`` does with this seed; nothing is private then, and
-            agents refuse unless they were told to expect it.
+            agents refuse unless they were started with ``allow_simulated``.
         keep_states: keep what agents said in every round in the store, for an audit.
         apply_after: seconds from the end until all agents apply a confirmed answer, up to 600: long
             enough for everybody to hear of it, so that all do at once.
@@ -337,7 +337,7 @@ class Cloud:
             raise
 
     async def _tick(self) -> None:
-        """Every second: write down incidents, and drop whoever is revoked or has expired."""
+        """Every second: flush incidents, and drop peers that are revoked or have expired."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._store.flush()

@@ -83,7 +83,7 @@ class RoundRelease:
         return record
 
     def prepare(self) -> None:
-        """Have noise drawn for the rounds to come, while nobody knows what is said in them."""
+        """Draw the noise of rounds to come, before their contributions are known."""
         self._rounds.prepare()
 
 
@@ -143,7 +143,7 @@ class CloudRunner:
             self._set_deadline()
 
     def stop(self) -> None:
-        """Hold nobody any more."""
+        """Cancel the timeout."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -219,7 +219,7 @@ class CloudRunner:
     def _time_is_up(self, k: int) -> None:
         self.perform(self._machine.deadline(k))
         if self._machine.round == k and self._machine.phase is CloudPhase.COLLECTING:
-            self._set_deadline()  # nobody has spoken yet
+            self._set_deadline()  # no agent has answered yet
 
 
 def call_soon(call: Callable[..., object], *arguments: object) -> None:

@@ -265,7 +265,7 @@ class Helper:
         return web.json_response(page, status=503 if troubles else 200)
 
     async def _tick(self) -> None:
-        """Every second: drop whoever is revoked, has expired, or takes too long."""
+        """Every second: drop peers that are revoked, have expired, or take too long."""
         gone = 0.0
         while True:
             await asyncio.sleep(TICK_SECONDS)

@@ -275,7 +275,7 @@ class Journal(JournalReader):
         """Bind a new journal to a configuration, durably.
 
         Raises:
-            DiskError: it cannot be written now, or somebody reads an older state all the time.
+            DiskError: it cannot be written now, or a reader holds an older state open.
         """
         if not self.config:
             self._write(replace(self._run, config=config))
@@ -356,7 +356,7 @@ class Journal(JournalReader):
             self._load()
         except StoreError:
             if not (new and marker_of(self.path).exists()):
-                raise  # without a marker it was none of ours: somebody's file stays where it is
+                raise  # without a marker it is no journal of ours, and stays where it is
             set_aside(self.path)
             self._load()
         else:

@@ -152,12 +152,14 @@ def checkpoint(database: sqlite3.Connection, path: Path) -> None:
     """Copy the log into the file, durably.
 
     Raises:
-        DiskError: the disk is full or failing, or somebody reads an older state all the time.
+        DiskError: the disk is full or failing, or a reader holds an older state open.
     """
     with translated(path):
         busy, _, _ = database.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
     if busy:
-        raise DiskError(f"{path} cannot be written now (somebody is reading it); nothing was sent")
+        raise DiskError(
+            f"{path} cannot be written now (another process is reading it); nothing was sent"
+        )
 
 
 def utc(moment: float | None = None) -> str:

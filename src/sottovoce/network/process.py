@@ -26,7 +26,7 @@ def run(main: Coroutine[Any, Any, Answer]) -> Answer:
     """Run ``main`` with uvloop, or with asyncio where there is none (Windows).
 
     A signal that asks for the end cancels ``main``, which closes what it has opened; the process
-    then dies of that signal, so that whoever sent it sees it obeyed.
+    then dies of that signal, so that its sender sees it obeyed.
     """
     heard: list[signal.Signals] = []
     try:
@@ -68,9 +68,9 @@ def _end(
 
 @final
 class Supervisor:
-    """Starts background tasks and reports the first that ends before it was told to.
+    """Starts background tasks and reports the first that ends before ``stop``.
 
-    A task that nobody awaits dies in silence, and what it guarded is no longer guarded.
+    A task that is not awaited fails silently.
 
     Args:
         failed: called with the reason when a task has ended, whatever it ended with.

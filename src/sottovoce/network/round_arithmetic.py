@@ -82,7 +82,7 @@ class Rounds:
         self.prepare()
 
     def prepare(self) -> None:
-        """Have the noise of rounds to come drawn while nobody knows what will be said in them.
+        """Draw the noise of rounds to come, before their contributions are known.
 
         The next round's is there afterwards; that of the rounds after it is drawn meanwhile.
         """
@@ -158,12 +158,12 @@ class Rounds:
         missed: tuple[Gap, ...],
     ) -> Record:
         y, entries = self._release.outputs(values)
-        told = self._state.take(k, y)
+        sent_price = self._state.take(k, y)
         price = self._state.price
         return Record(
             k=k,
             parts=(),
-            told=told,
+            sent_price=sent_price,
             price=price,
             answer=self._state.answer,
             released=y,
@@ -191,7 +191,7 @@ class CloudState(Protocol):
     averaged: Array
 
     def take(self, k: int, y: Array) -> Array:
-        """Turn the release of round k into prices, and return those that agents are told.
+        """Turn the release of round k into prices, and return those that agents are sent.
 
         Raises:
             DivergedError: prices diverged.

@@ -68,7 +68,7 @@ class Outcome:
             self.failure = error
             note("failed", level=logging.ERROR, error=type(error).__name__)
         self._ended.set()
-        self._known.set()  # nobody is waited for after a failure
+        self._known.set()  # after a failure no agent is waited for
 
     def sent(self, action: Send, agents_of: Callable[[int], tuple[int, ...]]) -> None:
         """A message was sent; if it is the goodbye, its agents know of the end."""

@@ -1,6 +1,6 @@
 """The cloud's journal: every round is here, durably, before a byte of it leaves the cloud.
 
-It also holds what agents said in the last committed round, because a repeated message must be told
+It also holds what agents said in the last committed round, to tell a repeated message
 from a conflicting one: mode 0600, and each commit erases the round before, the end of the run the
 last one, unless ``keep_states`` asks otherwise. Releases, prices and incidents stay; what the
 algorithm remembers is worked out from them.

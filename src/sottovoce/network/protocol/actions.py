@@ -80,11 +80,11 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
     Attributes:
         k: the round.
         parts: what was said in it.
-        told: the prices that its message carries: lambda(k+1), or mu(k) with gradient steps.
+        sent_price: the prices that its message carries: lambda(k+1), or mu(k) with gradient steps.
         price: lambda(k+1), or mu(k+1).
         answer: the prices to report after it: averaged, or the last.
-        released: the noisy sums, or values of all constraints, for whoever watches the run; nothing
-            in a relay, which is not told.
+        released: the noisy sums, or values of all constraints, for the live page; empty in a
+            relay, which does not receive them.
         y: the released gradient entries, in the plan's order.
         digest: names the history up to here.
         held: agents whose last contribution was reused, from 1.
@@ -95,7 +95,7 @@ class Record(Struct, frozen=True, kw_only=True, eq=False):
 
     k: int
     parts: tuple[Part, ...]
-    told: Floats
+    sent_price: Floats
     price: Floats
     answer: Floats
     released: Floats
@@ -287,7 +287,7 @@ class AnswerRound(Struct, frozen=True, kw_only=True):
 
 
 class SendUp(Struct, frozen=True, kw_only=True):
-    """Send a message to whoever is above."""
+    """Send a message up: to the cloud, or to a relay."""
 
     message: FromAgent
 

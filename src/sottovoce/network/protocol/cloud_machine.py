@@ -138,7 +138,7 @@ class CloudMachine:
         self.round = 1
         """The round that is being collected."""
         self.heard = 0
-        """A round in which agents spoke as far as is known from elsewhere: a relay is told."""
+        """The last round in which agents spoke by the welcome from above; of a relay."""
         self.moves = 0
         """How often agents have come or gone."""
         self._notary = notary
@@ -176,7 +176,7 @@ class CloudMachine:
         return set(self._speakers)
 
     def agents_of(self, peer: int) -> tuple[int, ...]:
-        """The agents on a connection, from 1; nobody before hello."""
+        """The agents on a connection, from 1; none before hello."""
         session = self._sessions.get(peer)
         return () if session is None else session.agents
 
@@ -389,13 +389,13 @@ class CloudMachine:
         if not self._collected.put(part):
             return self._object(peer, session, Code.CONFLICT)
         # Whatever the numbers were, the round goes on, and nothing is sent that depends on them.
-        found: list[Action] = []
+        actions: list[Action] = []
         if part.data is not sent:
             moved = _moved(part.party, sent, part.data)
-            found.append(Incident(code=Code.CLIPPED, agents=moved, k=self.round))
+            actions.append(Incident(code=Code.CLIPPED, agents=moved, k=self.round))
         if self._collected.complete and self.phase is CloudPhase.COLLECTING:
-            found += self._full(self._collected.parts, frozenset())
-        return found
+            actions += self._full(self._collected.parts, frozenset())
+        return actions
 
     def _repeat(self, peer: int, session: Session, part: Part, record: Record) -> list[Action]:
         """The answer to a round that is committed already: the same bytes again.
@@ -431,7 +431,7 @@ class CloudMachine:
         entries = b"" if party is None or not party.entries.size else pack(record.y[party.entries])
         return Round(
             round=record.k,
-            price=pack(record.told),
+            price=pack(record.sent_price),
             y=entries,
             receipt=self._notary.receipt(record.k, record.digest),
         )

@@ -38,7 +38,7 @@ class Collected:
 
     @property
     def complete(self) -> bool:
-        """Whether nobody is missing."""
+        """Whether every awaited agent has spoken."""
         return self._missing == 0
 
     @property
@@ -85,19 +85,19 @@ class Collected:
 
 def merge_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """Return the gaps of the same agents without overlaps."""
-    found: list[Gap] = []
+    merged: list[Gap] = []
     for first, last, begin, end in sorted(set(gaps)):
-        if found and found[-1][:2] == (first, last) and begin <= found[-1][3] + 1:
-            found[-1] = (first, last, found[-1][2], max(end, found[-1][3]))
+        if merged and merged[-1][:2] == (first, last) and begin <= merged[-1][3] + 1:
+            merged[-1] = (first, last, merged[-1][2], max(end, merged[-1][3]))
         else:
-            found.append((first, last, begin, end))
-    return tuple(found)
+            merged.append((first, last, begin, end))
+    return tuple(merged)
 
 
 def few_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """Return at most 16 gaps that cover all of these."""
-    found = merge_gaps(gaps)
-    if len(found) <= MOST_GAPS:
-        return found
-    first, last, begin, end = zip(*found, strict=True)
+    merged = merge_gaps(gaps)
+    if len(merged) <= MOST_GAPS:
+        return merged
+    first, last, begin, end = zip(*merged, strict=True)
     return ((min(first), max(last), min(begin), max(end)),)

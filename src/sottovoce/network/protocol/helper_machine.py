@@ -191,18 +191,18 @@ class HelperMachine:
         An agent that counted twice would move the sums twice as far as its promise allows. A mask
         knows its agents, so that none counts twice either.
         """
-        found, everybody, before = [], 0, 0
+        taken, count, before = [], 0, 0
         agents: set[int] = set()
         for number, session, j in listed:
             owner = self._met.get(number)
             again = self._run.hold and j < k
             if owner is None or number <= before or not (j == k or again):
                 return None
-            found.append(Participant(owner=owner, session=session, round=j))
+            taken.append(Participant(owner=owner, session=session, round=j))
             agents.update(owner.agents)
-            everybody += len(owner.agents)
+            count += len(owner.agents)
             before = number
-        return tuple(found) if len(agents) == everybody else None
+        return tuple(taken) if len(agents) == count else None
 
     def _answer(self, answered: JournalRow) -> Action:
         receipt = self._notary.receipt(answered.k, answered.digest)

@@ -1,4 +1,4 @@
-"""A relay as a state machine: an agent to whoever is above it, a cloud to those below.
+"""A relay as a state machine: a client of the cloud or relay above, a cloud to those below.
 
 Above it says hello for all its agents, contributes their total, and hears rounds: the client half,
 ``client_machine``. Below it collects, clips and answers as ``cloud_machine`` does, and what it
@@ -101,7 +101,7 @@ class RelayMachine(ClientMachine):
     @property
     def below(self) -> CloudMachine:
         """The collecting side; there is one from the first welcome on."""
-        assert self._below is not None  # noqa: S101  nobody below is heard before
+        assert self._below is not None  # noqa: S101  the relay listens from then on
         return self._below
 
     @property
@@ -143,14 +143,14 @@ class RelayMachine(ClientMachine):
 
     def _answered(self, actions: Sequence[Action]) -> list[Action]:
         """What the collecting side asks for; a full round goes up in place of being committed."""
-        found: list[Action] = []
+        answers: list[Action] = []
         for action in actions:
             if isinstance(action, Commit):
                 self._full = action
-                found += self._contributed()
+                answers += self._contributed()
             else:
-                found.append(action)
-        return found
+                answers.append(action)
+        return answers
 
     def _contributed(self) -> list[Action]:
         """The total of the round that everybody below has spoken in, if it can be said now."""
@@ -207,7 +207,7 @@ class RelayMachine(ClientMachine):
         record = Record(
             k=message.round,
             parts=full.parts if full is not None and spoken else (),
-            told=price,
+            sent_price=price,
             price=price,
             answer=answer,
             released=np.zeros(0),
