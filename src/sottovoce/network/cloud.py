@@ -26,6 +26,7 @@ from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
 from sottovoce.network.observe.page.charts import sample_of
 from sottovoce.network.observe.page.live import Live
 from sottovoce.network.process import Supervisor
+from sottovoce.network.protocol.actions import Record
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
 from sottovoce.network.protocol.codec import decode_from_helper, encode
 from sottovoce.network.protocol.messages import FromHelper
@@ -280,8 +281,8 @@ class Cloud:
             self._machine,
             RoundRelease(self._rounds, store, self._fence, config.hash),
             self._outcome,
-            metrics=self._metrics,
-            attendance=self._attendance,
+            refused=self._metrics.refused,
+            completed=self._completed,
             deadline=self.deadline,
             apply_after=self.apply_after,
         )
@@ -335,6 +336,10 @@ class Cloud:
         except SottovoceError as error:
             self._outcome.fail(error)
             raise
+
+    def _completed(self, record: Record, last: tuple[int, ...]) -> None:
+        self._attendance.completed(last)
+        self._metrics.round(held=len(record.held))
 
     async def _tick(self) -> None:
         """Every second: flush incidents, and drop peers that are revoked or have expired."""

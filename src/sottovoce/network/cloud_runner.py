@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, final
 
-from sottovoce.network.attendance import Attendance
 from sottovoce.network.failures import DivergedError
 from sottovoce.network.observe.logs import note
-from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import Action, Close, Commit, Meet, Record, Send
 from sottovoce.network.protocol.cloud_machine import CloudMachine, CloudPhase
+from sottovoce.network.protocol.messages import Code
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.runner import Handlers, Outcome, RunLog, Runner, make_durable
 from sottovoce.network.transport.helper_link import HelperLink
@@ -95,8 +95,9 @@ class CloudRunner:
         machine: whose actions they are.
         release: makes a round that may be sent.
         outcome: hears of the end.
-        metrics: counts.
-        attendance: keeps who held rounds up.
+        refused: counts refusals.
+        completed: hears of every round that was sent, and of the agents that were held in it, or
+            were the last to answer.
         deadline: seconds after which last contributions are reused; None to wait for all agents.
         apply_after: seconds from the end until answers are applied.
         later: calls a function when a round was sent; the event loop does by default.
@@ -108,8 +109,8 @@ class CloudRunner:
         release: RoundRelease,
         outcome: Outcome,
         *,
-        metrics: Metrics,
-        attendance: Attendance,
+        refused: Counter[Code] | None = None,
+        completed: Callable[[Record, tuple[int, ...]], None] | None = None,
         deadline: float | None = None,
         apply_after: float = 0.0,
         later: Callable[..., object] | None = None,
@@ -120,8 +121,7 @@ class CloudRunner:
         self._release = release
         self._store = store = release.store
         self._outcome = outcome
-        self._metrics = metrics
-        self._attendance = attendance
+        self._completed = completed
         self._deadline = deadline
         self._apply_after = apply_after
         self._later = later or call_soon
@@ -132,7 +132,7 @@ class CloudRunner:
             Commit: self._ask_or_commit,
             Meet: self._meet,
         }
-        self._runner = Runner("cloud", handlers, outcome, journal=store, refused=metrics.refused)
+        self._runner = Runner("cloud", handlers, outcome, journal=store, refused=refused)
         self.perform = self._runner.perform
 
     def start(self) -> None:
@@ -184,8 +184,8 @@ class CloudRunner:
         """A round was sent: draw noise, keep the books."""
         try:
             self._release.prepare()
-            self._attendance.completed(last)
-            self._metrics.round(held=len(record.held))
+            if self._completed is not None:
+                self._completed(record, last)
             note("round", level=logging.DEBUG, round=record.k, held=len(record.held))
             if self._machine.phase is CloudPhase.DONE:
                 self._finish()

@@ -29,7 +29,6 @@ from numpy.typing import ArrayLike
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.network.agent_group import AgentGroup
-from sottovoce.network.attendance import Attendance
 from sottovoce.network.cloud_runner import CloudRunner, RoundRelease
 from sottovoce.network.helper_answers import Answers, Blinding
 from sottovoce.network.identity.authority import new_key
@@ -37,7 +36,6 @@ from sottovoce.network.identity.certificates import Identity, public_key
 from sottovoce.network.identity.pledges import HelperKeys
 from sottovoce.network.local_round import LocalRound
 from sottovoce.network.masks import Masker, Secret
-from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.protocol.actions import (
     Action,
     AnswerRound,
@@ -220,7 +218,6 @@ class Loopback:
             self.answers = Answers(plan, config, self.keys.helper, self.masks, sign=sign)
         self.masked_totals = ContributionTotals(plan, skip=MASK_HEAD)
         self.noisy = np.flatnonzero(plan.sigma > 0)
-        self.metrics, self.attendance = Metrics(), Attendance(())
         self.with_sampler = partial(  # the same with noise from elsewhere
             Loopback,
             problem,
@@ -261,8 +258,6 @@ class _Run:
             self.cloud,
             RoundRelease(loopback.rounds, self, None, setup.config_hash),
             self.outcome,
-            metrics=loopback.metrics,
-            attendance=loopback.attendance,
             later=self._later,
         )
         self.runner.server = self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from sottovoce.network.failures import HaltedError, RefusedError
 from sottovoce.network.identity.certificates import HELPER
@@ -23,7 +23,9 @@ from sottovoce.network.protocol.messages import (
     ToHelper,
 )
 from sottovoce.network.protocol.messages import Introduce as Introduction
-from sottovoce.network.transport.client import Client
+
+if TYPE_CHECKING:
+    from sottovoce.network.transport.client import Client
 
 LONGEST_PAUSE: Final = 5.0
 
