@@ -135,7 +135,7 @@ def _quadratics(agents: int) -> Case:
 
 
 def _dispatch() -> tuple[Any, Any]:
-    """Six generators over a day: balance and 40 lines in every hour, ramps at home."""
+    """Six generators over a day: balance and 40 lines in every hour, private ramps."""
     import numpy as np
 
     import sottovoce as sv

@@ -155,7 +155,7 @@ def _fleet_rows() -> list[Row]:
     default, ours = _per_agent(problem, DualAveraging()), _per_agent(problem, Tikhonov())
     numpy = least(lambda: _numpy_chargers(problem, 2), repeat=20)[0] / 2 / n * 1e9
     return [
-        row("EV fleet, d = 24, n = 10,000, agents minimise at home, against a gradient step of "
+        row("EV fleet, d = 24, n = 10,000, agents minimise locally, against a gradient step of "
             "Algorithm 1", "", f"{default / ours:.0f}x", f"{default:,.0f} ns an agent and round"),
         row("Algorithm 1, EV fleet, d = 24, n = 10,000, against in-place NumPy", "15x faster",
             f"{numpy / ours:.0f}x faster", f"{ours:.1f} ns an agent and round, NumPy {numpy:.0f}"),

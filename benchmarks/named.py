@@ -133,7 +133,7 @@ def quadratics(n: int, m: int = 20) -> sv.Problem:
 
 
 def generators(n: int = 6, hours: int = 24, lines: int = 40) -> sv.Problem:
-    """A dispatch: quadratic costs, a balance and limits of lines per hour, ramps at home."""
+    """A dispatch: quadratic costs, a balance and limits of lines per hour, private ramps."""
     rng = np.random.default_rng(0)
     x = sv.agents([f"gen{i + 1}" for i in range(n)], lower=0.0, upper=100.0, dim=hours)
     cost, slope = rng.uniform(0.01, 0.1, n), rng.uniform(5, 20, n)

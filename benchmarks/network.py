@@ -131,8 +131,8 @@ def _sizes(*, sums: int, own: int) -> tuple[int, int]:
     from sottovoce.network.protocol.messages import RECEIPT, Contribution, Round
 
     said = Contribution(round=1_000, values=bytes(8 * own))
-    told = Round(round=1_000, price=bytes(8 * sums), y=b"", receipt=bytes(RECEIPT))
-    return len(encode(said)), len(encode(told))
+    released = Round(round=1_000, price=bytes(8 * sums), y=b"", receipt=bytes(RECEIPT))
+    return len(encode(said)), len(encode(released))
 
 
 def _row(what: str, rate: float, reference: float) -> dict[str, str | float]:

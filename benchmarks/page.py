@@ -107,7 +107,7 @@ def _gateway(root: Path, port: int) -> None:
 
 
 def _viewer(root: Path, port: int, look: Event) -> None:
-    """Reads the page's events while it is told to look."""
+    """Reads the page's events while it is asked to."""
     import aiohttp
 
     from sottovoce.network.identity.certificates import client_context

@@ -1,4 +1,4 @@
-"""Share the Abilene backbone between 132 flows whose worth nobody else learns.
+"""Share the Abilene backbone between 132 flows whose worth stays private.
 
 Every ordered pair of the twelve routers is a flow: an agent with a rate and a private utility
 ``w log(rate)``. What couples them are the capacities of thirty directed links.

@@ -1,7 +1,7 @@
-"""Charge a fleet of cars without telling anybody how much each needs, or when it is at home.
+"""Charge a fleet of cars without revealing how much each needs, or when it is parked.
 
 A car must have its energy by the time it leaves: a private equality over its hours, inside a
-private window. Public is that nobody draws more than 22 kW, and what the network carries.
+private window. Public is that no car draws more than 22 kW, and what the network carries.
 """
 
 import numpy as np

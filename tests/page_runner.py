@@ -97,7 +97,7 @@ def _mend(page: Path, found: list[tuple[Block, str]]) -> None:
 
 
 class _Reader:
-    """Somebody who does what a page says, and notes every block that shows something else."""
+    """Does what a page says, and notes every block that shows something else."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

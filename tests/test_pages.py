@@ -70,7 +70,7 @@ def test_a_page_that_says_something_else_is_noticed(
         "```console\n$ false\n```\n",
         "```sh\nsottovoce plan my-problem --epsilom 1\n```\n",
         "```sh\nmake everything\n```\n",
-        "```\nsottovoce plan my-problem\n```\n",  # of no language: nobody knows what to do with it
+        "```\nsottovoce plan my-problem\n```\n",  # of no language
     ],
 )
 def test_what_cannot_be_followed_is_refused(block: str, tmp_path: Path) -> None:

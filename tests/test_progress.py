@@ -1,4 +1,4 @@
-"""Signs of life: nobody waits in silence, and results stay clean."""
+"""Progress: long work reports it, and results stay clean."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_by_default_only_a_terminal_is_shown_anything(monkeypatch: pytest.Monkey
         assert tell is not silent
 
 
-def test_whoever_asks_is_told_what_is_being_done() -> None:
+def test_a_callback_gets_what_is_being_done() -> None:
     heard: list[tuple[str, float | None]] = []
     hear = heard_by(heard)
     problem = sv.gallery.paper()

@@ -65,8 +65,8 @@ def mixed() -> d.Problem:
     )
 
 
-def kinked() -> d.Problem:
-    """Objectives and constraints with kinks."""
+def nonsmooth() -> d.Problem:
+    """Objectives and constraints without derivatives at some points."""
     x = d.agents(2, lower=-5, upper=5)
     return d.state_problem(
         x,

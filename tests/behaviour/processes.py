@@ -172,7 +172,7 @@ def speak(kind: str, sock: socket.socket, keys: Path) -> socket.socket:
 
 
 def flood(kind: str, port: int, keys: Path, *, voices: int, until: Callable[[], bool]) -> None:
-    """Open connections that come to nothing, or send nonsense over them, until told to stop."""
+    """Open connections that come to nothing, or send nonsense over them, until asked to stop."""
     held: list[socket.socket] = []
     while not until():
         with contextlib.suppress(OSError):
@@ -195,10 +195,10 @@ def get(port: int, keys: Path, path: str) -> tuple[int, bytes]:
         sock.settimeout(10)
         request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         sock.sendall(request.encode())
-        told = b""
+        output = b""
         while chunk := sock.recv(65_536):
-            told += chunk
-    return int(told.split()[1]), told.partition(b"\r\n\r\n")[2]
+            output += chunk
+    return int(output.split()[1]), output.partition(b"\r\n\r\n")[2]
 
 
 def copy_store(store: Path, target: Path) -> Sequence[Path]:

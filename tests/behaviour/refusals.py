@@ -1,4 +1,4 @@
-"""A refusal: what somebody writes, the error's type, and words that its message must hold.
+"""A refusal: what a user writes, the error's type, and words that its message must hold.
 
 A message names the thing, the requirement, what was got and the remedy. Its wording may change, so
 a row lists only what any wording has to say: names, values, spellings to use instead. ``a|b`` is

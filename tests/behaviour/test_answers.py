@@ -27,7 +27,7 @@ OPTIMA = {
     "readme": (p.readme, 3.25985760109659, [7.703751694356, -4.465801105899, -0.237950588457]),
     "bakeries": (p.bakeries, 256 / 7, [80 / 7, 68 / 7, 62 / 7]),
     "mixed": (p.mixed, 2.116418834458898, [0.112604162236, -0.550886456517, 0.938282294280]),
-    "kinked": (p.kinked, 0.6125, [0.75, 0.75]),
+    "nonsmooth": (p.nonsmooth, 0.6125, [0.75, 0.75]),
     "flows": (p.flows, 3.0, [3.0, 3.0, 3.0]),
     "rates": (p.rates, -2.357215690579728, None),
     "ev-fleet": (p.ev_fleet, 49.59169609966105, None),
@@ -153,9 +153,14 @@ def test_a_crowd_that_is_too_small_cannot_hide_everything(name: str) -> None:
     assert "room" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["small fleet", "kinked", "flows", "coded"])
-def test_private_sets_kinks_matrices_and_code_are_simulated(name: str) -> None:
-    make = {"small fleet": p.small_fleet, "kinked": p.kinked, "flows": p.flows, "coded": p.coded}
+@pytest.mark.parametrize("name", ["small fleet", "nonsmooth", "flows", "coded"])
+def test_private_sets_nonsmooth_formulas_matrices_and_code_are_simulated(name: str) -> None:
+    make = {
+        "small fleet": p.small_fleet,
+        "nonsmooth": p.nonsmooth,
+        "flows": p.flows,
+        "coded": p.coded,
+    }
     problem = make[name]()
     result = d.simulate(problem, rounds=200)
     if name == "coded":

@@ -1,4 +1,4 @@
-"""How people write: NumPy's habits, operators, kinks and names give the formulas that are meant."""
+"""NumPy's habits, operators, non-smooth functions and names give the formulas that are meant."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_evaluate_reports_objective_values_and_violations() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [p.readme, p.mixed, p.kinked, p.small_fleet, p.coded, p.rates, p.dispatch]
+    "make", [p.readme, p.mixed, p.nonsmooth, p.small_fleet, p.coded, p.rates, p.dispatch]
 )
 def test_what_people_see_in_a_notebook_is_short_and_has_no_private_number(make: Any) -> None:
     problem = make()

@@ -31,15 +31,15 @@ def bakeries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself_with_an_example(command: str) -> None:
-    told = d.run_cli(*command.split(), "--help")
-    assert told.code == 0
-    assert f"Example: sottovoce {command} " in " ".join(told.out.replace("│", " ").split())
+    output = d.run_cli(*command.split(), "--help")
+    assert output.code == 0
+    assert f"Example: sottovoce {command} " in " ".join(output.out.replace("│", " ").split())
 
 
 def test_the_list_of_commands_is_complete() -> None:
-    told = d.run_cli("--help").out
+    output = d.run_cli("--help").out
     for command in COMMANDS:
-        assert command.split()[0] in told
+        assert command.split()[0] in output
 
 
 def test_the_version_is_the_packages() -> None:
@@ -61,19 +61,19 @@ def test_a_shell_completes_commands_and_options() -> None:
 
 
 def test_check_tells_scripts_every_part_of_a_certificate() -> None:
-    told = d.run_cli("check", d.PAPER, "--json").json
-    assert told["holds"] is True
-    assert len(told["sums"]) == 4
-    assert told["sensitivity"]["upper"][0][:4] == [1.0, 1.0, 1.0, 0.0]
-    assert told["domain"][5]["upper"][0] == pytest.approx(2.28, abs=0.01)
-    assert {"proven", "numerical"} == {a["status"] for a in told["assumptions"]}
+    output = d.run_cli("check", d.PAPER, "--json").json
+    assert output["holds"] is True
+    assert len(output["sums"]) == 4
+    assert output["sensitivity"]["upper"][0][:4] == [1.0, 1.0, 1.0, 0.0]
+    assert output["domain"][5]["upper"][0] == pytest.approx(2.28, abs=0.01)
+    assert {"proven", "numerical"} == {a["status"] for a in output["assumptions"]}
 
 
 def test_check_keeps_the_original_boxes_where_asked() -> None:
-    told = d.run_cli("check", d.PAPER, "--original", "--json").json
-    assert told["domain"] == told["original_domain"]
+    output = d.run_cli("check", d.PAPER, "--original", "--json").json
+    assert output["domain"] == output["original_domain"]
     assert (
-        told["sensitivity"]["largest"]
+        output["sensitivity"]["largest"]
         > d.run_cli("check", d.PAPER, "--json").json["sensitivity"]["largest"]
     )
 
@@ -87,8 +87,10 @@ def test_check_ends_with_1_where_an_assumption_fails(tmp_path: Path) -> None:
 
 
 def test_plan_tells_scripts_the_noise_and_every_promise() -> None:
-    told = d.run_cli("plan", d.PAPER, "--epsilon", "ln(3)", "--delta", "0.05", "--radius", "1").out
-    assert "3.64469" in told
+    output = d.run_cli(
+        "plan", d.PAPER, "--epsilon", "ln(3)", "--delta", "0.05", "--radius", "1"
+    ).out
+    assert "3.64469" in output
     data = d.run_cli("plan", d.PAPER, "--epsilon", "ln(3)", "--json").json
     assert [o["kind"] for o in data["outputs"]] == ["sum"] * 4
     assert all(o["sigma"] / 2**26 == o["grid"] for o in data["outputs"])

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.core
 
 SAVED: dict[str, Callable[[], sv.Problem]] = {
     "readme": p.readme, "bakeries": p.bakeries, "hard": lambda: p.bakeries(hard=True),
-    "valves": p.valves, "mixed": p.mixed, "kinked": p.kinked, "flows": p.flows,
+    "valves": p.valves, "mixed": p.mixed, "nonsmooth": p.nonsmooth, "flows": p.flows,
     "small fleet": p.small_fleet, "fleets and agents": p.fleets_and_agents, **p.FIELD,
     **{f"{n} weights of {m}": partial(p.matrices, n, m) for n in (0.02, 0.9) for m in (1, 3)},
     **{n: partial(d.gallery, n) for n in sv.gallery.names() if n != "chargers"},

@@ -65,12 +65,12 @@ def flooded(kind: str, net: Network) -> Iterator[None]:
 def test_every_agent_ends_with_an_answer_that_only_its_owner_can_read(done: Network) -> None:
     for number in (1, 2, 3):
         path = done.folder / f"{number}.json"
-        told = answer(path)
-        assert told["rounds"] == ROUNDS
-        assert len(told["x"]) == 1
-        assert 0 <= told["x"][0] <= 20
+        output = answer(path)
+        assert output["rounds"] == ROUNDS
+        assert len(output["x"]) == 1
+        assert 0 <= output["x"][0] <= 20
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        (sure,) = told["deviation"]  # an agent's statement of its own certainty
+        (sure,) = output["deviation"]  # an agent's statement of its own certainty
         assert sure is None or sure >= 0
 
 
@@ -104,9 +104,9 @@ def test_the_ledger_was_charged_once_for_every_agent(done: Network) -> None:
 
 
 def test_the_noise_of_a_finished_store_is_audited(done: Network) -> None:
-    told = d.run_cli("audit", done.problem, "--store", done.store, "--json")
-    assert told.code == 0, told.out + told.err
-    assert told.json["passed"] is True
+    output = d.run_cli("audit", done.problem, "--store", done.store, "--json")
+    assert output.code == 0, output.out + output.err
+    assert output.json["passed"] is True
 
 
 @pytest.mark.slow
@@ -322,7 +322,7 @@ async def on_the_network(
 SAME = {
     "named": (p.bakeries, [[0], [1, 2]]),
     "mixed": (p.mixed, [[0, 1, 2]]),
-    "kinked": (p.kinked, [[0], [1]]),
+    "nonsmooth": (p.nonsmooth, [[0], [1]]),
     "fleet": (lambda: p.small_fleet(6), [[0, 1], [2, 3, 4, 5]]),
     "code": (p.coded, [[0], [1, 2]]),
 }
@@ -364,7 +364,7 @@ def test_a_users_own_cloud_step_runs_in_simulation_and_on_the_network(tmp_path: 
     np.testing.assert_array_equal(result.x, simulated.x[0])
 
 
-def test_an_agent_refuses_simulated_noise_unless_it_was_told(tmp_path: Path) -> None:
+def test_an_agent_refuses_simulated_noise_unless_it_allows_it(tmp_path: Path) -> None:
     problem = p.bakeries()
     noise = d.plan(problem, epsilon=1.0, delta=0.01, hide=sv.Trajectory(radius=0.1, rounds=20))
     keys = tmp_path / "keys"
@@ -389,7 +389,7 @@ def test_an_agent_refuses_simulated_noise_unless_it_was_told(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_an_absent_agent_is_held_where_that_is_sound(tmp_path: Path) -> None:
-    """Under an offset the last words of a lost agent count again, and the run goes on."""
+    """Under an offset the last contribution of a lost agent counts again, and the run goes on."""
     with Network(tmp_path) as net:
         net.make_keys("--gateway", "2-3")
         options = (

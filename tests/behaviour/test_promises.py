@@ -23,7 +23,7 @@ SIGMAS: dict[str, tuple[Any, list[float]]] = {
     "bakeries": (p.bakeries, [1.28732991]),
     "valves": (p.valves, [11.4471356]),
     "mixed": (p.mixed, [15.0677133, 2.13087500, 9.44106887, 2.47718579]),
-    "kinked": (p.kinked, [1.82056023, 1.82056023]),
+    "nonsmooth": (p.nonsmooth, [1.82056023, 1.82056023]),
     "flows": (p.flows, [0.838057920, 0.888894661, 2.73626062]),
     "small fleet": (p.small_fleet, [1.28733093] * 3),
     "rates": (p.rates, [1.82056139] * 4),
@@ -37,7 +37,7 @@ SENSITIVITIES: dict[str, tuple[Any, Any]] = {
     "bakeries": (p.bakeries, [[1, 1, 1]]),
     "valves": (p.valves, [[8.892153845, 1]]),
     "mixed": (p.mixed, [[1, 10, 0], [0, 0, 1], [4.430517, 0, 4.430517], [1, 1, 1]]),
-    "kinked": (p.kinked, [[1, 1], [1, 1]]),
+    "nonsmooth": (p.nonsmooth, [[1, 1], [1, 1]]),
     "flows": (p.flows, [[0.5, 0.2, 0.1], [0.3, 0.3, 0.6], [1, 1, 1]]),
     "dispatch": (p.dispatch, [[1] * 4, [0.4, 0.3, 0.1, 0.2], [0.1, 0.2, 0.5, 0.3]]),
     "robots": (p.robots, [[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 1, 1]]),
@@ -313,9 +313,9 @@ def test_a_promise_is_written_in_words() -> None:
     text = str(d.guarantee(noise, 1))
     for word in ("x2", "1.09862", "0.05", "0.796227", "2,000", "0.022", "trusted"):
         assert word in text
-    told = str(noise)
+    output = str(noise)
     for word in ("1.77", "16.2", "Not covered", "the cloud itself", "side channels"):
-        assert word in told
+        assert word in output
 
 
 # Answers that keep the constraints
@@ -391,7 +391,7 @@ def test_a_charge_for_one_radius_counts_in_an_account_for_another(tmp_path: Any)
     assert account.remaining == pytest.approx(0.778587, abs=1e-6)
 
 
-def test_a_refused_run_costs_nobody_anything(tmp_path: Any) -> None:
+def test_a_refused_run_costs_no_agent_anything(tmp_path: Any) -> None:
     noise, book = planned(bakeries()), sv.Ledger(tmp_path / "budget.db")
     book.grant(["north", "south"], 3.0, 0.01, hide="trajectory", radius=2.0)
     with pytest.raises(d.BudgetError):

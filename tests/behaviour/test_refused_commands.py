@@ -43,9 +43,9 @@ ROWS: dict[str, tuple[tuple[Any, ...], int, tuple[str, ...]]] = {
     "a file in place of a folder": (("simulate", "{bakeries}", "--rounds", "5", "--out", "{bakeries}/problem.toml"), 2, ("--out", "folder", "problem.toml")),
     "no scheduler": (("simulate", "{bakeries}", "--rounds", "5", "--cluster", "nowhere"), 2, ("--cluster", "nowhere")),
     "rounds to compare that are no numbers": (("compare", "{bakeries}", "--rounds", "0,abc"), 2, ("--rounds", "0,abc")),
-    "an audit of nobody": (("audit", "{bakeries}", "--agent", "8"), 2, ("agent", "3", "8")),
+    "an audit of no agent": (("audit", "{bakeries}", "--agent", "8"), 2, ("agent", "3", "8")),
     "an audit of few games": (("audit", "{bakeries}", "--runs", "50"), 2, ("runs", "100", "50")),
-    "an audit as nobody": (("audit", "{bakeries}", "--view", "spy"), 2, ("--view", "outside", "spy")),
+    "an audit as no party": (("audit", "{bakeries}", "--view", "spy"), 2, ("--view", "outside", "spy")),
     "an audit of a store with games": (("audit", "{bakeries}", "--store", "{tmp}/run.db", "--runs", "200"), 2, ("--runs", "--store")),
     "an audit of no store": (("audit", "{bakeries}", "--store", "{tmp}/run.db"), 2, ("run.db", "exist")),
     "a figure of no result": (("plot", "{tmp}/result.npz"), 2, ("result.npz", "exist")),
@@ -58,7 +58,7 @@ ROWS: dict[str, tuple[tuple[Any, ...], int, tuple[str, ...]]] = {
     "a grant without a radius": (("ledger", "grant", "{tmp}/b.db", "--agent", "x1", "--epsilon", "1", "--delta", "0.1", "--hide", "offset"), 2, ("radius", "offset")),
     "keys for no agents": (("identity", "init", "--dir", "{tmp}/k", "--agents", "0"), 2, ("agents", "1")),
     "keys over keys": (("identity", "init", "--dir", "{keys}", "--agents", "1"), 2, ("authority", "issue|new")),
-    "an issue for nobody": (("identity", "issue", "--dir", "{keys}"), 2, ("--agents", "--host")),
+    "an issue for no party": (("identity", "issue", "--dir", "{keys}"), 2, ("--agents", "--host")),
     "an issue from no authority": (("identity", "issue", "--dir", "{tmp}", "--agents", "1"), 2, ("ca.pem", "ca.key")),
     "an issue for a range that is none": (("identity", "issue", "--dir", "{keys}", "--agents", "5-2"), 2, ("agents", "5-2")),
     "a revocation of nothing": (("identity", "revoke", "--dir", "{keys}"), 2, ("--serial", "certificate")),
@@ -105,5 +105,5 @@ def test_a_command_refuses_in_one_line_with_its_exit_code(
     done = d.run_cli(*[word.format(**here) if "{" in word else word for word in words])
     assert done.code == code, done.out + done.err
     assert "Traceback" not in done.err
-    told = " ".join(done.err.replace("│", " ").split())
-    assert not missing(told, said), told
+    output = " ".join(done.err.replace("│", " ").split())
+    assert not missing(output, said), output

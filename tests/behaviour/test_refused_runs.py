@@ -187,7 +187,7 @@ def advised(**changed: Any) -> Any:
 
 
 STUDIES = [
-    Refusal("an audit of nobody", lambda: audited(agent=3), INPUT, ("agent", "2", "3")),
+    Refusal("an audit of no agent", lambda: audited(agent=3), INPUT, ("agent", "2", "3")),
     Refusal("an audit of few games", lambda: audited(runs=50), INPUT, ("runs", "100", "50")),
     Refusal("an audit of one round", lambda: audited(rounds=1), INPUT, ("rounds", "2", "1")),
     Refusal("an audit of more rounds than planned", lambda: audited(rounds=60), INPUT, ("rounds", "50", "60")),

@@ -154,7 +154,7 @@ LOCAL = [
     Refusal("a local row with a total", lambda: of_fleet(local=[d.total(EV) <= 1]), PROBLEM, ("one agent", "total", "constraints")),
     Refusal("a local row of parameters alone", lambda: of_fleet(local=[d.parameter(EV, "cap")[0] <= 1]), PROBLEM, ("ev", "parameters", "remove")),
     Refusal("a local row that is not convex", lambda: of_two(local=[X[0] ** 2 >= 4]), CONVEXITY, ("convex", "x1**2")),
-    Refusal("a local kink that is not convex", lambda: of_two(local=[abs(X[0] - 2) >= 1]), CONVEXITY, ("convex", "x1")),
+    Refusal("a local maximum that is not convex", lambda: of_two(local=[abs(X[0] - 2) >= 1]), CONVEXITY, ("convex", "x1")),
     Refusal("a local equality that is not affine", lambda: of_two(local=[d.equal(X[0] ** 2, 4)]), CONVEXITY, ("affine", "<=")),
     Refusal("a local row that excludes the box", lambda: of_two(local=[X[0] >= 9]), PROBLEM, ("x1", "5", "widen|relax")),
     Refusal("local rows that exclude each other", lambda: d.state_problem(V, [V[0][0], V[1][0]], [V[0][0] + V[1][0] <= 1], local=[V[0][0] + V[0][1] >= 1.5, V[0][0] + V[0][1] <= -1.5]), PROBLEM, ("left", "local")),

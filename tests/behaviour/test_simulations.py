@@ -176,9 +176,9 @@ def test_a_gradient_that_falls_is_warned_of() -> None:
 
 
 def test_progress_is_reported_to_a_callback() -> None:
-    told: list[str] = []
-    d.certify(p.readme(), progress=lambda doing, share=None: told.append(doing))
-    assert told
+    output: list[str] = []
+    d.certify(p.readme(), progress=lambda doing, share=None: output.append(doing))
+    assert output
 
 
 def test_an_audit_finds_no_more_than_was_promised() -> None:
@@ -207,10 +207,10 @@ def test_each_half_of_a_split_cloud_is_audited(view: Any) -> None:
 
 
 def test_advice_ranks_promises_and_gives_a_line_to_copy() -> None:
-    told = sv.advise(
+    output = sv.advise(
         problem(), hide=["trajectory", "offset"], radius=2.0, epsilons=[1.0], delta=0.01
     )
-    text = str(told)
+    text = str(output)
     for word in ("trajectory", "offset", "privacy = {"):
         assert word in text
     measured = sv.advise(

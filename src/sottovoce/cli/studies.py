@@ -297,7 +297,7 @@ def audit_command(
 ) -> None:
     """Attack what is deployed: play the distinguishing game on its messages, and test its noise.
 
-    Exit code 1 if more is told than claimed, or if the noise is not the noise that was stated.
+    Exit code 1 if more is revealed than claimed, or if the noise is not the noise that was stated.
 
     Example: sottovoce audit examples/paper --agent 6 --out out
     """

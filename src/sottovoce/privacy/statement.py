@@ -158,8 +158,8 @@ def _promise(plan: NoisePlan) -> list[str]:
         lines.append("  THIS IS LESS THAN WAS ASKED FOR: the plan is for study only.")
     best = attacker(worst.gdp_mu)
     lines.append(
-        f"  The best possible attacker, told everything but which of two adjacent behaviours it "
-        f"was, errs at least {percent_down(best.equal_error_rate)} of the time (blind guessing: "
+        "  The best possible attacker, who knows everything but which of two adjacent behaviours "
+        f"it was, errs at least {percent_down(best.equal_error_rate)} of the time (blind guessing: "
         f"50%); advantage at most {up(best.advantage, 3)}."
     )
     return lines

@@ -1,4 +1,4 @@
-"""How fast agents minimise at home over private sets, beside OSQP warm-started per agent."""
+"""How fast agents minimise over private sets, beside OSQP warm-started per agent."""
 
 from __future__ import annotations
 
