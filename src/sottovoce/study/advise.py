@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final, get_args
 
 import numpy as np
 
-from sottovoce.arguments import entries, instance, real, whole
+from sottovoce.arguments import entries, instance, real, takes_options, whole
 from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.certificate.optimum import known_saddle
 from sottovoce.errors import InputError, PrivacyError
@@ -406,6 +406,7 @@ def _note(axes: Axes, height: float, text: str, side: str, colour: str) -> None:
     axes.text(0.02, height, text, transform=place, va=side, color=colour, fontsize=9)
 
 
+@takes_options(AdviceOptions)
 def advise(
     problem: Problem,
     *,

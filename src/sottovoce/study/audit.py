@@ -22,7 +22,7 @@ from scipy.stats import beta
 
 from sottovoce.algorithm.algorithm import Algorithm
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.arguments import instance, whole
+from sottovoce.arguments import instance, takes_options, whole
 from sottovoce.errors import InputError
 from sottovoce.network.helper_answers import Blinding
 from sottovoce.network.round_arithmetic import deployed_sampler
@@ -224,6 +224,7 @@ class AuditTask:
         return self.plan.guarantee(self.agent)
 
 
+@takes_options(AuditTask)
 def audit(
     problem: Problem,
     plan: NoisePlan,

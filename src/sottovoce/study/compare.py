@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sottovoce.algorithm.algorithm import Algorithm, GradientSteps
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.arguments import entries, instance, whole
+from sottovoce.arguments import entries, instance, takes_options, whole
 from sottovoce.certificate.certificate import certify
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
 from sottovoce.errors import InputError, SottovoceError
@@ -229,6 +229,7 @@ class MethodComparison:
         axes.grid(which="minor", alpha=0.12)
 
 
+@takes_options(Promise)
 def compare(
     problem: Problem,
     *,
