@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
-from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sottovoce as sv
-from sottovoce.certificate.certificate import Certificate, certify
-from sottovoce.paper.paper_plan import paper_plan
+from plans import planned
+from sottovoce.certificate.certificate import certify
 from sottovoce.privacy.adjacency import Everything, Offset, Trajectory
-from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import plan
 from sottovoce.privacy.statement import down, hidden, not_covered, percent_down, statement, up
-from sottovoce.problem import gallery
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 
 
-@pytest.fixture(scope="module")
-def paper() -> Certificate:
-    return certify(gallery.paper().cloud)
-
-
-def made(certificate: Certificate, **change: Any) -> NoisePlan:
-    asked: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "hide": Trajectory(radius=1.0)}
-    return plan(certificate, **(asked | change))
-
-
-def test_the_statement_of_the_papers_plan_can_be_repeated_to_anybody(paper: Certificate) -> None:
-    found = made(paper, hide=Trajectory(radius=1.0, rounds=500_000))
+def test_the_statement_of_the_papers_plan_can_be_repeated_to_anybody() -> None:
+    found = planned(hide=Trajectory(radius=1.0, rounds=500_000))
     text = str(found)
     assert text == statement(found)
     for said in (
@@ -56,22 +40,21 @@ def test_the_statement_of_the_papers_plan_can_be_repeated_to_anybody(paper: Cert
         assert f"  - {item}" in text
 
 
-def test_what_is_not_covered_depends_on_what_is_released_and_hidden(paper: Certificate) -> None:
-    text = " ".join(not_covered(made(paper)))
+def test_what_is_not_covered_depends_on_what_is_released_and_hidden() -> None:
+    text = " ".join(not_covered(planned()))
     for limit in ("the cloud itself, which sees every contribution", "break the protocol",
                   "further than the radius", "side channels"):  # fmt: skip
         assert limit in text
-    whole = " ".join(not_covered(made(paper, hide=Everything(rounds=10))))
+    whole = " ".join(not_covered(planned(hide=Everything(rounds=10))))
     assert "further than the radius" not in whole
-    hide = Trajectory(radius=1.0)
-    raw = " ".join(not_covered(paper_plan(paper, epsilon=math.log(3), delta=0.05, hide=hide)))
+    raw = " ".join(not_covered(planned(method="paper")))
     assert "the cloud itself, which sees every state" in raw
 
 
-def test_a_plan_says_what_its_worst_off_agent_hides(paper: Certificate) -> None:
+def test_a_plan_says_what_its_worst_off_agent_hides() -> None:
     radius = np.array([1, 2, 3, 4, 5, 6, 7.39])
     for hide in (Trajectory(radius=radius, rounds=100), Offset(radius=radius, rounds=100)):
-        found = made(paper, hide=hide)
+        found = planned(hide=hide)
         worst = found.guarantee()
         assert f"What is hidden of an agent (of {worst.name}, the worst off):" in str(found)
         assert hidden(worst.hide) == worst.hidden
@@ -80,9 +63,9 @@ def test_a_plan_says_what_its_worst_off_agent_hides(paper: Certificate) -> None:
         assert found.radius(6) == 7.39
 
 
-def test_only_a_trajectory_warns_of_averages(paper: Certificate) -> None:
+def test_only_a_trajectory_warns_of_averages() -> None:
     for hide in (Offset(radius=0.25, rounds=100), Everything(rounds=100)):
-        assert "averages many releases" not in str(made(paper, hide=hide))
+        assert "averages many releases" not in str(planned(hide=hide))
 
 
 def test_sums_are_named_by_their_constraint() -> None:
@@ -93,7 +76,7 @@ def test_sums_are_named_by_their_constraint() -> None:
         objectives=[car[0] ** 2 + car[1] ** 2, mast**2],
         constraints={"near": (car[1] - mast) ** 2 + car[0] <= 3},
     )
-    text = str(made(certify(problem.cloud)))
+    text = str(planned(certify(problem.cloud)))
     assert "sum near[1]" in text
     assert "sum near[2]" in text
     assert "gradient" not in text
@@ -106,7 +89,7 @@ def test_long_lists_are_cut_short_and_say_so() -> None:
         objectives=sum(s**2 for s in ev.x),
         constraints=[total(list(ev.x)) <= np.full(20, 2.0)],
     )
-    found = made(certify(problem.cloud))
+    found = planned(certify(problem.cloud))
     assert f"... and 8 more, up to {down(found.sigma.max())}" in str(found)
 
 
@@ -115,10 +98,10 @@ def test_under_a_hidden_trajectory_averaging_finds_a_state_that_stays_where_it_i
     x = sv.agents(2, lower=-10, upper=10)
     problem = Problem(agents=x, objectives=[s**2 for s in x], constraints=[x[0] + x[1] <= 15])
     certificate = certify(problem.cloud)
-    found = made(certificate, hide=Trajectory(radius=1.0, rounds=2_000))
+    found = planned(certificate, hide=Trajectory(radius=1.0, rounds=2_000))
     assert found.sigma[0] / np.sqrt(2_000) < 0.04
     assert "a constant offset of only 0.022 over 2,000 rounds" in found.guarantee(0).hidden
-    hiding = made(certificate, hide=Everything(rounds=2_000))
+    hiding = planned(certificate, hide=Everything(rounds=2_000))
     assert hiding.sigma[0] / np.sqrt(2_000) > 20
 
 
@@ -141,9 +124,9 @@ def test_an_attackers_error_rate_is_printed_rounded_down(rate: float) -> None:
     assert rate <= printed / 100 + 0.001 + 1e-9
 
 
-def test_no_figure_of_a_statement_is_better_than_the_plan(paper: Certificate) -> None:
+def test_no_figure_of_a_statement_is_better_than_the_plan() -> None:
     for epsilon in np.linspace(0.1, 3.0, 8):
-        found = made(paper, epsilon=epsilon, delta=1 / 3)
+        found = planned(epsilon=epsilon, delta=1 / 3)
         worst = found.guarantee()
         text = str(found)
         said = re.search(r"every agent is \((\S+), (\S+)\)-diff.* mu = (\S+)\.\n", text)

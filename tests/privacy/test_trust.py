@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import mpmath
 import numpy as np
 import pytest
 
-from sottovoce.certificate.certificate import Certificate, certify
+from plans import planned
 from sottovoce.errors import InputError
 from sottovoce.network.setup import check_halves
-from sottovoce.paper.paper_plan import paper_plan
-from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.gaussian import delta_of
 from sottovoce.privacy.limit import accuracy_limit
-from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import plan
 from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.statement import not_covered, up
 from sottovoce.privacy.trust import WORDS, OneCloud, SplitCloud, trust_of
@@ -25,20 +20,8 @@ from sottovoce.problem import gallery
 from sottovoce.simulation.simulate import simulate
 
 
-@pytest.fixture(scope="module")
-def paper() -> Certificate:
-    return certify(gallery.paper().cloud)
-
-
-def made(certificate: Certificate, **change: Any) -> NoisePlan:
-    asked: dict[str, Any] = {"epsilon": math.log(3), "delta": 0.05, "hide": Trajectory(radius=1.0)}
-    return plan(certificate, **(asked | change))
-
-
-def test_each_half_adds_the_noise_of_a_trusted_cloud_and_together_root_two_of_it(
-    paper: Certificate,
-) -> None:
-    one, split = made(paper), made(paper, trust=SplitCloud())
+def test_each_half_adds_the_noise_of_a_trusted_cloud_and_together_root_two_of_it() -> None:
+    one, split = planned(), planned(trust=SplitCloud())
     assert one.trust == OneCloud()
     assert split.sigma.tolist() == one.sigma.tolist() == one.released_sigma.tolist()
     assert [o.grid for o in split.outputs] == [o.grid for o in one.outputs]
@@ -46,10 +29,10 @@ def test_each_half_adds_the_noise_of_a_trusted_cloud_and_together_root_two_of_it
     assert split.gdp_mu.tolist() == one.gdp_mu.tolist()
 
 
-def test_against_either_half_the_promise_is_the_one_asked_for_and_outside_a_root_two_better(
-    paper: Certificate,
-) -> None:
-    split = made(paper, trust=SplitCloud())
+def test_against_either_half_the_promise_is_the_one_asked_for_and_outside_a_root_two_better() -> (
+    None
+):
+    split = planned(trust=SplitCloud())
     for half in ("cloud", "helper"):
         seen = split.mu_seen_by(half)
         assert seen.tolist() == split.gdp_mu.tolist()
@@ -58,9 +41,9 @@ def test_against_either_half_the_promise_is_the_one_asked_for_and_outside_a_root
         for outside, mu in zip(split.mu_seen_by("outside"), split.gdp_mu, strict=True):
             exact = mpmath.mpf(float(mu)) / mpmath.sqrt(2)
             assert exact <= mpmath.mpf(float(outside)) <= exact * (1 + mpmath.mpf(2) ** -45)
-    assert made(paper).mu_seen_by("outside").tolist() == split.gdp_mu.tolist()
+    assert planned().mu_seen_by("outside").tolist() == split.gdp_mu.tolist()
     with pytest.raises(InputError, match="view must be one of outside under this plan"):
-        made(paper).mu_seen_by("helper")
+        planned().mu_seen_by("helper")
 
 
 @pytest.mark.parametrize("scale", [2.0, 3.0, 8.0])
@@ -77,8 +60,8 @@ def test_the_sum_of_two_discrete_gaussians_is_one_of_root_two_times_the_scale(sc
     assert scale < STEPS
 
 
-def test_the_statement_says_who_must_not_collude_with_whom(paper: Certificate) -> None:
-    split = made(paper, trust=SplitCloud())
+def test_the_statement_says_who_must_not_collude_with_whom() -> None:
+    split = planned(trust=SplitCloud())
     text, mu = str(split), float(split.gdp_mu.max())
     for said in (
         "standard deviation added by each half:",
@@ -92,12 +75,12 @@ def test_the_statement_says_who_must_not_collude_with_whom(paper: Certificate) -
     assert "the cloud itself, which sees" not in text
     assert any("nobody can check a single contribution" in item for item in not_covered(split))
     assert WORDS["split"] in str(split.guarantee(0))
-    assert "Trust: the cloud is trusted" in str(made(paper))
+    assert "Trust: the cloud is trusted" in str(planned())
 
 
-def test_limit_and_simulation_have_root_two_times_the_noise(paper: Certificate) -> None:
+def test_limit_and_simulation_have_root_two_times_the_noise() -> None:
     problem = gallery.paper()
-    one, split = made(paper), made(paper, trust=SplitCloud())
+    one, split = planned(), planned(trust=SplitCloud())
     assert accuracy_limit(problem, split, 100).x == pytest.approx(
         math.sqrt(2) * accuracy_limit(problem, one, 100).x
     )
@@ -121,7 +104,6 @@ def test_unknown_trust_is_refused() -> None:
         trust_of("three")
 
 
-def test_a_helper_is_no_help_where_the_cloud_works_with_states(paper: Certificate) -> None:
-    papers = paper_plan(paper, epsilon=math.log(3), delta=0.05, hide=Trajectory(radius=1.0))
+def test_a_helper_is_no_help_where_the_cloud_works_with_states() -> None:
     with pytest.raises(InputError, match="works with every state"):
-        check_halves(papers, helper=True, simulated=False)
+        check_halves(planned(method="paper"), helper=True, simulated=False)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from plans import planned
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certificate.certificate import certify
 from sottovoce.network.protocol.codec import decode_from_cloud, unpack
 from sottovoce.network.protocol.messages import Done, Round
 from sottovoce.network.round_arithmetic import SimulatedSampler
-from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.simulation.simulate import simulate
 from sottovoce.study.loopback import Loopback, Replayed
 from sottovoce.study.stated import stated_outputs
 
 ALGORITHM = DualAveraging()
-
-
-def planned(name: str) -> NoisePlan:
-    hide = Trajectory(radius=0.1)
-    return plan(certify(gallery.get(name).cloud), epsilon=math.log(3), delta=0.05, hide=hide)
 
 
 def loopback(name: str, made: NoisePlan, *, rounds: int, agent: int) -> Loopback:
@@ -35,7 +26,7 @@ def loopback(name: str, made: NoisePlan, *, rounds: int, agent: int) -> Loopback
 
 
 def test_the_iterates_are_those_of_solve_bit_by_bit() -> None:
-    made = planned("paper")
+    made = planned(radius=0.1)
     played = loopback("paper", made, rounds=20, agent=2).play()
     here = simulate(gallery.paper(), made, rounds=20, seed=3, algorithm=ALGORITHM)
     done = decode_from_cloud(played.frames[-1][1])
@@ -47,7 +38,7 @@ def test_the_iterates_are_those_of_solve_bit_by_bit() -> None:
 
 
 def test_agents_contribute_from_what_the_game_has_them_act() -> None:
-    made = planned("paper")
+    made = planned(radius=0.1)
     acted = np.full(7, np.nan)  # the others go on as they do
     acted[0] = 1.5
     played = loopback("paper", made, rounds=5, agent=1).play(lambda k: acted if k == 3 else None)
@@ -63,7 +54,7 @@ def test_agents_contribute_from_what_the_game_has_them_act() -> None:
 
 
 def test_runs_one_after_the_other_begin_anew() -> None:
-    made = planned("paper")
+    made = planned(radius=0.1)
     first = loopback("paper", made, rounds=5, agent=1).play()
     twice = loopback("paper", made, rounds=5, agent=1).with_sampler(
         sampler=Replayed(first.releases * 2)

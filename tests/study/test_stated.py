@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import scipy.sparse as sparse
 
 import sottovoce as sv
+from plans import planned
 from sottovoce.certificate.certificate import certify
-from sottovoce.paper.paper_plan import paper_plan
-from sottovoce.privacy.adjacency import Trajectory
-from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.agents import Array
 from sottovoce.problem.constraints import total
 from sottovoce.problem.numeric import Numeric
 from sottovoce.problem.problem import Problem
 from sottovoce.study.stated import ReleasedOutputs, moved_by, own_states, stated_outputs
-
-
-def planned(problem: Problem, method: str = "joint") -> NoisePlan:
-    hide = Trajectory(radius=1.0)
-    how = paper_plan if method == "paper" else plan
-    return how(certify(problem.cloud), epsilon=math.log(3), delta=0.05, hide=hide)
 
 
 def routed(sparsely: bool) -> Problem:
@@ -58,7 +47,7 @@ def inside(stated: ReleasedOutputs, count: int = 5) -> Array:
     ids=["paper", "hs10", "coupled", "chargers", "weights", "sparse weights"],
 )
 def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
-    made = planned(problem)
+    made = planned(certify(problem.cloud))
     stated = stated_outputs(made)
     grid = np.array([o.grid for o in made.outputs])
     rows = Numeric(problem, problem.cloud.sums.families)
@@ -72,7 +61,7 @@ def test_sums_are_contributions_rounded_to_the_grid(problem: Problem) -> None:
 
 @pytest.mark.parametrize("problem", [gallery.coupled(), routed(True)], ids=["coupled", "fleet"])
 def test_an_agent_moves_sums_by_its_own_contribution(problem: Problem) -> None:
-    made = planned(problem)
+    made = planned(certify(problem.cloud))
     stated = stated_outputs(made)
     point = inside(stated, 1)
     for agent in range(1, problem.agents + 1):
@@ -89,7 +78,7 @@ def test_an_agent_moves_sums_by_its_own_contribution(problem: Problem) -> None:
 
 def test_the_papers_release_is_values_and_gradients() -> None:
     problem = gallery.paper()
-    made = planned(problem, "paper")
+    made = planned(method="paper")
     stated, numeric = stated_outputs(made), Numeric(problem)
     points = inside(stated)
     for x, values in zip(points, stated(points), strict=True):

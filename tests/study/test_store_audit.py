@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 from broken_samplers import Fault, Faulty, correlated_at_lag_997, honest, same_again_much_later
 
+from plans import planned
 from sottovoce.algorithm.dual_averaging import DualAveraging
-from sottovoce.certificate.certificate import Certificate, certify
 from sottovoce.cli import application
 from sottovoce.errors import InputError
 from sottovoce.network.config import Noise
@@ -20,27 +19,14 @@ from sottovoce.network.protocol.codec import pack, pack_whole
 from sottovoce.network.round_arithmetic import Rounds
 from sottovoce.network.setup import Parties, make_config
 from sottovoce.network.store import CloudStore
-from sottovoce.paper.paper_plan import paper_plan
 from sottovoce.paper.tikhonov import Tikhonov
 from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
 from sottovoce.problem.files.save import save_problem
 from sottovoce.study.noise import audit_store
 
 PARTIES = ((1, 2, 4), (3, 5, 6, 7))
-
-
-@pytest.fixture(scope="module")
-def certificate() -> Certificate:
-    return certify(gallery.paper().cloud)
-
-
-def planned(certificate: Certificate, radius: float = 1.0, method: str = "joint") -> NoisePlan:
-    hide = Trajectory(radius=radius)
-    how = paper_plan if method == "paper" else plan
-    return how(certificate, epsilon=math.log(3), delta=0.05, hide=hide)
 
 
 def said(parties: list[Party], generator: np.random.Generator) -> tuple[Part, ...]:
@@ -82,49 +68,41 @@ def stored(
 
 
 @pytest.mark.parametrize("fault", [honest, correlated_at_lag_997, same_again_much_later])
-def test_broken_noise_is_found_in_a_run(
-    certificate: Certificate, tmp_path: Path, fault: Fault
-) -> None:
-    made = planned(certificate)
+def test_broken_noise_is_found_in_a_run(tmp_path: Path, fault: Fault) -> None:
+    made = planned()
     found = audit_store(made, stored(tmp_path / "run.db", made, fault))
     assert found.finished
     assert found.noise.rounds == found.committed == 1_300
     assert found.noise.passed == (fault is honest)
 
 
-def test_a_run_of_the_papers_release_is_checked_from_its_states(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    made = planned(certificate, method="paper")
+def test_a_run_of_the_papers_release_is_checked_from_its_states(tmp_path: Path) -> None:
+    made = planned(method="paper")
     found = audit_store(made, stored(tmp_path / "run.db", made, rounds=120))
     assert found.noise.passed
     assert found.noise.outputs == len(made.outputs)
 
 
-def test_a_run_that_is_not_finished_is_checked_and_said_to_be_so(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    made = planned(certificate)
+def test_a_run_that_is_not_finished_is_checked_and_said_to_be_so(tmp_path: Path) -> None:
+    made = planned()
     found = audit_store(made, stored(tmp_path / "run.db", made, rounds=120, of=500))
     assert not found.finished
     assert found.noise.passed
     assert found.title == "The noise of a run that is not finished, 120 of 500"
 
 
-def test_a_store_of_another_plan_or_without_what_was_said_is_refused(
-    certificate: Certificate, tmp_path: Path
-) -> None:
-    made = planned(certificate)
+def test_a_store_of_another_plan_or_without_what_was_said_is_refused(tmp_path: Path) -> None:
+    made = planned()
     bare = stored(tmp_path / "bare.db", made, rounds=3, keep=False)
     with pytest.raises(InputError, match="only a cloud started with --keep-states keeps it"):
         audit_store(made, bare)
     kept = stored(tmp_path / "kept.db", made, rounds=3)
     with pytest.raises(InputError, match="must belong to this plan, got a run of another"):
-        audit_store(planned(certificate, radius=2.0), kept)
+        audit_store(planned(radius=2.0), kept)
 
 
-def test_simulated_noise_is_refused(certificate: Certificate, tmp_path: Path) -> None:
-    made = planned(certificate)
+def test_simulated_noise_is_refused(tmp_path: Path) -> None:
+    made = planned()
     path = stored(tmp_path / "run.db", made, rounds=120, noise="simulated")
     with pytest.raises(InputError, match="must hold secure noise, got a simulated run"):
         audit_store(made, path)
@@ -139,19 +117,15 @@ def command(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_the_command_checks_a_store(
-    certificate: Certificate, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_checks_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path / "folder")
     save_problem(gallery.paper(), folder)
     hide = Trajectory(radius=0.01, rounds=120)
-    with_margins = plan(
-        certificate, epsilon=math.log(3), delta=0.05, hide=hide, feasible=0.9, each_row=True
-    )
+    with_margins = planned(hide=hide, feasible=0.9, each_row=True)
     path = str(stored(tmp_path / "margins.db", with_margins, rounds=120))
     assert command(folder, "--store", path, *ASKED[:-1], "0.01", "--json") == 0
     assert json.loads(capsys.readouterr().out)["finished"] is True
-    path = str(stored(tmp_path / "run.db", planned(certificate), rounds=150, of=200))
+    path = str(stored(tmp_path / "run.db", planned(), rounds=150, of=200))
     assert command(folder, "--store", path, *ASKED, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["passed"] is True

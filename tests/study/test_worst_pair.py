@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 import sottovoce as sv
-from sottovoce.certificate.certificate import Certificate, certify
+from plans import planned
+from sottovoce.certificate.certificate import certify
 from sottovoce.paper.paper_plan import paper_plan
-from sottovoce.privacy.adjacency import Adjacency, Everything, Trajectory
+from sottovoce.privacy.adjacency import Everything, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.privacy.plan import plan
 from sottovoce.problem import gallery
@@ -20,15 +20,6 @@ from sottovoce.problem.problem import Problem
 from sottovoce.study.stated import WorstPair, moved_by, worst_pair
 
 ACTED = 25  # rounds of the thirty of an audit in which the two behaviours differ
-
-
-@cache
-def certified(name: str) -> Certificate:
-    return certify(gallery.get(name).cloud)
-
-
-def planned(name: str, hide: Adjacency) -> NoisePlan:
-    return plan(certified(name), epsilon=math.log(3), delta=0.05, hide=hide)
 
 
 def found(made: NoisePlan, agent: int, reach: float) -> WorstPair:
@@ -48,7 +39,7 @@ def agents(name: str) -> range:
 
 @pytest.mark.parametrize("name", gallery.names())
 def test_the_played_pair_reaches_nine_tenths_of_the_claim(name: str) -> None:
-    made = planned(name, Trajectory(radius=1.0))
+    made = planned(name, hide=Trajectory(radius=1.0))
     for agent in agents(name):
         at_once = found(made, agent, 1.0).shift
         shared = found(made, agent, 1.0 / math.sqrt(ACTED)).shift * math.sqrt(ACTED)
@@ -63,7 +54,7 @@ most to one sum at one end of its box and to another at the other end: no pair s
 
 @pytest.mark.parametrize("name", gallery.names())
 def test_any_two_behaviours_that_are_hidden_reach_nine_tenths_of_the_claim(name: str) -> None:
-    made = planned(name, Everything(rounds=30))
+    made = planned(name, hide=Everything(rounds=30))
     for agent in agents(name):
         share = found(made, agent, math.inf).shift * math.sqrt(30) / made.gdp_mu[agent - 1]
         assert LOOSE.get(name, 0.9) <= share <= 1.0
