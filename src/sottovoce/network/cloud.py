@@ -22,7 +22,7 @@ from sottovoce.network.defaults import LINGER_SECONDS, STALL_SECONDS
 from sottovoce.network.identity.authorization import Authorization
 from sottovoce.network.observe.logs import note
 from sottovoce.network.observe.metrics import Metrics
-from sottovoce.network.observe.operator_pages import Facts, Pages, troubles
+from sottovoce.network.observe.operator_pages import Facts, Pages
 from sottovoce.network.observe.page.charts import sample_of
 from sottovoce.network.observe.page.live import Live
 from sottovoce.network.process import Supervisor
@@ -359,7 +359,6 @@ class Cloud:
         machine = self._machine
         self._look()
         over = machine.phase is CloudPhase.DONE
-        waited = 0.0 if over else self._metrics.waited
         return Facts(
             run=self._store.run_id,
             phase=machine.phase.name.lower(),
@@ -369,16 +368,15 @@ class Cloud:
             agents=self.plan.cloud.agents,
             price=tuple(machine.answer.tolist()),
             gdp_mu=float(self.plan.gdp_mu.max()),
-            troubles=troubles(
-                failed=self._outcome.failure is not None,
-                unread_seconds=self._authorization.unread_seconds,
-                waited=waited,
-                stall=self.stall,
-                missing=self._attendance.missing,
-            ),
-            seconds_since_round=round(waited, 3),
+            failed=self._outcome.failure is not None,
+            unread_seconds=self._authorization.unread_seconds,
+            seconds_since_round=0.0 if over else round(self._metrics.waited, 3),
+            stall=self.stall,
             missing=self._attendance.missing,
             absent=self._attendance.absent(),
             last_to_answer=self._attendance.laggards(),
             unreadable=self._authorization.unreadable,
+            held=self._metrics.held,
+            refused={str(code): count for code, count in self._metrics.refused.items()},
+            turned_away=dict(self._metrics.turned_away),
         )

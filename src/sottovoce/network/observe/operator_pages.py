@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -26,49 +26,6 @@ _SECONDS_PER_DAY: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """One reason why a cloud is not healthy.
-
-    Attributes:
-        code: for machines.
-        reason: for people; it names no value of a run.
-    """
-
-    code: str
-    reason: str
-
-
-def troubles(
-    *, failed: bool, unread_seconds: float, waited: float, stall: float, missing: int
-) -> tuple[Trouble, ...]:
-    """Return what is wrong; nothing if the cloud is healthy.
-
-    Args:
-        failed: whether the run has ended with an error.
-        unread_seconds: how long ago the revocation list was known to be current.
-        waited: seconds since the last round, or since the start; 0 once the run is over.
-        stall: seconds without a round after which the run is stalled.
-        missing: agents that are absent.
-    """
-    listed = []
-    if failed:
-        listed.append(Trouble(code="failed", reason="the run has ended with an error: see the log"))
-    if unread_seconds > STALE_SECONDS:
-        reason = (
-            f"revoked.txt must be readable, but could not be read for {unread_seconds:.0f} s: "
-            "the last good list counts meanwhile"
-        )
-        listed.append(Trouble(code="stale-revocations", reason=reason))
-    if waited > stall:
-        reason = (
-            f"a round must come within {stall:g} s, but none came for {waited:.0f} s; "
-            f"{missing} agents are absent: see /status"
-        )
-        listed.append(Trouble(code="stalled", reason=reason))
-    return tuple(listed)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What an operator may see of a run: nothing here depends on a state except through noise.
 
@@ -81,12 +38,17 @@ class Facts:
         agents: agents of the problem.
         price: the answer so far, averaged prices or the latest, which every agent gets.
         gdp_mu: Gaussian-DP parameter of the run for its worst agent.
-        troubles: what is wrong; nothing if the cloud is healthy.
+        failed: whether the run has ended with an error.
         unreadable: how often the revocation list could not be read.
+        unread_seconds: how long ago it was known to be current.
         seconds_since_round: since the last round, or since the start; 0 once the run is over.
+        stall: seconds without a round after which the run is stalled.
         missing: how many agents are absent.
         absent: who is, the longest first.
         last_to_answer: who completed the last 100 rounds, the most frequent first.
+        held: agent-rounds of this process in which an agent's last contribution was reused.
+        refused: refusals of this process by code, and contributions clipped.
+        turned_away: connections turned away by this process, by reason.
     """
 
     run: str
@@ -97,12 +59,42 @@ class Facts:
     agents: int
     price: tuple[float, ...]
     gdp_mu: float
-    troubles: tuple[Trouble, ...]
+    failed: bool
     unreadable: int
+    unread_seconds: float
     seconds_since_round: float
+    stall: float
     missing: int
     absent: tuple[Absence, ...]
     last_to_answer: tuple[Laggard, ...]
+    held: int
+    refused: dict[str, int]
+    turned_away: dict[str, int]
+
+    @property
+    def troubles(self) -> list[dict[str, str]]:
+        """What is wrong, for machines and for people; nothing if the cloud is healthy."""
+        unread, waited = self.unread_seconds, self.seconds_since_round
+        checks = (
+            ("failed", self.failed, "the run has ended with an error: see the log"),
+            (
+                "stale-revocations",
+                unread > STALE_SECONDS,
+                f"revoked.txt must be readable, but could not be read for {unread:.0f} s: "
+                "the last good list counts meanwhile",
+            ),
+            (
+                "stalled",
+                waited > self.stall,
+                f"a round must come within {self.stall:g} s, but none came for {waited:.0f} s; "
+                f"{self.missing} agents are absent: see /status",
+            ),
+        )
+        return [{"code": code, "reason": reason} for code, wrong, reason in checks if wrong]
+
+    def listed(self) -> dict[str, Any]:
+        """Return everything, for a page."""
+        return asdict(self) | {"troubles": self.troubles}
 
 
 @final
@@ -111,12 +103,11 @@ class Pages(Collector):
 
     Args:
         keys: the cloud's folder of keys.
-        metrics: the process's counters.
+        metrics: has the histogram of rounds.
         facts: the run as it is now.
     """
 
     def __init__(self, keys: Path, metrics: Metrics, facts: Callable[[], Facts]) -> None:
-        self._metrics = metrics
         self._facts = facts
         # Read once, as TLS reads them.
         self._ends = {
@@ -139,7 +130,7 @@ class Pages(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the run's figures."""
-        facts, metrics = self._facts(), self._metrics
+        facts = self._facts()
         for name, text, value in (
             ("round", "Rounds released so far in this run.", facts.round),
             ("rounds", "Rounds of the whole run.", facts.rounds),
@@ -155,7 +146,7 @@ class Pages(Collector):
         ):
             yield GaugeMetricFamily(f"sottovoce_{name}", text, value=value)
         for name, text, value in (
-            ("held", "Agent-rounds held at the last state.", metrics.held),
+            ("held", "Agent-rounds held at the last state.", facts.held),
             (
                 "revocations_unreadable",
                 "Attempts to read the revocation list that failed; the last good list counts.",
@@ -164,8 +155,8 @@ class Pages(Collector):
         ):
             yield CounterMetricFamily(f"sottovoce_{name}", text, value=value)
         days = {of: (end - time.time()) / _SECONDS_PER_DAY for of, end in self._ends.items()}
-        refused = {str(code): metrics.refused[code] for code in Code}
-        away = {reason: metrics.turned_away[reason] for reason in TURNED_AWAY}
+        refused = dict.fromkeys(map(str, Code), 0) | facts.refused
+        away = dict.fromkeys(TURNED_AWAY, 0) | facts.turned_away
         absent = {str(one.agent): one.seconds for one in facts.absent}
         last = {one.agents: one.rounds for one in facts.last_to_answer}
         for kind, name, label, text, values in (
@@ -181,9 +172,9 @@ class Pages(Collector):
             yield family
 
     async def _healthz(self, _: web.Request) -> web.Response:
-        listed = self._facts().troubles
-        page = {"healthy": not listed, "troubles": [asdict(trouble) for trouble in listed]}
-        return web.json_response(page, status=503 if listed else 200)
+        troubles = self._facts().troubles
+        page = {"healthy": not troubles, "troubles": troubles}
+        return web.json_response(page, status=503 if troubles else 200)
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
@@ -192,4 +183,4 @@ class Pages(Collector):
 
     async def _status(self, request: web.Request) -> web.Response:
         require_role(request, OPERATOR)
-        return web.json_response(asdict(self._facts()))
+        return web.json_response(self._facts().listed())

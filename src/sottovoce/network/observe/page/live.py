@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Self, final
@@ -252,22 +252,9 @@ class Live:
         )
 
     def _status(self) -> bytes:
-        facts = self._facts()
-        return event(
-            "status",
-            {
-                "phase": facts.phase,
-                "connected": facts.connected,
-                "waited": facts.seconds_since_round,
-                "troubles": [asdict(trouble) for trouble in facts.troubles],
-                "missing": facts.missing,
-                "absent": [asdict(one) for one in facts.absent],
-                "last_to_answer": [asdict(one) for one in facts.last_to_answer],
-                "held": self._metrics.held,
-                "refused": {str(code): n for code, n in self._metrics.refused.items() if n},
-                "turned_away": {why: n for why, n in self._metrics.turned_away.items() if n},
-            },
-        )
+        facts = self._facts().listed()
+        del facts["price"]  # there may be thousands; charts show the first
+        return event("status", facts)
 
 
 def event(name: str, data: Any) -> bytes:

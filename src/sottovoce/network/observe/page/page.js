@@ -176,7 +176,7 @@ function renderStatus(status) {
   $("absent").className = status.missing && !over ? "under bad" : "under";
   const stalled = status.troubles.some((t) => t.code === "stalled");
   set("phase", stalled ? "stalled" : PHASE[status.phase] ?? status.phase);
-  set("waited", over ? "all rounds are released" : status.waited < 2 ? "rounds are coming" : `no round for ${duration(status.waited)}`);
+  set("waited", over ? "all rounds are released" : status.seconds_since_round < 2 ? "rounds are coming" : `no round for ${duration(status.seconds_since_round)}`);
   list($("troubles"), status.troubles.map((t) => [t.reason, ""]));
   renderPeople(status);
   const refusals = Object.entries(status.refused).concat(Object.entries(status.turned_away));
