@@ -28,6 +28,7 @@ from sottovoce.kernels.lower import registers_of
 from sottovoce.problem.code import Watched
 from sottovoce.problem.epigraph import EpigraphForm
 from sottovoce.problem.fleet import Fleet, FleetContribution
+from sottovoce.problem.linear_rows import entries_of
 
 MEASURES: Final = ("objective", "residual", "squared_error", "squared_error_last")
 _NUDGE = 2.0**-20  # the distance at which curvature of code is measured, relative to the box
@@ -292,7 +293,7 @@ def _weights(
         terms = len(part.terms)
         if part.weights is None:
             term_row[first : first + terms] = part.row + np.arange(terms)
-        elif hasattr(part.weights, "tocsc"):  # sparse; SciPy is large, and few agents need it
+        elif part.table or not isinstance(part.weights, np.ndarray):
             tables.append(_entries(part, first))
         else:
             own = to_lanes(np.asarray(part.weights, dtype=np.float64).T, width)
@@ -314,15 +315,15 @@ def _weights(
 
 def _entries(part: FleetContribution, first: int) -> tuple[NDArray[Any], ...]:
     """Agent, row, term and weight of every entry, agent by agent."""
-    weights, terms = part.weights.tocsc(), len(part.terms)
-    columns = np.repeat(np.arange(weights.shape[1]), np.diff(weights.indptr))
+    terms, (rows, columns, data) = len(part.terms), entries_of(part.weights)
+    order = np.lexsort((rows, columns))
+    rows, columns, data = rows[order], columns[order], data[order]
     if part.table:
-        agent, term = columns // terms, columns % terms
-        return agent, part.row + weights.indices, first + term, weights.data
+        return columns // terms, part.row + rows, first + columns % terms, data
     agent = np.repeat(columns, terms)
     term = np.tile(np.arange(terms), columns.size)
-    row = part.row + np.repeat(weights.indices, terms) * terms + term
-    return agent, row, first + term, np.repeat(weights.data, terms)
+    row = part.row + np.repeat(rows, terms) * terms + term
+    return agent, row, first + term, np.repeat(data, terms)
 
 
 def _joined_entries(

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.arguments import array
@@ -16,7 +15,14 @@ from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number
 from sottovoce.formula.functions import formula_array
 from sottovoce.problem.agents import Agents, Array, Group, owners, read_only
-from sottovoce.problem.linear_rows import Linear, Weights, entries_of, linear_rows
+from sottovoce.problem.linear_rows import (
+    Linear,
+    Weights,
+    compressed,
+    entries_of,
+    linear_rows,
+    sparse,
+)
 
 # NumPy's names of operators with an array on the left, and ours with a total there.
 _REFLECTED = {
@@ -320,10 +326,10 @@ def one_by_one(stated: Total) -> Total:
             offset=read_only(np.zeros(part.rows)),
         )
         if rows:
-            at = (np.concatenate(rows), np.concatenate(columns))
             shape = (part.rows, count * dim)
-            matrix = sparse.csr_array((np.concatenate(values), at), shape=shape)
-            more = replace(more, linear=linear_rows(agents.symbols, matrix))
+            entries = np.concatenate(rows), np.concatenate(columns), np.concatenate(values)
+            matrix = compressed(*entries, shape)
+            more = replace(more, linear=Linear(symbols=agents.symbols, weights=matrix))
         made = made + more
     return made
 

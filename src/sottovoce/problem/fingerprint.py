@@ -59,8 +59,8 @@ def _feed(digest: Any, part: Any) -> None:
             place[used] = np.arange(len(used))
             column = place[weights.indices]
             order = np.lexsort((column, np.repeat(np.arange(part.rows), np.diff(weights.indptr))))
-            for values in (weights.data[order], column[order], weights.indptr.astype(np.int64)):
-                _feed_array(digest, values)
+            for array in (weights.data[order], column[order], weights.indptr):
+                _feed_array(digest, array)
     else:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
 import numpy as np
-import scipy.sparse as sparse
 
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.connected import Indices
-from sottovoce.problem.linear_rows import Weights, entries_of
+from sottovoce.problem.linear_rows import Weights, entries_of, sparse
 from sottovoce.problem.local import LocalSet
 
 Index: TypeAlias = Any  # a slice, or an array of indices

@@ -17,19 +17,28 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
-import scipy.sparse as sparse
 
 from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
-from sottovoce.problem.connected import connected
+from sottovoce.problem.connected import Indices, connected
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleet import Fleet, FleetContribution
-from sottovoce.problem.linear_rows import Matrix, coefficients, exact_float
+from sottovoce.problem.linear_rows import (
+    RowWeights,
+    Weights,
+    coefficients,
+    compressed,
+    entries_of,
+    exact_float,
+    sparse,
+)
 from sottovoce.problem.local import LocalSet
 
 _FEW_ROWS = 4  # of a local set, two of which may be the two sides of one
 _DENSE = 0.25  # share of weights that are not 0 from which all are kept
+_NONE: Indices = np.zeros(0, dtype=np.int64)
+_SMALL = 1 << 12  # weights up to which all are kept: SciPy is large to load
 
 
 def fleets_of(
@@ -141,13 +150,13 @@ class _NamedRows:
 
     Attributes:
         terms: per group, per row, what the agent adds that is not in ``weights``.
-        weights: a compressed sparse column array (rows, components).
+        weights: transposed, (components, rows).
         column: the first column of every group in ``weights``.
         mixing: formulas that mix agents, with their rows; all that these agents add there.
     """
 
     terms: Mapping[int, Mapping[int, Expression]]
-    weights: Matrix
+    weights: RowWeights
     column: Mapping[int, int]
     mixing: Sequence[tuple[int, Expression]]
 
@@ -165,7 +174,7 @@ def _read(
     column = {s: c for c, s in enumerate(owner)}
     terms: defaultdict[int, dict[int, Expression]] = defaultdict(dict)
     mixing: list[tuple[int, Expression]] = []
-    weights, row = [sparse.csr_array((0, len(owner)))], 0
+    weights, row = [(_NONE, _NONE, np.zeros(0))], 0
     for family in families:
         by_row: defaultdict[int, list[tuple[Expression, set[int]]]] = defaultdict(list)
         for r, term in ((r, t) for r, f in enumerate(family.rest) for t in addends(f)):
@@ -178,12 +187,14 @@ def _read(
                     terms[agents.pop()][r] = formula
                 else:
                     mixing.append((r, formula))
-        if family.linear is None:
-            weights.append(sparse.csr_array((family.rows, len(owner))))
-        else:
-            weights.append(family.linear.of(column).over(column, len(owner)))
+        if family.linear is not None:
+            own = family.linear.of(column)
+            place = np.array([column[s] for s in own.symbols], dtype=np.int64)
+            rows, columns, values = entries_of(own.weights)
+            weights.append((place[columns], row + rows, values))
         row += family.rows
-    stacked = sparse.vstack(weights, format="csc")
+    at, adds, values = (np.concatenate(part) for part in zip(*weights, strict=True))
+    stacked = compressed(at, adds, values, (len(owner), row))
     return _NamedRows(terms=terms, weights=stacked, column=first, mixing=mixing)
 
 
@@ -415,11 +426,13 @@ def _table(
     values = np.fromiter(chain.from_iterable(c.values() for c in columns), dtype=np.float64)
     column = np.repeat(np.arange(len(columns)), [len(c) for c in columns])
     shape = (int(row.max()) + 1, len(columns))
-    matrix: Matrix = sparse.csr_array((values, (row, column)), shape=shape)
-    if len(used) == 1 and matrix.nnz >= _DENSE * shape[0] * shape[1]:
-        matrix = matrix.toarray()
+    full = len(used) == 1 and values.size >= _DENSE * shape[0] * shape[1]
     terms = tuple(symbols[c] for c in used)
-    return FleetContribution(row=0, terms=terms, weights=matrix, table=len(used) > 1)
+    if full or shape[0] * shape[1] <= _SMALL:
+        matrix: Weights = compressed(row, column, values, shape).toarray()
+    else:
+        matrix = sparse.csr_array((values, (row, column)), shape=shape)
+    return FleetContribution(row=0, terms=terms, weights=matrix, table=not full)
 
 
 def key_of(formula: Expression, place: Mapping[Expression, int]) -> tuple[Expression, list[float]]:

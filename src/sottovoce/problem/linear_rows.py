@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeAlias, final
 
 import numpy as np
-import scipy.sparse as sparse
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.formula.canonical import add, addends, coefficient, multiply
 from sottovoce.formula.expression import ONE, Expression, Scalar, number
@@ -19,22 +19,82 @@ Weights: TypeAlias = Any  # None, an array (r, count) or a compressed sparse row
 
 
 @final
+class _LazySparse:
+    """``scipy.sparse``, loaded when it is used: it is a quarter of an agent's memory."""
+
+    def issparse(self, value: object) -> bool:
+        """Whether a value is a sparse array."""
+        return hasattr(value, "tocsr")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("scipy.sparse"), name)
+
+
+sparse = _LazySparse()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowWeights:
+    """A matrix in compressed sparse rows, without stored zeros, columns in order.
+
+    Attributes:
+        shape: rows and columns.
+        data: the values.
+        indices: their columns.
+        indptr: where the values of each row begin, and the end.
+    """
+
+    shape: tuple[int, int]
+    data: Array
+    indices: NDArray[np.int64]
+    indptr: NDArray[np.int64]
+
+    @property
+    def nnz(self) -> int:
+        """How many values there are."""
+        return int(self.data.size)
+
+    def toarray(self) -> Array:
+        """The matrix as a dense array."""
+        dense = np.zeros(self.shape)
+        row, column, values = entries_of(self)
+        dense[row, column] = values
+        return dense
+
+
+def compressed(
+    row: ArrayLike, column: ArrayLike, values: ArrayLike, shape: tuple[int, int]
+) -> RowWeights:
+    """Return the matrix with these entries, equal places added up."""
+    r, c = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
+    order = np.lexsort((c, r))
+    r, c, data = r[order], c[order], np.asarray(values, dtype=np.float64)[order]
+    first = np.flatnonzero(np.diff(r, prepend=-1) | np.diff(c, prepend=-1))
+    data = np.add.reduceat(data, first) if data.size else data
+    kept = data != 0.0
+    r, c = r[first][kept], c[first][kept]
+    indptr = np.searchsorted(r, np.arange(shape[0] + 1))
+    return RowWeights(shape=shape, data=data[kept], indices=c, indptr=indptr)
+
+
+@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Linear:
     """Rows ``sum_c W[r, c] x_c`` over components of states.
 
     Attributes:
         symbols: the components, one per column.
-        weights: W, a compressed sparse row array (rows, components) without stored zeros.
+        weights: W, (rows, components).
     """
 
     symbols: tuple[Expression, ...]
-    weights: Matrix
+    weights: RowWeights
 
     @property
     def rows(self) -> int:
         """How many rows there are."""
-        return int(self.weights.shape[0])
+        return self.weights.shape[0]
 
     def formula(self, row: int) -> Expression:
         """Row ``row``, from 0, written out."""
@@ -55,20 +115,35 @@ class Linear:
 
     def times(self, factor: float) -> Linear:
         """The same rows, multiplied by a number."""
-        return linear_rows(self.symbols, factor * self.weights)
+        row, column, values = entries_of(self.weights)
+        weights = compressed(row, column, factor * values, self.weights.shape)
+        return Linear(symbols=self.symbols, weights=weights)
 
     def plus(self, other: Linear | None) -> Linear:
         """The sum of both, row by row."""
         if other is None:
             return self
-        column = {s: c for c, s in enumerate(dict.fromkeys((*self.symbols, *other.symbols)))}
-        both = self.over(column, len(column)) + other.over(column, len(column))
-        return linear_rows(list(column), both)
+        place = {s: c for c, s in enumerate(dict.fromkeys((*self.symbols, *other.symbols)))}
+        parts = [entries_of(one.weights) for one in (self, other)]
+        row, _, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        columns = [
+            np.array([place[s] for s in one.symbols], dtype=np.int64)[column]
+            for one, (_, column, _) in zip((self, other), parts, strict=True)
+        ]
+        shape = (self.rows, len(place))
+        weights = compressed(row, np.concatenate(columns), values, shape)
+        return Linear(symbols=tuple(place), weights=weights)
 
     def of(self, symbols: Collection[Expression]) -> Linear:
         """The part of these components."""
-        kept = [c for c, s in enumerate(self.symbols) if s in symbols]
-        return linear_rows([self.symbols[c] for c in kept], self.weights[:, kept])
+        kept = np.array([s in symbols for s in self.symbols], dtype=np.bool_)
+        row, column, values = entries_of(self.weights)
+        mine, place = kept[column], np.cumsum(kept) - 1
+        shape = (self.rows, int(kept.sum()))
+        return Linear(
+            symbols=tuple(s for s in self.symbols if s in symbols),
+            weights=compressed(row[mine], place[column[mine]], values[mine], shape),
+        )
 
     def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
         """The same weights with a column for each of ``columns`` numbered components."""
@@ -89,10 +164,14 @@ def entries_of(weights: Weights) -> tuple[NDArray[np.int64], NDArray[np.int64], 
 
 def linear_rows(symbols: Sequence[Expression], weights: Any) -> Linear:
     """Return rows with these weights, a dense or sparse array (rows, components)."""
-    matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    return Linear(symbols=tuple(symbols), weights=matrix)
+    if sparse.issparse(weights):
+        found = weights.tocoo()
+        entries = (found.row, found.col, found.data)
+    else:
+        entries = entries_of(np.asarray(weights, dtype=np.float64))
+    rows, columns = weights.shape
+    weights = compressed(*entries, (int(rows), int(columns)))
+    return Linear(symbols=tuple(symbols), weights=weights)
 
 
 def read_linear(formulas: Sequence[Expression]) -> tuple[Linear, list[float]] | None:
@@ -110,10 +189,9 @@ def read_linear(formulas: Sequence[Expression]) -> tuple[Linear, list[float]] | 
             place.setdefault(s, len(place))
     columns = [place[s] for weights, _ in kept for s in weights]
     values = [w for weights, _ in kept for w in weights.values()]
-    ends = np.cumsum([0, *(len(weights) for weights, _ in kept)])
-    shape = (len(kept), len(place))
-    matrix = sparse.csr_array((values, columns, ends), shape=shape)
-    return linear_rows(list(place), matrix), [constant for _, constant in kept]
+    rows = np.repeat(np.arange(len(kept)), [len(weights) for weights, _ in kept])
+    matrix = compressed(rows, columns, values, (len(kept), len(place)))
+    return Linear(symbols=tuple(place), weights=matrix), [constant for _, constant in kept]
 
 
 def coefficients(formula: Expression) -> tuple[dict[Expression, float], float] | None:

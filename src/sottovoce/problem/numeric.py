@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, final
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.formula.derive import Derivatives
@@ -25,7 +24,7 @@ from sottovoce.problem.connected import Indices, connected
 from sottovoce.problem.constraints import Constraint, equalities
 from sottovoce.problem.fleet import Fleet, Index, WeightedTerms
 from sottovoce.problem.fleets import fleets_of, row_constants
-from sottovoce.problem.linear_rows import Matrix
+from sottovoce.problem.linear_rows import Matrix, sparse
 
 if TYPE_CHECKING:
     from sottovoce.problem.problem import CloudView, Problem

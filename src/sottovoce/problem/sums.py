@@ -41,7 +41,7 @@ from sottovoce.problem.decompose import (
     separated,
 )
 from sottovoce.problem.fleets import fleets_of
-from sottovoce.problem.linear_rows import Linear, coefficients, read_linear
+from sottovoce.problem.linear_rows import Linear, coefficients, entries_of, read_linear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,11 +166,12 @@ def agents_of(sums: Sums, groups: Sequence[Group]) -> NDArray[np.int64]:
     """Return how many agents each sum is over, shape (p,)."""
     count = np.zeros(sums.count, dtype=np.int64)
     for fleet in fleets_of(groups, sums.families):
-        for part in fleet.parts():
-            each = np.array([fleet.group.count])
+        for part in fleet.sums:
+            terms, rows = len(part.terms), np.zeros(fleet.group.count, dtype=np.int64)
             if part.weights is not None:
-                each = np.asarray((part.weights != 0).sum(axis=1)).ravel()
-            count[part.rows] += each[:, np.newaxis]
+                rows, _, _ = entries_of(part.weights)
+            for t in range(1 if part.table else terms):
+                np.add.at(count, part.row + (rows if part.table else rows * terms + t), 1)
     return count
 
 

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sparse
 from numpy.typing import ArrayLike, NDArray
 
 from sottovoce.errors import ProblemError
@@ -34,7 +33,7 @@ from sottovoce.problem.constraints import (
 )
 from sottovoce.problem.files.schema import ConstraintTable, refusal
 from sottovoce.problem.files.table import AGENT, Table
-from sottovoce.problem.linear_rows import Linear, Weights
+from sottovoce.problem.linear_rows import Linear, Weights, entries_of, sparse
 
 BOUND, MATRIX = symbol("bound"), symbol("matrix")
 """Stand-ins for a number per row, and for the rows of a table, while a text is read."""
@@ -273,9 +272,8 @@ def fleet_columns(part: FleetSum, first: int) -> dict[str, ArrayLike]:
 def _triplets(
     weights: Weights, agents: NDArray[np.int64], components: NDArray[np.int64] | None
 ) -> dict[str, ArrayLike]:
-    entries = weights.tocoo()
-    row, column = entries.coords
+    row, column, values = entries_of(weights)
     columns = {_ROW: row + 1, AGENT: agents[column]}
     if components is not None:
         columns[_COMPONENT] = components[column]
-    return {**columns, _WEIGHT: entries.data}
+    return {**columns, _WEIGHT: values}
