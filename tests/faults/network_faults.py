@@ -158,7 +158,7 @@ def trusting(_: Any) -> Any:
         for row in store.rounds():
             last = rounds.replay(row.k, row.release, secure=secure, previous=previous)
             previous = row.digest
-        return None if last is None else replace(last, **store.said(setup.party)), {}
+        return None if last is None else replace(last, parts=store.parts(setup.party)), {}
 
     return broken
 

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from network_harness import member, page, plan_for, run, serving
+from network_harness import member, page, plan_for, serving
 
 from sottovoce.errors import InputError
 from sottovoce.network import cloud as cloud_module
@@ -19,7 +19,7 @@ from sottovoce.problem.problem import Problem
 MISSING = 5
 
 
-def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_held_up_rounds(
+async def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_held_up_rounds(
     paper: Problem,
     keys: Path,
     tmp_path: Path,
@@ -29,37 +29,32 @@ def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_held_up_
     monkeypatch.setattr(cloud_module, "TICK_SECONDS", 0.02)
     caplog.set_level(logging.INFO)
 
-    async def main() -> None:
-        settings = {"rounds": 1_000_000, "stall": 0.3}
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
-            tasks = {
-                i: asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-                for i in range(1, 8)
-            }
-            while cloud.round < 5:
-                await asyncio.sleep(0.01)
-            while (await page(cloud, keys, "agents/8", "/healthz"))[0] != 200:
-                await asyncio.sleep(0.15)  # a busy machine may be slow for a moment
-            tasks.pop(MISSING).cancel()
-            while (await page(cloud, keys, "agents/8", "/healthz"))[0] == 200:
-                await asyncio.sleep(0.15)
-            text = (await page(cloud, keys, "agents/1", "/healthz"))[1]
-            assert [t["code"] for t in json.loads(text)["troubles"]] == ["stalled"]
-            status = json.loads((await page(cloud, keys, "operator", "/status"))[1])
-            metrics = (await page(cloud, keys, "operator", "/metrics"))[1]
-            for task in tasks.values():
-                task.cancel()
-            await asyncio.gather(*tasks.values(), return_exceptions=True)
-        assert [absence["agent"] for absence in status["absent"]] == [MISSING]
-        assert status["absent"][0]["since"].endswith("Z")
-        assert sum(one["rounds"] for one in status["last_to_answer"]) == min(
-            RECENT, status["round"]
-        )
-        assert f'sottovoce_absent_seconds{{agent="{MISSING}"}}' in metrics
-        assert "sottovoce_agents_absent 1.0\n" in metrics
-        assert "sottovoce_last_to_answer{agents=" in metrics
-
-    run(main())
+    settings = {"rounds": 1_000_000, "stall": 0.3}
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+        tasks = {
+            i: asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
+            for i in range(1, 8)
+        }
+        while cloud.round < 5:
+            await asyncio.sleep(0.01)
+        while (await page(cloud, keys, "agents/8", "/healthz"))[0] != 200:
+            await asyncio.sleep(0.15)  # a busy machine may be slow for a moment
+        tasks.pop(MISSING).cancel()
+        while (await page(cloud, keys, "agents/8", "/healthz"))[0] == 200:
+            await asyncio.sleep(0.15)
+        text = (await page(cloud, keys, "agents/1", "/healthz"))[1]
+        assert [t["code"] for t in json.loads(text)["troubles"]] == ["stalled"]
+        status = json.loads((await page(cloud, keys, "operator", "/status"))[1])
+        metrics = (await page(cloud, keys, "operator", "/metrics"))[1]
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+    assert [absence["agent"] for absence in status["absent"]] == [MISSING]
+    assert status["absent"][0]["since"].endswith("Z")
+    assert sum(one["rounds"] for one in status["last_to_answer"]) == min(RECENT, status["round"])
+    assert f'sottovoce_absent_seconds{{agent="{MISSING}"}}' in metrics
+    assert "sottovoce_agents_absent 1.0\n" in metrics
+    assert "sottovoce_last_to_answer{agents=" in metrics
     lines = [vars(r) for r in caplog.records if r.getMessage() == "absent"]
     assert any(MISSING in line["fields"]["agents"] for line in lines)
 
@@ -79,29 +74,21 @@ def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> Non
     assert counted == [("4", RECENT - 30), ("1-2,4", 30)]
 
 
-def test_a_finished_run_is_not_stalled(paper: Problem, keys: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        settings = {"rounds": 2, "stall": 0.01}
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
-            await asyncio.sleep(0.05)
-            assert (await page(cloud, keys, "operator", "/healthz"))[0] == 503
-            task = asyncio.create_task(
-                member(paper, list(range(1, 8)), cloud, keys, tmp_path).run()
-            )
-            await cloud.finished(linger=10)
-            await task
-            await asyncio.sleep(0.05)
-            assert (await page(cloud, keys, "operator", "/healthz"))[0] == 200
-
-    run(main())
+async def test_a_finished_run_is_not_stalled(paper: Problem, keys: Path, tmp_path: Path) -> None:
+    settings = {"rounds": 2, "stall": 0.01}
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", **settings) as cloud:
+        await asyncio.sleep(0.05)
+        assert (await page(cloud, keys, "operator", "/healthz"))[0] == 503
+        task = asyncio.create_task(member(paper, list(range(1, 8)), cloud, keys, tmp_path).run())
+        await cloud.finished(linger=10)
+        await task
+        await asyncio.sleep(0.05)
+        assert (await page(cloud, keys, "operator", "/healthz"))[0] == 200
 
 
 @pytest.mark.parametrize("stall", [0.0, -1.0, float("nan")])
-def test_a_stall_of_no_time_is_refused(
+async def test_a_stall_of_no_time_is_refused(
     stall: float, paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        with pytest.raises(InputError, match="stall"):
-            Cloud(plan_for(paper), rounds=3, keys=keys, store=tmp_path / "run.db", stall=stall)
-
-    run(main())
+    with pytest.raises(InputError, match="stall"):
+        Cloud(plan_for(paper), rounds=3, keys=keys, store=tmp_path / "run.db", stall=stall)

@@ -116,47 +116,44 @@ def test_secure_runs_differ_and_store_integers_whose_noise_has_the_right_size(
     assert low < np.square(noise).sum() < high
 
 
-def test_a_restarted_cloud_and_restarted_agents_continue_the_same_run(
+async def test_a_restarted_cloud_and_restarted_agents_continue_the_same_run(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        plan = plan_for(paper)
-        port = 0
-        for stop_at in (7, 15, 40):
-            # A new cloud and new agents every time: nothing survives but their files.
-            cloud = Cloud(
-                plan,
-                rounds=40,
-                keys=keys,
-                store=tmp_path / "run.db",
-                listen=("127.0.0.1", port),
-                seed=11,
+    plan = plan_for(paper)
+    port = 0
+    for stop_at in (7, 15, 40):
+        # A new cloud and new agents every time: nothing survives but their files.
+        cloud = Cloud(
+            plan,
+            rounds=40,
+            keys=keys,
+            store=tmp_path / "run.db",
+            listen=("127.0.0.1", port),
+            seed=11,
+        )
+        await cloud.start()
+        port = cloud.port
+        tasks = [
+            asyncio.create_task(
+                member(paper, [i], cloud, keys, tmp_path, allow_simulated=True).run()
             )
-            await cloud.start()
-            port = cloud.port
-            tasks = [
-                asyncio.create_task(
-                    member(paper, [i], cloud, keys, tmp_path, allow_simulated=True).run()
-                )
-                for i in range(1, 8)
-            ]
-            if stop_at == 40:
-                result = await cloud.finished(linger=10)
-                ended = await asyncio.gather(*tasks)
-                await cloud.stop()
-                break
-            while cloud.round < stop_at:
-                await asyncio.sleep(0.005)
-            for task in tasks:
-                task.cancel()
+            for i in range(1, 8)
+        ]
+        if stop_at == 40:
+            result = await cloud.finished(linger=10)
+            ended = await asyncio.gather(*tasks)
             await cloud.stop()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        here = simulate(paper, plan, rounds=40, seed=11)
-        x = np.concatenate([e.x for e in ended])
-        assert x.tolist() == here.x[0].tolist()
-        assert result.price.tolist() == here.price[0].tolist()
-
-    run(main())
+            break
+        while cloud.round < stop_at:
+            await asyncio.sleep(0.005)
+        for task in tasks:
+            task.cancel()
+        await cloud.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    here = simulate(paper, plan, rounds=40, seed=11)
+    x = np.concatenate([e.x for e in ended])
+    assert x.tolist() == here.x[0].tolist()
+    assert result.price.tolist() == here.price[0].tolist()
 
 
 def test_prices_that_do_not_follow_from_the_releases_are_refused(
@@ -259,25 +256,24 @@ def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
         run(five_rounds_more())
 
 
-def test_a_held_agent_does_not_stop_the_others(paper: Problem, keys: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        plan = plan_for(paper, hide=Offset(radius=1.0, rounds=100_000))
-        settings = {"rounds": 12, "straggler": "hold", "deadline": 0.05}
-        async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
-            tasks = [
-                asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-                for i in range(1, 7)
-            ]
-            lazy = asyncio.create_task(member(paper, [7], cloud, keys, tmp_path).run())
-            while cloud.round < 3:
-                await asyncio.sleep(0.005)
-            lazy.cancel()
-            result = await cloud.finished(linger=0.1)
-            await asyncio.gather(*tasks)
-        assert result.held >= 1
-        assert summarise(tmp_path / "run.db").held == result.held
-
-    run(main())
+async def test_a_held_agent_does_not_stop_the_others(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    plan = plan_for(paper, hide=Offset(radius=1.0, rounds=100_000))
+    settings = {"rounds": 12, "straggler": "hold", "deadline": 0.05}
+    async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
+        tasks = [
+            asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
+            for i in range(1, 7)
+        ]
+        lazy = asyncio.create_task(member(paper, [7], cloud, keys, tmp_path).run())
+        while cloud.round < 3:
+            await asyncio.sleep(0.005)
+        lazy.cancel()
+        result = await cloud.finished(linger=0.1)
+        await asyncio.gather(*tasks)
+    assert result.held >= 1
+    assert summarise(tmp_path / "run.db").held == result.held
 
 
 def test_a_restarted_cloud_holds_an_agent_that_never_came_back(
@@ -337,83 +333,70 @@ def test_a_run_takes_its_place_in_the_ledger_once_or_not_at_all(
         ({"rounds": 5, "straggler": "hold", "deadline": float("nan")}, InputError),
     ],
 )
-def test_requests_that_cannot_be_met_are_refused(
+async def test_requests_that_cannot_be_met_are_refused(
     settings: dict[str, object], error: type[Exception], paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     plan = plan_for(paper, hide=Trajectory(radius=1.0, rounds=10))
 
-    async def main() -> None:
-        with pytest.raises(error):
-            Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)  # type: ignore[arg-type]
-
-    run(main())
+    with pytest.raises(error):
+        Cloud(plan, keys=keys, store=tmp_path / "run.db", **settings)  # type: ignore[arg-type]
 
 
-def test_an_undernoised_plan_is_never_served(paper: Problem, keys: Path, tmp_path: Path) -> None:
-    async def main() -> None:
-        with pytest.raises(PrivacyError):
-            Cloud(
-                replace(plan_for(paper), certified=False),
-                rounds=5,
-                keys=keys,
-                store=tmp_path / "run.db",
-            )
-
-    run(main())
-
-
-def test_agents_refuse_simulated_noise_and_other_problems(
-    paper: Problem, coupled: Problem, keys: Path, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5, seed=1) as cloud:
-            with pytest.raises(RefusedError, match="simulated"):
-                await member(paper, [1], cloud, keys, tmp_path).run()
-            with pytest.raises(RefusedError, match="another problem") as caught:
-                await member(coupled, [3], cloud, keys, tmp_path, allow_simulated=True).run()
-            assert caught.value.code is Code.OTHER_RUN
-
-    run(main())
-
-
-def test_a_repeated_contribution_gets_the_same_bytes_over_the_wire(
+async def test_an_undernoised_plan_is_never_served(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with (
-            serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
-            peer(cloud, keys, "agents/1-7") as gateway,
-        ):
-            welcome = await gateway.hello(list(range(1, 8)))
-            size = 8 * len(welcome["sums"])
-            said = {"type": "contribution", "round": 1, "values": bytes(size)}
-            answers = []
-            for _ in range(3):
-                await gateway.say(said)
-                answers.append(await gateway.hear())
-            assert answers[0]["type"] == "round"
-            assert answers[0] == answers[1] == answers[2]
-            await gateway.say(said | {"values": b"\1" + bytes(size - 1)})
-            assert (await gateway.hear())["code"] == "conflict"
-        assert summarise(tmp_path / "run.db").incidents == {"conflict": 1}
+    with pytest.raises(PrivacyError):
+        Cloud(
+            replace(plan_for(paper), certified=False),
+            rounds=5,
+            keys=keys,
+            store=tmp_path / "run.db",
+        )
 
-    run(main())
+
+async def test_agents_refuse_simulated_noise_and_other_problems(
+    paper: Problem, coupled: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5, seed=1) as cloud:
+        with pytest.raises(RefusedError, match="simulated"):
+            await member(paper, [1], cloud, keys, tmp_path).run()
+        with pytest.raises(RefusedError, match="another problem") as caught:
+            await member(coupled, [3], cloud, keys, tmp_path, allow_simulated=True).run()
+        assert caught.value.code is Code.OTHER_RUN
+
+
+async def test_a_repeated_contribution_gets_the_same_bytes_over_the_wire(
+    paper: Problem, keys: Path, tmp_path: Path
+) -> None:
+    async with (
+        serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud,
+        peer(cloud, keys, "agents/1-7") as gateway,
+    ):
+        welcome = await gateway.hello(list(range(1, 8)))
+        size = 8 * len(welcome["sums"])
+        said = {"type": "contribution", "round": 1, "values": bytes(size)}
+        answers = []
+        for _ in range(3):
+            await gateway.say(said)
+            answers.append(await gateway.hear())
+        assert answers[0]["type"] == "round"
+        assert answers[0] == answers[1] == answers[2]
+        await gateway.say(said | {"values": b"\1" + bytes(size - 1)})
+        assert (await gateway.hear())["code"] == "conflict"
+    assert summarise(tmp_path / "run.db").incidents == {"conflict": 1}
 
 
 @pytest.mark.parametrize("name", ["paper", "coupled"])
-def test_a_sum_beyond_the_samplers_reach_is_refused_before_a_budget_is_spent(
+async def test_a_sum_beyond_the_samplers_reach_is_refused_before_a_budget_is_spent(
     name: str, request: pytest.FixtureRequest, keys: Path, tmp_path: Path
 ) -> None:
     problem: Problem = request.getfixturevalue(name)
 
-    async def main() -> None:
-        ledger = Ledger(tmp_path / "ledger.db")
-        plan = plan_for(problem, sigma=1e-9)
-        with pytest.raises(PrivacyError, match="within 2"):
-            await Cloud(plan, rounds=5, keys=keys, store=tmp_path / "run.db", ledger=ledger).start()
-        assert ledger.history() == ()
-
-    run(main())
+    ledger = Ledger(tmp_path / "ledger.db")
+    plan = plan_for(problem, sigma=1e-9)
+    with pytest.raises(PrivacyError, match="within 2"):
+        await Cloud(plan, rounds=5, keys=keys, store=tmp_path / "run.db", ledger=ledger).start()
+    assert ledger.history() == ()
 
 
 def test_an_error_inside_a_round_ends_the_run_and_a_restart_continues_it(

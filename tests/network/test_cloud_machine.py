@@ -22,7 +22,6 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.cloud_machine import (
     CREDIT,
-    TRANSITIONS,
     CloudMachine,
     CloudPhase,
 )
@@ -228,16 +227,6 @@ def test_every_round_waits_for_all_and_reaches_all(table: Table) -> None:
     assert send.peers == (1, 2, 3)  # encoded once for everybody
     assert isinstance(send.message, Round)
     assert (send.message.round, send.message.price) == (1, pack(np.ones(2)))
-
-
-def test_a_welcome_lists_sums_grids_and_ranges_of_all_agents_on_the_connection() -> None:
-    (welcome,) = messages(Table().join(9, 2, 3), 9)
-    assert isinstance(welcome, Welcome)
-    assert (welcome.states, welcome.prices, welcome.rounds) == (False, 2, ROUNDS)
-    assert welcome.sums == [0, 1]
-    assert welcome.grid == pack(np.array([0.25, 0.25]))
-    assert welcome.least == pack_whole(np.array([-10, -20]))
-    assert welcome.most == pack_whole(np.array([10, 20]))
 
 
 def test_an_agent_is_sent_its_own_gradient_entries_only(papers: Table) -> None:
@@ -517,13 +506,6 @@ def test_a_gateways_total_is_held_as_a_whole_or_waited_for(restarted: bool) -> N
     table.join(10, 2)
     table.send(10, 3, 2, 2)
     assert said(table.records[3]) == {1: [1], 2: [2, 2], 3: [6]}
-
-
-def test_the_table_never_leaves_a_final_phase() -> None:
-    for (phase, event), after in TRANSITIONS.items():
-        if phase in (CloudPhase.DONE, CloudPhase.HALTED):
-            assert after is CloudPhase.HALTED
-            assert event == "rolled_back"
 
 
 def fuzz(table: Table, inputs: int, seed: int) -> dict[type, int]:

@@ -91,18 +91,15 @@ def test_held_contributions_stay_below_the_claim_where_hold_is_allowed(
     assert played(made, everywhere, drops=True) > 0.3 * made.guarantee(1).gdp_mu
 
 
-def test_hold_is_refused_where_a_trajectory_is_hidden(
+async def test_hold_is_refused_where_a_trajectory_is_hidden(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        where: dict[str, Any] = {"rounds": 5, "keys": keys, "store": tmp_path / "run.db"}
-        with pytest.raises(PrivacyError, match=r"sv\.Offset"):
-            Cloud(plan_for(paper), **where, **HOLD)
-        assert not (tmp_path / "run.db").exists()
-        for hide in (Offset(radius=1.0, rounds=5), Everything(rounds=5)):
-            Cloud(plan_for(paper, hide=hide), **where, **HOLD)
-
-    run(main())
+    where: dict[str, Any] = {"rounds": 5, "keys": keys, "store": tmp_path / "run.db"}
+    with pytest.raises(PrivacyError, match=r"sv\.Offset"):
+        Cloud(plan_for(paper), **where, **HOLD)
+    assert not (tmp_path / "run.db").exists()
+    for hide in (Offset(radius=1.0, rounds=5), Everything(rounds=5)):
+        Cloud(plan_for(paper, hide=hide), **where, **HOLD)
 
 
 @pytest.mark.timeout(60)  # a cloud that does not refuse serves for ever

@@ -208,24 +208,21 @@ def test_nothing_from_outside_the_certified_domain_enters_a_round(
     assert any(part.data != everybody[part.party.agents[0]] for part in used)
 
 
-def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
+async def test_a_round_is_on_disk_before_a_byte_of_it_is_sent(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
-            post = cloud._server.post
+    async with serving(plan_for(paper), keys, tmp_path / "run.db", rounds=5) as cloud:
+        post = cloud._server.post
 
-            def watched(action: Send) -> None:
-                if isinstance(action.message, Round):
-                    # Read by a connection of its own, which sees what is committed and no more.
-                    seen.append((action.message.round, summarise(tmp_path / "run.db").rounds))
-                post(action)
+        def watched(action: Send) -> None:
+            if isinstance(action.message, Round):
+                # Read by a connection of its own, which sees what is committed and no more.
+                seen.append((action.message.round, summarise(tmp_path / "run.db").rounds))
+            post(action)
 
-            cloud._server.post = watched  # type: ignore[method-assign]
-            gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path)
-            await gateway.run()
-
-    run(main())
+        cloud._server.post = watched  # type: ignore[method-assign]
+        gateway = member(paper, list(range(1, 8)), cloud, keys, tmp_path)
+        await gateway.run()
     assert seen == [(k, k) for k in range(1, 6)]

@@ -104,29 +104,26 @@ def test_an_agent_goes_by_what_both_halves_say(
     assert "the helper has not signed what the cloud asks for" in str(run(main()))
 
 
-def test_a_helper_does_not_pass_for_the_cloud_nor_talk_to_agents(
+async def test_a_helper_does_not_pass_for_the_cloud_nor_talk_to_agents(
     paper: Problem, split_keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        plan = split_plan(paper)
-        async with helping(plan, split_keys, tmp_path / "helper.db") as helper:
-            connector = aiohttp.TCPConnector(ssl=client_context(split_keys / "agents" / "3"))
-            url = f"https://127.0.0.1:{helper.port}/"
-            async with (
-                aiohttp.ClientSession(connector=connector) as session,
-                session.get(url) as answer,
-            ):
-                assert answer.status == 403  # only the cloud may ask
-        # A server with the helper's certificate in the place of the cloud.
-        own = split_keys / "helper"
-        async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
-            error = await refused(paper, cloud, split_keys, tmp_path)
-            assert "must be a split cloud by its certificate" in str(error)
-
-    run(main())
+    plan = split_plan(paper)
+    async with helping(plan, split_keys, tmp_path / "helper.db") as helper:
+        connector = aiohttp.TCPConnector(ssl=client_context(split_keys / "agents" / "3"))
+        url = f"https://127.0.0.1:{helper.port}/"
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get(url) as answer,
+        ):
+            assert answer.status == 403  # only the cloud may ask
+    # A server with the helper's certificate in the place of the cloud.
+    own = split_keys / "helper"
+    async with serving(plan_for(paper), own, tmp_path / "run.db", rounds=3) as cloud:
+        error = await refused(paper, cloud, split_keys, tmp_path)
+        assert "must be a split cloud by its certificate" in str(error)
 
 
-def test_plans_seeds_and_keys_that_do_not_belong_together_are_refused(
+async def test_plans_seeds_and_keys_that_do_not_belong_together_are_refused(
     paper: Problem, split_keys: Path, keys: Path, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"rounds": 3, "keys": split_keys / "cloud", "store": tmp_path / "r"}
@@ -146,27 +143,21 @@ def test_plans_seeds_and_keys_that_do_not_belong_together_are_refused(
     with pytest.raises(InputError, match="made for a split cloud"):
         Helper(plan_for(paper), keys=split_keys / "helper", store=tmp_path / "h")
 
-    async def main() -> None:
-        helper = Helper(split_plan(paper), keys=keys, store=tmp_path / "h")
-        with pytest.raises(IdentityError, match=r"key for masks|X25519"):
-            await helper.start()
-
-    run(main())
+    helper = Helper(split_plan(paper), keys=keys, store=tmp_path / "h")
+    with pytest.raises(IdentityError, match=r"key for masks|X25519"):
+        await helper.start()
 
 
-def test_cloud_and_helper_with_other_plans_do_not_run(
+async def test_cloud_and_helper_with_other_plans_do_not_run(
     paper: Problem, split_keys: Path, tmp_path: Path
 ) -> None:
-    async def main() -> None:
-        async with helping(split_plan(paper, sigma=1.0), split_keys, tmp_path / "h") as helper:
-            url = f"wss://127.0.0.1:{helper.port}"
-            own = split_keys / "cloud"
-            plan = split_plan(paper)
-            async with serving(plan, own, tmp_path / "r", rounds=3, helper=url) as cloud:
-                with pytest.raises(HaltedError, match="with the same plan"):
-                    await cloud.finished()
-
-    run(main())
+    async with helping(split_plan(paper, sigma=1.0), split_keys, tmp_path / "h") as helper:
+        url = f"wss://127.0.0.1:{helper.port}"
+        own = split_keys / "cloud"
+        plan = split_plan(paper)
+        async with serving(plan, own, tmp_path / "r", rounds=3, helper=url) as cloud:
+            with pytest.raises(HaltedError, match="with the same plan"):
+                await cloud.finished()
     assert summarise(tmp_path / "h").incidents == {"other-run": 1}
 
 
@@ -199,7 +190,7 @@ def test_a_helper_with_a_ledger_answers_no_run_that_it_does_not_cover(
     assert run(one("third")) == 0  # the same agents, once more: their budgets are spent
 
 
-def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
+async def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
     paper: Problem, split_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cover = Masker.mask
@@ -210,19 +201,15 @@ def test_a_mask_that_does_not_fit_ends_the_run_and_is_never_sent(
 
     monkeypatch.setattr(Masker, "mask", broken)
 
-    async def main() -> None:
-        async with halves(split_plan(paper), split_keys, tmp_path, rounds=9) as (cloud, _):
-            tasks = [
-                asyncio.create_task(member(paper, i, cloud, split_keys, tmp_path).run())
-                for i in ALONE
-            ]
-            with pytest.raises(DivergedError, match="a sum left its certified range"):
-                await cloud.finished()
-            assert cloud.round == 2
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-            assert {type(e) for e in ended} == {RefusedError}
-
-    run(main())
+    async with halves(split_plan(paper), split_keys, tmp_path, rounds=9) as (cloud, _):
+        tasks = [
+            asyncio.create_task(member(paper, i, cloud, split_keys, tmp_path).run()) for i in ALONE
+        ]
+        with pytest.raises(DivergedError, match="a sum left its certified range"):
+            await cloud.finished()
+        assert cloud.round == 2
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(e) for e in ended} == {RefusedError}
 
 
 def test_planted_contributions_never_show_in_anything_either_half_can_reach(

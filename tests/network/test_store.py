@@ -22,7 +22,7 @@ from sottovoce.network.protocol.messages import Code
 from sottovoce.network.protocol.receipt import next_digest
 from sottovoce.network.round_arithmetic import release_bytes
 from sottovoce.network.setup import Parties, make_config
-from sottovoce.network.store import CloudStore
+from sottovoce.network.store import CloudStore, attendance_in
 from sottovoce.privacy.sampler import Released
 from sottovoce.problem import gallery
 from sottovoce.problem.problem import Problem
@@ -74,9 +74,8 @@ def test_a_round_survives_in_every_field(tmp_path: Path) -> None:
     assert (first.k, first.said) == (1, None)
     assert (last.k, last.digest, last.context) == (2, want.digest, pack(want.price))
     assert last.release == release_bytes(released())
-    said = again.said(Parties(PLAN))
-    assert said["held"] == want.held
-    assert [(p.party.agents, p.data) for p in said["parts"]] == [
+    assert attendance_in(last) == (tuple(sorted(want.held)), ())
+    assert [(p.party.agents, p.data) for p in again.parts(Parties(PLAN))] == [
         (p.party.agents, p.data) for p in want.parts
     ]
     assert again.released == 2

@@ -76,14 +76,12 @@ def everything(path: Path) -> dict[str, Any]:
     summary, reported = summarise(path), answers(path)
     store = CloudStore(path)
     try:
-        last = store.said(Parties(PLAN))
         return {
             "run": (store.run_id, store.status, store.reason),
             "summary": summary,
             "answers": reported.tobytes(),
-            "said": [(part.party.agents, part.data) for part in last["parts"]],
-            "held": last["held"],
-            "rounds": [(row.k, row.context, row.release, row.digest) for row in store.rounds()],
+            "said": [(part.party.agents, part.data) for part in store.parts(Parties(PLAN))],
+            "rounds": list(store.rounds()),
             "digests": [store.digest(k) for k in range(1, store.released + 1)],
         }
     finally:

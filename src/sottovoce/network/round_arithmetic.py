@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 import numpy as np
 from msgspec.structs import replace
@@ -406,7 +406,7 @@ def deployed_sampler(plan: NoisePlan) -> Sampler:
     return SecureSampler(noisy_sigma(plan))
 
 
-def noisy_sigma(plan: NoisePlan) -> Any:
+def noisy_sigma(plan: NoisePlan) -> Array:
     """Return the sigma of every noisy output, in the order of a release.
 
     Raises:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import msgspec
 from msgspec.structs import replace
@@ -95,16 +95,14 @@ class CloudStore(Journal):
         )
         self.append(row)
 
-    def said(self, party: Callable[[tuple[int, ...]], Party]) -> dict[str, Any]:
-        """Return ``parts`` and ``held`` of the last round; a run that is over keeps no parts.
+    def parts(self, party: Callable[[tuple[int, ...]], Party]) -> tuple[Part, ...]:
+        """Return what was said in the last round; a run that is over keeps nothing.
 
         Args:
             party: describes agents that spoke together.
         """
-        if self.last is None:
-            raise damaged(self.path, "it holds no round")
-        parts = tuple(Part(party=party(who), data=data) for who, data in said_in(self.last))
-        return {"parts": parts, "held": frozenset(attendance_in(self.last)[0])}
+        said = () if self.last is None else said_in(self.last)
+        return tuple(Part(party=party(who), data=data) for who, data in said)
 
     def keep_question(self, full: Commit, receipt: bytes) -> None:
         """Keep the question to the helper before it is asked: a cloud that is killed repeats it.
@@ -171,7 +169,7 @@ def resumed(
                 "spends privacy anew"
             )
         previous = row.digest
-    return None if last is None else replace(last, **store.said(setup.party)), silent
+    return None if last is None else replace(last, parts=store.parts(setup.party)), silent
 
 
 def check_store(plan: NoisePlan, store: CloudStore) -> None:

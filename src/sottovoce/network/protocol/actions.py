@@ -7,7 +7,7 @@ carries its actions out in order, and makes a round durable before anything of i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -45,7 +45,7 @@ class Party(Struct, frozen=True, kw_only=True, eq=False):
     """
 
     agents: tuple[int, ...]
-    places: slice | Any
+    places: slice | Integers
     lower: Floats
     upper: Floats
     sums: Integers
@@ -53,7 +53,7 @@ class Party(Struct, frozen=True, kw_only=True, eq=False):
     least: Integers
     most: Integers
     range: Box
-    columns: slice | Any
+    columns: slice | Integers
     owners: Integers | None
     entries: Integers
     rows: Integers

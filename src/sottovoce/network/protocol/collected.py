@@ -6,11 +6,12 @@ A gap is rounds that an agent's average lacks, because something else of its own
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
 from sottovoce.network.protocol.actions import Part
+from sottovoce.network.protocol.codec import Integers
 from sottovoce.network.protocol.messages import Gap
 
 MOST_GAPS: Final = 16
@@ -78,7 +79,7 @@ class Collected:
         self._known[part.party.places] = False
         self._missing += len(part.party.agents)
 
-    def spoken(self, places: slice | Any) -> bool:
+    def spoken(self, places: slice | Integers) -> bool:
         """Whether one of these agents, from 0, has spoken."""
         return bool(self._known[places].any())
 

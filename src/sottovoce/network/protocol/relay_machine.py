@@ -9,7 +9,7 @@ no noise, no key that signs receipts, and no memory that outlives it: those belo
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 
@@ -24,7 +24,14 @@ from sottovoce.network.protocol.actions import (
 )
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.cloud_machine import CloudMachine
-from sottovoce.network.protocol.codec import Floats, MalformedError, finite, pack_whole, unpack
+from sottovoce.network.protocol.codec import (
+    Floats,
+    Integers,
+    MalformedError,
+    finite,
+    pack_whole,
+    unpack,
+)
 from sottovoce.network.protocol.collected import few_gaps
 from sottovoce.network.protocol.messages import (
     DIGEST,
@@ -230,7 +237,7 @@ class _Both:
         return all(agent in each for each in self._sets)
 
 
-def added(parts: Sequence[Part], sums: int) -> Any:
+def added(parts: Sequence[Part], sums: int) -> Integers:
     """Return the total of what was said, per sum; ranges are certified not to overflow."""
     total = np.zeros(sums, dtype=np.int64)
     for part in parts:
