@@ -158,7 +158,7 @@ def test_sensitivities_are_the_steepest_slopes_at_kinks() -> None:
     np.testing.assert_allclose(sv.certify(stated).sensitivity.dense(), [[3.0, 2.0]], rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 3, 4])
+@pytest.mark.parametrize("seed", range(6))
 def test_the_form_for_vectors_has_the_same_minimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b, c, d = rng.uniform(-2, 2, 4)

@@ -7,7 +7,8 @@ minimum t is the term itself. Nothing is smoothed:
     |a|           t with  a - t <= 0  and  -a - t <= 0
     max(a, b)     t with  a - t <= 0  and  b - t <= 0
     ||a||         t with  sum_k a_k^2 / t - t <= 0,  smooth and convex for t > 0; t has a least
-                  value, 1e-7 of its largest, so that a minimum at a = 0 is found that closely
+                  value, 1e-7 of its largest, so that a minimum at a = 0 is found that closely;
+                  or, without a row, (sum_k a_k^2 / t + t) / 2, least at t = ||a||
     huber(a; M)   (a - s)^2 + 2 M t  with  s - t <= 0  and  -s - t <= 0, minimised over s
 
 Contributions that are sent are the formulas as stated, never t.
@@ -16,6 +17,7 @@ Contributions that are sent are the formulas as stated, never t.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -98,10 +100,11 @@ class EpigraphWriter:
 
     Args:
         name: whose formulas; variables are called after it.
+        norm_rows: whether a norm gets a row, or a quotient in its place.
     """
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, *, norm_rows: bool = True) -> None:
+        self._name, self._norm_rows = name, norm_rows
         self._known: dict[Expression, Expression] = {}
         self.extra: dict[Expression, Expression] = {}  # what each variable stands for, as stated
         self.rows: list[Expression] = []
@@ -124,7 +127,10 @@ class EpigraphWriter:
             return self._size(expr, inner[0])
         if expr.op == Op.NORM:
             t = self._variable(expr)
-            self.rows.append(subtract(divide(add(*(power(a, 2) for a in inner)), t), t))
+            quotient = divide(add(*(power(a, 2) for a in inner)), t)
+            if not self._norm_rows:
+                return multiply(number(Fraction(1, 2)), add(quotient, t))
+            self.rows.append(subtract(quotient, t))
             return t
         if expr.op == Op.HUBER:
             s = self._variable(expr.args[0])
