@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from random_expressions import SYMBOLS, boxes, expressions, fractions, inside, patiently, precise
-from sottovoce.certificate.branch import Component, Maximum, Norm, maximise, split_point
+from sottovoce.certificate.branch import Component, Maximum, Norm, maximise_norm, split_point
 from sottovoce.certificate.forms import simplified
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import canonical
@@ -38,7 +38,7 @@ def search(expr: Any, side: tuple[float, float] = (-10.0, 10.0), **options: Any)
     component = component_of([expr], [s for s in SYMBOLS if s in canonical(expr).symbols])
     ends = (np.full(len(component.variables), end) for end in side)
     settings = {"tolerance": 1e-9, "budget": 10_000} | options
-    return maximise(Norm(components=(component,), sign=1), interval(*ends), **settings)
+    return maximise_norm(Norm(components=(component,), sign=1), interval(*ends), **settings)
 
 
 HILL = -((X - 1.3) ** 2) - (Y + 7.9) ** 2 - X * Y / 8  # a saddle would have slopes of one sign

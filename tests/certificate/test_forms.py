@@ -23,12 +23,12 @@ from random_expressions import (
 )
 from sottovoce.certificate.forms import (
     equivalents,
-    exact,
     gathered,
     name_parts,
     oriented,
 )
 from sottovoce.formula.canonical import canonical, exp_of, multiply, power
+from sottovoce.formula.derive import exact
 from sottovoce.formula.expression import Op, exactly, nodes, number
 from sottovoce.formula.functions import exp, sqrt, sum_squares
 

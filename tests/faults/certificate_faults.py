@@ -106,12 +106,12 @@ CERTIFIED = (
           killed_by=SENSITIVITY + "test_outputs_that_are_not_sums_keep_their_cross_terms"),
     Fault(name="the norm of affine contributions without the curved ones",
           seam="joint sensitivity", breaks=affine_alone,
-          killed_by="certificate/test_affine.py::"
+          killed_by="certificate/test_sensitivity.py::"
           "test_curved_contributions_are_added_to_the_affine_ones"),
     Fault(name="mu from the norm of the largest sum alone", seam="joint sensitivity",
           breaks=lambda _: lambda S, precision: np.max(
               np.square(S.dense()) * precision[:, np.newaxis], axis=0),
-          killed_by="certificate/test_affine.py::"
+          killed_by="certificate/test_sensitivity.py::"
           "test_curved_contributions_are_added_to_the_affine_ones"),
     Fault(name="negative weights of a fleet lower its slope", seam="weighted slopes",
           breaks=positive,
@@ -130,7 +130,7 @@ CERTIFIED = (
           killed_by="certificate/test_domain.py::test_the_margin_stops_half_way_to_the_original_bound"),
     Fault(name="slack as small as rounding taken for an interior", seam="Slater point",
           breaks=changed(with_room),
-          killed_by="certificate/test_equalities.py::"
+          killed_by="certificate/test_slater.py::"
           "test_an_inequality_that_an_equality_presses_shut_fails"),
     Fault(name="sums of intervals rounded inwards", seam="sum of intervals",
           breaks=lambda _: lambda a, b: wrap(a.lower + b.lower, a.upper + b.upper),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from formula_values import evaluate
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import (
+    definiteness,
     derivative,
     gradient,
     hessian,
@@ -117,3 +119,41 @@ def test_degrees_are_those_of_the_mathematics(
 def test_huber_is_a_square_and_then_a_line() -> None:
     formula = canonical(huber(x, 2))
     assert [float(evaluate(formula, {x: v})) for v in (-1.0, 2.0, 3.0)] == [1.0, 4.0, 8.0]
+
+
+def exact(rows: list[list[Any]]) -> list[list[Fraction]]:
+    return [[Fraction(entry) for entry in row] for row in rows]
+
+
+SQUARES = st.integers(1, 4).flatmap(
+    lambda n: st.lists(st.lists(st.integers(-3, 3), min_size=n, max_size=n), min_size=n, max_size=n)
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=SQUARES, shift=st.sampled_from([0, 0, 1, -1]), gram=st.booleans())
+def test_definiteness_agrees_with_the_signs_of_all_principal_minors(
+    rows: list[list[int]], shift: int, gram: bool
+) -> None:
+    a = sp.Matrix(rows)
+    matrix = (a.T * a if gram else a + a.T) / 7 + sp.Rational(shift, 10**9) * sp.eye(a.rows)
+    n = a.rows
+    chosen = [[k for k in range(n) if mask >> k & 1] for mask in range(1, 2**n)]
+    minors = [matrix.extract(rows, rows).det() for rows in chosen]
+    leading = [matrix[:k, :k].det() for k in range(1, n + 1)]
+    expected = 1 if min(leading) > 0 else 0 if min(minors) >= 0 else -1
+    fractions = [[Fraction(int(e.p), int(e.q)) for e in row] for row in matrix.tolist()]
+    assert definiteness(fractions) == expected
+
+
+@pytest.mark.parametrize(("corner", "verdict"), [(1, 1), (0, 0), (-1, -1)])
+def test_definiteness_sees_one_part_in_two_to_the_200(corner: int, verdict: int) -> None:
+    near = 1 + Fraction(corner, 2**200)
+    assert definiteness(exact([[1, 1], [1, near]])) == verdict
+    assert definiteness(exact([[1, 1, 0], [1, near, 0], [0, 0, 5]])) == verdict
+
+
+def test_a_zero_on_the_diagonal_allows_nothing_beside_it() -> None:
+    assert definiteness(exact([[0, 1], [1, 5]])) == -1
+    assert definiteness(exact([[0, 0], [0, 5]])) == 0
+    assert definiteness(exact([[0, 0], [0, 0]])) == 0

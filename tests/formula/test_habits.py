@@ -1,4 +1,7 @@
-"""NumPy's functions and arrays, Python's operators and chains: they work, or say what to write."""
+"""NumPy's functions and arrays, Python's operators and chains: they work, or say what to write.
+
+The common ones have their values in ``tests/behaviour/test_array_habits.py``.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,8 @@ from sottovoce.formula.functions import (
     log,
     logsumexp,
     maximum,
-    minimum,
     norm,
     pos,
-    sqrt,
     sum_squares,
 )
 
@@ -44,39 +45,18 @@ def same(found: Any, meant: Any) -> bool:
 @pytest.mark.parametrize(
     ("found", "meant"),
     [
-        (np.log(x + 1), log(x + 1)),
-        (np.exp(x**2), exp(x**2)),
-        (np.sqrt(x), sqrt(x)),
-        (np.abs(x - 1), abs(x - 1)),
         (np.fabs(x), abs(x)),
-        (np.maximum(x, 0), pos(x)),
-        (np.minimum(x, y), minimum(x, y)),
-        (np.hypot(x, y), norm(x, y)),
         (np.logaddexp(x, y), logsumexp(x, y)),
-        (np.square(x - 1), (x - 1) ** 2),
         (np.reciprocal(x), 1 / x),
-        (np.float64(2.0) * x, 2 * x),
         (np.float64(2.0) + x, x + 2),
-        (np.int64(2) - x, 2 - x),
         (x * np.float32(0.5), 0.5 * x),
-        (x ** np.int64(2), x * x),
         (np.float64(2.0) ** x, 2.0**x),
-        (x / np.float64(4), x / 4),
         (Fraction(1, 3) * x, x / 3),
-        (+x, x),
-        (sum([x, y, 1]), x + y + 1),
-        (V.sum(), V[0] + V[1] + V[2]),
         (np.sum(2 * V + 1) / 2, V[0] + V[1] + V[2] + Fraction(3, 2)),
-        (sum(V[1:]), V[1] + V[2]),
-        (np.array([1.0, 2.0, 3.0]) @ V, V[0] + 2 * V[1] + 3 * V[2]),
         (np.dot(V, V), sum_squares(V)),
-        (V @ np.diag([1, 2, 3]) @ V, V[0] ** 2 + 2 * V[1] ** 2 + 3 * V[2] ** 2),
         (np.mean(V), (V[0] + V[1] + V[2]) / 3),
         (np.prod(V), V[0] * V[1] * V[2]),
         (norm(A @ V), norm(*ROWS)),
-        (maximum(V), maximum(*V)),
-        (maximum([x, y]), maximum(x, y)),
-        (np.array(x).item() + 1, x + 1),
     ],
 )
 def test_habits_of_numpy_give_formulas(found: Any, meant: Any) -> None:

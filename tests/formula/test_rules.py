@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ import sottovoce as sv
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.curvature import BoxSigns, Calculus, Curvature, curvature, never_negative
-from sottovoce.formula.derive import definiteness
 from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import number, symbol
 from sottovoce.formula.tape import tape
@@ -256,24 +254,3 @@ def test_a_refusal_names_the_rule(expr: Any, why: str) -> None:
 )
 def test_strict_variables_are_those_in_which_it_curves(expr: Any, strict: Any) -> None:
     assert ruled(expr).convex == strict
-
-
-# --- matrices -------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1))
-def test_definiteness_is_told_exactly(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n, rank = int(rng.integers(1, 6)), int(rng.integers(1, 6))
-    half = rng.integers(-2, 3, (rank, n))
-    matrix = [[Fraction(int(v)) for v in row] for row in half.T @ half]
-    assert definiteness(matrix) == int(np.linalg.matrix_rank(half) == n)
-    matrix[0][0] -= sum(abs(v) for v in matrix[0]) + Fraction(1, 2**200)
-    assert definiteness(matrix) == -1
-
-
-def test_a_matrix_that_floats_cannot_judge_is_judged() -> None:
-    tiny = Fraction(1, 2**100)
-    for shift, kind in ((tiny, 1), (Fraction(0), 0), (-tiny, -1)):
-        assert definiteness([[Fraction(1), Fraction(1)], [Fraction(1), 1 + shift]]) == kind

@@ -66,9 +66,8 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
     )
     kept = {group.name: group for group in domain}
     named = [group for group in domain if group.count == 1]
-    first = 0
     alike = _many(cloud, domain)
-    for family in cloud.constraints:
+    for first, family in _firsts(cloud.constraints):
         if family.linear is not None:
             for row in range(family.rows):
                 yield from _proven_row(family.label(row), first + row)
@@ -84,7 +83,6 @@ def public_assumptions(cloud: CloudView, domain: Sequence[Group]) -> Iterator[As
                     group = kept[part.group.name]
                     term = h if sign > 0 else negate(h)
                     yield from _of_term(family.label(t), first + t, term, [group])
-        first += family.rows
     yield from _regions(cloud, domain)
     point = slater_point(cloud, domain)
     yield Assumption(name="Slater's condition", status=point.status, detail=point.how)
@@ -162,20 +160,16 @@ def convex_sums(
             stated[a.row] = stated.get(a.row, True) and a.status == "proven"
     boxes = [group for group in domain if group.count == 1]
     facts: dict[int, bool] = {}
-    row = 0
-    for origin, family in zip(cloud.sums.origins, cloud.constraints, strict=True):
+    for origin, (row, _) in zip(cloud.sums.origins, _firsts(cloud.constraints), strict=True):
         if origin.as_stated:
             for r in range(origin.count):
                 facts[origin.first + r] = stated.get(row + r, False)
-        row += family.rows
-    row = 0
-    for family in cloud.sums.families:
+    for row, family in _firsts(cloud.sums.families):
         for r, formula in enumerate(() if family.sums else family.rest or (ZERO,) * family.rows):
             if row + r not in facts:
                 facts[row + r] = curvature(formula).is_convex or (
                     _judged(convexity, formula, boxes).status == "proven"
                 )
-        row += family.rows
     return facts
 
 
@@ -202,7 +196,7 @@ def private_assumptions(
                 detail="it is code; a gradient that is not monotone is reported to its agent",
             )
             continue
-        # Where the agent can be: nobody asks its objective for anything else.
+        # Where the agent can be: its objective is evaluated nowhere else.
         low, high = np.maximum(kept.lower, local.lower), np.minimum(kept.upper, local.upper)
         own = [replace(group, lower=low, upper=np.maximum(low, high))]
         found = known.get(group.name) or _judged(convexity, objective, own)

@@ -47,7 +47,7 @@ class Maximum:
     boxes: int
 
 
-def maximise(
+def maximise_norm(
     objective: Norm,
     box: Interval,
     *,
@@ -61,7 +61,7 @@ def maximise(
     improved, or when `budget` boxes have been bounded.
 
     Args:
-        objective: What to maximise.
+        objective: What to maximise_norm.
         box: One interval of shape (n,) with finite ends.
         tolerance: The relative gap to reach.
         budget: The number of boxes that may be bounded.

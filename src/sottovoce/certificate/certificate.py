@@ -59,7 +59,7 @@ class Certificate:
     def for_study(self) -> Certificate:
         """Return the same without marks of hard constraints.
 
-        For studies of the noise alone, whose answers nobody applies.
+        For studies of the noise alone, whose answers are not applied.
         """
         plain = tuple(replace(family, hard=False) for family in self.cloud.constraints)
         return replace(self, cloud=replace(self.cloud, constraints=plain))
@@ -117,7 +117,7 @@ def certify(
             width (see ``tightened_domain``); False keeps the original X.
         tolerance: relative gap between bound and largest value found at which subdivision stops.
         progress: whether to show what is being done once it has taken two seconds, by default on a
-            terminal; or somebody to tell.
+            terminal; or a callback.
 
     Raises:
         ProblemError: if the constraints are proven to have no common point.

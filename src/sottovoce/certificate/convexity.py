@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.certificate.forms import exact
 from sottovoce.certificate.hessian import (
     CertifiedSigns,
     Hessian,
@@ -23,7 +22,7 @@ from sottovoce.certificate.hessian import (
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import in_order, negate, substitute
 from sottovoce.formula.curvature import NONE, BoxSigns, Calculus, Variables, brief
-from sottovoce.formula.derive import gradient, is_smooth
+from sottovoce.formula.derive import exact, gradient, is_smooth
 from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import Expression, exactly, nodes, number
 from sottovoce.problem.agents import Array
@@ -84,8 +83,8 @@ def convexity(expr: Expression, box: Box, *, parameters: Collection[Expression] 
             return _proven(strict, variables, "rules of convex calculus")
     strict = rules.of(f).convex
     if strict is not None:
-        # Of a quadratic the rules know all there is to know, and second derivatives nothing of
-        # kinks.
+        # Of a quadratic the rules know all there is to know; second derivatives do not see where
+        # slopes jump.
         if not (rules.is_quadratic(f) or strict.issuperset(variables)) and hessian is not None:
             strict |= hessian.definite(budget=_BUDGET // 2) or NONE
         return _proven(strict, variables, "rules of convex calculus")
@@ -113,10 +112,10 @@ def _broken_rule(expr: Expression, box: Box, parameters: Collection[Expression])
     ends = {s: (float(np.min(low)), float(np.max(high))) for s, (low, high) in box.items()}
     states = set(box) - set(parameters)
     values = {s: np.atleast_1d(np.asarray(box[s][0], dtype=np.float64)) for s in parameters}
-    told = Calculus(states, BoxSigns(ends, values)).of(expr)
-    if told.kind == "concave":
+    proven = Calculus(states, BoxSigns(ends, values)).of(expr)
+    if proven.kind == "concave":
         return f"{brief(expr)} is concave"
-    return "" if told.is_convex else told.why
+    return "" if proven.is_convex else proven.why
 
 
 @exactly()
@@ -137,7 +136,7 @@ def smoothness(
         return Judgement(status="fails", how=f"{_EVERYWHERE}: {remedy}", witness={})
     if all(_analytic(inner, region, r) for inner, r, _ in demands(f)):
         if not is_smooth(f):
-            how = "its slope jumps at kinks, where subgradients take its place"
+            how = "its slope jumps at some points, where subgradients take its place"
             return Judgement(status="note", how=how)
         return Judgement(status="proven", how=SMOOTH)
     derivatives = _derivatives(f, region.of(f), order)

@@ -24,7 +24,6 @@ from sottovoce.formula.canonical import (
     divide,
     exp_of,
     factors,
-    huber_of,
     is_integer,
     multiply,
     power,
@@ -35,7 +34,6 @@ from sottovoce.formula.expression import (
     Expression,
     Op,
     Scalar,
-    exactly,
     nodes,
     number,
     symbol,
@@ -46,23 +44,6 @@ Box = Mapping[Expression, tuple[float, float]]
 
 _LARGE = 500  # operations beyond which rewriting costs more than subdivision
 _EXPONENTIALS = frozenset((Op.EXP,))
-
-
-@exactly()
-def exact(expr: Expression) -> Expression:
-    """Replace doubles by the fractions they are, so that nothing derived from them is rounded."""
-    done: dict[Expression, Expression] = {}
-    for node in nodes((expr,)):
-        args = [done[a] for a in node.args]
-        if node.op == Op.NUMBER:
-            done[node] = number(Fraction(node.value))
-        elif node.op == Op.POW:
-            done[node] = power(args[0], Fraction(node.value))
-        elif node.op == Op.HUBER:
-            done[node] = huber_of(args[0], Fraction(node.value))
-        else:
-            done[node] = rebuilt(node, args) if args else node
-    return done[expr]
 
 
 def simplified(expr: Expression) -> Expression:

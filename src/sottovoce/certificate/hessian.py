@@ -410,7 +410,7 @@ def polynomial(expr: Expression, variable: Expression) -> Polynomial | None:
 def nonnegative_polynomial(p: Polynomial, low: float, high: float) -> bool:
     """Decide exactly whether a polynomial is nonnegative on ``[low, high]``.
 
-    Its roots are told apart by bisection and counted by Sturm's theorem: around a single root
+    Its roots are separated by bisection and counted by Sturm's theorem: around a single root
     between two points where it is positive it does not change its sign.
     """
     a, b = Fraction(low), Fraction(high)

@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sparse
 
-from sottovoce.certificate.forms import exact
 from sottovoce.certificate.supremum import known_supremum
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import in_order
-from sottovoce.formula.derive import gradient
+from sottovoce.formula.derive import exact, gradient
 from sottovoce.formula.enclosure import IntervalBox, enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval

@@ -14,7 +14,7 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance
-from sottovoce.certificate.interior_point import InteriorPoint, Solution
+from sottovoce.certificate.kkt import InteriorPoint, Solution
 from sottovoce.certificate.smooth_form import SmoothForm, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
@@ -43,7 +43,7 @@ class ReferenceOptimum:
         x: x-hat, shape (N,).
         mu: mu-hat, shape (m,).
         local: multipliers of the local rows, block by block as ``LocalRows`` has them; where there
-            are kinks, with those of their rows.
+            are non-smooth terms, with those of their rows.
         bound_multipliers: dL/dx at x-hat, shape (N,): positive where a lower bound holds x back,
             negative where an upper bound does, 0 inside.
         objective: ``sum_i f_i`` at x-hat.
@@ -83,7 +83,7 @@ class ReferenceOptimum:
 
     @property
     def unique(self) -> bool:
-        """Whether second derivatives prove x-hat unique; if not, only higher orders can tell."""
+        """Whether second derivatives prove x-hat unique; if not, only higher orders decide."""
         return not self.flat
 
 
@@ -120,7 +120,7 @@ def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptim
 
     Args:
         problem: as for ``reference_optimum``.
-        most: states beyond which nobody looks for it.
+        most: states beyond which it is not looked for.
     """
     if most is not None and problem.size > most:
         return None
@@ -131,7 +131,7 @@ def known_saddle(problem: Problem, *, most: int | None = None) -> ReferenceOptim
 
 
 def _as_stated(smooth: SmoothForm) -> ReferenceOptimum:
-    """The saddle point of a problem with kinks, from that of its smooth form."""
+    """The saddle point of a non-smooth problem, from that of its smooth form."""
     found = _smooth_saddle(smooth.problem)
     kept = {int(column): place for place, column in enumerate(smooth.columns)}
     return replace(

@@ -18,7 +18,6 @@ import numpy as np
 import scipy.sparse as sparse
 from numpy.typing import NDArray
 
-from sottovoce.certificate.forms import exact
 from sottovoce.certificate.influence import (
     UP,
     agent_box,
@@ -27,7 +26,7 @@ from sottovoce.certificate.influence import (
     weighted_blocks,
 )
 from sottovoce.errors import CertificateError
-from sottovoce.formula.derive import gradient
+from sottovoce.formula.derive import exact, gradient
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
@@ -223,23 +222,14 @@ class Sensitivity:
 
     def typical(self) -> Array:
         """The median of ``S[o, l]`` over the agents l that move o; 0 if none does."""
-        return np.array([_median(parts) for parts in self._moving()])
-
-    def _moving(self) -> list[list[tuple[Array, int]]]:
-        """Per output the influences that are not 0, in parts that count so many times each."""
-        found: list[list[tuple[Array, int]]] = [[] for _ in range(self.outputs)]
+        moving: list[list[Array]] = [[np.zeros(0)] for _ in range(self.outputs)]
         for block in self.blocks:
-            upper, repeat = block.upper, 1
+            upper: Any = block.upper
             if sparse.issparse(upper):
-                upper = upper.tocsr()
-                rows: Any = (upper.data[a:b] for a, b in pairwise(upper.indptr))
-            else:
-                if upper.strides[1] == 0:
-                    repeat, upper = upper.shape[1], upper[:, :1]
-                rows = upper
-            for output, values in zip(block.rows, rows, strict=True):
-                found[output].append((values[values > 0], repeat))
-        return found
+                upper = [upper.data[a:b] for a, b in pairwise(upper.indptr)]
+            for output, values in zip(block.rows, upper, strict=True):
+                moving[output].append(values)
+        return np.array([_median(np.concatenate(parts)) for parts in moving])
 
     def dense(self) -> Array:
         """The whole matrix S as an array (outputs, agents); for problems of moderate size."""
@@ -448,15 +438,6 @@ def _of(values: Array, agents: slice) -> Array:
     return values if values.shape[1] == 1 else values[:, agents]
 
 
-def _median(parts: Sequence[tuple[Array, int]]) -> float:
-    """The median of values that count so many times each; 0 if there is none."""
-    values = np.concatenate([np.zeros(0), *(part for part, _ in parts)])
-    if not values.size:
-        return 0.0
-    if len({repeat for _, repeat in parts}) == 1:
-        return float(np.median(values))
-    order = np.argsort(values)
-    counts = np.concatenate([np.full(part.size, repeat) for part, repeat in parts])[order]
-    upto = np.cumsum(counts)
-    middle = [np.searchsorted(upto, upto[-1] / 2, side=side) for side in ("left", "right")]
-    return float(np.mean(values[order][middle]))
+def _median(values: Array) -> float:
+    positive = values[values > 0]
+    return float(np.median(positive)) if positive.size else 0.0

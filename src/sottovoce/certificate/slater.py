@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import row_ranges
-from sottovoce.certificate.interior_point import InteriorPoint, KktSolver
+from sottovoce.certificate.kkt import InteriorPoint, KktSolver
 from sottovoce.certificate.smooth_form import smooth_form, unchecked_problem
 from sottovoce.errors import SottovoceError
 from sottovoce.formula.enclosure import enclose

@@ -1,7 +1,7 @@
-"""A problem without kinks whose saddle point is that of a problem with them.
+"""A smooth problem whose saddle point is that of a non-smooth one: its epigraph form.
 
-Every agent's kinks become variables of its own (``problem.epigraph``); a kink that mixes agents
-becomes one more agent, and its rows constraints behind the others.
+Every agent's non-smooth terms become variables of its own (``problem.epigraph``); a term that mixes
+agents becomes one more agent, and its rows constraints behind the others.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SmoothForm:
     sums: tuple[Constraint, ...]
 
 
-def has_kinks(problem: Problem) -> bool:
-    """Whether any formula of a problem has a kink."""
+def is_nonsmooth(problem: Problem) -> bool:
+    """Whether any formula of a problem is not smooth."""
     formulas = [*problem.objectives, *(c for own in problem.local for c in own.inequalities)]
     for family in problem.constraints:
         formulas += [*family.rest, *(h for part in family.sums for h in part.terms)]
@@ -50,9 +50,9 @@ def has_kinks(problem: Problem) -> bool:
 
 
 def smooth_form(problem: Problem) -> SmoothForm:
-    """Write a problem with a variable for every kink; as it is where it has none."""
+    """Write a problem with a variable for every non-smooth term; as it is where it has none."""
     stated = problem.cloud.sums.families
-    if not has_kinks(problem):
+    if not is_nonsmooth(problem):
         columns = np.arange(problem.size)
         return SmoothForm(problem=problem, columns=columns, rows=problem.rows, sums=stated)
     writer = _ProblemWriter(problem)
@@ -70,7 +70,7 @@ def smooth_form(problem: Problem) -> SmoothForm:
         one = _shared(variable, expr, problem)
         kept.append((one, box_of(one), read_only(one.upper)))
     families += [
-        Constraint(name=f"kink {k + 1}", sums=(), rest=(row,), offset=read_only([0.0]))
+        Constraint(name=f"non-smooth term {k + 1}", sums=(), rest=(row,), offset=read_only([0.0]))
         for k, row in enumerate(writer.shared.rows)
     ]
     groups, sets, starts = zip(*kept, strict=True)
@@ -86,7 +86,7 @@ def smooth_form(problem: Problem) -> SmoothForm:
 
 
 def unchecked_problem(**values: object) -> Problem:
-    """Return a problem with these attributes, which nobody stated and nobody checks."""
+    """Return a problem with these attributes, which are not checked."""
     problem: Problem = object.__new__(Problem)
     vars(problem).update(values)
     return problem
@@ -94,7 +94,7 @@ def unchecked_problem(**values: object) -> Problem:
 
 @final
 class _ProblemWriter:
-    """Writes kinks of one agent by its own variables, kinks that mix agents by shared ones."""
+    """Writes non-smooth terms of one agent by its own variables, others by shared ones."""
 
     def __init__(self, problem: Problem) -> None:
         # Newton's method takes 20 steps to where a norm vanishes by its quotient, 300 by its row.
@@ -103,7 +103,7 @@ class _ProblemWriter:
         self._owner = {s: g.name for g in problem.groups for s in (*g.symbols, *g.parameters)}
 
     def formula(self, expr: Expression) -> Expression:
-        """A formula without kinks."""
+        """The smooth form of a formula."""
         if is_smooth(expr):
             return expr
         names = {self._owner[s] for s in expr.symbols}
@@ -114,7 +114,7 @@ class _ProblemWriter:
         return rebuilt(expr, [self.formula(a) for a in expr.args])
 
     def family(self, family: Constraint) -> Constraint:
-        """Rows without kinks."""
+        """The smooth form of rows."""
         sums = tuple(
             replace(part, terms=tuple(self.formula(h) for h in part.terms)) for part in family.sums
         )
@@ -136,7 +136,7 @@ def _over(groups: Sequence[Group], families: Sequence[Constraint]) -> tuple[Cons
 def _widened(
     group: Group, own: LocalSet, start: Array, writer: EpigraphWriter
 ) -> tuple[Group, LocalSet, Array]:
-    """A group with its kinks' variables behind its components."""
+    """A group with the variables of its non-smooth terms behind its components."""
     if not writer.extra:
         return group, own, start
     low, high = writer.bounds(group, own)
@@ -151,7 +151,7 @@ def _widened(
         inequalities=(*own.inequalities, *writer.rows),
         labels=(
             *own.labels[: len(own.inequalities)],
-            *(f"a kink of {group.name}" for _ in writer.rows),
+            *(f"a non-smooth term of {group.name}" for _ in writer.rows),
             *own.labels[len(own.inequalities) :],
         ),
         lower=read_only(np.hstack([own.lower, low])),
@@ -164,7 +164,7 @@ def _widened(
 
 
 def _shared(symbol: Expression, stated: Expression, problem: Problem) -> Group:
-    """One more agent, whose state is a kink that mixes agents."""
+    """One more agent, whose state is a non-smooth term that mixes agents."""
     everybody = Group(
         name="everybody",
         count=1,

@@ -20,13 +20,12 @@ from sottovoce.certificate.branch import (
     Component,
     Norm,
     euclidean,
-    maximise,
+    maximise_norm,
     norm_of,
     singular_bounds,
 )
 from sottovoce.certificate.forms import (
     equivalents,
-    exact,
     name_parts,
     simplified,
     squared_norm,
@@ -34,6 +33,7 @@ from sottovoce.certificate.forms import (
 )
 from sottovoce.errors import CertificateError, InputError
 from sottovoce.formula.canonical import add, in_order, negate, substitute
+from sottovoce.formula.derive import exact
 from sottovoce.formula.enclosure import enclose, require_defined
 from sottovoce.formula.expression import ZERO, Expression, exactly, nodes, symbol
 from sottovoce.formula.intervals import interval, root
@@ -283,7 +283,9 @@ def _search(
     left = _affordable(forms, len(variables)) if task.budget is None else task.budget
     upper, at = 0.0, whole.lower
     for objective in objectives:
-        outcome = maximise(objective, whole, tolerance=task.tolerance, budget=left, found=found)
+        outcome = maximise_norm(
+            objective, whole, tolerance=task.tolerance, budget=left, found=found
+        )
         left = max(left - outcome.boxes, 1)
         upper = max(upper, outcome.upper)
         if outcome.found > found:

@@ -105,10 +105,11 @@ def _combined(expr: Expression, counts: _Counts) -> Expression:
         repeated: Callable[..., Expression] = power if expr.op == Op.MUL else _multiple
         pairs = zip(forms, counts.values(), strict=True)
         forms = [form if k == 1 else repeated(form, k) for form, k in pairs]
-    return _build(expr, forms)
+    return rebuilt(expr, forms)
 
 
-def _build(expr: Expression, args: Sequence[Expression]) -> Expression:
+def rebuilt(expr: Expression, args: Sequence[Expression]) -> Expression:
+    """The operation of a node on other canonical operands."""
     if expr.op in (Op.NUMBER, Op.SYMBOL):
         return expr
     if expr.op == Op.POW:
@@ -406,11 +407,6 @@ _CONSTRUCTORS: dict[str, Callable[..., Expression]] = {
 }
 
 
-def rebuilt(expr: Expression, args: Sequence[Expression]) -> Expression:
-    """The operation of a canonical node on other canonical operands."""
-    return _build(expr, args)
-
-
 # Rewriting ----------------------------------------------------------------------------------------
 
 
@@ -422,7 +418,7 @@ def substitute(expr: Expression, values: dict[Expression, Expression]) -> Expres
         if part not in done:
             args = [replaced(a) for a in part.args]
             same = all(a is b for a, b in zip(args, part.args, strict=True))
-            done[part] = part if same else _build(part, args)
+            done[part] = part if same else rebuilt(part, args)
         return done[part]
 
     return replaced(expr) if values else expr
@@ -443,7 +439,7 @@ def expand(expr: Expression) -> Expression:
             elif part.op == Op.POW and is_integer(part.value) and part.value > 1:
                 done[part] = _distributed(args * int(part.value))
             else:
-                done[part] = _build(part, args) if part.args else part
+                done[part] = rebuilt(part, args) if part.args else part
         return done[part]
 
     return expanded(expr)

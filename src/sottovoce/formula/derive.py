@@ -20,11 +20,13 @@ from sottovoce.formula.canonical import (
     add,
     along,
     euclidean_of,
+    huber_of,
     in_order,
     is_integer,
     maximum_of,
     multiply,
     power,
+    rebuilt,
     sign_of,
     subtract,
     where_of,
@@ -36,6 +38,7 @@ from sottovoce.formula.expression import (
     ZERO,
     Expression,
     Op,
+    exactly,
     nodes,
     number,
 )
@@ -43,6 +46,23 @@ from sottovoce.formula.tape import Tape, tape
 
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
+
+
+@exactly()
+def exact(expr: Expression) -> Expression:
+    """Replace doubles by the fractions they are, so that nothing derived from them is rounded."""
+    done: dict[Expression, Expression] = {}
+    for node in nodes((expr,)):
+        args = [done[a] for a in node.args]
+        if node.op == Op.NUMBER:
+            done[node] = number(Fraction(node.value))
+        elif node.op == Op.POW:
+            done[node] = power(args[0], Fraction(node.value))
+        elif node.op == Op.HUBER:
+            done[node] = huber_of(args[0], Fraction(node.value))
+        else:
+            done[node] = rebuilt(node, args) if args else node
+    return done[expr]
 
 
 def gradient(expr: Expression, symbols: Iterable[Expression]) -> dict[Expression, Expression]:

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 
 from sottovoce.errors import CertificateError
 from sottovoce.formula.canonical import is_integer
-from sottovoce.formula.expression import Expression, Op, Scalar, nodes
+from sottovoce.formula.derive import exact, gradient
+from sottovoce.formula.expression import SLOPES, ZERO, Expression, Op, Scalar, exactly, nodes
 from sottovoce.formula.intervals import (
     BoolArray,
     FloatArray,
@@ -58,8 +59,8 @@ Pair: TypeAlias = tuple[Interval, FloatArray]
 
 
 @lru_cache(maxsize=1024)
-def _order(expr: Expression) -> tuple[Expression, ...]:
-    return tuple(nodes((expr,)))
+def _order(*exprs: Expression) -> tuple[Expression, ...]:
+    return tuple(nodes(exprs))
 
 
 def evaluate(expr: Expression, box: IntervalBox) -> dict[Expression, Interval]:
@@ -70,8 +71,12 @@ def evaluate(expr: Expression, box: IntervalBox) -> dict[Expression, Interval]:
     Raises:
         CertificateError: A symbol has no bounds.
     """
+    return _evaluated((expr,), box)
+
+
+def _evaluated(exprs: tuple[Expression, ...], box: IntervalBox) -> dict[Expression, Interval]:
     values: dict[Expression, Interval] = {}
-    for node in _order(expr):
+    for node in _order(*exprs):
         if node.op != Op.SYMBOL:
             values[node] = _VALUES[node.op](node, [values[a] for a in node.args])
         elif node in box:
@@ -149,7 +154,9 @@ def _doubt(expr: Expression, values: Mapping[Expression, Interval]) -> BoolArray
 def enclose_with_gradient(
     expr: Expression, box: IntervalBox, variables: Sequence[Expression]
 ) -> tuple[Interval, Interval]:
-    """Enclose a formula and its partial derivatives on every box (forward differentiation).
+    """Enclose a formula and its partial derivatives on every box.
+
+    Where a part of the formula may jump, no finite slope bounds its changes: the whole line does.
 
     Args:
         expr: As for `enclose`.
@@ -160,10 +167,29 @@ def enclose_with_gradient(
         The enclosure of expr, of the box's shape, and that of d expr / d variables[i] at index i of
         an array of shape (n, *shape).
     """
-    values = evaluate(expr, box)
+    slopes = _slopes(expr, tuple(variables))
+    values = _evaluated((expr, *slopes), box)
     doubt, shape = _doubt(expr, values), _shape(box)
-    gradient = _gradient(expr, values, variables, len(shape))
-    return _spread(values[expr], doubt, shape), _spread(gradient, doubt, (len(variables), *shape))
+    jumps = reduce(np.logical_or, (_may_jump(n, values) for n in _order(expr)), doubt)
+    ends = [_spread(values[slope], jumps, shape) for slope in slopes]
+    gradient = wrap(np.stack([e.lower for e in ends]), np.stack([e.upper for e in ends]))
+    return _spread(values[expr], doubt, shape), gradient
+
+
+@lru_cache(maxsize=4096)
+@exactly()
+def _slopes(expr: Expression, variables: tuple[Expression, ...]) -> tuple[Expression, ...]:
+    found = gradient(exact(expr), variables)
+    return tuple(found.get(s, ZERO) for s in variables)
+
+
+def _may_jump(node: Expression, values: Mapping[Expression, Interval]) -> BoolArray:
+    """Where the slope of a non-smooth operation may change."""
+    if node.op not in SLOPES:
+        return np.zeros((), dtype=np.bool_)
+    operands = node.args[: len(node.args) // 2] if node.op == Op.ALONG else node.args[:1]
+    zero = ((values[a].lower <= 0.0) & (values[a].upper >= 0.0) for a in operands)
+    return reduce(np.logical_and, zero)
 
 
 def value_range(expr: Expression, box: Mapping[Expression, Ends]) -> tuple[FloatArray, FloatArray]:
@@ -188,58 +214,6 @@ def _spread(value: Interval, doubt: BoolArray, shape: tuple[int, ...]) -> Interv
     return wrap(np.broadcast_to(lower, shape), np.broadcast_to(upper, shape))
 
 
-def _gradient(
-    expr: Expression,
-    values: Mapping[Expression, Interval],
-    variables: Sequence[Expression],
-    dims: int,
-) -> Interval:
-    """Propagate derivatives through evaluated nodes; variables run along a new first axis."""
-    count = len(variables)
-    still = point(np.zeros((count, *(1,) * dims)))
-    slopes: dict[Expression, Interval] = {
-        symbol: point(np.eye(count)[index].reshape(still.shape))
-        for index, symbol in enumerate(variables)
-    }
-    for node, value in values.items():
-        moving = [a for a in node.args if a in slopes]
-        if not moving:
-            continue
-        inner = [values[a] for a in node.args]
-        if node.op == Op.ADD:
-            slopes[node] = reduce(add, (slopes[a] for a in moving))
-        elif node.op == Op.MUL:
-            slopes[node] = _product_slope(node, values, slopes)
-        elif node.op in _OUTER:
-            slopes[node] = _OUTER[node.op](node, inner[0], value) * slopes[moving[0]]
-        else:
-            rates = [slopes.get(a, still) for a in node.args]
-            slopes[node] = _SLOPES[node.op](inner, rates)
-    return slopes.get(expr, still)
-
-
-def _product_slope(
-    node: Expression, values: Mapping[Expression, Interval], slopes: Mapping[Expression, Interval]
-) -> Interval:
-    first, *rest = (factor for factor in node.args if factor in slopes)
-    product, slope = values[first], slopes[first]
-    for factor in rest:
-        slope = slope * values[factor] + product * slopes[factor]
-        product = product * values[factor]
-    fixed = (values[factor] for factor in node.args if factor not in slopes)
-    return reduce(mul, fixed, slope)
-
-
-def _power_slope(node: Expression, base: Interval, _: Interval) -> Interval:
-    q = Fraction(node.value)
-    return constant(q) * base.power(q - 1)
-
-
-def _huber_slope(node: Expression, a: Interval, _: Interval) -> Interval:
-    m = constant(node.value).upper
-    return wrap(np.clip(a.lower, -m, m), np.clip(a.upper, -m, m)) * point(2.0)
-
-
 def _size(a: Interval) -> Interval:
     return wrap(np.maximum(np.maximum(a.lower, -a.upper), 0.0), a.magnitude)
 
@@ -248,22 +222,8 @@ def _sign(a: Interval) -> Interval:
     return wrap(np.sign(a.lower), np.sign(a.upper))
 
 
-def _jump(d: Interval) -> Interval:
-    """The line where d may be 0, and 0 elsewhere."""
-    at = (d.lower <= 0.0) & (d.upper >= 0.0)
-    return wrap(np.where(at, -np.inf, 0.0), np.where(at, np.inf, 0.0))
-
-
 def _larger(a: Interval, b: Interval) -> Interval:
     return wrap(np.maximum(a.lower, b.lower), np.maximum(a.upper, b.upper))
-
-
-def _maximum_slope(inner: Sequence[Interval], rates: Sequence[Interval]) -> Interval:
-    value, slope = inner[0], rates[0]
-    for piece, rate in zip(inner[1:], rates[1:], strict=True):
-        slope = _either(value - piece, slope, rate)
-        value = _larger(value, piece)
-    return slope
 
 
 def _either(d: Interval, yes: Interval, no: Interval) -> Interval:
@@ -313,26 +273,6 @@ _VALUES: dict[str, Callable[[Expression, list[Interval]], Interval]] = {
     Op.ALONG: lambda _, a: _along(a[: len(a) // 2], a[len(a) // 2 :]),
     Op.HUBER: lambda n, a: _huber(a[0], constant(n.value)),
 }
-
-_OUTER: dict[str, Callable[[Expression, Interval, Interval], Interval]] = {
-    Op.POW: _power_slope,
-    Op.EXP: lambda _, __, value: value,
-    Op.LOG: lambda _, a, __: a.reciprocal(),
-    Op.ABS: lambda _, a, __: _sign(a),
-    Op.SIGN: lambda _, a, __: _jump(a),
-    Op.HUBER: _huber_slope,
-}
-"""The slope of an operation of one operand, from that operand and the value."""
-
-_SLOPES: dict[str, Callable[[Sequence[Interval], Sequence[Interval]], Interval]] = {
-    Op.MAX: _maximum_slope,
-    Op.WHERE: lambda a, s: _jump(a[0]) * s[0] + _either(a[0], *s[1:]),
-    Op.NORM: _along,
-    # Where a function jumps, no finite slope bounds its changes.
-    Op.ALONG: lambda _, s: reduce(add, (_LINE * slope for slope in s)),
-}
-"""The slope of an operation of several operands, from these and their slopes."""
-
 
 # Errors of float64 -------------------------------------------------------------------------------
 

@@ -12,11 +12,10 @@ import numpy as np
 from sottovoce.arguments import entries as listed
 from sottovoce.arguments import instance, real
 from sottovoce.certificate.certificate import TOLERANCE, Certificate
-from sottovoce.certificate.forms import exact
 from sottovoce.certificate.sensitivity import Sensitivity, sensitivity
 from sottovoce.certificate.supremum import Supremum, known_supremum
 from sottovoce.errors import CertificateError, InputError, PrivacyError
-from sottovoce.formula.derive import derivative
+from sottovoce.formula.derive import derivative, exact
 from sottovoce.formula.enclosure import UNDERFLOW, UNIT, UP, evaluate, evaluation_error
 from sottovoce.formula.expression import exactly
 from sottovoce.formula.intervals import Interval

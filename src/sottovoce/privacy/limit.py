@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sottovoce.arguments import instance, whole
 from sottovoce.certificate.optimum import ReferenceOptimum, reference_optimum, saddle_prices
-from sottovoce.certificate.smooth_form import has_kinks, smooth_form
+from sottovoce.certificate.smooth_form import is_nonsmooth, smooth_form
 from sottovoce.formula.derive import gradient, hessian
 from sottovoce.formula.tape import tape
 from sottovoce.privacy.noise_plan import NoisePlan
@@ -138,7 +138,7 @@ def linearised(problem: Problem, at: ReferenceOptimum) -> Linearised:
     numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
     slope = numeric.objective_gradient(at.x)
     least = _HELD * float(np.max(np.abs(slope)))
-    if has_kinks(problem):
+    if is_nonsmooth(problem):
         # With a variable and rows for every kink, a state in its corner is held by these.
         smooth = smooth_form(problem)
         numeric, at = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)

@@ -17,8 +17,8 @@ Contributions that are sent are the formulas as stated, never t.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, final
 
 import numpy as np
