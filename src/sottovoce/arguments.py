@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from numbers import Real
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,23 +21,26 @@ _LARGEST = 2**53  # beyond it not every integer is a float64
 
 def whole(
     name: str,
-    value: Any,
+    value: object,
     *,
     least: int = 0,
     most: int = _LARGEST,
     error: type[InputError] = InputError,
 ) -> int:
     """Return an integer from ``least`` to ``most``; 2.0 is one, True and 2.5 are none."""
-    number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     # NaN fails the comparison, before anything is made an integer.
-    if not number or not least <= value <= most or int(value) != value:
-        unbounded = most == _LARGEST and not (number and value > most)
+    if not _is_number(value) or not least <= value <= most or int(value) != value:
+        unbounded = most == _LARGEST and not (_is_number(value) and value > most)
         limit = f"of at least {least}" if unbounded else f"from {least} to {most}"
         raise error(f"{name} must be an integer {limit}, got {name}={value!r:.60}")
     return int(value)
 
 
-def instance(name: str, value: Any, kind: type[_T], remedy: str) -> _T:
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+def instance(name: str, value: object, kind: type[_T], remedy: str) -> _T:
     """Return a value of a type of ours; ``remedy`` says where such a value comes from."""
     if not isinstance(value, kind):
         raise InputError(
@@ -45,22 +49,21 @@ def instance(name: str, value: Any, kind: type[_T], remedy: str) -> _T:
     return value
 
 
-def real(name: str, value: Any, requirement: str, holds: Callable[[float], bool]) -> float:
+def real(name: str, value: object, requirement: str, holds: Callable[[float], bool]) -> float:
     """Return a number that meets a requirement, such as "positive and finite"."""
-    number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
-    if not number or not holds(float(value)):
+    if not _is_number(value) or not holds(float(value)):
         raise InputError(f"{name} must be {requirement}, got {name}={value!r:.60}")
     return float(value)
 
 
-def entries(name: str, value: Any, what: str) -> list[Any]:
+def entries(name: str, value: object, what: str) -> list[Any]:
     """Return what a list, a tuple or the like holds; ``what`` says what it must hold."""
     if isinstance(value, str | bytes) or not np.iterable(value):
         raise InputError(f"{name} must be {what}, got {name}={value!r:.60}")
     return list(value)
 
 
-def array(name: str, value: Any, what: str) -> NDArray[np.float64]:
+def array(name: str, value: object, what: str) -> NDArray[np.float64]:
     """Return numbers as an array; ``what`` says which numbers they must be."""
     try:
         return np.array(value, dtype=np.float64)
@@ -69,22 +72,21 @@ def array(name: str, value: Any, what: str) -> NDArray[np.float64]:
         raise InputError(f"{name} must be {what}, got {type(value).__name__}") from None
 
 
-def path_of(name: str, value: Any) -> Path:
+def path_of(name: str, value: object) -> Path:
     """Return a path."""
-    try:
-        return Path(value)
-    except TypeError:
-        raise InputError(f"{name} must be a path, got {name}={value!r:.60}") from None
+    if not isinstance(value, str | PathLike):
+        raise InputError(f"{name} must be a path, got {name}={value!r:.60}")
+    return Path(value)
 
 
-def websocket_address(name: str, value: Any) -> str:
+def websocket_address(name: str, value: object) -> str:
     """Return an address of the network, ``wss://host:port``."""
     if not isinstance(value, str) or not value.startswith("wss://"):
         raise InputError(f"{name} must be an address wss://host:port, got {value!r:.60}")
     return value
 
 
-def agent_index(agent: Any, count: int, labels: Callable[[], Sequence[str]]) -> int:
+def agent_index(agent: object, count: int, labels: Callable[[], Sequence[str]]) -> int:
     """Return the place, from 0, of an agent that is named by its label or by its place.
 
     Args:

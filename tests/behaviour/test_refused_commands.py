@@ -62,7 +62,7 @@ ROWS: dict[str, tuple[tuple[Any, ...], int, tuple[str, ...]]] = {
     "an issue from no authority": (("identity", "issue", "--dir", "{tmp}", "--agents", "1"), 2, ("ca.pem", "ca.key")),
     "an issue for a range that is none": (("identity", "issue", "--dir", "{keys}", "--agents", "5-2"), 2, ("agents", "5-2")),
     "a revocation of nothing": (("identity", "revoke", "--dir", "{keys}"), 2, ("--serial", "certificate")),
-    "a revocation of no certificate": (("identity", "revoke", "{bakeries}/problem.toml", "--dir", "{keys}"), 2, ("revoke", "problem.toml")),
+    "a revocation of no certificate": (("identity", "revoke", "{bakeries}/problem.toml", "--dir", "{keys}"), 2, ("certificate", "problem.toml")),
     "a revocation of a number never issued": (("identity", "revoke", "--serial", "123", "--dir", "{keys}"), 2, ("serial", "issued.txt", "123")),
     "a cloud without keys": (("cloud", "{bakeries}", *KEYS), 2, ("nokeys", "identity")),
     "a cloud at no address": (("cloud", "{bakeries}", *KEYS, "--listen", "8443"), 2, ("listen", "address:port", "8443")),

@@ -131,7 +131,7 @@ def show_command(file: LedgerFile, json: Json = False) -> None:
     accounts = Ledger(file).accounts()
     title = f"Budgets in {file.name}: granted as epsilon, delta; spent in Gaussian-DP mu"
     columns = ("agent", "protects", "radius", "granted as", "spent", "mu/radius", "remaining")
-    table = table_of(title, *columns, box=box.SIMPLE_HEAD)
+    table = table_of(title, *columns, lines=box.SIMPLE_HEAD)
     for account in accounts:
         table.add_row(*_cells(account))
     figures = ("epsilon", "delta", "budget", "spent", "spent_per_radius", "remaining")

@@ -6,10 +6,10 @@ import json as json_text
 import math
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -55,7 +55,7 @@ def json_of(value: object) -> str:
     return json_text.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):  # NumPy's arrays and numbers
@@ -85,9 +85,11 @@ def _print_plain(plain: PlainTable) -> None:
         console.print(note, markup=False, soft_wrap=True)
 
 
-def table_of(title: str | None, *columns: str, **settings: Any) -> Table:
+def table_of(
+    title: str, *columns: str, justify: JustifyMethod = "left", lines: box.Box = box.HEAVY_HEAD
+) -> Table:
     """Return an empty table: the first column to the left, figures to the right."""
-    table = Table(title=title, **{"title_justify": "left", **settings})
+    table = Table(title=title, title_justify=justify, box=lines)
     for place, heading in enumerate(columns):
         table.add_column(heading, justify="right" if place else "left")
     return table

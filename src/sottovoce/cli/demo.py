@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sottovoce.cli.console import errors, show_result, table_of
 from sottovoce.cli.options import (
@@ -340,12 +340,12 @@ def _session(keys: Path) -> ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client_context(keys)))
 
 
-async def _status(session: ClientSession, port: int) -> dict[str, Any] | None:
+async def _status(session: ClientSession, port: int) -> dict[str, int] | None:
     import aiohttp
 
     try:
         async with session.get(f"https://127.0.0.1:{port}/status") as answer:
-            status: dict[str, Any] = await answer.json()
+            status: dict[str, int] = await answer.json()
             return status
     except (aiohttp.ClientError, OSError):
         return None  # not up yet, or gone already

@@ -143,7 +143,7 @@ class PrivacyOptions:
             **({"allow_undernoised": True} if allow_undernoised else {}),
         )
 
-    def margins(self, problem: Problem, method: str) -> dict[str, Any]:
+    def margins(self, problem: Problem, method: str) -> dict[str, float]:
         """Return what is asked of answers beside the promise."""
         return {}
 
@@ -157,11 +157,11 @@ class RunOptions(PrivacyOptions):
     feasible: Feasible = None
     each_row: bool = option(False, "with --feasible: for every constraint by itself")
 
-    def margins(self, problem: Problem, method: str) -> dict[str, Any]:
+    def margins(self, problem: Problem, method: str) -> dict[str, float]:
         """Return what is asked of answers, by the options or by the file for a release of sums."""
         from sottovoce.formula.parse import parse_number
 
-        value: Any = self.feasible
+        value: str | float | None = self.feasible
         if value is None and method == "joint":
             value = problem.privacy.get("feasible")
         if value is None:
@@ -170,7 +170,7 @@ class RunOptions(PrivacyOptions):
             return {}
         number = parse_number(value, where="--feasible") if isinstance(value, str) else value
         each = self.each_row or bool(problem.privacy.get("each_row", False))
-        return {"feasible": float(str(number)), "each_row": each}
+        return {"feasible": float(number), "each_row": each}
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -188,7 +188,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         flat += [_flattened(f.name, types[f.name], f) for f in fields(kind)]
 
     @wraps(command)
-    def flattened(*args: Any, **values: Any) -> None:
+    def flattened(*args: object, **values: object) -> None:
         for name, kind in groups.items():
             names = [f.name for f in fields(kind) if f.name in values]
             values[name] = kind(**{field: values.pop(field) for field in names})
@@ -204,7 +204,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return flattened
 
 
-def _flattened(name: str, kind: Any, stated: Any) -> inspect.Parameter:
+def _flattened(name: str, kind: Any, stated: object) -> inspect.Parameter:
     """A parameter as Typer reads it: its type with the help text, and its plain default."""
     default = stated
     if isinstance(stated, Field):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.markup import escape
@@ -339,14 +339,14 @@ def result_table(result: Result) -> Table:
         title += f", {int(result.confirmed.sum())} confirmed"
     title += f", interrupted before round {result.requested:,}" if result.interrupted else ""
     columns = ("after the last round", "5%", "median", "95%")
-    table = table_of(title, *columns, title_justify="center")
+    table = table_of(title, *columns, justify="center")
     for name, values in _finals(result).items():
         if values is not None and name not in _IN_SUMMARY:
             table.add_row(_QUANTITIES[name], *(f"{v:.6g}" for v in values))
     return table
 
 
-def _kept(feasible: dict[str, Any] | None) -> str:
+def _kept(feasible: Mapping[str, float] | None) -> str:
     if feasible is None:
         return "no margin: an active limit is exceeded by about every second answer"
     each = "a certain one" if feasible["each_row"] else "one"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -139,7 +139,7 @@ def cloud_command(folder: PublicFolder, options: CloudOptions) -> None:
         # The cloud knows no objective: only public figures can tell it what to expect.
         warn_if_useless(predict_publicly(plan, rounds), strict=options.strict, say=_log_useless)
 
-    def serve() -> Coroutine[Any, Any, CloudResult]:
+    def serve() -> Awaitable[CloudResult]:
         from sottovoce.network.cloud import Cloud
 
         cloud = Cloud(plan, rounds=rounds, algorithm=algorithm, **options.server())
@@ -165,7 +165,7 @@ def helper_command(folder: PublicFolder, options: HelperOptions) -> None:
     with options.reading(folder) as (problem, rounds, tell):
         plan = options.plan(problem, public=True, rounds=rounds, split=True, progress=tell)
 
-    def serve() -> Coroutine[Any, Any, None]:
+    def serve() -> Awaitable[None]:
         from sottovoce.network.helper import Helper
 
         return Helper(plan, **options.server()).run()
@@ -323,7 +323,7 @@ def status_command(
         raise typer.Exit(1)
 
 
-def _run(serve: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+def _run(serve: Callable[[], Awaitable[_T]]) -> _T:
     """Run a party, which makes asyncio objects, so that it must be made inside the loop."""
     import asyncio
 

@@ -13,7 +13,7 @@ column per row.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -167,7 +167,7 @@ class _ConstraintText:
             raise refusal(
                 where, f"a total and bound may be added and multiplied by numbers only, got {g}"
             )
-        right: Any = -float(constant)
+        right: float | Array = -float(constant)
         if BOUND in slopes:
             right = right - float(slopes[BOUND]) * np.asarray(bound, dtype=np.float64)
         try:

@@ -11,12 +11,13 @@ differs between them: private parameters, starts in the columns ``start`` and fa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.arguments import entries, path_of, whole
 from sottovoce.errors import ProblemError
@@ -46,7 +47,7 @@ _BOUNDS = ("lower", "upper")
 _POINTS = ("start", "fallback")
 
 
-def load_problem(folder: str | Path, *, agents: Any = None) -> Problem:
+def load_problem(folder: str | Path, *, agents: Iterable[int] | None = None) -> Problem:
     """Read a problem from a folder: ``problem.toml``, and agents' files under ``agents/``.
 
     Of agents whose files are not read the objective is 0; of those in a fleet of which some are
@@ -223,7 +224,7 @@ class _StatedAgents:
     numbers: range
     dim: int
     alone: bool
-    box: Mapping[str, Any]
+    box: Mapping[str, ArrayLike]
     parameters: Mapping[str, Array]
 
     @property
@@ -318,7 +319,7 @@ def _numbered(document: Document, spec: ProblemFile, files: _Files) -> Iterator[
 
 def _fleet_numbers(
     document: Document, spec: FleetTable, files: _Files
-) -> tuple[dict[str, Any], dict[str, Array]]:
+) -> tuple[dict[str, ArrayLike], dict[str, Array]]:
     """The bounds of a fleet and its public parameters."""
     table = None if spec.parameters is None else files.table(spec.parameters, document)
     if table is not None and (AGENT in table.columns or table.lines != spec.count):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,9 @@ from sottovoce.problem.files.table import AGENT, columns_of, write_table
 from sottovoce.problem.problem import Problem
 
 
-def save_problem(problem: Problem, folder: str | Path, *, agents: Any = None) -> None:
+def save_problem(
+    problem: Problem, folder: str | Path, *, agents: Iterable[int] | None = None
+) -> None:
     """Write a problem as a folder; one that was read from files is written back unchanged.
 
     Reading the folder again gives the same problem.
@@ -65,17 +67,19 @@ def save_problem(problem: Problem, folder: str | Path, *, agents: Any = None) ->
 def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
     """The files of a problem: all public ones, and the private ones of these agents."""
     firsts = np.cumsum([1, *(group.count for group in problem.groups)]).tolist()
-    tables: dict[str, Any] = {"format": FORMAT, "agents": [], "fleet": [], "constraints": []}
+    agents_tables: list[AgentTable] = []
+    fleets: list[FleetTable] = []
+    constraints: list[ConstraintTable] = []
     files: dict[str, str] = {}
     for index, (group, public) in enumerate(zip(problem.groups, problem.cloud.groups, strict=True)):
         if _alone(group):
             box = {"lower": _numbers(group.lower), "upper": _numbers(group.upper)}
-            tables["agents"].append(AgentTable(name=group.name, dim=group.dim, **box))
+            agents_tables.append(AgentTable(name=group.name, dim=group.dim, **box))
             continue
         # Files number agents by themselves before fleets, unless a fleet says its first.
         early = any(map(_alone, problem.groups[index:]))
         table, columns = _fleet_table(group, public, firsts[index] if early else None)
-        tables["fleet"].append(table)
+        fleets.append(table)
         if columns:
             files[f"{group.name}.csv"] = write_table(columns)
     first_of = dict(zip((group.name for group in problem.groups), firsts, strict=False))
@@ -83,19 +87,27 @@ def _files(problem: Problem, agents: Collection[int]) -> dict[str, str]:
         linear = as_matrix(constraint)
         if linear is not None:
             file = f"rows{j + 1}.csv"
-            tables["constraints"].append(_family(constraint, "matrix", matrix=file))
+            constraints.append(_family(constraint, "matrix", matrix=file))
             files[file] = write_table(matrix_columns(linear, problem.groups))
         elif not constraint.sums:
-            tables["constraints"] += _rows(constraint)
+            constraints += _rows(constraint)
         else:
             weighted = [part for part in constraint.sums if part.weights is not None]
             named = {p.group.name: f"weights{j + 1}-{p.group.name}.csv" for p in weighted}
-            tables["constraints"].append(_family(constraint, _left(constraint), weights=named))
+            constraints.append(_family(constraint, _left(constraint), weights=named))
             for part in weighted:
                 name = part.group.name
                 files[named[name]] = write_table(fleet_columns(part, first_of[name]))
-    settings = {"privacy": dict(problem.privacy), "schedule": dict(problem.schedule)}
-    files["problem.toml"] = _toml(tables | settings)
+    files["problem.toml"] = _toml(
+        {
+            "format": FORMAT,
+            "agents": agents_tables,
+            "fleet": fleets,
+            "constraints": constraints,
+            "privacy": dict(problem.privacy),
+            "schedule": dict(problem.schedule),
+        }
+    )
     for index, group in enumerate(problem.groups):
         numbers = range(firsts[index], firsts[index] + group.count)
         mine = np.array([a - numbers.start for a in numbers if a in agents])
@@ -128,7 +140,12 @@ def _rows(constraint: Constraint) -> Iterator[ConstraintTable]:
         yield ConstraintTable(name=name, expression=text, hard=constraint.hard)
 
 
-def _family(constraint: Constraint, left: str, **tables: Any) -> ConstraintTable:
+def _family(
+    constraint: Constraint,
+    left: str,
+    matrix: str | None = None,
+    weights: dict[str, str] | None = None,
+) -> ConstraintTable:
     """The table of a family, with a list of bounds if these differ."""
     bound = -constraint.offset + 0.0
     alike = bool(np.all(bound == bound[0]))
@@ -138,7 +155,8 @@ def _family(constraint: Constraint, left: str, **tables: Any) -> ConstraintTable
         expression=f"{left} {'==' if constraint.equality else '<='} {right}",
         bound=None if alike else bound.tolist(),
         hard=constraint.hard,
-        **tables,
+        matrix=matrix,
+        weights=weights or {},
     )
 
 
@@ -199,7 +217,7 @@ def _numbers(values: ArrayLike) -> float | list[float]:
     return flat[0] if len(flat) == 1 else flat
 
 
-def _toml(tables: Any) -> str:
+def _toml(tables: object) -> str:
     """Tables as TOML: keys first, then ``[tables]`` and ``[[lists of tables]]``."""
     lines: list[str] = []
     for key, value in msgspec.to_builtins(tables).items():

@@ -169,7 +169,7 @@ class Document:
 
     path: str = ""
     text: str = ""
-    tables: Mapping[str, Any]
+    tables: Mapping[str, object]
 
     def at(self, needle: str, *, table: str = "", nth: int = 0) -> str:
         """The file and the line of ``needle`` behind the ``nth`` (from 0) header ``table``."""
@@ -198,7 +198,7 @@ class Document:
             raise self.explain(kind, self.tables, what) from None
 
     def explain(
-        self, kind: type[Struct], table: Any, what: str, header: str = "", nth: int = 0
+        self, kind: type[Struct], table: object, what: str, header: str = "", nth: int = 0
     ) -> ProblemError:
         """Return the error of a table that is no ``kind``.
 
@@ -317,10 +317,10 @@ def check_settings(
     """
     if stated is None:
         return {}
-    table: Any = _plain(stated) if isinstance(stated, Mapping) else repr(stated)
+    table = _plain(stated)
     kind, header = Privacy if name == "privacy" else Schedule, f"[{name}]"
     file = document or Document(tables={})
-    if not _fits(table, kind):
+    if not isinstance(table, dict) or not _fits(table, kind):
         raise file.explain(kind, table, header, header)
     for key, value in table.items():
         where = file.at(key, table=header)
@@ -331,7 +331,7 @@ def check_settings(
     return dict(table)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {key: _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
