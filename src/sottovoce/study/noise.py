@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 import scipy.fft
 from scipy.special import chdtr, chdtrc, ndtr, ndtri, pdtrc
-from scipy.stats import binom, kstwo
+from scipy.stats import binom, kstest
 
 from sottovoce.errors import InputError
 from sottovoce.network.config import RunConfig, algorithm_of
@@ -186,19 +186,10 @@ def _largest(z: Array) -> _Test:
 
 def _shape(z: Array) -> _Test:
     """Kolmogorov and Smirnov: each output, and all together."""
-    samples = [*z.T, z.ravel()]
-    gaps = np.array([_gap(np.sort(sample)) for sample in samples])
-    sizes = np.array([sample.size for sample in samples])
-    chances = kstwo.sf(gaps, sizes)
-    worst = int(np.argmin(chances))
-    text = f"{gaps[worst]:.4f} from the normal curve"
-    return "distribution", text, len(samples) * float(chances[worst])
-
-
-def _gap(ordered: Array) -> float:
-    curve, n = ndtr(ordered), ordered.size
-    rank = np.arange(n)
-    return float(max(np.max((rank + 1) / n - curve), np.max(curve - rank / n)))
+    tests = [kstest(sample, ndtr, method="exact") for sample in (*z.T, z.ravel())]
+    worst = min(tests, key=lambda test: float(test.pvalue))
+    text = f"{worst.statistic:.4f} from the normal curve"
+    return "distribution", text, len(tests) * float(worst.pvalue)
 
 
 def _correlation(z: Array) -> _Test:
