@@ -122,10 +122,10 @@ def place(database: sqlite3.Connection, run_id: str, rounds: int, digest: Digest
 
 def _identity(path: Path) -> tuple[int, int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError as error:
         raise UnavailableError(
             f"ledger {path} cannot be used now ({error.strerror}); nothing may be released "
             "without it"
         ) from None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

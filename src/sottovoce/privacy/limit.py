@@ -75,10 +75,10 @@ def accuracy_limit(
     if saddle is not None:
         instance("saddle", saddle, ReferenceOptimum, "sv.reference_optimum(problem)")
     plan.require_problem(problem)
-    at = saddle if saddle is not None else reference_optimum(problem)
+    saddle = reference_optimum(problem) if saddle is None else saddle
     if plan.release is not None:
-        return _limit(rounds, *plan.release.limit(problem, plan, rounds, at))
-    system = linearised(problem, at)
+        return _limit(rounds, *plan.release.limit(problem, plan, rounds, saddle))
+    system = linearised(problem, saddle)
     sigma = plan.released_sigma / np.sqrt(rounds)
     moved = np.zeros(problem.size)
     for o, dx in system.moves():
@@ -109,7 +109,7 @@ class Linearised:
         answer: ``dlambda / dw``, shape (p, p).
         flat: components of x, from 0, that nothing holds.
         slope: the gradient of the objective, shape (N,).
-        columns: where the N states are among those of S, which has more for kinks.
+        columns: where the N states are among those of S, which has more for non-smooth terms.
     """
 
     blocks: tuple[StateBlock, ...]
@@ -132,24 +132,24 @@ class Linearised:
             yield o, dx[self.columns]
 
 
-def linearised(problem: Problem, at: ReferenceOptimum) -> Linearised:
+def linearised(problem: Problem, saddle: ReferenceOptimum) -> Linearised:
     """Return the system whose solution is how the answer errs where the sums do."""
-    sums, price = problem.cloud.sums, saddle_prices(problem, at)
+    sums, price = problem.cloud.sums, saddle_prices(problem, saddle)
     numeric, columns = numeric_of(problem, sums.families), np.arange(problem.size)
-    slope = numeric.objective_gradient(at.x)
+    slope = numeric.objective_gradient(saddle.x)
     least = _HELD * float(np.max(np.abs(slope)))
     if is_nonsmooth(problem):
-        # With a variable and rows for every kink, a state in its corner is held by these.
+        # With a variable and rows for every non-smooth term, these hold a state in its corner.
         smooth = smooth_form(problem)
-        numeric, at = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
+        numeric, saddle = numeric_of(smooth.problem, smooth.sums), reference_optimum(smooth.problem)
         columns = smooth.columns
-    jacobian = numeric.jacobian(at.x)
+    jacobian = numeric.jacobian(saddle.x)
     slopes = jacobian[: sums.count]
-    free = (numeric.lower < numeric.upper) & (np.abs(at.bound_multipliers) <= least)
-    hessian = numeric.lagrangian_hessian(at.x, np.concatenate([price, at.local]))
-    moves = _moves(numeric, at, jacobian, free, least)
-    inverses, flat = _inverses(numeric, at.x, hessian, moves)
-    products, values = gram(numeric.blocks, slopes, inverses), numeric.constraints(at.x)
+    free = (numeric.lower < numeric.upper) & (np.abs(saddle.bound_multipliers) <= least)
+    hessian = numeric.lagrangian_hessian(saddle.x, np.concatenate([price, saddle.local]))
+    moves = _moves(numeric, saddle, jacobian, free, least)
+    inverses, flat = _inverses(numeric, saddle.x, hessian, moves)
+    products, values = gram(numeric.blocks, slopes, inverses), numeric.constraints(saddle.x)
     # What a force on a state is as a price: one over the steepest slope of each sum.
     steepest = _steepest(slopes)
     units = 1.0 / np.where(steepest > 0, steepest, np.inf)
@@ -168,7 +168,7 @@ def linearised(problem: Problem, at: ReferenceOptimum) -> Linearised:
 
 def _moves(
     numeric: Numeric,
-    at: ReferenceOptimum,
+    saddle: ReferenceOptimum,
     jacobian: Matrix,
     free: NDArray[np.bool_],
     least: float,
@@ -176,7 +176,7 @@ def _moves(
     """Projectors per block on the directions that no bound and no local row holds."""
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
     active = numeric.equality.copy()
-    active[numeric.rows :] |= np.abs(at.local) * _steepest(jacobian[numeric.rows :]) > least
+    active[numeric.rows :] |= np.abs(saddle.local) * _steepest(jacobian[numeric.rows :]) > least
     # Across an agent's box, as the Hessians below: a projector depends on the units of its rows.
     return tangents(numeric.blocks, jacobian.multiply(width).tocsr(), free, active)
 
@@ -188,7 +188,7 @@ def _inverses(
 
     Beside them, which components such directions move.
     """
-    found, flat = [], np.zeros(x.size, dtype=np.bool_)
+    inverses, flat = [], np.zeros(x.size, dtype=np.bool_)
     width = np.where(numeric.upper > numeric.lower, numeric.upper - numeric.lower, 1.0)
     across = [
         block.hessians(hessian)
@@ -198,14 +198,14 @@ def _inverses(
     ]
     force = np.abs(numeric.objective_gradient(x) * width)
     most = max(max(float(np.max(np.abs(h), initial=0.0)) for h in across), float(force.max()))
-    for block, h, mine in zip(numeric.blocks, across, moves, strict=True):
+    for block, h, projector in zip(numeric.blocks, across, moves, strict=True):
         index, one = np.arange(block.dim), np.eye(block.dim)
-        kept = mine @ h @ mine + _FLAT * most * mine + (one - mine)
-        inverse = mine @ np.linalg.inv(kept) @ mine
+        regular = projector @ h @ projector + _FLAT * most * projector + (one - projector)
+        inverse = projector @ np.linalg.inv(regular) @ projector
         flat[block.index] = (inverse[:, index, index] > _SHARE / (_FLAT * most)).ravel()
         unit = block.of(width)
-        found.append(inverse * unit[:, :, np.newaxis] * unit[:, np.newaxis, :])
-    return found, flat
+        inverses.append(inverse * unit[:, :, np.newaxis] * unit[:, np.newaxis, :])
+    return inverses, flat
 
 
 def _answers(sums: Sums, G: Array, price: Array, values: Array, least: Array) -> Array:
@@ -216,24 +216,24 @@ def _answers(sums: Sums, G: Array, price: Array, values: Array, least: Array) ->
     rows = [o for o in range(sums.count) if o not in inside and held[o]]
     pressed = [*rows, *(row for region in regions for row in region.rows)]
     place = {o: c for c, o in enumerate(pressed)}  # of others the price stays 0
-    found = np.zeros((sums.count, sums.count))
+    answers = np.zeros((sums.count, sums.count))
     if not pressed:
-        return found
+        return answers
     p, G = len(pressed), G[np.ix_(pressed, pressed)]
     left, right = np.zeros((p + len(regions),) * 2), np.zeros((p + len(regions), p))
     left[: len(rows), :p], right[: len(rows), : len(rows)] = G[: len(rows)], np.eye(len(rows))
     for m, region in enumerate(regions):
-        at = [place[row] for row in region.rows]
+        columns = [place[row] for row in region.rows]
         slope, bent = _derivatives(region, values[list(region.rows)])
         pressure = float(price[list(region.rows)] @ slope) / float(slope @ slope)
-        left[at, :p] = np.eye(p)[at] + pressure * bent @ G[at]
-        left[at, p + m] = -slope
-        right[np.ix_(at, at)] = pressure * bent
-        left[p + m, :p], right[p + m, at] = slope @ G[at], slope
+        left[columns, :p] = np.eye(p)[columns] + pressure * bent @ G[columns]
+        left[columns, p + m] = -slope
+        right[np.ix_(columns, columns)] = pressure * bent
+        left[p + m, :p], right[p + m, columns] = slope @ G[columns], slope
     scale = 1.0 / np.sqrt(np.maximum(np.abs(left).max(axis=1), 1e-300))
     solved, *_ = np.linalg.lstsq(left * scale[:, np.newaxis], right * scale[:, np.newaxis])
-    found[np.ix_(pressed, pressed)] = solved[:p]
-    return found
+    answers[np.ix_(pressed, pressed)] = solved[:p]
+    return answers
 
 
 def _derivatives(region: Region, u: Array) -> tuple[Array, Array]:

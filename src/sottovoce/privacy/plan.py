@@ -189,37 +189,37 @@ def _probability(feasible: float | None, cloud: CloudView, *, each_row: bool) ->
 
 def _feasible(
     certificate: Certificate,
-    made: NoisePlan,
+    base: NoisePlan,
     asked: AskedPrivacy,
     probability: float,
     each_row: bool,
 ) -> Feasibility:
-    """The margins of a plan.
+    """The margins of a plan, whose noise ``base`` has.
 
     Raises:
         PrivacyError: they leave no room, or a constraint is not proven convex.
     """
-    noise = noise_of(certificate, made.released_sigma, made.rounds)
+    noise = noise_of(certificate, base.released_sigma, base.rounds)
     require_proven_convexity(certificate, noise)
 
     def margins(averaged: AveragedNoise) -> Feasibility:
-        return feasibility(made.cloud.sums, averaged, probability, each_row=each_row)
+        return feasibility(base.cloud.sums, averaged, probability, each_row=each_row)
 
     require_room(
-        made.cloud,
+        base.cloud,
         certificate.domain,
         lambda share: margins(noise.times(share)).target,
-        lambda share: _remedies(certificate, made, asked, share),
+        lambda share: _remedies(certificate, base, asked, share),
     )
     kept = margins(noise)
     return replace(kept, cost=margin_cost(certificate.problem, expected_set(kept, noise)))
 
 
 def _remedies(
-    certificate: Certificate, made: NoisePlan, asked: AskedPrivacy, share: float
+    certificate: Certificate, base: NoisePlan, asked: AskedPrivacy, share: float
 ) -> Iterator[str]:
     """What makes noise ``share`` times as large, each by itself and with its number."""
-    hide = made.hide
+    hide = base.hide
     if not isinstance(hide, Everything):
         yield f"a radius of {down(float(np.max(np.asarray(hide.radius, dtype=float))) * share, 3)}"
     some = slice(1_000)  # agents: a fleet's mostly ask for the same
@@ -232,10 +232,10 @@ def _remedies(
     else:
         less = Offset(radius=1.0, rounds=hide.rounds)
         w = _weights(None, certificate.sensitivity)
-        other, noisy = _of_sums(certificate, asked, less, w, made.trust), made.sigma > 0
-        radius = share * float(np.min(made.sigma[noisy] / other.sigma[noisy]))
+        other, noisy = _of_sums(certificate, asked, less, w, base.trust), base.sigma > 0
+        radius = share * float(np.min(base.sigma[noisy] / other.sigma[noisy]))
         yield f"to hide an offset of {down(radius, 3)} in every round instead of everything"
-    more = int(np.ceil(made.cloud.agents / share))
+    more = int(np.ceil(base.cloud.agents / share))
     yield f"{more:,} agents of the same kind, if bounds grow with their number"
 
 
@@ -260,15 +260,15 @@ def _weights(weights: ArrayLike | None, S: Sensitivity) -> Array:
         slope = S.typical()
         moderate = np.clip(slope, 1.0 / _MODERATE, _MODERATE)  # others are refused where they count
         return np.where(slope > 0, 1.0 / np.square(moderate), 1.0)
-    given = array("weights", weights, f"{S.outputs} numbers, one per output")
-    if given.shape != (S.outputs,):
+    values = array("weights", weights, f"{S.outputs} numbers, one per output")
+    if values.shape != (S.outputs,):
         raise InputError(
-            f"weights must have one entry per output ({S.outputs}), got shape {given.shape}"
+            f"weights must have one entry per output ({S.outputs}), got shape {values.shape}"
         )
-    wrong = ~(np.isfinite(given) & (given > 0))
+    wrong = ~(np.isfinite(values) & (values > 0))
     if np.any(wrong):
-        raise InputError(f"weights must be positive and finite, got {given[wrong][0]:g}")
-    return given
+        raise InputError(f"weights must be positive and finite, got {values[wrong][0]:g}")
+    return values
 
 
 def _joint(
