@@ -15,16 +15,20 @@ from sottovoce.kernels import variant
 
 cp: Any = cvxpy  # it has no types
 
-VECTORS, NUMBERS = 8, 3  # of an agent, d numbers each; and of each of its rows, after these
-POINT, GRADIENT, CURVATURE, LOWER, UPPER, RESULT, ROW, OTHER = range(8)
+VECTORS, NUMBERS = 9, 3  # of an agent, d numbers each; and of each of its rows, after these
+POINT, GRADIENT, CURVATURE, PULL, LOWER, UPPER, RESULT, ROW, OTHER = range(9)
 
 Row = tuple[Any, float, float, float]
 """a, least, most, give."""
 
 
 def run(build: str, d: int, rows: int, data: Any) -> None:
-    kernels = variant.build(build)
-    kernels.run_search(d, rows, data, np.zeros(kernels.search_rows(d) * 16))
+    kernels, outputs = variant.build(build), list(range(d, 4 * d))
+    for order, first in enumerate((ROW * d, OTHER * d)):
+        numbers = VECTORS * d + order * NUMBERS
+        outputs += [*range(first, first + d), *range(numbers, numbers + NUMBERS)]
+    work = np.zeros(kernels.search_rows(d) * 16)
+    kernels.run_search(d, rows, data, np.array(outputs, dtype=np.int32), work)
 
 
 def searched(p: Any, g: Any, w: Any, box: Any, rows: list[Row]) -> Any:
@@ -52,8 +56,8 @@ def block(d: int, seed: int) -> Any:
     work[:d] = lower + rng.uniform(0, 1, (d, 16)) * (upper - lower)
     work[d : 2 * d] = rng.normal(size=(d, 16)) * 3
     work[2 * d : 3 * d] = np.where(rng.random((d, 16)) < 0.3, 0.0, rng.uniform(0, 2, (d, 16)))
-    work[3 * d : 4 * d], work[4 * d : 5 * d] = lower, upper
-    for order, factors in enumerate((6 * d, 7 * d)):
+    work[LOWER * d : UPPER * d], work[UPPER * d : RESULT * d] = lower, upper
+    for order, factors in enumerate((ROW * d, OTHER * d)):
         a = rng.normal(size=(d, 16))
         work[factors : factors + d] = a
         inside = (a * (lower + rng.uniform(0, 1, (d, 16)) * (upper - lower))).sum(axis=0)
@@ -85,9 +89,9 @@ def test_rows_hold_and_the_box_is_kept(build: str, rows: int) -> None:
     work[[at + 2, at + NUMBERS + 2]] = 0.0
     flat = work.ravel().copy()
     run(build, d, rows, flat)
-    x = flat.reshape(-1, 16)[5 * d : 6 * d]
-    assert np.all((x >= work[3 * d : 4 * d]) & (x <= work[4 * d : 5 * d]))
-    value = (work[6 * d : 7 * d] * x).sum(axis=0)
+    x = flat.reshape(-1, 16)[RESULT * d : ROW * d]
+    assert np.all((x >= work[LOWER * d : UPPER * d]) & (x <= work[UPPER * d : RESULT * d]))
+    value = (work[ROW * d : OTHER * d] * x).sum(axis=0)
     assert np.all((value >= work[at] - 1e-9) & (value <= work[at + 1] + 1e-9))
 
 

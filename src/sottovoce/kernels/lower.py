@@ -8,7 +8,8 @@ A ``TapeBuilder`` emits one instruction per distinct operation, in the order of 
 
 ``a + (-1) b`` becomes ``a - b``, which has the same bits. ``finish`` joins products with sums
 (``MULADD`` rounds twice, as the two did), sorts instructions so that those of one operation stand
-together, gives registers back after their last use, and returns plain arrays.
+together, gives registers back after their last use, and returns plain arrays. Long sums and sums of
+products are one instruction each.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sottovoce.kernels.core.plain import (
     ADD,
     ADD3,
     DIV,
+    DOT,
     EXP,
     LOG,
     MAX,
@@ -50,6 +52,7 @@ Line: TypeAlias = tuple[int, ...]
 
 _UNARY: Final = {Op.EXP: EXP, Op.LOG: LOG, Op.ABS: ABS, Op.SIGN: SIGN}
 _HALF: Final = Fraction(1, 2)
+_LONG: Final = 4  # products: fewer are faster as instructions that repeat on other registers
 
 
 @final
@@ -274,6 +277,17 @@ def _joined(lines: Sequence[Line], inputs: int, kept: set[int]) -> list[Line]:
         elif op == ADD and op_of(a) in (ADD, ADD3, SUM):
             terms = (*joined[a - inputs][1:], b)
             joined[i] = (ADD3 if len(terms) == 3 else SUM, *terms)
+    absorbed: set[int] = set()
+    for i in reversed(range(len(lines))):
+        if joined[i][0] != MULADD or i in absorbed:
+            continue
+        chain = [i]
+        while op_of(joined[chain[-1]][3]) == MULADD:
+            chain.append(joined[chain[-1]][3] - inputs)
+        absorbed.update(chain)
+        if len(chain) >= _LONG:
+            products = (v for j in reversed(chain) for v in joined[j][1:3])
+            joined[i] = (DOT, joined[chain[-1]][3], *products)
     return joined
 
 
@@ -355,7 +369,7 @@ def _one(placed: Sequence[Line]) -> Code:
         if line[0] != op:
             start, op = len(code), line[0]
             code += [op, 0]
-        own = [line[1], len(line) - 2, *line[2:]] if op == SUM else _padded(line)
+        own = [line[1], len(line) - 2, *line[2:]] if op in (SUM, DOT) else _padded(line)
         code += own
         code[start + 1] += len(own)
     return np.array(code, dtype=np.int32)
@@ -365,8 +379,8 @@ def _lanes(placed: Sequence[Line]) -> Code:
     """Instructions on registers that follow each other become one, repeated."""
     code: list[list[int]] = []
     for line in placed:
-        if line[0] == SUM:
-            code.append([SUM, line[1], len(line) - 2, *line[2:]])
+        if line[0] in (SUM, DOT):
+            code.append([line[0], line[1], len(line) - 2, *line[2:]])
             continue
         own = _padded(line)
         if not (code and code[-1][0] == line[0] and _extended(code[-1], own)):

@@ -4,9 +4,10 @@
 
 One component: phi' must not decrease. The minimiser lies within ``|phi'(anchor)| / weight`` of the
 anchor, so the search starts there and goes outwards until the slope changes its sign; then
-Chandrupatla's method (1997) closes in, never slower than bisection. ``minimise_lanes`` does the
-same for 16 agents: each lane makes the same evaluations as alone, so it has the same bits; lanes
-that are done wait for the others.
+Chandrupatla's method (1997) closes in, never slower than bisection, until the bracket is short or
+the slope so small that, rising by ``weight`` at least, it has its zero next to here.
+``minimise_lanes`` does the same for 16 agents: each lane makes the same evaluations as alone, so it
+has the same bits; lanes that are done wait for the others.
 
 Several components: truncated Newton steps. Each minimises the quadratic model in the components
 that no bound holds, by conjugate gradients, and is halved until the slope along the path, bent at
@@ -75,30 +76,28 @@ def minimise_scalar(tape, r, lower, upper, weight):
 
 def find_zero(tape, r, anchor, weight, b, slope_b, a, slope_a, tolerance):
     """The zero of the slope between a and b, where it has opposite signs."""
-    share = slope_a / (slope_a - slope_b)  # where a straight line would have its zero
-    least = tolerance / fabs(b - a)
+    towards = b - a
+    step = slope_a / (slope_a - slope_b) * towards  # where a straight line would have its zero
     for _ in range(MAX_EVALUATIONS):
-        if slope_a == 0.0 or not least < 0.5:
+        gap = fabs(towards)
+        if fabs(slope_a) <= weight * tolerance or not 2.0 * tolerance < gap:
             break
-        share = max(least, min(share, 1.0 - least)) if share == share else 0.5
-        x = a + share * (b - a)
+        length = step if towards > 0.0 else -step
+        length = max(tolerance, min(length, gap - tolerance)) if step == step else 0.5 * gap
+        x = a + length if towards > 0.0 else a - length
         value = slope(tape, r, x) + weight * (x - anchor)
-        if (value > 0.0) == (slope_a > 0.0):
-            c, slope_c = a, slope_a
-        else:
-            c, slope_c, b, slope_b = b, slope_b, a, slope_a
-        a, slope_a = x, value
-        least = tolerance / fabs(b - a)
-        if slope_a == 0.0 or not least < 0.5:
-            break  # before the parabola, whose quotients take longest
-        share = 0.5
-        if slope_c != slope_a and slope_c != slope_b:
-            place, level = (a - b) / (c - b), (slope_a - slope_b) / (slope_c - slope_b)
-            if level * level < place and (1.0 - level) * (1.0 - level) < 1.0 - place:
-                # The inverse parabola through all three is trustworthy here.
-                head = slope_a / (slope_b - slope_a) * slope_c / (slope_b - slope_c)
-                tail = slope_a / (slope_c - slope_a) * slope_b / (slope_c - slope_b)
-                share = head + (c - a) / (b - a) * tail
+        # Chosen without branches, as no processor could predict them.
+        same: cython.bint = (value > 0.0) == (slope_a > 0.0)
+        c, slope_c = a if same else b, slope_a if same else slope_b
+        b, slope_b = b if same else a, slope_b if same else slope_a
+        a, slope_a, towards = x, value, b - x
+        # Is the inverse parabola through all three trustworthy? In products, not quotients.
+        wide, cb, ca, ab = fabs(c - b), slope_b - slope_c, slope_c - slope_a, slope_b - slope_a
+        above = slope_a * (slope_c * ca * towards - slope_b * ab * (c - a))
+        step = above / (ab * cb * ca)
+        step = step if ab * ab * wide < fabs(towards) * cb * cb else 0.5 * towards
+        step = step if ca * ca * wide < fabs(c - a) * cb * cb else 0.5 * towards
+        step = step if ca != 0.0 else 0.5 * towards
     return a if fabs(slope_a) <= fabs(slope_b) else b
 
 
@@ -185,28 +184,30 @@ def advance_lanes(s, force, xs):
         c, f_c = a if same > 0.0 else b, f_a if same > 0.0 else f_b
         d, f_d = b if same > 0.0 else a, f_b if same > 0.0 else f_a
         other, f_other = d if phase == CLOSING else b, f_d if phase == CLOSING else f_b
-        secant = value / (value - f_other)
-        place, level = (x - other) / (c - other), (value - f_other) / (f_c - f_other)
-        head = value / (f_other - value) * f_c / (f_other - f_c)
-        tail = value / (f_c - value) * f_other / (f_c - f_other)
-        parabola = head + (c - x) / (other - x) * tail
-        parabola = parabola if level * level < place else 0.5
-        parabola = parabola if (1.0 - level) * (1.0 - level) < 1.0 - place else 0.5
-        parabola = 0.5 if f_c == value else parabola
-        parabola = 0.5 if f_c == f_other else parabola
-        share = parabola if phase == CLOSING else secant
+        towards, wide, beyond = other - x, fabs(c - other), fabs(c - x)
+        gap, step = fabs(towards), 0.5 * towards
+        ab, cb, ca = f_other - value, f_other - f_c, f_c - value
+        above = value * (f_c * ca * towards - f_other * ab * (c - x))
+        parabola = above / (ab * cb * ca)
+        parabola = parabola if ab * ab * wide < gap * cb * cb else step
+        parabola = parabola if ca * ca * wide < beyond * cb * cb else step
+        parabola = step if ca == 0.0 else parabola
+        secant = value / (value - f_other) * towards
+        step = parabola if phase == CLOSING else secant
         looks = looks + 1.0 if phase == CLOSING else looks
-        least = PRECISION * (upper - lower) / fabs(other - x)
-        ended = CLOSING if least < 0.5 else DONE
-        ended = DONE if value == 0.0 else ended
+        tolerance = PRECISION * (upper - lower)
+        ended = CLOSING if 2.0 * tolerance < gap else DONE
+        ended = DONE if fabs(value) <= weight * tolerance else ended
         ended = DONE if f_other == 0.0 else ended
         ended = DONE if looks >= most_looks else ended
         best = x if fabs(value) <= fabs(f_other) else other
-        most = 1.0 - least
-        inner = most if most < share else share
-        inner = inner if inner > least else least
-        inner = inner if share == share else 0.5
-        inside = x + inner * (other - x)
+        length = step if towards > 0.0 else -step
+        most = gap - tolerance
+        inner = most if most < length else length
+        inner = inner if inner > tolerance else tolerance
+        inner = inner if step == step else 0.5 * gap
+        inside = x + inner
+        inside = inside if towards > 0.0 else x - inner
         # What becomes of a lane: outwards, closing in, or done.
         closes = crossed if phase == OUTWARDS else 1.0
         following = ended if closes > 0.0 else over

@@ -30,7 +30,6 @@ cdef class CloudCore:
     cdef public dict arrays
     cdef PublicSet c_set
     cdef CloudView view
-    cdef object _point_to_set(self, dict arrays)
     cpdef bint round(self, Py_ssize_t k, object y, double share, double steer) except -1
     cpdef object nearest(self, object v, object u, object work)
 

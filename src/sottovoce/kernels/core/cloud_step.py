@@ -29,6 +29,8 @@ from .plain import *
 from .plain import Struct as CloudView
 from .plain import Struct as DualModel
 from .plain import Struct as PublicSet
+from .plain import fill_struct as fill_cloud_view
+from .plain import fill_struct as fill_public_set
 from .prices import TINY, maximise, prices_work
 from .projection import project
 
@@ -310,41 +312,14 @@ class CloudCore:
         self.arrays = arrays
         if not cython.compiled:
             self.c_set, self.view = PublicSet(), CloudView()
-        self._point_to_set(arrays)
         view = cython.address(self.view)
+        fill_public_set(cython.address(self.c_set), arrays)
+        self.c_set.sums = len(arrays["lower"])
+        self.c_set.regions = len(arrays["radii"])
+        fill_cloud_view(view, arrays | constants)
         view.p = len(arrays["price"])
         view.public_set = cython.address(self.c_set)
-        view.unit = doubles(arrays["unit"])
-        view.noise = doubles(arrays["noise"])
-        view.price = doubles(arrays["price"])
-        view.answer = doubles(arrays["answer"])
-        view.released = doubles(arrays["released"])
-        view.memory = doubles(arrays["memory"])
-        view.memory_power = constants["memory_power"]
-        view.doubt = constants["doubt"]
-        view.reach = constants["reach"]
-        view.theta = constants["theta"]
-        view.start = constants["start"]
-        view.planned = constants["planned"]
         lay_out_cloud(view)
-
-    def _point_to_set(self, arrays):
-        c = cython.address(self.c_set)
-        c.sums = len(arrays["lower"])
-        c.lower = doubles(arrays["lower"])
-        c.upper = doubles(arrays["upper"])
-        c.regions = len(arrays["radii"])
-        c.starts = longs(arrays["starts"])
-        c.members = longs(arrays["members"])
-        c.centers = doubles(arrays["centers"])
-        c.radii = doubles(arrays["radii"])
-        c.levels = doubles(arrays["levels"])
-        c.phi_code = ints(arrays["phi_code"])
-        c.phi_code_starts = longs(arrays["phi_code_starts"])
-        c.phi_registers = doubles(arrays["phi_registers"])
-        c.phi_register_starts = longs(arrays["phi_register_starts"])
-        c.phi_outputs = ints(arrays["phi_outputs"])
-        c.phi_output_starts = longs(arrays["phi_output_starts"])
 
     def round(self, k, y, share, steer):
         """``cloud_round``; y is changed by steering."""

@@ -15,7 +15,7 @@ residual falls in its own multiplier, so the search around is the same search.
 
 from . import plain as cython
 from .plain import *
-from .plain import Struct as SeparableProblem
+from .plain import LaneStruct as SeparableProblem
 
 MAX_STEPS, BEFORE_BISECTION = 140, 6  # then every other step bisects: 64 suffice
 OUTER_STEPS, OUTER_BEFORE_BISECTION = 240, 12
@@ -27,110 +27,99 @@ NEARLY_PARALLEL = 2.0**40  # how much larger multipliers may be where rows are n
 
 def search_rows(d):
     """How many rows of lanes a search over d components takes."""
-    return 9 * d
+    return 4 * d
 
 
 def lay_out_separable(problem, d, work):
-    """Point to the parts of a search's work; point, bounds and x are the caller's."""
+    """Point to the parts of a search's work; registers, point, bounds and x are the caller's."""
     if not cython.compiled:
         problem.first, problem.second = LaneStruct(), LaneStruct()
     problem.d = d
-    problem.gradient = work
-    problem.curvature = row(work, d)
-    problem.first.factor = row(work, 2 * d)
-    problem.first.step = row(work, 3 * d)
-    problem.second.factor = row(work, 4 * d)
-    problem.second.step = row(work, 5 * d)
-    problem.unpriced = row(work, 6 * d)
-    problem.left_end = row(work, 7 * d)
-    problem.right_end = row(work, 8 * d)
+    problem.flexibility = work
+    problem.unpriced = row(work, d)
+    problem.left_end = row(work, 2 * d)
+    problem.right_end = row(work, 3 * d)
 
 
-def search(problem, rows):
-    """Fill x with the minimiser over the box and no row, one or two."""
-    free_minimum(problem)
-    if rows == 0:
-        for c in range(problem.d):
-            clip_rows(row(problem.x, c), row(problem.lower, c), row(problem.upper, c))
-        return
-    set_steps(problem, cython.address(problem.first))
-    if rows == 1:
-        search_one(problem)
-    else:
-        search_two(problem)
+def point_to_row(problem, line, start):
+    """A row whose factors, limits and slack are the registers ``outputs[start:]``."""
+    d, r = problem.d, problem.r
+    line.factor = skip_int(problem.outputs, start)
+    copy(line.least, row(r, line.factor[d]))
+    copy(line.most, row(r, line.factor[d + 1]))
+    copy(line.slack, row(r, line.factor[d + 2]))
 
 
-def search_two(problem):
-    """Take ``p - g/w`` in x to the minimiser over the box and both rows."""
-    line = cython.address(problem.second)
-    set_steps(problem, line)
-    outer_bracket(problem)
-    for c in range(problem.d):
-        copy(row(problem.unpriced, c), row(problem.x, c))
-    if any_interval(line):
-        outer_residual(problem)
-    choose_goal(line)
-    for step in range(OUTER_STEPS):
-        outer_residual(problem)
-        for c in range(problem.d):
-            left_end, right_end = row(problem.left_end, c), row(problem.right_end, c)
-            keep_end(row(problem.x, c), left_end, right_end, line, step == 0)
-        advance_row(line, step <= OUTER_BEFORE_BISECTION or step % 2 == 1)
-        if not any_positive(line.open):
-            break
-    for c in range(problem.d):
-        left_end, right_end = row(problem.left_end, c), row(problem.right_end, c)
-        lower, upper = row(problem.lower, c), row(problem.upper, c)
-        mix_ends(row(problem.x, c), left_end, right_end, lower, upper, line)
+def free_minimum(problem, share, near):
+    """Fill x with ``p - g/w``, and the flexibility ``1/w``.
 
-
-def search_one(problem):
-    """Take ``p - g/w`` in x to the minimiser over the box and the first row."""
-    line = cython.address(problem.first)
-    bracket(problem)
-    if any_interval(line):
-        row_residual(problem)
-    choose_goal(line)
-    first_multiplier(problem)
-    for step in range(MAX_STEPS):
-        row_residual(problem)
-        advance_row(line, step <= BEFORE_BISECTION or step % 2 == 1)
-        if not any_positive(line.open):
-            break
-    for c in range(problem.d):
-        lower, upper = row(problem.lower, c), row(problem.upper, c)
-        mix_row(row(problem.x, c), row(line.step, c), lower, upper, line)
-
-
-def free_minimum(problem):
-    """Raise curvatures to where a quotient is safe, and fill x with ``p - g/w``.
-
-    A component without curvature gets so little that it only breaks ties, towards p.
+    ``w = f'' + near + share |pull| / width``: with the damping of ``passes``. All is in units of
+    the width, in which one quotient suffices. A component without curvature gets so little that it
+    only breaks ties, towards p. ``force`` becomes what takes every component to a bound.
     """
-    least = cython.declare(cython.double[16])
-    spread(least, 0.0)
-    for c in range(problem.d):
-        slope = row(problem.gradient, c)
-        for lane in range(LANES):
-            size = fabs(slope[lane])
-            least[lane] = size if size > least[lane] else least[lane]
+    d, r, outputs = problem.d, problem.r, problem.outputs
+    steepest, stiffest = cython.declare(cython.double[16]), cython.declare(cython.double[16])
+    spread(steepest, 0.0)
+    for c in range(d):
+        keep_largest(steepest, row(r, outputs[c]))
     for lane in range(LANES):
-        least[lane] = MIN_CURVATURE * (least[lane] if least[lane] > 0.0 else 1.0)
-    for c in range(problem.d):
+        stiffest[lane] = MIN_CURVATURE * (steepest[lane] if steepest[lane] > 0.0 else 1.0)
+    copy(problem.least, stiffest)
+    for c in range(d):
+        x, flexibility = row(problem.x, c), row(problem.flexibility, c)
+        lower, upper = row(problem.lower, c), row(problem.upper, c)
+        curvature, pull = row(r, outputs[d + c]), row(r, outputs[2 * d + c])
+        stiffness_row(x, curvature, pull, lower, upper, share, near)
+        keep_largest(stiffest, x)
         free_component(
-            row(problem.lower, c), row(problem.upper, c), least, row(problem.curvature, c),
-            row(problem.point, c), row(problem.gradient, c), row(problem.x, c),
-        )  # fmt: skip
+            x, flexibility, row(problem.point, c), row(r, outputs[c]), lower, upper, problem.least
+        )
+    for lane in range(LANES):
+        problem.force[lane] = steepest[lane] + stiffest[lane]
 
 
-def free_component(lower, upper, steep, curvature, point, slope, x):
-    """One component of ``p - g/w``."""
+def stiffness_row(to, curvature, pull, lower, upper, share, near):
+    """``w width``."""
     for lane in range(LANES):
         width = upper[lane] - lower[lane]
-        least = steep[lane] / (width if width > 0.0 else 1.0)
-        w = curvature[lane] if curvature[lane] > least else least
-        curvature[lane] = w
-        x[lane] = point[lane] - slope[lane] / w
+        width = width if width > 0.0 else 1.0
+        to[lane] = (curvature[lane] + near) * width + share * fabs(pull[lane])
+
+
+def keep_largest(largest, a):
+    """``max(largest, |a|)``."""
+    for lane in range(LANES):
+        size = fabs(a[lane])
+        largest[lane] = size if size > largest[lane] else largest[lane]
+
+
+def free_component(x, flexibility, point, slope, lower, upper, least):
+    """One component of ``p - g/w`` and of ``1/w``; x holds ``w width``."""
+    for lane in range(LANES):
+        width, stiff = upper[lane] - lower[lane], x[lane]
+        stiff = stiff if stiff > least[lane] else least[lane]
+        flexible = (width if width > 0.0 else 1.0) / stiff
+        flexibility[lane] = flexible
+        x[lane] = point[lane] - slope[lane] * flexible
+
+
+def search(problem, rows, start):
+    """Take ``p - g/w`` in x to the minimiser over the box and no row, one or two.
+
+    Args:
+        problem: with its free minimum.
+        rows: how many.
+        start: the first of ``outputs`` that is theirs.
+    """
+    for c in range(problem.d if rows == 0 else 0):
+        clip_rows(row(problem.x, c), row(problem.lower, c), row(problem.upper, c))
+    if rows > 0:
+        point_to_row(problem, cython.address(problem.first), start)
+    if rows == 1:
+        search_one(problem)
+    elif rows == 2:
+        point_to_row(problem, cython.address(problem.second), start + problem.d + 3)
+        search_two(problem)
 
 
 def clip_rows(x, lower, upper):
@@ -140,56 +129,95 @@ def clip_rows(x, lower, upper):
         x[lane] = upper[lane] if y > upper[lane] else y
 
 
-def set_steps(problem, line):
-    """``a/w``: how far x goes per unit of nu."""
+def search_two(problem):
+    """Minimise over the box and both rows."""
+    line = cython.address(problem.second)
+    force, strongest = cython.declare(cython.double[16]), cython.declare(cython.double[16])
+    survey(problem, line)
+    copy(force, problem.force)
+    spread(strongest, 0.0)
     for c in range(problem.d):
-        quotient(row(line.step, c), row(line.factor, c), row(problem.curvature, c))
-
-
-def quotient(to, a, b):
-    """``a / b``."""
+        copy(row(problem.unpriced, c), row(problem.x, c))
+        keep_largest(strongest, row(problem.r, line.factor[c]))
     for lane in range(LANES):
-        to[lane] = a[lane] / b[lane]
+        line.left[lane] *= NEARLY_PARALLEL
+        line.right[lane] *= NEARLY_PARALLEL
+        line.exact[lane] *= OUTER_EXACT / ROW_EXACT
+    if any_interval(line):
+        outer_residual(problem, force, strongest)
+    choose_goal(line)
+    for step in range(OUTER_STEPS):
+        outer_residual(problem, force, strongest)
+        for c in range(problem.d):
+            left_end, right_end = row(problem.left_end, c), row(problem.right_end, c)
+            keep_end(row(problem.x, c), left_end, right_end, line, step == 0)
+        advance_row(line, step <= OUTER_BEFORE_BISECTION or step % 2 == 1)
+        if not any_positive(line.open):
+            break
+    choose_share(line)
+    for c in range(problem.d):
+        copy(row(problem.x, c), row(problem.left_end, c))
+        lower, upper = row(problem.lower, c), row(problem.upper, c)
+        mix_ends(row(problem.x, c), row(problem.right_end, c), lower, upper, line.share)
 
 
-def bracket(problem):
-    """Fill the bracket with multipliers at which all components of the row are at a bound.
-
-    The residuals at its ends become the row's greatest and least value in the box.
-    """
+def search_one(problem):
+    """Minimise over the box and the first row."""
     line = cython.address(problem.first)
-    greatest, least, scale, strongest, weakest = (
+    survey(problem, line)
+    if any_interval(line):
+        row_residual(problem)
+    choose_goal(line)
+    first_multiplier(line)
+    for step in range(MAX_STEPS):
+        row_residual(problem)
+        advance_row(line, step <= BEFORE_BISECTION or step % 2 == 1)
+        if not any_positive(line.open):
+            break
+    choose_share(line)
+    for c in range(problem.d):
+        mix_row(
+            row(problem.x, c), row(problem.flexibility, c), row(problem.r, line.factor[c]),
+            row(problem.lower, c), row(problem.upper, c), line,
+        )  # fmt: skip
+
+
+def survey(problem, line):
+    """What one look at a row tells: the size of its value, a bracket, a first multiplier.
+
+    At the ends of the bracket all components of the row are at a bound; of the residuals there only
+    the signs are known. The first multiplier is that of the bounds that hold p.
+    """
+    scale, weakest, total, fall = (
         cython.declare(cython.double[16]), cython.declare(cython.double[16]),
         cython.declare(cython.double[16]), cython.declare(cython.double[16]),
-        cython.declare(cython.double[16]),
     )  # fmt: skip
     for lane in range(LANES):
-        greatest[lane] = least[lane] = scale[lane] = strongest[lane] = weakest[lane] = 0.0
+        scale[lane] = total[lane] = fall[lane] = 0.0
+        weakest[lane] = inf
     for c in range(problem.d):
-        lower, upper, free = row(problem.lower, c), row(problem.upper, c), row(problem.x, c)
-        factor, curvature = row(line.factor, c), row(problem.curvature, c)
+        factor, flexibility = row(problem.r, line.factor[c]), row(problem.flexibility, c)
+        point, free = row(problem.point, c), row(problem.x, c)
+        lower, upper = row(problem.lower, c), row(problem.upper, c)
         for lane in range(LANES):
-            a = factor[lane]
-            one, other = a * lower[lane], a * upper[lane]
-            greatest[lane] = greatest[lane] + (other if other > one else one)
-            least[lane] = least[lane] + (other if one > other else one)
-            one, other = fabs(one), fabs(other)
-            scale[lane] = scale[lane] + (other if other > one else one)
-            one, other = fabs(free[lane] - lower[lane]), fabs(free[lane] - upper[lane])
-            force = curvature[lane] * (other if other > one else one)
-            a = fabs(a)
-            more = force if force > strongest[lane] else strongest[lane]
-            strongest[lane] = more if a > 0.0 else strongest[lane]
-            smaller = a if a < weakest[lane] else weakest[lane]
-            smaller = a if weakest[lane] == 0.0 else smaller
-            weakest[lane] = smaller if a > 0.0 else weakest[lane]
+            a, low, high, p, y = factor[lane], lower[lane], upper[lane], point[lane], free[lane]
+            v, size = a * (a * flexibility[lane]), fabs(a)
+            scale[lane] = scale[lane] + size * (high if high > -low else -low)
+            y, v = y if p > low else p, v if p > low else 0.0
+            y, v = y if p < high else p, v if p < high else 0.0
+            total[lane] = total[lane] + a * y
+            fall[lane] = fall[lane] + v
+            size = size if size > 0.0 else inf
+            weakest[lane] = size if size < weakest[lane] else weakest[lane]
     for lane in range(LANES):
-        reach = 2.0 * strongest[lane] / (weakest[lane] if weakest[lane] > 0.0 else 1.0)
+        reach = 2.0 * problem.force[lane] / weakest[lane]
         line.left[lane] = -reach
         line.right[lane] = reach
-        line.residual_left[lane] = greatest[lane]
-        line.residual_right[lane] = least[lane]
+        line.residual_left[lane] = 4.0 * scale[lane]
+        line.residual_right[lane] = -4.0 * scale[lane]
         line.exact[lane] = ROW_EXACT * scale[lane]
+        line.start[lane] = total[lane]
+        line.start_fall[lane] = fall[lane] + line.slack[lane]
 
 
 def any_interval(line):
@@ -232,27 +260,13 @@ def choose_goal(line):
         line.exact[lane] = line.exact[lane] + ROW_EXACT * fabs(aim)
 
 
-def first_multiplier(problem):
+def first_multiplier(line):
     """Fill nu with the multiplier if the active bounds are those of p, or the bracket's middle."""
-    line = cython.address(problem.first)
-    total, fall = cython.declare(cython.double[16]), cython.declare(cython.double[16])
     for lane in range(LANES):
-        total[lane] = -line.goal[lane]
-        fall[lane] = line.slack[lane]
-    for c in range(problem.d):
-        point, free, lower = row(problem.point, c), row(problem.x, c), row(problem.lower, c)
-        upper, factor, step = row(problem.upper, c), row(line.factor, c), row(line.step, c)
-        for lane in range(LANES):
-            p, a, low, high = point[lane], factor[lane], lower[lane], upper[lane]
-            y, v = free[lane], a * step[lane]
-            y, v = y if p > low else p, v if p > low else 0.0
-            y, v = y if p < high else p, v if p < high else 0.0
-            total[lane] = total[lane] + a * y
-            fall[lane] = fall[lane] + v
-    for lane in range(LANES):
-        value = total[lane] / (fall[lane] if fall[lane] > 0.0 else 1.0)
-        within = (value > line.left[lane]) & (value < line.right[lane])
-        line.nu[lane] = value if within else 0.5 * (line.left[lane] + line.right[lane])
+        fall, left, right = line.start_fall[lane], line.left[lane], line.right[lane]
+        value = (line.start[lane] - line.goal[lane]) / (fall if fall > 0.0 else 1.0)
+        within = (value > left) & (value < right)
+        line.nu[lane] = value if within else 0.5 * (left + right)
 
 
 def row_residual(problem):
@@ -263,17 +277,16 @@ def row_residual(problem):
         fall[lane] = line.slack[lane]
         total[lane] = -line.goal[lane] - line.slack[lane] * line.nu[lane]
     for c in range(problem.d):
-        factor, step, free = row(line.factor, c), row(line.step, c), row(problem.x, c)
-        lower, upper = row(problem.lower, c), row(problem.upper, c)
+        factor, flexibility = row(problem.r, line.factor[c]), row(problem.flexibility, c)
+        free, lower, upper = row(problem.x, c), row(problem.lower, c), row(problem.upper, c)
         for lane in range(LANES):
-            a, v, low, high = factor[lane], step[lane], lower[lane], upper[lane]
+            a, low, high = factor[lane], lower[lane], upper[lane]
+            v = a * flexibility[lane]
             y = free[lane] - line.nu[lane] * v
             near = low if y < low else y
             near = high if near > high else near
-            v = a * v if y > low else 0.0
-            v = v if y < high else 0.0
             total[lane] = total[lane] + a * near
-            fall[lane] = fall[lane] + v
+            fall[lane] = fall[lane] + (a * v if near == y else 0.0)
     for lane in range(LANES):
         line.residual[lane] = total[lane]
         line.fall[lane] = fall[lane]
@@ -310,51 +323,36 @@ def advance_row(line, newton_too):
         line.open[lane] = 1.0 if again > 0.0 else 0.0
 
 
-def mix_row(x, step, lower, upper, line):
-    """The point between x(left) and x(right) at which the row holds."""
+def choose_share(line):
+    """How far from x(left) to x(right) the row holds; 0 or 1 where it holds at an end.
+
+    Mixing would take components off their bounds by rounding, and the next search would not know
+    which bounds hold.
+    """
     for lane in range(LANES):
-        low, high, u, v = lower[lane], upper[lane], x[lane], step[lane]
-        above, below = line.residual_left[lane], line.residual_right[lane]
+        above, below, exact = line.residual_left[lane], line.residual_right[lane], line.exact[lane]
         apart = above - below
         share = above / (apart if apart > 0.0 else 1.0)
-        share = share if apart > 0.0 else 0.0
+        share = 1.0 if -below <= exact else share
+        line.share[lane] = 0.0 if above <= exact else share
+
+
+def mix_row(x, flexibility, factor, lower, upper, line):
+    """The point between x(left) and x(right) at which the row holds."""
+    for lane in range(LANES):
+        low, high, u, v = lower[lane], upper[lane], x[lane], factor[lane] * flexibility[lane]
         one, other = u - line.left[lane] * v, u - line.right[lane] * v
         one = low if one < low else one
         one = high if one > high else one
         other = low if other < low else other
         other = high if other > high else other
-        y = one + share * (other - one)
+        y = one + line.share[lane] * (other - one)
+        y = y if line.share[lane] < 1.0 else other
         y = low if y < low else y
         x[lane] = high if y > high else y
 
 
-def outer_bracket(problem):
-    """Fill the second row's bracket; of its ends' residuals only the signs are known."""
-    line = cython.address(problem.second)
-    strongest, scale = cython.declare(cython.double[16]), cython.declare(cython.double[16])
-    for lane in range(LANES):
-        strongest[lane] = scale[lane] = 0.0
-    for c in range(problem.d):
-        lower, upper, free = row(problem.lower, c), row(problem.upper, c), row(problem.x, c)
-        factor, curvature = row(line.factor, c), row(problem.curvature, c)
-        for lane in range(LANES):
-            low, high, y, a = lower[lane], upper[lane], free[lane], fabs(factor[lane])
-            one, other = fabs(low), fabs(high)
-            scale[lane] = scale[lane] + a * (other if other > one else one)
-            one, other = fabs(y - low), fabs(y - high)
-            force = curvature[lane] * (other if other > one else one)
-            force = force / (a if a > 0.0 else 1.0)
-            force = force if a > 0.0 else 0.0
-            strongest[lane] = force if force > strongest[lane] else strongest[lane]
-    for lane in range(LANES):
-        line.left[lane] = -NEARLY_PARALLEL * strongest[lane]
-        line.right[lane] = NEARLY_PARALLEL * strongest[lane]
-        line.residual_left[lane] = 4.0 * scale[lane]
-        line.residual_right[lane] = -4.0 * scale[lane]
-        line.exact[lane] = OUTER_EXACT * scale[lane]
-
-
-def outer_residual(problem):
+def outer_residual(problem, force, strongest):
     """Minimise at the second row's multiplier; fill x, its residual and how fast that falls.
 
     With the first row active, x moves along what is left of the second: the residual falls by
@@ -366,7 +364,10 @@ def outer_residual(problem):
         cython.declare(cython.double[16]), cython.declare(cython.double[16]),
     )  # fmt: skip
     for c in range(problem.d):
-        price_row(row(problem.x, c), row(problem.unpriced, c), row(line.step, c), line.nu)
+        factor2, flexibility = row(problem.r, line.factor[c]), row(problem.flexibility, c)
+        price_row(row(problem.x, c), row(problem.unpriced, c), factor2, flexibility, line.nu)
+    for lane in range(LANES):
+        problem.force[lane] = force[lane] + strongest[lane] * fabs(line.nu[lane])
     search_one(problem)
     for lane in range(LANES):
         fall[lane] = line.slack[lane]
@@ -375,17 +376,16 @@ def outer_residual(problem):
         total[lane] = -line.goal[lane] - line.slack[lane] * line.nu[lane]
     for c in range(problem.d):
         xs, lower, upper = row(problem.x, c), row(problem.lower, c), row(problem.upper, c)
-        factor, step = row(first.factor, c), row(first.step, c)
-        factor2, step2 = row(line.factor, c), row(line.step, c)
+        factor, factor2 = row(problem.r, first.factor[c]), row(problem.r, line.factor[c])
+        flexibility = row(problem.flexibility, c)
         for lane in range(LANES):
-            x, a, b = xs[lane], factor[lane], factor2[lane]
-            s, v = step2[lane], a * step[lane]
-            s, v = s if x > lower[lane] else 0.0, v if x > lower[lane] else 0.0
-            s, v = s if x < upper[lane] else 0.0, v if x < upper[lane] else 0.0
+            x, a, b, s = xs[lane], factor[lane], factor2[lane], flexibility[lane]
+            s = s if x > lower[lane] else 0.0
+            s = s if x < upper[lane] else 0.0
             total[lane] = total[lane] + b * x
-            own[lane] = own[lane] + v
-            cross[lane] = cross[lane] + a * s
-            fall[lane] = fall[lane] + b * s
+            own[lane] = own[lane] + a * (a * s)
+            cross[lane] = cross[lane] + a * (b * s)
+            fall[lane] = fall[lane] + b * (b * s)
     for lane in range(LANES):
         inactive = (first.left[lane] == 0.0) & (first.right[lane] == 0.0)
         lost = cross[lane] * cross[lane] / (own[lane] if own[lane] > 0.0 else 1.0)
@@ -393,10 +393,10 @@ def outer_residual(problem):
         line.fall[lane] = fall[lane] - (0.0 if inactive else lost)
 
 
-def price_row(x, unpriced, step, nu):
+def price_row(x, unpriced, factor, flexibility, nu):
     """``p - (g + nu a)/w`` with the second row's a."""
     for lane in range(LANES):
-        x[lane] = unpriced[lane] - nu[lane] * step[lane]
+        x[lane] = unpriced[lane] - nu[lane] * (factor[lane] * flexibility[lane])
 
 
 def keep_end(xs, left_end, right_end, line, starting):
@@ -413,44 +413,37 @@ def keep_end(xs, left_end, right_end, line, starting):
         right_end[lane] = x if always > 0.0 else right
 
 
-def mix_ends(x, left_end, right_end, lower, upper, line):
-    """The point between both ends' at which the second row holds, too."""
+def mix_ends(x, right_end, lower, upper, share):
+    """The point between both ends' at which the second row holds, too; x is at the left end's."""
     for lane in range(LANES):
-        above, below = line.residual_left[lane], line.residual_right[lane]
-        low, high, one, other = lower[lane], upper[lane], left_end[lane], right_end[lane]
-        apart = above - below
-        share = above / (apart if apart > 0.0 else 1.0)
-        share = share if apart > 0.0 else 0.0
-        y = one + share * (other - one)
+        low, high, other = lower[lane], upper[lane], right_end[lane]
+        y = x[lane] + share[lane] * (other - x[lane])
+        y = y if share[lane] < 1.0 else other
         y = low if y < low else y
         x[lane] = high if y > high else y
 
 
-def run_search(d, rows, data, work):
+def run_search(d, rows, data, outputs, work):
     """A search from Python.
 
     Args:
         d: components.
         rows: none, one or two.
-        data: rows of lanes: point, gradient, curvature, lower, upper, the result and both rows'
-            factors, d each; then ``least, most, slack`` of both rows.
+        data: rows of lanes: point, gradient, curvature, pull, lower, upper, the result and both
+            rows' factors, d each; then ``least, most, slack`` of both rows.
+        outputs: which of them are gradient, curvature, pull, and by row factors, least, most and
+            slack.
         work: ``search_rows(d)`` rows.
     """
     problem = cython.declare(SeparableProblem)
     at = cython.address(problem)
     lay_out_separable(at, d, doubles(work))
     numbers = doubles(data)
+    at.r = numbers
+    at.outputs = ints(outputs)
     at.point = numbers
-    at.gradient = row(numbers, d)
-    at.curvature = row(numbers, 2 * d)
-    at.lower = row(numbers, 3 * d)
-    at.upper = row(numbers, 4 * d)
-    at.x = row(numbers, 5 * d)
-    for order in range(2):
-        line = cython.address(at.first) if order == 0 else cython.address(at.second)
-        line.factor = row(numbers, (6 + order) * d)
-        limits = row(numbers, 8 * d + 3 * order)
-        copy(line.least, limits)
-        copy(line.most, row(limits, 1))
-        copy(line.slack, row(limits, 2))
-    search(at, rows)
+    at.lower = row(numbers, 4 * d)
+    at.upper = row(numbers, 5 * d)
+    at.x = row(numbers, 6 * d)
+    free_minimum(at, 0.0, 0.0)
+    search(at, rows, 3 * d)

@@ -36,8 +36,6 @@ cdef void rounds_of_one(EnsembleView* e, Py_ssize_t done, Py_ssize_t until, doub
 cdef Py_ssize_t first_mark(EnsembleView* e, Py_ssize_t done) noexcept nogil
 cdef void bound_step(EnsembleView* e, Py_ssize_t i, double gamma, double alpha) noexcept nogil
 cdef void add_noise(out_row to, in_row value, in_row normal, double sigma) noexcept nogil
-cdef void add_product(out_row to, in_row a, in_row b) noexcept nogil
 cdef void multiplier_row(out_row mu, in_row y, double gamma, double alpha) noexcept nogil
 cdef void note_failure(EnsembleView* e, double number) noexcept nogil
-cdef void add_lanes(out_row to, in_row a) noexcept nogil
 cdef void mark_failure(in_row total, double number, out_row failed) noexcept nogil

@@ -13,7 +13,8 @@ from .normals import draw_rounds, draw_runs
 from .passes import projected_step, step_row
 from .plain import *
 from .plain import Struct as EnsembleView
-from .tape import tape_run, tape_run_one
+from .plain import fill_struct as fill_ensemble_view
+from .tape import accumulate, accumulate_product, tape_run, tape_run_one
 
 
 def rounds_of_runs(e, done, until, steps):
@@ -35,11 +36,11 @@ def rounds_of_runs(e, done, until, steps):
                 entry, order = row(e.r, e.outputs[n + m + s]), e.entry_order[s]
                 if order >= 0:
                     add_noise(released, entry, row(e.normals, order), e.sigma[order])
-                    add_product(slope, mu, released)
+                    accumulate_product(slope, mu, released)
                     if e.transcribed:
                         copy(row(out, e.entry_output[s]), released)
                 else:
-                    add_product(slope, mu, entry)
+                    accumulate_product(slope, mu, entry)
         for j in range(m):
             g, order = row(e.r, e.outputs[n + j]), e.row_order[j]
             if order >= 0:
@@ -79,12 +80,6 @@ def add_noise(to, value, normal, sigma):
         to[lane] = value[lane] + sigma * normal[lane]
 
 
-def add_product(to, a, b):
-    """``to += a b`` in lanes."""
-    for lane in range(LANES):
-        to[lane] = to[lane] + a[lane] * b[lane]
-
-
 def multiplier_row(mu, y, gamma, alpha):
     """``[mu + gamma (y - alpha mu)]_+`` in lanes."""
     for lane in range(LANES):
@@ -97,14 +92,8 @@ def note_failure(e, number):
     total = cython.declare(cython.double[16])
     spread(total, 0.0)
     for i in range(e.n + e.m):
-        add_lanes(total, row(e.r, i))
+        accumulate(total, row(e.r, i))
     mark_failure(total, number, e.failed)
-
-
-def add_lanes(to, a):
-    """``to += a`` in lanes."""
-    for lane in range(LANES):
-        to[lane] += a[lane]
 
 
 def mark_failure(total, number, failed):
@@ -170,36 +159,15 @@ class EnsembleCore:
         if not cython.compiled:
             self.view = EnsembleView()
         view = cython.address(self.view)
-        view.width = sizes["width"]
-        view.n = sizes["n"]
-        view.m = sizes["m"]
-        view.pairs = sizes["pairs"]
-        view.released = sizes["released"]
-        view.code = ints(arrays["code"])
+        fill_ensemble_view(view, sizes | arrays)
         view.code_size = len(arrays["code"])
-        view.outputs = ints(arrays["outputs"])
-        view.r = doubles(arrays["r"])
-        view.lower = doubles(arrays["lower"])
-        view.upper = doubles(arrays["upper"])
-        view.sigma = doubles(arrays["sigma"])
-        view.row_order = longs(arrays["row_order"])
-        view.entry_start = longs(arrays["entry_start"])
-        view.entry_row = longs(arrays["entry_row"])
-        view.entry_order = longs(arrays["entry_order"])
-        view.entry_output = longs(arrays["entry_output"])
-        view.seeds = words(arrays["seeds"])
-        view.normals = doubles(arrays["normals"])
-        view.slopes = doubles(arrays["slopes"])
-        view.failed = doubles(arrays["failed"])
 
     def advance(self, done, until, steps, marks, trace, transcript):
         """Take the rounds ``done + 1 .. until``; ``steps`` holds gamma and alpha of each."""
         view = cython.address(self.view)
-        view.marks = longs(marks)
         view.mark_count = len(marks)
-        view.trace = doubles(trace)
         view.transcribed = len(transcript) > 0
-        view.transcript = doubles(transcript)
+        fill_ensemble_view(view, {"marks": marks, "trace": trace, "transcript": transcript})
         numbers = doubles(steps)
         with cython.nogil:
             if view.width == LANES:

@@ -61,8 +61,6 @@ cdef class FleetCore:
     cdef public dict arrays
     cdef public dict tapes
     cdef FleetView view
-    cdef object _set_sizes(self, dict sizes)
-    cdef object _point_to_arrays(self, dict arrays)
 
 cdef double* lower_of(FleetView* fleet, Py_ssize_t b) noexcept nogil
 cdef double* upper_of(FleetView* fleet, Py_ssize_t b) noexcept nogil
@@ -75,9 +73,7 @@ cdef void add_scaled(double* to, double* a, double value, Py_ssize_t width) noex
 cdef void add_scaled_row(out_row to, in_row a, double value) noexcept nogil
 cdef void add_contributions(FleetView* fleet, Py_ssize_t b, TapeView* tape, double* grid, bint gridded, double* sums) noexcept nogil
 cdef void add_term(double* to, double* h, double step, Py_ssize_t used) noexcept nogil
-cdef void add_row(out_row to, in_row a) noexcept nogil
 cdef void add_weighted(double* to, double* h, double* weight, double step, Py_ssize_t used) noexcept nogil
-cdef void add_product_row(out_row to, in_row a, in_row b) noexcept nogil
 cdef void clear(FleetView* fleet) noexcept nogil
 cdef void gather(FleetView* fleet, double* sums) noexcept nogil
 cdef void gather_row(double* lanes, double* total, Py_ssize_t width) noexcept nogil

@@ -19,7 +19,8 @@ from . import plain as cython
 from .plain import *
 from .plain import Struct as FleetView
 from .plain import Struct as TapeView
-from .tape import point_to_tape
+from .plain import fill_struct as fill_fleet_view
+from .tape import accumulate, accumulate_product, point_to_tape
 
 TAPES = (
     "contributions", "pull", "slope", "step", "problem", "projection", "rows", "objective",
@@ -147,16 +148,10 @@ def add_term(to, h, step, used):
         for lane in range(used):
             to[lane] += rint(h[lane] / step)
     elif used == LANES:
-        add_row(to, h)
+        accumulate(to, h)
     else:
         for lane in range(used):
             to[lane] += h[lane]
-
-
-def add_row(to, a):
-    """``to += a`` in lanes."""
-    for lane in range(LANES):
-        to[lane] += a[lane]
 
 
 def add_weighted(to, h, weight, step, used):
@@ -165,16 +160,10 @@ def add_weighted(to, h, weight, step, used):
         for lane in range(used):
             to[lane] += rint(h[lane] * weight[lane] / step)
     elif used == LANES:
-        add_product_row(to, h, weight)
+        accumulate_product(to, h, weight)
     else:
         for lane in range(used):
             to[lane] += h[lane] * weight[lane]
-
-
-def add_product_row(to, a, b):
-    """``to += a b`` in lanes."""
-    for lane in range(LANES):
-        to[lane] += a[lane] * b[lane]
 
 
 def clear(fleet):
@@ -221,9 +210,10 @@ class FleetCore:
             self.view = FleetView()
             for name in TAPES:
                 setattr(self.view, name, TapeView())
-        self._set_sizes(sizes)
-        self._point_to_arrays(arrays)
         view = cython.address(self.view)
+        fill_fleet_view(view, sizes | arrays)
+        view.blocks = (view.count + view.width - 1) // view.width
+        view.weighted = view.dense + view.entries
         point_to_tape(cython.address(view.contributions), tapes["contributions"])
         point_to_tape(cython.address(view.pull), tapes["pull"])
         point_to_tape(cython.address(view.slope), tapes["slope"])
@@ -233,57 +223,6 @@ class FleetCore:
         point_to_tape(cython.address(view.rows), tapes["rows"])
         point_to_tape(cython.address(view.objective), tapes["objective"])
         point_to_tape(cython.address(view.measure), tapes["measure"])
-
-    def _set_sizes(self, sizes):
-        view = cython.address(self.view)
-        view.how = sizes["how"]
-        view.count = sizes["count"]
-        view.d = sizes["d"]
-        view.n = sizes["n"]
-        view.width = sizes["width"]
-        view.blocks = (view.count + view.width - 1) // view.width
-        view.terms = sizes["terms"]
-        view.parameters = sizes["parameters"]
-        view.multiplier = sizes["multiplier"]
-        view.row_multiplier = sizes["row_multiplier"]
-        view.inequalities = sizes["inequalities"]
-        view.equalities = sizes["equalities"]
-        view.linear_rows = sizes["linear_rows"]
-        view.hard_rows = sizes["hard_rows"]
-        view.local_rows = sizes["local_rows"]
-        view.lower_stride = sizes["lower_stride"]
-        view.upper_stride = sizes["upper_stride"]
-        view.dense = sizes["dense"]
-        view.entries = sizes["entries"]
-        view.weighted = view.dense + view.entries
-        view.sum_rows = sizes["sum_rows"]
-
-    def _point_to_arrays(self, arrays):
-        view = cython.address(self.view)
-        view.r = doubles(arrays["r"])
-        view.x = doubles(arrays["x"])
-        view.mean = doubles(arrays["mean"])
-        view.hat = doubles(arrays["hat"])
-        view.data = doubles(arrays["data"])
-        view.lower = doubles(arrays["lower"])
-        view.upper = doubles(arrays["upper"])
-        view.extra_lower = doubles(arrays["extra_lower"])
-        view.extra_upper = doubles(arrays["extra_upper"])
-        view.term_row = longs(arrays["term_row"])
-        view.dense_row = longs(arrays["dense_row"])
-        view.dense_rows = longs(arrays["dense_rows"])
-        view.dense_terms = longs(arrays["dense_terms"])
-        view.dense_first = longs(arrays["dense_first"])
-        view.dense_start = longs(arrays["dense_start"])
-        view.dense_sum = longs(arrays["dense_sum"])
-        view.dense_weights = doubles(arrays["dense_weights"])
-        view.entry_start = longs(arrays["entry_start"])
-        view.entry_row = ints(arrays["entry_row"])
-        view.entry_term = ints(arrays["entry_term"])
-        view.entry_weight = doubles(arrays["entry_weight"])
-        view.lane_sums = doubles(arrays["lane_sums"])
-        view.result = doubles(arrays["result"])
-        view.work = doubles(arrays["work"])
 
 
 def fleet_view(core):

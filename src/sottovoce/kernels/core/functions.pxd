@@ -3,6 +3,4 @@ cdef double log(double x) noexcept nogil
 cdef double power(double x, double y) noexcept nogil
 cdef void exp_row(out_row to, in_row a) noexcept nogil
 cdef void log_row(out_row to, in_row a) noexcept nogil
-cpdef object exp_array(object x, object out)
-cpdef object log_array(object x, object out)
 cpdef bint has_avx2() noexcept

@@ -76,22 +76,6 @@ def log_row(to, a):
         to[lane] = log(a[lane])
 
 
-def exp_array(x, out):
-    """``e^x`` of an array."""
-    a, b = doubles(x), doubles(out)
-    count: cython.Py_ssize_t = len(x)
-    for i in range(count):
-        b[i] = exp(a[i])
-
-
-def log_array(x, out):
-    """``ln x`` of an array."""
-    a, b = doubles(x), doubles(out)
-    count: cython.Py_ssize_t = len(x)
-    for i in range(count):
-        b[i] = log(a[i])
-
-
 def has_avx2():
     """Whether this processor has AVX2."""
     return cpu_has_avx2()

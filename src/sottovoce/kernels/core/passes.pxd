@@ -11,9 +11,7 @@ cdef void solve_scalar(FleetView* fleet, Py_ssize_t b, double root, double theta
 cdef void solve_scalars(FleetView* fleet, Py_ssize_t b, double root, double theta) noexcept nogil
 cdef void solve_box(FleetView* fleet, Py_ssize_t b, double root, double theta) noexcept nogil
 cdef void solve_separable(FleetView* fleet, Py_ssize_t b, double root, double theta, double near) noexcept nogil
-cdef void damp_curvature(out_row to, in_row curvature, in_row pull, in_row lower, in_row upper, double root, double theta, double near) noexcept nogil
-cdef void lay_out_block(FleetView* fleet, Py_ssize_t b, SeparableProblem* at) noexcept nogil
-cdef void copy_rows(FleetView* fleet, TapeView* tape, SeparableProblem* at, Py_ssize_t start, Py_ssize_t count) noexcept nogil
+cdef void lay_out_block(FleetView* fleet, Py_ssize_t b, TapeView* tape, SeparableProblem* at) noexcept nogil
 cdef void solve_interior(FleetView* fleet, Py_ssize_t b, double root, double theta, double near, bint with_objective) noexcept nogil
 cdef void project_start(FleetView* fleet) noexcept nogil
 cdef void clip_block(FleetView* fleet, Py_ssize_t b) noexcept nogil

@@ -12,13 +12,13 @@ gradient_step   x_i := P[x_i - gamma (d(f_i + mu'h_i)/dx + alpha x_i)], Algorith
 
 from . import plain as cython
 from .box_search import minimise_box, minimise_lanes, minimise_scalar
-from .dual_search import lay_out_separable, search
+from .dual_search import free_minimum, keep_largest, lay_out_separable, search
 from .fleet_view import *
 from .interior_point import interior_minimum
 from .plain import *
 from .plain import LaneStruct as LaneSearch
+from .plain import LaneStruct as SeparableProblem
 from .plain import Struct as Interior
-from .plain import Struct as SeparableProblem
 from .tape import run_tape
 
 MEASURES = 4  # objective, residual, squared errors of the answer and of x
@@ -64,9 +64,9 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, root, theta, shar
             average(mean, x, share, size)
         weigh_prices(fleet, b, price)
         solve_block(fleet, b, fleet.x, root, theta, 0.0)
-        copy_some(x, fleet.result, size)
         if not gridded:
-            average(mean, x, share, size)
+            average(mean, fleet.result, share, size)
+        copy_some(x, fleet.result, size)
         copy_some(fleet.r, fleet.result, size)
         run_tape(cython.address(fleet.contributions), fleet.r, fleet.width)
         add_contributions(fleet, b, cython.address(fleet.contributions), grid, gridded, sums)
@@ -158,48 +158,23 @@ def solve_box(fleet, b, root, theta):
 
 def solve_separable(fleet, b, root, theta, near):
     """Sixteen agents with a separable quadratic and up to two rows."""
-    d, problem = fleet.d, cython.declare(SeparableProblem)
-    tape, at = cython.address(fleet.problem), cython.address(problem)
-    lay_out_block(fleet, b, at)
-    run_tape(tape, fleet.r, LANES)
-    for c in range(d):
-        copy(row(at.gradient, c), output(fleet, tape, c))
-        curvature, pull = output(fleet, tape, d + c), output(fleet, tape, 2 * d + c)
-        lower, upper = row(at.lower, c), row(at.upper, c)
-        damp_curvature(row(at.curvature, c), curvature, pull, lower, upper, root, theta, near)
-    copy_rows(fleet, tape, at, 3 * d, fleet.linear_rows)
-    search(at, fleet.linear_rows)
+    problem = cython.declare(SeparableProblem)
+    at = cython.address(problem)
+    run_tape(cython.address(fleet.problem), fleet.r, LANES)
+    lay_out_block(fleet, b, cython.address(fleet.problem), at)
+    free_minimum(at, theta / root, near)
+    search(at, fleet.linear_rows, 3 * fleet.d)
 
 
-def lay_out_block(fleet, b, at):
-    """A block's problem: its states, its box, and where its answer goes."""
+def lay_out_block(fleet, b, tape, at):
+    """A block's problem: its states, its box, its tape, and where its answer goes."""
     lay_out_separable(at, fleet.d, fleet.work)
+    at.r = fleet.r
+    at.outputs = tape.outputs
     at.point = fleet.r
     at.lower = lower_of(fleet, b)
     at.upper = upper_of(fleet, b)
     at.x = fleet.result
-
-
-def damp_curvature(to, curvature, pull, lower, upper, root, theta, near):
-    """``w = f'' + (eps + near)``."""
-    for lane in range(LANES):
-        width = upper[lane] - lower[lane]
-        eps = theta * fabs(pull[lane]) / (root * (width if width > 0.0 else 1.0))
-        eps = eps if width > 0.0 else 0.0
-        to[lane] = curvature[lane] + (eps + near)
-
-
-def copy_rows(fleet, tape, at, start, count):
-    """Rows' factors, limits and slacks, from the outputs ``start ..`` of a tape."""
-    d = fleet.d
-    for order in range(count):
-        line = cython.address(at.first) if order == 0 else cython.address(at.second)
-        for c in range(d):
-            copy(row(line.factor, c), output(fleet, tape, start + c))
-        copy(line.least, output(fleet, tape, start + d))
-        copy(line.most, output(fleet, tape, start + d + 1))
-        copy(line.slack, output(fleet, tape, start + d + 2))
-        start += d + 3
 
 
 def solve_interior(fleet, b, root, theta, near, with_objective):
@@ -258,16 +233,18 @@ def clip_block(fleet, b):
 
 
 def project_separable(fleet, b):
-    """Into the box and the hard rows."""
+    """Into the box and the hard rows: w is 1, and the free minimum p."""
     problem = cython.declare(SeparableProblem)
-    tape, at = cython.address(fleet.projection), cython.address(problem)
-    lay_out_block(fleet, b, at)
-    run_tape(tape, fleet.r, LANES)
+    at = cython.address(problem)
+    run_tape(cython.address(fleet.projection), fleet.r, LANES)
+    lay_out_block(fleet, b, cython.address(fleet.projection), at)
+    spread(at.force, 0.0)
     for c in range(fleet.d):
-        spread(row(at.gradient, c), 0.0)
-        spread(row(at.curvature, c), 1.0)
-    copy_rows(fleet, tape, at, 0, fleet.hard_rows)
-    search(at, fleet.hard_rows)
+        copy(row(at.x, c), row(at.point, c))
+        spread(row(at.flexibility, c), 1.0)
+        keep_largest(at.force, row(at.upper, c))
+        keep_largest(at.force, row(at.lower, c))
+    search(at, fleet.hard_rows, 0)
 
 
 def measure(fleet, chunk, chunks, price, sums, p):

@@ -26,9 +26,9 @@ TWO_52 = 0x4330000000000000  # the bits of 2^52: small integers in its mantissa 
 MAGIC = 0x4338000000000000  # the bits of 1.5 2^52: adding it rounds to an integer
 GAMMA, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # SplitMix64's
 
-ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM = range(
-    16
-)
+(
+    ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM, DOT
+) = range(17)  # fmt: skip
 GRADIENT, SCALAR, SEPARABLE, NEWTON, INTERIOR = range(5)  # how agents move
 
 
@@ -115,9 +115,6 @@ def doubles(x):
     return x
 
 
-longs = doubles
-
-
 def ints(x):
     """The pointer to an int32 array; its items are Python's own integers."""
     return memoryview(x)
@@ -126,6 +123,16 @@ def ints(x):
 def words(x):
     """The pointer to uint64, as integers that may grow before they are cut to 64 bits."""
     return [int(word) for word in x]
+
+
+POINTERS = {"float64": doubles, "int64": doubles, "int32": ints, "uint64": words}
+
+
+def fill_struct(to, values):
+    """Set the fields that a dictionary names; setup writes one such function per C struct."""
+    for name, value in values.items():
+        array = isinstance(value, np.ndarray)
+        setattr(to, name, POINTERS[value.dtype.name](value) if array else value)
 
 
 def spread(to, value):

@@ -10,8 +10,8 @@ cdef struct DualModel:
     double* metric           # D
     double* residual         # G
 
-cdef Py_ssize_t EXCHANGES, PRICE_STEPS, PRICE_HALVINGS, PROXIMAL_STEPS, LARGEST_REGION
-cdef double GAIN_ROUNDING, TINY, PRICE_PIVOT, PRICE_CLOSE, PRICE_EXACT, RESIDUAL_ROUNDING
+cdef Py_ssize_t EXCHANGES, PRICE_STEPS, PRICE_HALVINGS, LARGEST_REGION
+cdef double GAIN_ROUNDING, TINY, PRICE_PIVOT, PRICE_EXACT, RESIDUAL_ROUNDING
 
 cpdef Py_ssize_t prices_work(Py_ssize_t p, Py_ssize_t entries) noexcept nogil
 cdef double row_of(DualModel* model, Py_ssize_t o, double* price) noexcept nogil
@@ -21,9 +21,8 @@ cdef void by_exchange(DualModel* model, double* price, double* work) noexcept no
 cdef bint activate(DualModel* model, double* price, double* side) noexcept nogil
 cdef void solve_active(DualModel* model, double* side, double* goal, double* work) noexcept nogil
 cdef void by_regions(DualModel* model, double* price, double* aim, double* work) noexcept nogil
-cdef bint by_newton(DualModel* model, double* price, double* aim, double* work) noexcept nogil
+cdef void by_newton(DualModel* model, double* price, double* aim, double* work) noexcept nogil
 cdef double price_residual(DualModel* model, double* z, double* price, double* aim, double* work) noexcept nogil
 cdef void newton_direction(DualModel* model, double* z, double* price, double* aim, double* step, double* work) noexcept nogil
 cdef void region_slope(DualModel* model, Py_ssize_t r, double* price, double* aim, double* slope, double* work) noexcept nogil
 cdef void region_gradient(PublicSet* public_set, Py_ssize_t r, double* u, double* g, double* hessian) noexcept nogil
-cdef void by_proximal_steps(DualModel* model, double* price, double* aim, double* work) noexcept nogil

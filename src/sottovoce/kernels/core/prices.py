@@ -23,10 +23,8 @@ EXCHANGES = 20  # of the active set, per row: hardly any is needed from round to
 GAIN_ROUNDING = 1e-13  # relative: a gain this small is rounding
 TINY = 1e-300
 PRICE_PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
-PRICE_STEPS = 40
+PRICE_STEPS = 300
 PRICE_HALVINGS = 6
-PROXIMAL_STEPS = 300
-PRICE_CLOSE = 1e-9  # relative, of prices: where proximal steps end
 PRICE_EXACT = 1e-11  # relative, of prices: where Newton's steps end
 RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
 LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their square
@@ -188,14 +186,16 @@ def by_regions(model, price, aim, work):
         else:
             bound += fabs(model.H[o])
         model.metric[o] = model.recent / bound
-    # Where H is diagonal the first proximal step is exact.
-    diagonal: cython.bint = not model.dense or p == 1
-    if diagonal or not by_newton(model, price, aim, rest):
-        by_proximal_steps(model, price, aim, rest)
+    if model.dense and p > 1:
+        by_newton(model, price, aim, rest)
+        return
+    for o in range(p):  # H is diagonal: H l = A (z - u), and z is known
+        rest[o] = model.right[o] / model.recent
+    price_residual(model, rest, price, aim, skip(rest, p))
 
 
 def by_newton(model, price, aim, work):
-    """Return whether Newton's method found the pair."""
+    """Newton's method from the pair of another model."""
     p, recent = model.p, model.recent
     z, there, step, proximal = work, skip(work, p), skip(work, 2 * p), skip(work, 3 * p)
     inner = skip(work, 4 * p)
@@ -210,7 +210,7 @@ def by_newton(model, price, aim, work):
             size += price[o] * price[o] / model.metric[o]
         accurate = (PRICE_EXACT * recent) * (PRICE_EXACT * recent) * size
         if off <= max(accurate, RESIDUAL_ROUNDING * RESIDUAL_ROUNDING * known):
-            return True
+            return
         newton_direction(model, z, price, aim, step, inner)
         for o in range(p):
             proximal[o] = z[o] - model.residual[o] / recent
@@ -229,7 +229,6 @@ def by_newton(model, price, aim, work):
             after = price_residual(model, there, price, aim, inner)
         copy_some(z, there, p)
         off = after
-    return False
 
 
 def price_residual(model, z, price, aim, work):
@@ -331,36 +330,3 @@ def region_gradient(public_set, r, u, g, hessian):
         g[i] = u[i] - public_set.centers[start + i]
         for j in range(size):
             hessian[i * size + j] = 1.0 if i == j else 0.0
-
-
-def by_proximal_steps(model, price, aim, work):
-    """Proximal steps in the same metric, accelerated and restarted."""
-    p = model.p
-    z, v, new = work, skip(work, p), skip(work, 2 * p)
-    point, metric, rest = skip(work, 3 * p), skip(work, 4 * p), skip(work, 5 * p)
-    for o in range(p):
-        z[o] = price[o]
-        metric[o] = model.metric[o] / (model.unit[o] * model.unit[o])
-    t = 1.0
-    for _ in range(PROXIMAL_STEPS):
-        for o in range(p):
-            bound = model.recent / model.metric[o]
-            v[o] = z[o] + (model.right[o] - row_of(model, o, z)) / bound
-            point[o] = v[o] / model.metric[o] * model.unit[o]
-        project(point, metric, model.public_set, aim, rest)
-        moved, size, back = 0.0, 0.0, 0.0
-        for o in range(p):
-            aim[o] /= model.unit[o]
-            new[o] = v[o] - model.metric[o] * aim[o]
-            moved = max(moved, fabs(new[o] - price[o]) / sqrt(model.metric[o]))
-            size = max(size, fabs(new[o]) / sqrt(model.metric[o]))
-            back += (z[o] - new[o]) / model.metric[o] * (new[o] - price[o])
-        if back > 0.0:
-            t = 1.0
-        after = 0.5 * (1.0 + sqrt(1.0 + 4.0 * t * t))
-        for o in range(p):
-            z[o] = new[o] + (t - 1.0) / after * (new[o] - price[o])
-            price[o] = new[o]
-        t = after
-        if moved <= PRICE_CLOSE * size:
-            break

@@ -16,6 +16,7 @@ from .normals import draw_rounds
 from .passes import MEASURES, contribute, gradient_step, measure, minimise
 from .plain import *
 from .plain import Struct as RunView
+from .plain import fill_struct as fill_run_view
 
 
 def price_rounds(run, done, until, steps):
@@ -155,25 +156,11 @@ class RunCore:
         if not cython.compiled:
             self.view = RunView()
         view = cython.address(self.view)
-        view.me = sizes["me"]
-        view.team = sizes["team"]
-        view.chunks = sizes["chunks"]
+        fill_run_view(view, sizes | arrays)
         view.first_chunk = view.me * view.chunks // view.team
         view.last_chunk = (view.me + 1) * view.chunks // view.team
-        view.pairs = sizes["pairs"]
-        view.seed = sizes["seed"]
-        view.gridded = sizes["gridded"]
         view.p = len(arrays["offset"])
         view.stride = view.p + MEASURES
-        view.offset = doubles(arrays["offset"])
-        view.grid = doubles(arrays["grid"])
-        view.sigma = doubles(arrays["sigma"])
-        view.order = longs(arrays["order"])
-        view.normals = doubles(arrays["normals"])
-        view.parts = doubles(arrays["parts"])
-        view.y = doubles(arrays["y"])
-        view.failed = doubles(arrays["failed"])
-        view.mu = doubles(arrays["mu"])
         view.fleet_count = len(fleets)
         view.fleets = fleet_pointers(arrays["pointers"])
         for i in range(view.fleet_count):
@@ -198,13 +185,11 @@ class RunCore:
             transcript: where releases go; empty: nowhere.
         """
         view = cython.address(self.view)
-        view.counter = longs(counter)
         view.arrivals = 0
-        view.marks = longs(marks)
         view.mark_count = len(marks)
-        view.trace = doubles(trace)
         view.transcribed = len(transcript) > 0
-        view.transcript = doubles(transcript)
+        given = {"counter": counter, "marks": marks, "trace": trace, "transcript": transcript}
+        fill_run_view(view, given)
         numbers = doubles(steps)
         prices: cython.bint = self.cloud is not None
         with cython.nogil:

@@ -1,5 +1,5 @@
 cdef enum:
-    ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM
+    ADD, SUB, MUL, DIV, MULADD, SUBMUL, SQRT, EXP, LOG, POW, ABS, SIGN, MAX, WHERE, ADD3, SUM, DOT
 
 ctypedef void (*unary_row)(out_row to, in_row a) noexcept nogil
 ctypedef void (*binary_row)(out_row to, in_row a, in_row b) noexcept nogil
@@ -47,6 +47,9 @@ cdef double operate_one(int op, double a, double b, double c) noexcept nogil
 cdef double total_one(double* r, int32_t* terms, Py_ssize_t count) noexcept nogil
 cdef void total_row(double* to, double* r, int32_t* terms, Py_ssize_t count) noexcept nogil
 cdef void accumulate(out_row value, in_row a) noexcept nogil
+cdef double dot_one(double* r, int32_t* terms, Py_ssize_t count) noexcept nogil
+cdef void dot_row(double* to, double* r, int32_t* terms, Py_ssize_t count) noexcept nogil
+cdef void accumulate_product(out_row value, in_row a, in_row b) noexcept nogil
 cdef void add(out_row to, in_row a, in_row b) noexcept nogil
 cdef void add_three(out_row to, in_row a, in_row b, in_row c) noexcept nogil
 cdef void subtract(out_row to, in_row a, in_row b) noexcept nogil

@@ -5,15 +5,16 @@ A tape is an int32 array; a register is one row of 16 lanes (``tape_run``) or on
 round twice. So a lane has the bits of one alone.
 
     lanes:  op, to, a, b, c, times, step_a, step_b, step_c      repeated on the following registers
-            SUM, to, count, a_1, ..., a_count
+            SUM, to, count, a_1, ..., a_count                   DOT likewise, with c, a_1, b_1, ...
     one:    op, length, (to, a, b, c) ...                       all instructions of one operation
-            SUM, length, (to, count, a_1, ..., a_count) ...
+            SUM, length, (to, count, a_1, ..., a_count) ...     DOT likewise
 
 The operations, with arguments a, b, c:
 
     ADD a+b      SUB a-b      MUL ab        DIV a/b         MULADD ab+c    SUBMUL c-ab
     SQRT         EXP          LOG           POW a^b         ABS            SIGN
     MAX a if a>b else b       WHERE b if a>0 else c         ADD3 a+b+c     SUM a_1+a_2+...
+    DOT c+a_1 b_1+a_2 b_2+...
 """
 
 from . import plain as cython
@@ -27,8 +28,11 @@ def tape_run(code, size, r):
     while at < size:
         op = code[at]
         to = row(r, code[at + 1])
-        if op == SUM:
-            total_row(to, r, skip_int(code, at + 3), code[at + 2])
+        if op >= SUM:
+            if op == SUM:
+                total_row(to, r, skip_int(code, at + 3), code[at + 2])
+            else:
+                dot_row(to, r, skip_int(code, at + 3), code[at + 2])
             at += 3 + code[at + 2]
             continue
         operate(op, to, r, skip_int(code, at + 2))
@@ -105,6 +109,10 @@ def tape_run_one(code, size, r):
             while at < end:
                 r[code[at]] = total_one(r, skip_int(code, at + 2), code[at + 1])
                 at += 2 + code[at + 1]
+        elif op == DOT:
+            while at < end:
+                r[code[at]] = dot_one(r, skip_int(code, at + 2), code[at + 1])
+                at += 2 + code[at + 1]
         else:
             while at < end:
                 r[code[at]] = operate_one(op, r[code[at + 1]], r[code[at + 2]], r[code[at + 3]])
@@ -156,6 +164,32 @@ def accumulate(value, a):
     """``value += a`` in lanes."""
     for lane in range(LANES):
         value[lane] += a[lane]
+
+
+def dot_one(r, terms, count):
+    """``c + a_1 b_1 + a_2 b_2 + ...``, every operation rounded."""
+    value = r[terms[0]]
+    for i in range(1, count, 2):
+        value += r[terms[i]] * r[terms[i + 1]]
+    return value
+
+
+def dot_row(to, r, terms, count):
+    """The same of rows."""
+    value = cython.declare(cython.double[16])
+    a = row(r, terms[0])
+    for lane in range(LANES):
+        value[lane] = a[lane]
+    for i in range(1, count, 2):
+        accumulate_product(value, row(r, terms[i]), row(r, terms[i + 1]))
+    for lane in range(LANES):
+        to[lane] = value[lane]
+
+
+def accumulate_product(value, a, b):
+    """``value += a b`` in lanes."""
+    for lane in range(LANES):
+        value[lane] += a[lane] * b[lane]
 
 
 def add(to, a, b):
