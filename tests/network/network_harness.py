@@ -252,6 +252,36 @@ async def play(
     return result, np.concatenate([e.x for e in ended])
 
 
+async def some_rounds(
+    problem: Problem,
+    plan: NoisePlan,
+    keys: Path,
+    folder: Path,
+    until: int,
+    *,
+    parties: list[list[int]] | None = None,
+    **settings: Any,
+) -> None:
+    """Serve with new agents until a round or the end; nothing survives but files."""
+    allow = settings.get("seed") is not None
+    async with serving(plan, keys, folder / "run.db", **settings) as cloud:
+        tasks = [
+            asyncio.create_task(
+                member(problem, party, cloud, keys, folder, allow_simulated=allow).run()
+            )
+            for party in parties or [[i] for i in range(1, problem.agents + 1)]
+        ]
+        ended = asyncio.create_task(cloud.finished())
+        while cloud.round < until and not ended.done():
+            await asyncio.sleep(0.002)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if ended.done():
+            ended.result()
+        ended.cancel()
+
+
 class Peer:
     """A connection that says whatever a test wants it to."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from network_harness import member, peer, plan_for, play, run, serving
+from network_harness import member, peer, plan_for, play, run, serving, some_rounds
 from scipy import stats
 
 from sottovoce.errors import BudgetError, InputError, PrivacyError
@@ -120,38 +120,11 @@ async def test_a_restarted_cloud_and_restarted_agents_continue_the_same_run(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
     plan = plan_for(paper)
-    port = 0
-    for stop_at in (7, 15, 40):
-        # A new cloud and new agents every time: nothing survives but their files.
-        cloud = Cloud(
-            plan,
-            rounds=40,
-            keys=keys,
-            store=tmp_path / "run.db",
-            listen=("127.0.0.1", port),
-            seed=11,
-        )
-        await cloud.start()
-        port = cloud.port
-        tasks = [
-            asyncio.create_task(
-                member(paper, [i], cloud, keys, tmp_path, allow_simulated=True).run()
-            )
-            for i in range(1, 8)
-        ]
-        if stop_at == 40:
-            result = await cloud.finished(linger=10)
-            ended = await asyncio.gather(*tasks)
-            await cloud.stop()
-            break
-        while cloud.round < stop_at:
-            await asyncio.sleep(0.005)
-        for task in tasks:
-            task.cancel()
-        await cloud.stop()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    settings: dict[str, Any] = {"rounds": 40, "seed": 11}
+    for until in (7, 15):
+        await some_rounds(paper, plan, keys, tmp_path, until, **settings)
+    result, x = await play(paper, plan, keys, tmp_path, **settings)
     here = simulate(paper, plan, rounds=40, seed=11)
-    x = np.concatenate([e.x for e in ended])
     assert x.tolist() == here.x[0].tolist()
     assert result.price.tolist() == here.price[0].tolist()
 
@@ -159,16 +132,8 @@ async def test_a_restarted_cloud_and_restarted_agents_continue_the_same_run(
 def test_prices_that_do_not_follow_from_the_releases_are_refused(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def part(rounds: int) -> None:
-        plan = plan_for(paper)
-        async with serving(plan, keys, tmp_path / "run.db", rounds=100_000) as cloud:
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, tmp_path).run())
-            while cloud.round < rounds:
-                await asyncio.sleep(0.005)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    run(part(3))
+    settings: dict[str, Any] = {"rounds": 100_000, "parties": [ALL]}
+    run(some_rounds(paper, plan_for(paper), keys, tmp_path, 3, **settings))
     config = summarise(tmp_path / "run.db").config
     assert config is not None
     database = sqlite3.connect(tmp_path / "run.db")
@@ -187,7 +152,7 @@ def test_prices_that_do_not_follow_from_the_releases_are_refused(
     with pytest.raises(
         StoreError, match="prices that follow from its releases, got others in round 1"
     ):
-        run(part(5))
+        run(some_rounds(paper, plan_for(paper), keys, tmp_path, 5, **settings))
 
 
 def test_prices_that_run_away_end_the_run_as_failed_for_good(
@@ -224,36 +189,21 @@ def test_prices_that_run_away_end_the_run_as_failed_for_good(
 def test_a_store_rolled_back_to_a_backup_halts_the_run_for_good(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def five_rounds_more() -> None:
-        plan = plan_for(paper)
-        async with serving(plan, keys, tmp_path / "run.db", rounds=1_000) as cloud:
-            tasks = [
-                asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-                for i in range(1, 8)
-            ]
-            ended = asyncio.create_task(cloud.finished())
-            until = cloud.round + 5
-            while cloud.round < until and not ended.done():
-                await asyncio.sleep(0.005)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            if ended.done():
-                ended.result()
-            ended.cancel()
+    async def more(until: int) -> None:
+        await some_rounds(paper, plan_for(paper), keys, tmp_path, until, rounds=1_000)
 
-    run(five_rounds_more())
+    run(more(5))
     backup = {name: (tmp_path / name).read_bytes() for name in ("run.db", "run.db.mark")}
-    run(five_rounds_more())
+    run(more(20))
     (tmp_path / "run.db").write_bytes(backup["run.db"])
     with pytest.raises(StoreError, match="lost"):
-        run(five_rounds_more())
+        run(more(900))
     (tmp_path / "run.db.mark").write_bytes(backup["run.db.mark"])
     with pytest.raises(HaltedError, match="rolled back"):
-        run(five_rounds_more())
+        run(more(900))
     assert summarise(tmp_path / "run.db").status == "halted"
     with pytest.raises(HaltedError):
-        run(five_rounds_more())
+        run(more(900))
 
 
 async def test_a_held_agent_does_not_stop_the_others(
@@ -279,23 +229,12 @@ async def test_a_held_agent_does_not_stop_the_others(
 def test_a_restarted_cloud_holds_an_agent_that_never_came_back(
     paper: Problem, keys: Path, tmp_path: Path
 ) -> None:
-    async def part(numbers: list[int], until: int) -> None:
-        settings = {"rounds": 100_000, "straggler": "hold", "deadline": 0.05}
-        plan = plan_for(paper, hide=Offset(radius=1.0, rounds=100_000))
-        async with serving(plan, keys, tmp_path / "run.db", **settings) as cloud:
-            tasks = [
-                asyncio.create_task(member(paper, [i], cloud, keys, tmp_path).run())
-                for i in numbers
-            ]
-            while cloud.round < until:
-                await asyncio.sleep(0.005)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    run(part(ALL, 3))
+    settings: dict[str, Any] = {"rounds": 100_000, "straggler": "hold", "deadline": 0.05}
+    plan = plan_for(paper, hide=Offset(radius=1.0, rounds=100_000))
+    run(some_rounds(paper, plan, keys, tmp_path, 3, **settings))
     done = summarise(tmp_path / "run.db").rounds
-    run(part(ALL[:-1], done + 3))
+    most = [[i] for i in ALL[:-1]]
+    run(some_rounds(paper, plan, keys, tmp_path, done + 3, parties=most, **settings))
     assert summarise(tmp_path / "run.db").held >= 3
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from network_harness import member, plan_for, run, serving
+from network_harness import member, plan_for, run, serving, some_rounds
 
 from sottovoce.errors import PrivacyError, RollbackError
 from sottovoce.network import agent as agent_module
@@ -49,14 +49,8 @@ async def until(cloud: Cloud, k: int) -> None:
 def begin(paper: Problem, keys: Path, store: Path, ledger: Ledger | None, *, rounds: int) -> None:
     """Start a run of ROUNDS and stop the cloud after at least so many of them."""
 
-    async def main() -> None:
-        async with serving(plan_for(paper), keys, store, rounds=ROUNDS, ledger=ledger) as cloud:
-            task = asyncio.create_task(member(paper, ALL, cloud, keys, store.parent).run())
-            await until(cloud, rounds)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    run(main())
+    settings: dict[str, Any] = {"rounds": ROUNDS, "ledger": ledger, "parties": [ALL]}
+    run(some_rounds(paper, plan_for(paper), keys, store.parent, rounds, **settings))
 
 
 def finish(paper: Problem, keys: Path, store: Path, ledger: Ledger | None, folder: Path) -> None:
