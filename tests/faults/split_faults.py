@@ -9,6 +9,7 @@ from fault import Fault, returning
 
 from sottovoce.network.masks import Stream
 from sottovoce.network.protocol.actions import Participant
+from sottovoce.network.protocol.codec import MaskName
 from sottovoce.privacy.sampler import FARTHEST, Released
 
 VIEWS = "study/test_views.py::test_every_party_finds_no_more_than_claimed"
@@ -46,7 +47,10 @@ def whomever(stream: Any) -> Any:
 
 def unchecked(_: Any) -> Any:
     return lambda self, listed, k: tuple(
-        Participant(owner=self._met[number], session=session, round=j)
+        Participant(
+            agents=self._met[number][0],
+            mask=MaskName(key=self._met[number][1], session=session, round=j),
+        )
         for number, session, j in listed
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from sottovoce.network.protocol.actions import (
     Halt,
     Incident,
     JournalRow,
-    MaskOwner,
     Send,
 )
 from sottovoce.network.protocol.cloud_machine import CloudPhase
@@ -45,12 +45,12 @@ class Run:
     def __init__(self, rounds: int, hold: bool) -> None:
         self.rounds, self.hold = rounds, hold
 
-    def certified(self, owner: MaskOwner) -> bool:
+    def certified(self, agents: Sequence[int], mask: bytes) -> bool:
         """Key a speaks for agents 1 and 2, b for agent 2, c for agent 3."""
-        allowed = {KEYS[1]: {1, 2}, KEYS[2]: {2}, KEYS[3]: {3}}.get(owner.mask, set())
-        return set(owner.agents) <= allowed
+        allowed = {KEYS[1]: {1, 2}, KEYS[2]: {2}, KEYS[3]: {3}}.get(mask, set())
+        return set(agents) <= allowed
 
-    def pledge(self, owner: MaskOwner) -> bytes:
+    def pledge(self, agents: tuple[int, ...], key: bytes) -> bytes:
         return b"signed"
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from sottovoce.network.protocol.codec import Box, Floats, Integers, pack, pack_whole
+from sottovoce.network.protocol.codec import Box, Floats, Integers, MaskName, pack, pack_whole
 from sottovoce.network.protocol.messages import (
     VERSION,
     Code,
@@ -185,19 +185,11 @@ class Memory(Struct, frozen=True, kw_only=True):
     missed: tuple[Gap, ...] = ()
 
 
-class MaskOwner(Struct, frozen=True, kw_only=True):
-    """Agents on a connection of the cloud's, by the key that their masks follow from."""
+class Participant(Struct, frozen=True, kw_only=True):
+    """Agents of one connection in a helper's round, and the mask that covers them."""
 
     agents: tuple[int, ...]
-    mask: bytes
-
-
-class Participant(Struct, frozen=True, kw_only=True):
-    """What takes part in a round of a helper's: whose mask, in which session, of which round."""
-
-    owner: MaskOwner
-    session: bytes
-    round: int
+    mask: MaskName
 
 
 class JournalRow(Struct, frozen=True, kw_only=True):

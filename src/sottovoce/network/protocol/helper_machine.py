@@ -9,7 +9,7 @@ connection counts at a time, the newest; whatever the table does not list closes
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Protocol, final
 
@@ -22,11 +22,11 @@ from sottovoce.network.protocol.actions import (
     Halt,
     Incident,
     JournalRow,
-    MaskOwner,
     Participant,
     Send,
 )
 from sottovoce.network.protocol.cloud_machine import TRANSITIONS, CloudPhase
+from sottovoce.network.protocol.codec import MaskName
 from sottovoce.network.protocol.messages import (
     HELPER_VERSION,
     Answer,
@@ -57,10 +57,10 @@ class HelperRun(Protocol):
     rounds: int
     hold: bool
 
-    def certified(self, owner: MaskOwner) -> bool:
+    def certified(self, agents: Sequence[int], mask: bytes) -> bool:
         """Whether a key for masks is certified for agents."""
 
-    def pledge(self, owner: MaskOwner) -> bytes:
+    def pledge(self, agents: tuple[int, ...], key: bytes) -> bytes:
         """Sign what the run asks of them."""
 
 
@@ -88,7 +88,7 @@ class HelperMachine:
         self._key = key
         self._history = history
         self._open = False
-        self._met: dict[int, MaskOwner] = {}
+        self._met: dict[int, tuple[tuple[int, ...], bytes]] = {}
         self._run: HelperRun
         self._notary: Notary
 
@@ -136,13 +136,12 @@ class HelperMachine:
 
     def _meet(self, message: Introduce) -> list[Action]:
         agents = tuple(message.agents)
-        owner = MaskOwner(agents=agents, mask=message.mask)
         increasing = all(a < b for a, b in pairwise(agents))
-        if not increasing or not self._run.certified(owner):
+        if not increasing or not self._run.certified(agents, message.mask):
             refused = Refusal(code=Code.NOT_YOURS, number=message.number)
             return [Incident(code=Code.NOT_YOURS, agents=agents, k=0), _reply(refused)]
-        self._met[message.number] = owner
-        pledge = self._run.pledge(owner)
+        self._met[message.number] = agents, message.mask
+        pledge = self._run.pledge(agents, message.mask)
         return [_reply(Pledged(number=message.number, pledge=pledge))]
 
     def _ask(self, message: Ask) -> list[Action]:
@@ -194,13 +193,14 @@ class HelperMachine:
         taken, count, before = [], 0, 0
         agents: set[int] = set()
         for number, session, j in listed:
-            owner = self._met.get(number)
+            met = self._met.get(number)
             again = self._run.hold and j < k
-            if owner is None or number <= before or not (j == k or again):
+            if met is None or number <= before or not (j == k or again):
                 return None
-            taken.append(Participant(owner=owner, session=session, round=j))
-            agents.update(owner.agents)
-            count += len(owner.agents)
+            mask = MaskName(key=met[1], session=session, round=j)
+            taken.append(Participant(agents=met[0], mask=mask))
+            agents.update(met[0])
+            count += len(met[0])
             before = number
         return tuple(taken) if len(agents) == count else None
 
@@ -225,5 +225,5 @@ def _reply(message: FromHelper) -> Send:
 
 def _question(taken: tuple[Participant, ...]) -> bytes:
     """Name who took part, whatever numbers the cloud gave them."""
-    listed = sorted((s.owner.agents, s.owner.mask, s.session, s.round) for s in taken)
+    listed = sorted((p.agents, p.mask.key, p.mask.session, p.mask.round) for p in taken)
     return hashlib.sha256(msgspec.msgpack.encode(listed)).digest()
