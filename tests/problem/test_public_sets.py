@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sparse
 
 import sottovoce as sv
 from sottovoce.errors import ConvexityError, ProblemError
@@ -68,12 +69,12 @@ def _of(sizes: Any, *, public: bool) -> sv.Problem:
 
 def test_code_keeps_public_rows_and_private_ones_beside_them() -> None:
     cloud = chargers(battery).cloud
-    own = sv.network.AgentGroup.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 1"])
+    own = sv.network.AgentGroup.of_gradient(cloud, 1, lambda x: x, local=["ev[1] + ev[2] >= 1"])
     kept = own.groups[0].fleet.local
     assert kept is not None
     assert kept.rows == 2
     with pytest.raises(sv.errors.ProblemError, match=r"local set of ev2 .* got none"):
-        sv.network.AgentGroup.of_gradient(cloud, 2, lambda x: x, local=["ev[1] + ev[2] >= 100"])
+        sv.network.AgentGroup.of_gradient(cloud, 1, lambda x: x, local=["ev[1] + ev[2] >= 100"])
 
 
 def test_windows_of_a_fleet_are_public_bounds() -> None:
@@ -82,7 +83,7 @@ def test_windows_of_a_fleet_are_public_bounds() -> None:
     assert stated.cloud.kept == ((),)
 
 
-def test_a_named_agents_row_on_several_components_has_a_price() -> None:
+def test_a_named_agents_row_belongs_to_its_set_if_the_rules_show_it_convex() -> None:
     x = sv.agents(2, lower=-5, upper=5, dim=2)
     stated = sv.Problem(
         agents=x,
@@ -93,8 +94,64 @@ def test_a_named_agents_row_on_several_components_has_a_price() -> None:
             "bent": x[1][0] * x[1][1] <= 3,
         },
     )
-    assert stated.cloud.row_labels() == ["couple", "disc", "bent"]
-    assert stated.cloud.own == ()
+    assert stated.cloud.row_labels() == ["couple", "bent"]
+    assert [[row.label for row in rows] for rows in stated.cloud.kept] == [["disc"], []]
+    found = sv.reference_optimum(stated.under(sv.Problem(
+        agents=x, objectives=[0, 0], constraints=[x[0][0] + x[1][0] <= 1]).cloud))  # fmt: skip
+    assert found.x[:2] == pytest.approx([0.0, -2.0], abs=1e-8)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_so_do_the_rows_of_a_matrix(kind: Any) -> None:
+    x = sv.agents(2, lower=-5, upper=5, dim=2)
+    A = np.array([[1.0, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 2], [0, 1, 0, 1]])
+    stated = sv.Problem(
+        agents=x,
+        objectives=[s[0] ** 2 + s[1] for s in x],
+        constraints={"g": kind(A) @ x <= [1, 2, 3, 4]},
+    )
+    assert stated.cloud.row_labels() == ["g[1]", "g[4]"]
+    assert stated.cloud.sums.upper.tolist() == [1.0, 4.0]
+    assert [str(row.g) for row in stated.cloud.kept[0]] == ["x1[1] + x1[2] - 2"]
+    assert stated.cloud.groups[1].upper.tolist() == [[5.0, 1.5]]
+
+
+def batteries() -> tuple[sv.Problem, sv.Problem]:
+    """Three chargers with public batteries: as a fleet, and by their names."""
+    sizes = SIZES[:3]
+    ev = sv.agents(3, dim=2, lower=0, upper=11, name="ev", parameters={"size": sizes})
+    fleet = sv.Problem(
+        agents=ev,
+        objectives=sum((r - 4) ** 2 for r in ev.x) - ev.x[0],
+        constraints=[sv.total(ev.x) <= [10.0, 12.0], sum(ev.x) <= ev["size"]],
+    )
+    x = sv.agents(["a", "b", "c"], dim=2, lower=0, upper=11)
+    named = sv.Problem(
+        agents=x,
+        objectives=[sum((r - 4) ** 2 for r in s) - s[0] for s in x],
+        constraints=[sum(s[t] for s in x) <= b for t, b in enumerate((10.0, 12.0))]
+        + [sum(s) <= float(size) for s, size in zip(x, sizes, strict=True)],
+    )
+    return fleet, named
+
+
+def test_named_agents_and_a_fleet_are_certified_planned_and_simulated_alike() -> None:
+    fleet, named = batteries()
+    left, right = (sv.certify(problem.cloud) for problem in (fleet, named))
+    np.testing.assert_allclose(left.domain[0].upper, np.vstack([g.upper for g in right.domain]))
+    facts: Any = {"epsilon": 1.0, "delta": 1e-5, "hide": sv.Everything(rounds=50)}
+    plans = [sv.plan(certificate, **facts) for certificate in (left, right)]
+    np.testing.assert_allclose(plans[0].sigma, plans[1].sigma, rtol=1e-9)
+    best = [sv.reference_optimum(problem) for problem in (fleet, named)]
+    np.testing.assert_allclose(best[0].x, best[1].x, atol=1e-7)
+    assert named.rows == named.cloud.sums.count == 2
+    runs = [
+        sv.simulate(problem, plan, runs=2, seed=1)
+        for problem, plan in zip((fleet, named), plans, strict=True)
+    ]
+    np.testing.assert_allclose(runs[0].x, runs[1].x, atol=1e-6)
+    for x in runs[1].x.reshape(-1, 3, 2):
+        assert np.all(x.sum(axis=1) <= SIZES[:3] + 1e-7)
 
 
 def test_they_survive_a_folder(tmp_path: Path) -> None:
@@ -109,7 +166,7 @@ def test_they_survive_a_folder(tmp_path: Path) -> None:
     again = sv.Problem.load(tmp_path / "p")
     assert again.fingerprint == stated.fingerprint
     assert again.cloud.fingerprint == stated.cloud.fingerprint
-    assert len(again.local[0].inequalities) == 1
+    assert len(again.local[0].inequalities) == 2
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def _kept_exactly(cloud: CloudView, groups: Sequence[Group]) -> tuple[Group, ...
     if not any(cloud.kept):
         return tuple(groups)
     boxes: Boxes = {
-        s: (_once(group.lower[:, c]), _once(group.upper[:, c]))
+        s: (_once(group.lower[:, c]).copy(), _once(group.upper[:, c]).copy())
         for group in groups
         for c, s in enumerate(group.symbols)
     }

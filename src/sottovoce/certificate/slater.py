@@ -261,7 +261,8 @@ def local_slater_point(problem: Problem) -> SlaterPoint:
     rows = g[:m][~stated.equality[:m]]
     slack = float(np.max(rows, initial=-np.inf))
     point = read_only(x)
-    if np.any(off > _LOCAL * scales) or not slack < -_ROOM * (1.0 + abs(slack)):
+    room = not rows.size or slack < -_ROOM * (1.0 + abs(slack))
+    if np.any(off > _LOCAL * scales) or not room:
         worst = int(np.argmax(np.where(stated.equality, -np.inf, g)[:m]))
         how = (
             "a point of the agents' local sets with g(x) < 0 must exist, got none: "

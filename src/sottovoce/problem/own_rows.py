@@ -63,7 +63,7 @@ def split_constraints(groups: Sequence[Group], families: Sequence[Constraint]) -
             split.coupling += _without_single(part)
             continue
         owners = split.owners(part)
-        if part.rows > 1 or all(len(names) > 1 for names in owners):
+        if all(len(names) > 1 for names in owners):
             split.coupling.append(part)
             continue
         for r, names in enumerate(owners):
@@ -114,8 +114,6 @@ class _Splitter:
         group, where = self._boxes[name], f"constraint {stated.name}"
         (g,) = stated.formulas
         row = Row(g=g, equality=stated.equality, label=stated.name)
-        if group.count == 1 and len(g.symbols) > 1:
-            return False
         if stated.linear is None:
             rules = rules_of(group)
             if not (rules.affine(g) if row.equality else rules.of(g).is_convex):
