@@ -371,7 +371,7 @@ def _agents(keys: Path, folder: Path, port: int, part: range, name: str) -> None
 
     async def main() -> None:
         await Agent(
-            AgentGroup.of_problem(problem, list(part)),
+            AgentGroup.of_problem(problem, [number - 1 for number in part]),
             cloud=f"wss://127.0.0.1:{port}",
             keys=keys / "agents" / text,
             saved=folder / f"{text}.state",

@@ -97,7 +97,7 @@ def _gateway(root: Path, port: int) -> None:
 
     async def main() -> None:
         await Agent(
-            AgentGroup.of_problem(gallery.paper(), list(range(1, 8))),
+            AgentGroup.of_problem(gallery.paper(), list(range(7))),
             cloud=f"wss://127.0.0.1:{port}",
             keys=root / "keys" / "agents" / "1-7",
             saved=root / "7.state",

@@ -26,7 +26,7 @@ hide = sv.Trajectory(radius=1.0, rounds=100)
 plan = sv.plan(certificate, epsilon=1, delta=0.05, hide=hide)
 saddle = sv.reference_optimum(problem)
 ev = sv.agents(3, lower=0, upper=1, parameters={"a": [1, 2, 3]})
-house = sv.network.AgentGroup.of_problem(problem, [1])
+house = sv.network.AgentGroup.of_problem(problem, [0])
 
 
 @pytest.fixture(autouse=True)

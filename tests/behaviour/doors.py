@@ -210,12 +210,12 @@ def coded_agent(
     problem: sv.Problem, agent: int, gradient: Callable[[Array], Any], **facts: Any
 ) -> Any:
     """An agent of the network, from 0, whose objective is code."""
-    return sv.network.AgentGroup.of_gradient(problem.cloud, agent + 1, gradient, **facts)
+    return sv.network.AgentGroup.of_gradient(problem.cloud, agent, gradient, **facts)
 
 
 def held_agents(problem: sv.Problem, numbers: Sequence[int]) -> Any:
     """Agents of the network, counted from 0, of a problem in memory."""
-    return sv.network.AgentGroup.of_problem(problem, [number + 1 for number in numbers])
+    return sv.network.AgentGroup.of_problem(problem, list(numbers))
 
 
 # The command line

@@ -132,7 +132,7 @@ def test_a_gateway_gets_its_own_agents_and_a_cloud_none(tmp_path: Path) -> None:
     assert [f.name for f in (tmp_path / "named" / "agents").iterdir()] == ["2.toml"]
     one, other = (
         sv.network.AgentGroup.of_folder(tmp_path / "gateway", [1, 2]),
-        sv.network.AgentGroup.of_problem(problem, [1, 2]),
+        sv.network.AgentGroup.of_problem(problem, [0, 1]),
     )
     np.testing.assert_array_equal(one.start, other.start)
     assert one.cloud.fingerprint == other.cloud.fingerprint

@@ -221,7 +221,7 @@ def member(
     port = cloud if isinstance(cloud, int) else cloud.port
     text = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
     return Agent(
-        AgentGroup.of_problem(problem, numbers),
+        AgentGroup.of_problem(problem, [number - 1 for number in numbers]),
         cloud=f"wss://127.0.0.1:{port}",
         keys=keys / "agents" / text,
         saved=folder / f"{text}.state",

@@ -95,7 +95,7 @@ def test_own_rows_that_miss_the_domain_take_part_with_the_nearest_public_point()
         local=[a + 2 * b >= 1.5 * x["need"]],
         fallback=[[10.0, 10.0]],
     )
-    group = AgentGroup.of_problem(problem, [1, 2, 3])
+    group = AgentGroup.of_problem(problem, [0, 1, 2])
     (stated,) = problem.cloud.groups
     bounds = np.broadcast_to(np.array([5.0, 4.0]), (3, 2))
     domain = (replace(stated, upper=bounds),)
@@ -120,7 +120,7 @@ def test_the_nearest_public_point_is_between_corners_where_a_row_bends() -> None
         constraints={"limit": a + c <= 9},
         local=[(a - 7) ** 2 + (b - 2) ** 2 <= 1],
     )
-    group = AgentGroup.of_problem(problem, [1])
+    group = AgentGroup.of_problem(problem, [0])
     domain = tuple(replace(group, upper=np.array([[5.0, 5.0]])) for group in problem.cloud.groups)
     made = LocalRound(group, welcome_to(problem.cloud, [1], DualAveraging(), domain=domain))
     assert made.begin(np.zeros(2)).tolist() == pytest.approx([5.0, 2.0], abs=1e-4)

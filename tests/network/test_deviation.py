@@ -38,7 +38,7 @@ def deviation(
     hide = sv.Offset(radius=0.01, rounds=ROUNDS)
     plan = sv.plan(sv.certify(problem), epsilon=1, delta=0.01, hide=hide)
     saddle = sv.reference_optimum(problem)
-    house = AgentGroup.of_problem(problem, agents)
+    house = AgentGroup.of_problem(problem, [a - 1 for a in agents])
     welcome = welcome_to(
         problem.cloud, agents, algorithm or sv.DualAveraging(), rounds=ROUNDS,
         grid=np.array([o.grid for o in plan.outputs]), domain=plan.domain,
@@ -87,7 +87,7 @@ def test_it_never_exceeds_half_the_box() -> None:
     welcome = welcome_to(
         problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
     )
-    found = LocalRound(AgentGroup.of_problem(problem, [1]), welcome).deviation(
+    found = LocalRound(AgentGroup.of_problem(problem, [0]), welcome).deviation(
         np.ones(1), np.ones(1)
     )
     width = plan.domain[0].upper[0, 0] - plan.domain[0].lower[0, 0]
@@ -100,7 +100,7 @@ def test_code_counts_as_curved_and_the_paper_s_algorithm_tells_nothing() -> None
         sv.certify(problem), epsilon=1, delta=0.01, hide=sv.Offset(radius=0.01, rounds=ROUNDS)
     )
     grid = np.array([o.grid for o in plan.outputs])
-    house = AgentGroup.of_gradient(problem.cloud, 1, lambda s: 2 * (s - 2))
+    house = AgentGroup.of_gradient(problem.cloud, 0, lambda s: 2 * (s - 2))
     welcome = welcome_to(
         problem.cloud, [1], sv.DualAveraging(), rounds=ROUNDS, grid=grid, domain=plan.domain
     )

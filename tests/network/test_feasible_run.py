@@ -219,7 +219,7 @@ def test_words_that_counted_again_while_prices_found_their_unit_do_not_matter(
 
 
 def test_an_agent_that_missed_rounds_averages_what_it_last_said_in_them(paper: Problem) -> None:
-    house = AgentGroup.of_problem(paper, [1])
+    house = AgentGroup.of_problem(paper, [0])
     welcome = welcome_to(paper.cloud, [1], DualAveraging(), rounds=50)
     x, answer, price = np.array([0.5]), np.array([0.125]), np.zeros(4)
     once = LocalRound(house, welcome)(31, x, answer, price, np.zeros(0), since=29).answer

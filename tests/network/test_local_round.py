@@ -38,7 +38,7 @@ class Played:
     ) -> None:
         algorithm = DualAveraging()
         grid = np.array([o.grid if o.grid > 0 else 1.0 for o in plan.outputs])
-        houses = [AgentGroup.of_problem(problem, party) for party in parties]
+        houses = [AgentGroup.of_problem(problem, [a - 1 for a in party]) for party in parties]
         self.locals = [
             LocalRound(
                 house,
@@ -129,6 +129,17 @@ def private() -> Problem:
     )
 
 
+def public() -> Problem:
+    """Named agents with public rows of their own: two of a matrix, a ball."""
+    x = sv.agents(3, lower=-1.0, upper=2.0, dim=2)
+    sums = np.array([[1.0, 0, 2, 0, 0.5, 0], [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, -1]])
+    return Problem(
+        agents=x,
+        objectives=[(s[0] - 1.5) ** 2 + (s[1] - i) ** 2 for i, s in enumerate(x)],
+        constraints={"A": sums @ x <= [1.0, 1.5, 0.2], "ball": x[1][0] ** 2 + x[1][1] ** 2 <= 1},
+    )
+
+
 def planned(problem: Problem) -> Any:
     certificate = sv.certify(problem.cloud)
     return sv.plan(certificate, epsilon=np.log(3), delta=0.05, hide=sv.Trajectory(radius=0.1))
@@ -137,12 +148,13 @@ def planned(problem: Problem) -> Any:
 CASES = {
     "paper": (gallery.paper, [[1], [2, 3], [4, 5, 6, 7]]),
     "mixed": (mixed, [[1], [2, *range(3, 20)], [20], [*range(21, 43)]]),
+    "public": (public, [[1], [2, 3]]),
     "private": (private, [[1], [2, *range(3, 10)], [10], [*range(11, 23)]]),
 }
 
 
 @pytest.mark.parametrize(
-    "name", ["paper", "mixed", pytest.param("private", marks=pytest.mark.slow)]
+    "name", ["paper", "mixed", "public", pytest.param("private", marks=pytest.mark.slow)]
 )
 def test_rounds_at_home_are_those_of_solve_to_the_last_bit(name: str) -> None:
     make, parties = CASES[name]
@@ -176,7 +188,7 @@ def test_the_papers_steps_take_from_the_cloud_what_it_sends_and_work_out_the_res
     for agents in ([1], [2, 3], list(range(1, problem.agents + 1))):
         own = np.concatenate([np.arange(ends[a - 1], ends[a]) for a in agents])
         welcome = welcome_to(cloud, agents, algorithm, entries=entries)
-        local = LocalRound(AgentGroup.of_problem(problem, agents), welcome)
+        local = LocalRound(AgentGroup.of_problem(problem, [a - 1 for a in agents]), welcome)
         assert local.contributions(x[own]) is None
         listed = zip(welcome.rows, welcome.columns, strict=True)
         y = np.array([jacobian[j, own[c]] for j, c in listed])
@@ -189,7 +201,7 @@ def test_the_papers_steps_take_from_the_cloud_what_it_sends_and_work_out_the_res
 def test_a_gradient_that_nobody_sends_is_an_error_not_a_guess() -> None:
     problem = gallery.coupled()
     with pytest.raises(InputError, match="couples"):
-        alone(AgentGroup.of_problem(problem, [1]), Tikhonov())
+        alone(AgentGroup.of_problem(problem, [0]), Tikhonov())
 
 
 def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
@@ -199,7 +211,7 @@ def test_an_agent_reads_its_own_file_and_no_other(tmp_path: Path) -> None:
         (tmp_path / "agents" / f"{number}.toml").unlink()
     own = AgentGroup.of_file(tmp_path / "agents" / "3.toml")
     assert (own.cloud.fingerprint, own.agents) == (problem.cloud.fingerprint, (3,))
-    assert own.groups[0].fleet.objective is problem.agent(3).objective
+    assert own.groups[0].fleet.objective is problem.agent(2).objective
     (tmp_path / "agents" / "1.toml").write_text('agent = "x1"\nobjective = "x2**2"\n')
     with pytest.raises(ProblemError):
         AgentGroup.of_file(tmp_path / "agents" / "1.toml")
@@ -215,7 +227,7 @@ def alone(house: AgentGroup, algorithm: Algorithm, **changes: Any) -> LocalRound
 
 def test_an_objective_may_be_any_code_with_a_gradient() -> None:
     cloud = gallery.paper().cloud
-    house = AgentGroup.of_gradient(cloud, 4, lambda x: 2 * x + 1, start=[3.0])
+    house = AgentGroup.of_gradient(cloud, 3, lambda x: 2 * x + 1, start=[3.0])
     start, price = np.array([3.0]), np.array([0.0, 0.0, 0.5, 0.0])
     local = alone(house, DualAveraging(), rounds=10**6)
     # Late in a long run nothing is damped: 2 x + 1 + lambda_3 = 0.
@@ -223,11 +235,11 @@ def test_an_objective_may_be_any_code_with_a_gradient() -> None:
     assert got.x == pytest.approx([-0.75], abs=1e-4)
     assert got.failed.size == 0
     with pytest.raises(InputError, match="finite"):
-        AgentGroup.of_gradient(cloud, 4, lambda x: x, start=[np.inf])
+        AgentGroup.of_gradient(cloud, 3, lambda x: x, start=[np.inf])
 
 
 def test_the_answer_averages_the_states_that_were_released() -> None:
-    house = AgentGroup.of_problem(gallery.paper(), [4])
+    house = AgentGroup.of_problem(gallery.paper(), [3])
     x, answer = np.array([2.0]), np.array([1.0])
     after = alone(house, DualAveraging())(5, x, answer, np.zeros(4), np.zeros(0))
     share = DualAveraging().share(5, 10, noisy=True)[0]
@@ -237,7 +249,7 @@ def test_the_answer_averages_the_states_that_were_released() -> None:
 
 
 def test_contributions_are_whole_steps_of_the_grid_half_to_even_and_within_their_range() -> None:
-    house = AgentGroup.of_problem(gallery.paper(), [4])  # x4 is one term of the third sum
+    house = AgentGroup.of_problem(gallery.paper(), [3])  # x4 is one term of the third sum
     welcome = welcome_to(house.cloud, [4], DualAveraging(), grid=np.full(4, 0.5))
     welcome = msgspec.structs.replace(
         welcome, sums=[2], grid=pack(np.array([0.5])), least=pack_whole(np.array([-5])),
@@ -258,6 +270,6 @@ def test_a_slope_that_is_not_finite_at_a_bound_gives_a_step_that_is() -> None:
         objectives=[-sv.log(x[0]) - x[0] ** 0.75 + sv.exp(1000 * x[0]), x[1] ** 2],
         constraints=[x[0] ** 2 + x[1] <= 1.5],
     )
-    local = alone(AgentGroup.of_problem(problem, [1]), DualAveraging())
+    local = alone(AgentGroup.of_problem(problem, [0]), DualAveraging())
     after = local(1, np.zeros(1), np.zeros(1), np.zeros(problem.cloud.sums.count), np.zeros(0))
     assert 0.0 < after.x[0] < 1.0

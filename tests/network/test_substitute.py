@@ -56,7 +56,7 @@ async def with_a_failing_agent(
             asyncio.create_task(member(paper, [i], cloud, keys, folder).run()) for i in range(1, 7)
         ]
         last = Agent(
-            AgentGroup.of_gradient(paper.cloud, 7, agent7.pop("gradient"), start=[START]),
+            AgentGroup.of_gradient(paper.cloud, 6, agent7.pop("gradient"), start=[START]),
             cloud=f"wss://127.0.0.1:{cloud.port}",
             keys=keys / "agents" / "7",
             saved=folder / "7.state",
@@ -142,7 +142,7 @@ def test_an_agent_behind_a_gateway_fails_alone_and_repeats_itself_where_rounds_c
         alone = []
         for number in (1, 2, 3):
             gradient = failing(1, "raises") if fails and number == 2 else lambda x: 2 * (x - 1.0)
-            alone.append(AgentGroup.of_gradient(paper.cloud, number, gradient, start=[0.5]))
+            alone.append(AgentGroup.of_gradient(paper.cloud, number - 1, gradient, start=[0.5]))
         house = AgentGroup(
             cloud=paper.cloud,
             agents=(1, 2, 3),
@@ -181,7 +181,7 @@ def test_an_agent_of_a_compiled_fleet_fails_alone(dim: int) -> None:
             objectives=sum((v**2 - 1.5 * sv.sqrt(v + ev["a"]) for v in x), 0),
             constraints={"net": total([x[0]]) <= np.ones(1)},
         )
-        house = AgentGroup.of_problem(problem, range(1, count + 1))
+        house = AgentGroup.of_problem(problem, range(count))
         assert house.sizes == [dim] * count
         steps.append(stepped(house, np.full(1, 0.1)))
     others = np.arange(count) != ill

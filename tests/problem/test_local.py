@@ -67,10 +67,10 @@ def test_windows_become_private_bounds_inside_the_public_box() -> None:
 def test_an_agent_sees_its_own_numbers() -> None:
     ev, stated = chargers()
     problem = sv.Problem(**stated, local=[sum(ev.x) >= ev["need"]])
-    (row,) = problem.agent(3).local.inequalities
+    (row,) = problem.agent(2).local.inequalities
     assert row.symbols == set(ev.fleet.symbols)
     assert evaluate(row, dict.fromkeys(ev.fleet.symbols, 0.0)) == pytest.approx(8.5)
-    assert problem.agent(3).local.lower.shape == (1, 4)
+    assert problem.agent(2).local.lower.shape == (1, 4)
 
 
 def test_a_problem_without_local_rows_keeps_its_fingerprint_and_boxes() -> None:
@@ -184,7 +184,7 @@ def test_local_rows_survive_a_folder(tmp_path: Path) -> None:
     assert again.fingerprint == stated.fingerprint
     assert "local" not in (tmp_path / "p" / "problem.toml").read_text()
     assert sv.Problem.load(tmp_path / "p", agents=[]).cloud.fingerprint == stated.cloud.fingerprint
-    view = sv.Problem.load(tmp_path / "p", agents=[2]).agent(2)
+    view = sv.Problem.load(tmp_path / "p", agents=[2]).agent(1)
     pairs = zip(view.local.inequalities, stated.local[1].inequalities, strict=True)
     assert all(read is written for read, written in pairs)
     np.testing.assert_array_equal(view.local.lower, [[0.25, -2.0]])

@@ -32,7 +32,7 @@ def test_fallbacks_are_kept_per_agent_and_none_is_where_it_starts(tmp_path: Path
     for mine, theirs in zip(read.fallback, problem.fallback, strict=True):
         assert (mine is None) == (theirs is None)
         assert mine is None or np.array_equal(mine, theirs)  # type: ignore[arg-type]
-    view = load_problem(tmp_path, agents=[1]).agent(1)
+    view = load_problem(tmp_path, agents=[1]).agent(0)
     assert view.fallback is not None
     assert view.fallback.tolist() == [0.5]
     house = sv.network.AgentGroup.of_folder(tmp_path, [2, 4])
@@ -69,7 +69,7 @@ def test_a_state_that_is_not_the_agents_own_is_refused(fallback: Any, words: str
 
 def test_an_agent_with_code_says_its_fallback_too() -> None:
     cloud = stated().cloud
-    house = sv.network.AgentGroup.of_gradient(cloud, 1, lambda x: 2 * x, fallback=[0.5])
+    house = sv.network.AgentGroup.of_gradient(cloud, 0, lambda x: 2 * x, fallback=[0.5])
     assert house.fallback.tolist() == [0.5]
     with pytest.raises(sv.errors.ProblemError, match="fallback of a must lie in its own set"):
-        sv.network.AgentGroup.of_gradient(cloud, 1, lambda x: 2 * x, fallback=[7.0])
+        sv.network.AgentGroup.of_gradient(cloud, 0, lambda x: 2 * x, fallback=[7.0])

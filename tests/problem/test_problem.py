@@ -61,7 +61,7 @@ def test_an_agent_sees_its_own_parameters_filled_in() -> None:
         objectives=(ev.x - ev["need"]) ** 2,
         constraints=[sv.total(ev.x) <= 1],
     )
-    agent = problem.agent(2)
+    agent = problem.agent(1)
     assert str(agent.objective) == "(x - 0.5)**2"
     assert agent.upper[0] == 2.0
     assert agent.name == "x2"
@@ -265,7 +265,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: sv.agents(3, lower=0, upper=1, parameters={"need": [1.0]}),
         r"one row per agent \(3\)",
     ),
-    "an agent number out of range": (lambda: small().agent(3), r"from 1 to 2, got agent=3"),
+    "an agent number out of range": (lambda: small().agent(2), r"from 0 to 1, got agent=2"),
 }
 
 

@@ -162,7 +162,7 @@ def test_a_gradient_that_falls_anywhere_in_the_box_is_noticed(dim: int, gradient
     stated = sv.Problem(
         agents=x, objectives=[sv.Objective(gradient=gradient), 0], constraints=[sum(first) <= 9]
     )
-    group = sv.network.AgentGroup.of_problem(stated, [1])
+    group = sv.network.AgentGroup.of_problem(stated, [0])
     watched = group.groups[0].gradient
     assert watched is not None
     stated_group = stated.groups[0]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 
-from sottovoce.arguments import array, entries, instance, path_of, whole
+from sottovoce.arguments import agent_index, array, entries, instance, path_of
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.expression import ZERO
 from sottovoce.network.observe.logs import note
@@ -53,7 +53,7 @@ class AgentGroup:
 
     Attributes:
         cloud: the public problem.
-        agents: their numbers, from 1, increasing.
+        agents: their numbers as files and messages count them, from 1, increasing.
         start: x(1) of all of them, one after the other.
         fallback: what they apply while there is no answer, likewise; not a number where it is what
             they start from.
@@ -73,10 +73,15 @@ class AgentGroup:
         return [group.dim for group in here for _ in range(group.count)]
 
     @staticmethod
-    def of_problem(problem: Problem, agents: Sequence[int]) -> AgentGroup:
-        """Return agents of a problem that is known as a whole, as in a gateway or a simulation."""
+    def of_problem(problem: Problem, agents: Sequence[int | str]) -> AgentGroup:
+        """Return agents of a problem that is known as a whole, as in a gateway or a simulation.
+
+        Args:
+            problem: the whole problem.
+            agents: their labels, or their places from 0.
+        """
         instance("problem", problem, Problem, "sv.Problem(...)")
-        numbers = _increasing(agents)
+        numbers = _numbers(problem.cloud, agents)
         families = problem.cloud.sums.families
         groups, starts, fallbacks = [], [], []
         for index, places in _by_group(problem.cloud, numbers):
@@ -111,13 +116,14 @@ class AgentGroup:
 
     @staticmethod
     def of_folder(folder: str | Path, agents: Sequence[int]) -> AgentGroup:
-        """Return agents of a folder, which may lack the private files of all others."""
-        return AgentGroup.of_problem(load_problem(folder, agents=agents), agents)
+        """Return agents, numbered from 1, of a folder that may lack all other private files."""
+        problem = load_problem(folder, agents=agents)
+        return AgentGroup.of_problem(problem, [agent - 1 for agent in agents])
 
     @staticmethod
     def of_gradient(
         cloud: CloudView,
-        agent: int,
+        agent: int | str,
         gradient: Gradient,
         *,
         start: Any = None,
@@ -128,7 +134,7 @@ class AgentGroup:
 
         Args:
             cloud: the public problem, ``Problem.load(folder, agents=[]).cloud``.
-            agent: its number, from 1.
+            agent: its label, or its place from 0.
             gradient: ``x_i -> df_i/dx_i (x_i)``, arrays of shape (d,). Where it raises or gives no
                 finite numbers, the agent logs it and goes on as ``network.local_round`` says.
             start: x_i(1); by default the point of X_i nearest 0.
@@ -157,7 +163,7 @@ class AgentGroup:
         watched = _watched(group.label(place), group.dim, gradient)
         return AgentGroup(
             cloud=cloud,
-            agents=(agent,),
+            agents=_numbers(cloud, [agent]),
             start=read_only(np.clip(first, group.lower[place], group.upper[place])),
             groups=(LocalGroup(fleet=fleet, gradient=watched),),
             fallback=read_only(np.full(group.dim, np.nan) if safe is None else safe[0]),
@@ -170,17 +176,18 @@ def _watched(name: str, dim: int, gradient: Gradient) -> Watched:
     return Watched(name, gradient, dim, report)
 
 
-def _increasing(agents: Sequence[int]) -> tuple[int, ...]:
-    listed = entries("agents", agents, "a list of agents' numbers")
-    numbers = tuple(sorted({whole("agent", agent, least=1) for agent in listed}))
-    if not numbers or len(numbers) != len(listed):
-        raise InputError(f"agents must be at least one number, each once, got {listed!r:.60}")
-    return numbers
+def _numbers(cloud: CloudView, agents: Sequence[int | str]) -> tuple[int, ...]:
+    """Agents' numbers, from 1, increasing."""
+    listed = entries("agents", agents, "a list of agents")
+    places = {agent_index(agent, cloud.agents, cloud.agent_labels) for agent in listed}
+    if not places or len(places) != len(listed):
+        raise InputError(f"agents must be at least one agent, each once, got {listed!r:.60}")
+    return tuple(place + 1 for place in sorted(places))
 
 
 def _by_group(cloud: CloudView, agents: Sequence[int]) -> list[tuple[int, Any]]:
     groups: dict[int, list[int]] = {}
     for agent in agents:
-        index, place = cloud.locate(agent)
+        index, place = cloud.locate(agent - 1)
         groups.setdefault(index, []).append(place)
     return [(index, np.array(places)) for index, places in groups.items()]

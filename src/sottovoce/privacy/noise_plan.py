@@ -216,7 +216,7 @@ class NoisePlan:
         if agent is None:
             agent = int(np.argmax(self.gdp_mu))
         at = agent_index(agent, self.cloud.agents, self.cloud.agent_labels)
-        index, place = self.cloud.locate(at + 1)
+        index, place = self.cloud.locate(at)
         mu, asked = float(self.gdp_mu[at]), (float(self.epsilon[at]), float(self.delta[at]))
         hide = self.hide
         if not isinstance(hide, Everything):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import count as count_from
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from sottovoce.arguments import entries, whole
 from sottovoce.errors import ProblemError
@@ -28,7 +28,8 @@ from sottovoce.formula.functions import FormulaArray, bundled
 from sottovoce.formula.parse import check_name
 from sottovoce.formula.tape import Array as Array
 
-State: TypeAlias = Any  # a symbol, or an array of symbols for a vector state
+State: TypeAlias = Any  # a formula or an array of formulas, with NumPy's operators
+Pickled: TypeAlias = dict[str, Any]  # the attributes of a value
 
 
 _ROWS = ("lower", "upper")
@@ -36,7 +37,7 @@ _MOST_AGENTS = 10**9
 _MOST_COMPONENTS = 10**5
 
 
-def read_only(values: ArrayLike) -> Array:
+def read_only(values: object) -> Array:
     """Return a read-only float64 copy of ``values``."""
     array = np.array(values, dtype=np.float64)
     array.flags.writeable = False
@@ -63,13 +64,13 @@ class Group:
     upper: Array
     parameters: Mapping[Expression, Array]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Pickled:
         # One row for all agents travels as one row.
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         rows = {n: values[n][:1] if values[n].strides[0] == 0 else values[n] for n in _ROWS}
         return values | rows
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Pickled) -> None:
         shape = (state["count"], len(state["symbols"]))
         rows = {name: np.broadcast_to(read_only(state[name]), shape) for name in _ROWS}
         parameters = {s: read_only(array) for s, array in state["parameters"].items()}
@@ -121,7 +122,7 @@ class _Name(str):
     def __hash__(self) -> int:
         return hash((str.__hash__(self), id(self.owner)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (str(self),)
 
 
@@ -157,7 +158,7 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
     def __len__(self) -> int:
         return self._fleet.count if self._named is None and self._fleet else len(self.groups)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: State) -> State:
         if isinstance(index, str):
             return self._parameter(index)
         if isinstance(index, tuple):
@@ -262,7 +263,7 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
             )
         return bundled(found)
 
-    def __rmatmul__(self, weights: Any) -> Any:
+    def __rmatmul__(self, weights: State) -> State:
         from sottovoce.problem.constraints import linear_total, total  # they know agents
 
         if isinstance(weights, FormulaArray):  # x @ Q @ x
@@ -272,10 +273,10 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
             return total(self, weights=weights)
         return linear_total(self.symbols, weights)
 
-    def __matmul__(self, weights: Any) -> Any:
+    def __matmul__(self, weights: State) -> State:
         return self.__rmatmul__(weights.T)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> State:
         # One object to SciPy, whose sparse arrays then leave the product to ``__rmatmul__``.
         if dtype is not None:
             return np.array(list(self), dtype=dtype)
@@ -283,18 +284,26 @@ class Agents(NDArrayOperatorsMixin, Sequence[State]):
         whole[()] = self
         return whole
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: State, **settings: object
+    ) -> State:
         if ufunc is np.matmul:
             left, right = inputs
             return self @ right if left is self else self.__rmatmul__(left)
         plain = [i._array() if isinstance(i, Agents) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **settings)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, settings: Any) -> Any:
+    def __array_function__(
+        self,
+        function: Callable[..., State],
+        types: object,
+        args: tuple[State, ...],
+        settings: dict[str, object],
+    ) -> State:
         plain = [a._array() if isinstance(a, Agents) else a for a in args]
         return function(*plain, **settings)
 
-    def _array(self) -> Any:
+    def _array(self) -> State:
         if len({group.dim for group in self.groups}) > 1:
             raise ProblemError(
                 "states must have one dimension to be an array, got several: write rows over "
@@ -333,8 +342,8 @@ def rewritten(formula: Expression, values: Mapping[Expression, Expression]) -> E
 def agents(
     who: int | Sequence[str],
     *,
-    lower: Any,
-    upper: Any,
+    lower: object,
+    upper: object,
     dim: int | Sequence[int] = 1,
     name: str = "x",
     parameters: Mapping[str, ArrayLike] | None = None,
@@ -375,7 +384,7 @@ def agents(
     return Agents(name, fleet, named)
 
 
-def _rows(bounds: Any, n: int, dim: Any) -> Any:
+def _rows(bounds: object, n: int, dim: object) -> object:
     """One bound per agent as a column; bounds that may be meant per component too are refused."""
     try:
         array = np.asarray(bounds, dtype=np.float64)
@@ -406,7 +415,7 @@ def upper_bounds(groups: Sequence[Group]) -> Array:
     return np.concatenate([np.zeros(0), *(group.upper.ravel() for group in groups)])
 
 
-def read_states(what: str, given: Any, group: Group) -> Array:
+def read_states(what: str, given: object, group: Group) -> Array:
     """Return a state for every agent of a group, shape (count, d), from one for all or one each.
 
     Raises:
@@ -454,7 +463,7 @@ def _counts_to(digits: str, count: int) -> bool:
 
 
 def named_groups(
-    names: Sequence[str], *, lower: Any, upper: Any, dim: int | Sequence[int] = 1
+    names: Sequence[str], *, lower: object, upper: object, dim: int | Sequence[int] = 1
 ) -> list[Group]:
     """Return agents stated one by one; bounds for all, per agent, or per agent a list."""
     n = len(names)
@@ -476,8 +485,8 @@ def named_groups(
 def fleet_group(
     n: int,
     *,
-    lower: ArrayLike,
-    upper: ArrayLike,
+    lower: object,
+    upper: object,
     dim: int = 1,
     name: str = "x",
     parameters: Mapping[str, ArrayLike] | None = None,
@@ -494,8 +503,8 @@ def _group(
     name: str,
     count: int,
     dim: int,
-    lower: Any,
-    upper: Any,
+    lower: object,
+    upper: object,
     parameters: Mapping[Expression, Array] | None = None,
 ) -> Group:
     check_name(name, where="agent")
@@ -519,7 +528,7 @@ def _group(
     )
 
 
-def _bounds(values: Any, count: int, dim: int, what: str) -> Array:
+def _bounds(values: object, count: int, dim: int, what: str) -> Array:
     try:
         array = read_only(values)
     except (TypeError, ValueError, OverflowError) as error:
@@ -545,7 +554,7 @@ def _broadcast(array: Array, shape: tuple[int, int]) -> Array:
     return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
-def _per_agent(values: Any, n: int, what: str) -> list[Any]:
+def _per_agent(values: object, n: int, what: str) -> list[object]:
     if isinstance(values, str) or not np.iterable(values):
         return [values] * n
     listed = list(values)
@@ -571,7 +580,7 @@ def _parameter(name: str, values: ArrayLike, n: int) -> dict[Expression, Array]:
     return {symbol(f"{name}[{c + 1}]"): array[:, c] for c in range(array.shape[1])}
 
 
-def _count(n: Any) -> int:
+def _count(n: object) -> int:
     if isinstance(n, int) and n < 1:
         raise ProblemError(f"a problem needs at least one agent, got n={n}")
     return whole("n", n, least=1, most=_MOST_AGENTS, error=ProblemError)

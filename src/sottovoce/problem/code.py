@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, final
+from typing import SupportsFloat, final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.problem.agents import Array
@@ -28,8 +29,8 @@ class Objective:
         value: ``x_i -> f_i(x_i)``, if anybody asks for it.
     """
 
-    gradient: Callable[[Array], Any]
-    value: Callable[[Array], Any] | None = None
+    gradient: Callable[[Array], ArrayLike]
+    value: Callable[[Array], SupportsFloat] | None = None
 
     def __post_init__(self) -> None:
         for name, function in (("gradient", self.gradient), ("value", self.value)):
@@ -56,7 +57,11 @@ class Watched:
     """
 
     def __init__(
-        self, name: str, gradient: Callable[[Array], Any], dim: int, report: Callable[[], None]
+        self,
+        name: str,
+        gradient: Callable[[Array], ArrayLike],
+        dim: int,
+        report: Callable[[], None],
     ) -> None:
         self._name, self._gradient, self._dim, self._report = name, gradient, dim, report
         self._points, self._values = np.zeros((0, dim)), np.zeros((0, dim))

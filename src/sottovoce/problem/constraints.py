@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from sottovoce.arguments import array
 from sottovoce.errors import ProblemError
 from sottovoce.formula.canonical import add, addends, canonical, multiply
 from sottovoce.formula.expression import ZERO, Expression, expression, number
 from sottovoce.formula.functions import formula_array
-from sottovoce.problem.agents import Agents, Array, Group, owners, read_only
+from sottovoce.problem.agents import Agents, Array, Group, State, owners, read_only
 from sottovoce.problem.linear_rows import (
     Linear,
     Weights,
@@ -137,7 +137,9 @@ class Total:
     offset: Array
     linear: Linear | None = None
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: State, **settings: object
+    ) -> State:
         # `array >= total` reaches our operators instead of comparing element by element.
         own = _REFLECTED.get(ufunc.__name__)
         if method == "__call__" and own is not None and inputs[1] is self:
@@ -145,7 +147,7 @@ class Total:
         plain = [i._array() if isinstance(i, Total) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **settings)
 
-    def _array(self) -> Any:
+    def _array(self) -> State:
         """The rows as formulas of single agents' states."""
         if any(len(owners(part.terms)) != 1 for part in self.sums):
             raise ProblemError(
@@ -161,26 +163,26 @@ class Total:
     def __len__(self) -> int:
         return int(self.offset.size)
 
-    def __getitem__(self, row: Any) -> Any:
+    def __getitem__(self, row: State) -> State:
         return self._array()[row]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[State]:
         return iter(self._array())
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> State:
         return abs(self._array())
 
-    def __pow__(self, exponent: Any) -> Any:
+    def __pow__(self, exponent: State) -> State:
         return self._array() ** exponent
 
-    def __matmul__(self, other: Any) -> Any:
+    def __matmul__(self, other: State) -> State:
         # Multiplied out: terms of two states each are what quadratic forms are read from.
         rows, factors = self._array(), np.ravel(np.array(list(other), dtype=object))
         pairs = zip(rows, factors, strict=True)
         terms = ((canonical(factor), term) for row, factor in pairs for term in addends(row))
         return add(*(multiply(factor, term) for factor, term in terms))
 
-    def __mul__(self, factor: Any) -> Total:
+    def __mul__(self, factor: State) -> Total:
         if isinstance(factor, Expression) and canonical(factor).is_number:
             factor = float(factor)
         if isinstance(factor, (Total, Expression)) or np.ndim(factor):
@@ -201,10 +203,10 @@ class Total:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, divisor: Any) -> Total:
+    def __truediv__(self, divisor: State) -> Total:
         return self.__mul__(1.0 / divisor)
 
-    def __add__(self, other: Any) -> Total:
+    def __add__(self, other: State) -> Total:
         if isinstance(other, Total):
             self._require_rows(other.offset.size)
             return Total(
@@ -225,24 +227,24 @@ class Total:
     def __neg__(self) -> Total:
         return self * -1
 
-    def __sub__(self, other: Any) -> Total:
+    def __sub__(self, other: State) -> Total:
         return self + (-other if isinstance(other, (Total, Expression)) else -_numbers(other))
 
-    def __rsub__(self, other: Any) -> Total:
+    def __rsub__(self, other: State) -> Total:
         return (-self).__add__(other)
 
-    def __le__(self, bound: Any) -> Constraint:
+    def __le__(self, bound: State) -> Constraint:
         left = self - bound
         return Constraint(
             name="", sums=left.sums, rest=left.rest, offset=left.offset, linear=left.linear
         )
 
-    def __ge__(self, bound: Any) -> Constraint:
+    def __ge__(self, bound: State) -> Constraint:
         return (-self).__le__(
             -bound if isinstance(bound, (Total, Expression)) else -_numbers(bound)
         )
 
-    def __eq__(self, bound: Any) -> Constraint:  # type: ignore[override]
+    def __eq__(self, bound: State) -> Constraint:  # type: ignore[override]
         stated: Constraint = self <= bound
         return replace(stated, equality=True)
 
@@ -256,7 +258,7 @@ class Total:
             )
 
 
-def total(terms: Any, *, weights: ArrayLike | Any | None = None) -> Total:
+def total(terms: State, *, weights: Weights = None) -> Total:
     """Return the sums ``sum_i W[r, i] h_t(x_i; p_i)`` over agents, to be compared.
 
     Args:
@@ -284,7 +286,7 @@ def total(terms: Any, *, weights: ArrayLike | Any | None = None) -> Total:
     return one_by_one(made) if agents.by_name else made
 
 
-def total_over(group: Group, terms: Sequence[Expression], weights: Any = None) -> Total:
+def total_over(group: Group, terms: Sequence[Expression], weights: Weights = None) -> Total:
     """Return sums over a group of agents, of formulas in its symbols."""
     if not terms:
         raise ProblemError(f"total over {group.name} must have at least one term, got none")
@@ -334,7 +336,7 @@ def one_by_one(stated: Total) -> Total:
     return made
 
 
-def linear_total(symbols: Sequence[Expression], weights: Any) -> Total:
+def linear_total(symbols: Sequence[Expression], weights: Weights) -> Total:
     """Return the sums ``W x`` over components of states, to be compared with <= or >=.
 
     Args:
@@ -359,10 +361,10 @@ def linear_total(symbols: Sequence[Expression], weights: Any) -> Total:
 class Hard:
     """A constraint, or several, behind which a physical limit stands."""
 
-    row: Any
+    row: object
 
 
-def hard(constraint: Any) -> Any:
+def hard(constraint: object) -> Constraint | Hard:
     """Mark a constraint behind which a physical limit stands.
 
     A plan for it is refused without ``feasible``: an answer that noise pushes over the limit must
@@ -389,13 +391,13 @@ def named_rows(families: Sequence[Constraint]) -> list[Expression]:
     return [h for family in families for h in family.named or (ZERO,) * family.rows]
 
 
-def _numbers(given: Any) -> Array:
+def _numbers(given: object) -> Array:
     """What a total is added to or compared with, if it is no formula."""
     return array("a side of a constraint", given, "a formula, a number or one number per row")
 
 
-def _weights(weights: Any, group: Group) -> Weights:
-    matrix: Any
+def _weights(weights: Weights, group: Group) -> Weights:
+    matrix: Weights
     if sparse.issparse(weights):
         matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
         matrix.sum_duplicates()

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 
 from sottovoce.formula.canonical import digest as structure
 from sottovoce.formula.expression import Expression
-from sottovoce.problem.agents import Group
+from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.constraints import Constraint, FleetSum
+from sottovoce.problem.linear_rows import Matrix
 
 
-def fingerprint(*parts: Any) -> str:
+def fingerprint(*parts: object) -> str:
     """Return a hash of formulas, arrays and agents, ``H(part_1, part_2, ...)``, as 32 hex digits.
 
     Formulas count by structure, arrays by shape and little-endian bytes. The
@@ -25,7 +25,7 @@ def fingerprint(*parts: Any) -> str:
     return digest.hexdigest()
 
 
-def _feed(digest: Any, part: Any) -> None:
+def _feed(digest: hashlib.blake2b, part: object) -> None:
     if isinstance(part, (tuple, list)):
         digest.update(f"({len(part)}".encode())
         for item in part:
@@ -36,9 +36,10 @@ def _feed(digest: Any, part: Any) -> None:
         digest.update(f"{type(part).__name__}:{part!r};".encode())
     elif isinstance(part, np.ndarray):
         _feed_array(digest, part)
-    elif hasattr(part, "indptr"):  # a sparse array
-        _feed_array(digest, np.asarray(part.data))
-        for places in (part.indices, part.indptr):
+    elif hasattr(part, "indptr"):
+        sparse: Matrix = part
+        _feed_array(digest, np.asarray(sparse.data))
+        for places in (sparse.indices, sparse.indptr):
             _feed_array(digest, np.asarray(places, dtype=np.int64))  # however SciPy keeps them
     elif isinstance(part, Group):
         _feed(digest, (part.name, part.count, part.symbols, part.lower, part.upper))
@@ -65,7 +66,7 @@ def _feed(digest: Any, part: Any) -> None:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
 
 
-def _feed_array(digest: Any, array: Any) -> None:
+def _feed_array(digest: hashlib.blake2b, array: Array) -> None:
     # Equal along an axis counts once: a bound stated for all hashes like the same bound listed for
     # each, and a fleet's broadcast arrays hash fast.
     compact = array

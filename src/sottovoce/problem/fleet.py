@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
@@ -15,6 +16,7 @@ from sottovoce.problem.linear_rows import Weights, entries_of, sparse
 from sottovoce.problem.local import LocalSet
 
 Index: TypeAlias = Any  # a slice, or an array of indices
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @final
@@ -128,7 +130,7 @@ class Fleet:
             yield from contribution.parts(first)
             first += len(contribution.terms)
 
-    def of(self, x: Any) -> Any:
+    def of(self, x: NDArray[Scalar]) -> NDArray[Scalar]:
         """The agents' part of a vector of all states, shape (count, d)."""
         return np.reshape(x[self.columns], (self.group.count, self.group.dim))
 

@@ -162,7 +162,7 @@ def entries_of(weights: Weights) -> tuple[NDArray[np.int64], NDArray[np.int64], 
     return np.repeat(rows, np.diff(weights.indptr)), weights.indices, weights.data
 
 
-def linear_rows(symbols: Sequence[Expression], weights: Any) -> Linear:
+def linear_rows(symbols: Sequence[Expression], weights: Weights) -> Linear:
     """Return rows with these weights, a dense or sparse array (rows, components)."""
     if sparse.issparse(weights):
         found = weights.tocoo()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,7 +164,7 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
     )
 
 
-def fed(local: Sequence[LocalSet]) -> Iterator[Any]:
+def fed(local: Sequence[LocalSet]) -> Iterator[tuple[Expression, bool]]:
     """Yield what a fingerprint of local sets is made of."""
     for own in local:
         for row in own.stated:
@@ -186,7 +185,7 @@ def require_no_rows(local: Sequence[LocalSet]) -> None:
             )
 
 
-def read_start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
+def read_start(given: object, groups: tuple[Group, ...]) -> tuple[Array, ...]:
     """Return where the agents of every group start, shape (count, d)."""
     listed = [None] * len(groups)
     if given is not None:
@@ -212,7 +211,7 @@ def read_start(given: Any, groups: tuple[Group, ...]) -> tuple[Array, ...]:
     return tuple(starts)
 
 
-def read_fallback(given: Any, group: Group, own: LocalSet) -> Array | None:
+def read_fallback(given: object, group: Group, own: LocalSet) -> Array | None:
     """Return what the agents of a group apply without an answer, shape (count, d), if it is said.
 
     Args:

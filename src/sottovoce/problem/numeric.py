@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from sottovoce.formula.tape import Tape
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
 from sottovoce.problem.connected import Indices, connected
 from sottovoce.problem.constraints import Constraint, equalities
-from sottovoce.problem.fleet import Fleet, Index, WeightedTerms
+from sottovoce.problem.fleet import Fleet, Index, Scalar, WeightedTerms
 from sottovoce.problem.fleets import fleets_of, row_constants
 from sottovoce.problem.linear_rows import Matrix, sparse
 
@@ -33,8 +33,6 @@ PIECE = 4096
 """How many agents of a fleet are evaluated together."""
 
 _DENSE = 0.1  # share of a block's slopes that are not 0 from which dense products are faster
-
-Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 @final
@@ -313,13 +311,14 @@ class Numeric:
         """Stated fleets, and named agents of one size; those that a row mixes are one agent."""
         blocks: list[StateBlock] = []
         named: list[tuple[Indices, Indices]] = []  # columns and local rows of every named agent
-        every = np.arange(self.size)
+        every: Indices = np.arange(self.size)
         for m in self.members:
             if isinstance(m.fleet.columns, slice):
                 shape = {"count": m.fleet.group.count, "dim": m.fleet.group.dim}
                 blocks.append(StateBlock(index=m.fleet.columns, **shape, rows=m.local))
             elif m.fleet.places:
-                named += zip(m.fleet.of(every), m.local, strict=True)
+                columns = m.fleet.of(every)
+                named += zip(columns, m.local, strict=True)
         named.sort(key=lambda agent: int(agent[0][0]))
         owner = np.zeros(self.size, dtype=np.int64)
         for place, (columns, _) in enumerate(named):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.arguments import array, entries, whole
+from sottovoce.arguments import agent_index, array, entries
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import NAN, Expression
 from sottovoce.problem.agents import (
@@ -107,12 +107,12 @@ class CloudView:
         """The upper bounds of all states in one vector of length ``size``."""
         return upper_bounds(self.groups)
 
-    def locate(self, agent: int) -> tuple[int, int]:
-        """The group of agent number ``agent`` (from 1) and its place there, both from 0."""
-        agent = whole("agent", agent, least=1, most=self.agents, error=ProblemError)
+    def locate(self, agent: int | str) -> tuple[int, int]:
+        """The group of an agent, named by its label or its place, and its place there, from 0."""
+        at = agent_index(agent, self.agents, self.agent_labels)
         ends = np.cumsum([group.count for group in self.groups])
-        index = int(np.searchsorted(ends, agent))
-        return index, agent - 1 - int(ends[index] - self.groups[index].count)
+        index = int(np.searchsorted(ends, at, side="right"))
+        return index, at - int(ends[index] - self.groups[index].count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,12 +181,12 @@ class Problem:
     def __init__(
         self,
         *,
-        objectives: Any,
-        constraints: Any,
-        local: Any = None,
-        agents: Any = None,
-        start: Any = None,
-        fallback: Any = None,
+        objectives: object,
+        constraints: object,
+        local: object = None,
+        agents: object = None,
+        start: object = None,
+        fallback: object = None,
         privacy: Mapping[str, Any] | None = None,
         schedule: Mapping[str, Any] | None = None,
         source: Mapping[str, str] | None = None,
@@ -219,17 +219,17 @@ class Problem:
             source=None if source is None else MappingProxyType(dict(source)),
         )
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Problem never changes, cannot set {name}: state a new one")
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # Read-only views of tables do not travel between processes; the tables do.
         return {
             name: dict(value) if isinstance(value, MappingProxyType) else value
             for name, value in vars(self).items()
         }
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         vars(self).update(
             {
                 name: MappingProxyType(value) if isinstance(value, dict) else value
@@ -271,8 +271,8 @@ class Problem:
         vars(other)["cloud"] = cloud
         return other
 
-    def agent(self, agent: int) -> AgentView:
-        """What agent number ``agent``, counted from 1, knows."""
+    def agent(self, agent: int | str) -> AgentView:
+        """What an agent, named by its label or its place, from 0, knows."""
         index, place = self.cloud.locate(agent)
         group = self.groups[index]
         own = self.fallback[index]
@@ -300,7 +300,7 @@ class Problem:
         return evaluation(self, flat)
 
     @classmethod
-    def load(cls, folder: str | Path, *, agents: Any = None) -> Problem:
+    def load(cls, folder: str | Path, *, agents: object = None) -> Problem:
         """Read a problem from a folder: ``problem.toml``, and agents' files under ``agents/``.
 
         Nothing in the files is ever executed: formulas go through the parser of ``formula.parse``.
@@ -313,7 +313,7 @@ class Problem:
 
         return load_problem(folder, agents=agents)
 
-    def save(self, folder: str | Path, *, agents: Any = None) -> None:
+    def save(self, folder: str | Path, *, agents: object = None) -> None:
         """Write the problem as a folder of TOML files that ``Problem.load`` reads back.
 
         Args:
@@ -343,7 +343,7 @@ class Problem:
 
 
 def _fallbacks(
-    given: Any, groups: tuple[Group, ...], sets: tuple[LocalSet, ...]
+    given: object, groups: tuple[Group, ...], sets: tuple[LocalSet, ...]
 ) -> tuple[Array | None, ...]:
     listed = [None] * len(groups)
     if given is not None:

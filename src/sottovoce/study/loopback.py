@@ -202,8 +202,8 @@ class Loopback:
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="audit")
         self.setup = setup_of(plan, Parties(plan), config)
         self.rounds = Rounds(plan, algorithm, sampler, rounds)
-        others = [i for i in range(1, problem.agents + 1) if i != agent]
-        parties = [[agent], others] if others else [[agent]]
+        others = [place for place in range(problem.agents) if place != agent - 1]
+        parties = [[agent - 1], others] if others else [[agent - 1]]
         self.groups = tuple(AgentGroup.of_problem(problem, party) for party in parties)
         own = own_states(problem.cloud, agent)
         every = np.arange(problem.cloud.lower().size)

@@ -106,7 +106,7 @@ def moved_by(plan: NoisePlan, agent: int) -> tuple[ReleasedOutputs, slice]:
 
 def own_states(cloud: CloudView, agent: int) -> slice:
     """Return where agent number ``agent``, from 1, is in the vector of all states."""
-    index, place = cloud.locate(agent)
+    index, place = cloud.locate(agent - 1)
     dim = cloud.groups[index].dim
     first = sum(group.count * group.dim for group in cloud.groups[:index]) + place * dim
     return slice(first, first + dim)
@@ -131,7 +131,7 @@ class StatedSums(ReleasedOutputs):
         if agent is not None:
             own = own_states(plan.cloud, agent)
             self.lower, self.upper = self.lower[own], self.upper[own]
-            index, at = plan.cloud.locate(agent)
+            index, at = plan.cloud.locate(agent - 1)
             name = plan.cloud.groups[index].name
             self._shares = tuple(s.of_agent(at) for s in self._shares if s.group.name == name)
 

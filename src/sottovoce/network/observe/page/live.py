@@ -298,7 +298,7 @@ class Budget:
             if name in accounts:
                 left[place] = accounts[name].remaining / accounts[name].budget
         listed = np.lexsort((-mu, left))[:LISTED].tolist()
-        found_at = [cloud.locate(place + 1) for place in listed]
+        found_at = [cloud.locate(place) for place in listed]
         names = [cloud.groups[index].label(own) for index, own in found_at]
         rows = [
             _budget_line(name, float(mu[place]), accounts.get(name))
