@@ -354,7 +354,7 @@ expression = "2*matrix - 1 <= bound"
 bound = [7, 9]
 matrix = "lines.csv"
 """,
-    "lines.csv": "x1,x2[1],x2[2]\n1,1,0\n0,2,-1\n",
+    "lines.csv": "x1,x2[1],x2[2]\n1,1,0\n0.5,2,-1\n",
     "agents/1.toml": 'objective = "(x1 - 3)**2"\n',
     "agents/2.toml": 'objective = "(x2[1] - 4)**2 + x2[2]**2"\n',
 }

@@ -66,8 +66,8 @@ def test_a_folder_of_the_tutorial_is_the_problem_of_the_tutorial(tmp_path: Path)
 
 def test_a_matrix_in_a_table_is_its_rows(tmp_path: Path) -> None:
     wide = d.load_problem(p.write_folder(tmp_path / "wide", p.MATRIX))
-    np.testing.assert_allclose(d.values_at(wide, [1.0, 2.0, 3.0]), [-2.0, -8.0])
-    long = "row,agent,component,weight\n1,1,1,1\n1,2,1,1\n2,2,1,2\n2,2,2,-1\n"
+    np.testing.assert_allclose(d.values_at(wide, [1.0, 2.0, 3.0]), [-2.0, -7.0])
+    long = "row,agent,component,weight\n1,1,1,1\n1,2,1,1\n2,1,1,0.5\n2,2,1,2\n2,2,2,-1\n"
     other = d.load_problem(p.write_folder(tmp_path / "long", p.MATRIX | {"lines.csv": long}))
     assert other.fingerprint == wide.fingerprint
 
@@ -156,7 +156,7 @@ def test_a_cloud_reads_the_public_files_and_a_gateway_the_lines_of_its_agents(
     part = d.load_problem(folder, agents=[1, 2])
     assert d.public_view(part).fingerprint == d.public_view(whole).fingerprint
     for agent in (1, 2):
-        one, other = part.agent(agent), whole.agent(agent)
+        one, other = part.agent(agent - 1), whole.agent(agent - 1)
         assert one.objective is other.objective
         assert one.local.inequalities == other.local.inequalities
         np.testing.assert_array_equal(one.start, other.start)

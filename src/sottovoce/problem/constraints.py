@@ -290,7 +290,10 @@ def total_over(group: Group, terms: Sequence[Expression], weights: Weights = Non
     """Return sums over a group of agents, of formulas in its symbols."""
     if not terms:
         raise ProblemError(f"total over {group.name} must have at least one term, got none")
-    held = None if weights is None else _weights(weights, group)
+    held = None
+    if weights is not None:
+        what = f"A in A @ x, weights over {group.name},"
+        held = _matrix(weights, group.count, what, f"agent of {group.name}")
     part = FleetSum(group=group, terms=tuple(terms), weights=held)
     return Total(sums=(part,), rest=(), offset=read_only(np.zeros(part.rows)))
 
@@ -343,17 +346,8 @@ def linear_total(symbols: Sequence[Expression], weights: Weights) -> Total:
         symbols: the components.
         weights: W, a dense or SciPy sparse array with one column for each.
     """
-    given = weights
-    if not sparse.issparse(weights):
-        given = np.atleast_2d(array("A", weights, "an array of numbers (rows, components)"))
-    if given.ndim != 2 or given.shape[1] != len(symbols):
-        raise ProblemError(
-            f"A in A @ x must have one column per component of the states ({len(symbols)}), got "
-            f"shape {given.shape}"
-        )
-    linear = linear_rows(symbols, given)
-    if not np.all(np.isfinite(linear.weights.data)):
-        raise ProblemError("A in A @ x must be finite, got NaN or infinity")
+    matrix = _matrix(weights, len(symbols), "A in A @ x", "component of the states")
+    linear = linear_rows(symbols, matrix)
     return Total(sums=(), rest=(), offset=read_only(np.zeros(linear.rows)), linear=linear)
 
 
@@ -396,26 +390,22 @@ def _numbers(given: object) -> Array:
     return array("a side of a constraint", given, "a formula, a number or one number per row")
 
 
-def _weights(weights: Weights, group: Group) -> Weights:
-    matrix: Weights
+def _matrix(weights: Weights, columns: int, what: str, each: str) -> Weights:
+    """Weights as they are kept: a read-only array, or a compressed one if they are sparse."""
     if sparse.issparse(weights):
         matrix = sparse.csr_array(weights, dtype=np.float64, copy=True)
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
         values = matrix.data
     else:
-        wanted = "an array of numbers (rows, agents)"
-        matrix = read_only(np.atleast_2d(array("weights", weights, wanted)))
-        values = matrix
-    if matrix.ndim != 2 or matrix.shape[1] != group.count:
+        rows = array(what, weights, f"an array of numbers (rows, {columns})")
+        values = matrix = read_only(np.atleast_2d(rows))
+    if matrix.ndim != 2 or matrix.shape[1] != columns:
         raise ProblemError(
-            f"weights must have one column per agent of {group.name} ({group.count}), "
-            f"got shape {matrix.shape}"
+            f"{what} must have one column per {each} ({columns}), got shape {matrix.shape}"
         )
     if not np.all(np.isfinite(values)):
-        raise ProblemError(
-            f"A in A @ x, weights over {group.name}, must be finite, got NaN or infinity"
-        )
+        raise ProblemError(f"{what} must be finite, got NaN or infinity")
     return matrix
 
 

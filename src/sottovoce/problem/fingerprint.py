@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import digest as structure
 from sottovoce.formula.expression import Expression
-from sottovoce.problem.agents import Array, Group
+from sottovoce.problem.agents import Group
 from sottovoce.problem.constraints import Constraint, FleetSum
 from sottovoce.problem.linear_rows import Matrix
 
@@ -66,7 +67,7 @@ def _feed(digest: hashlib.blake2b, part: object) -> None:
         raise TypeError(f"cannot fingerprint a {type(part).__name__}")
 
 
-def _feed_array(digest: hashlib.blake2b, array: Array) -> None:
+def _feed_array(digest: hashlib.blake2b, array: NDArray[np.generic]) -> None:
     # Equal along an axis counts once: a bound stated for all hashes like the same bound listed for
     # each, and a fleet's broadcast arrays hash fast.
     compact = array

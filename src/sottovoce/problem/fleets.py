@@ -21,11 +21,10 @@ import numpy as np
 from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
-from sottovoce.problem.connected import Indices, connected
+from sottovoce.problem.connected import connected
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.linear_rows import (
-    RowWeights,
     Weights,
     coefficients,
     compressed,
@@ -37,7 +36,6 @@ from sottovoce.problem.local import LocalSet
 
 _FEW_ROWS = 4  # of a local set, two of which may be the two sides of one
 _DENSE = 0.25  # share of weights that are not 0 from which all are kept
-_NONE: Indices = np.zeros(0, dtype=np.int64)
 _SMALL = 1 << 12  # weights up to which all are kept: SciPy is large to load
 
 
@@ -150,14 +148,12 @@ class _NamedRows:
 
     Attributes:
         terms: per group, per row, what the agent adds that is not in ``weights``.
-        weights: transposed, (components, rows).
-        column: the first column of every group in ``weights``.
+        weights: per component the weight in each row that has one.
         mixing: formulas that mix agents, with their rows; all that these agents add there.
     """
 
     terms: Mapping[int, Mapping[int, Expression]]
-    weights: RowWeights
-    column: Mapping[int, int]
+    weights: Mapping[Expression, Mapping[int, float]]
     mixing: Sequence[tuple[int, Expression]]
 
 
@@ -165,16 +161,12 @@ def _read(
     groups: Sequence[Group], families: Sequence[Constraint], chosen: Iterable[int]
 ) -> _NamedRows:
     """Take the rows of some named agents apart."""
-    owner: dict[Expression, int] = {}
-    first: dict[int, int] = {}
-    for index in chosen:
-        if groups[index].count == 1:
-            first[index] = len(owner)
-            owner |= dict.fromkeys(groups[index].symbols, index)
-    column = {s: c for c, s in enumerate(owner)}
+    named = (index for index in chosen if groups[index].count == 1)
+    owner = {s: index for index in named for s in groups[index].symbols}
     terms: defaultdict[int, dict[int, Expression]] = defaultdict(dict)
     mixing: list[tuple[int, Expression]] = []
-    weights, row = [(_NONE, _NONE, np.zeros(0))], 0
+    weights: defaultdict[Expression, dict[int, float]] = defaultdict(dict)
+    row = 0
     for family in families:
         by_row: defaultdict[int, list[tuple[Expression, set[int]]]] = defaultdict(list)
         for r, term in ((r, t) for r, f in enumerate(family.rest) for t in addends(f)):
@@ -188,14 +180,14 @@ def _read(
                 else:
                     mixing.append((r, formula))
         if family.linear is not None:
-            own = family.linear.of(column)
-            place = np.array([column[s] for s in own.symbols], dtype=np.int64)
-            rows, columns, values = entries_of(own.weights)
-            weights.append((place[columns], row + rows, values))
+            symbols = family.linear.symbols
+            at, column, values = entries_of(family.linear.weights)
+            here = np.flatnonzero(np.array([s in owner for s in symbols])[column])
+            parts = (part[here].tolist() for part in (at, column, values))
+            for r, c, w in zip(*parts, strict=True):
+                weights[symbols[c]][row + r] = w
         row += family.rows
-    at, adds, values = (np.concatenate(part) for part in zip(*weights, strict=True))
-    stacked = compressed(at, adds, values, (len(owner), row))
-    return _NamedRows(terms=terms, weights=stacked, column=first, mixing=mixing)
+    return _NamedRows(terms=terms, weights=weights, mixing=mixing)
 
 
 def _apart(terms: Sequence[tuple[Expression, set[int]]]) -> Iterator[tuple[set[int], Expression]]:
@@ -250,11 +242,7 @@ def _named(
     group: Group, index: int, objective: Expression, local: LocalSet | None, rows: _NamedRows
 ) -> _NamedAgent:
     own = dict(rows.terms.get(index, {}))
-    found: list[dict[int, float]] = []
-    matrix, first = rows.weights, rows.column[index]
-    for c in range(first, first + group.dim):
-        at = slice(*matrix.indptr[c : c + 2])
-        found.append(dict(zip(matrix.indices[at].tolist(), matrix.data[at].tolist(), strict=True)))
+    found = [dict(rows.weights.get(s, {})) for s in group.symbols]
     # A row that mixes components, or has other terms of the agent, is a formula.
     uses = Counter(chain(own, *found))
     for state, weights in zip(group.symbols, found, strict=True):

@@ -7,7 +7,7 @@ constraint; ``Problem`` is both together, for whoever may see everything: a simu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -300,7 +300,7 @@ class Problem:
         return evaluation(self, flat)
 
     @classmethod
-    def load(cls, folder: str | Path, *, agents: object = None) -> Problem:
+    def load(cls, folder: str | Path, *, agents: Iterable[int] | None = None) -> Problem:
         """Read a problem from a folder: ``problem.toml``, and agents' files under ``agents/``.
 
         Nothing in the files is ever executed: formulas go through the parser of ``formula.parse``.
@@ -313,7 +313,7 @@ class Problem:
 
         return load_problem(folder, agents=agents)
 
-    def save(self, folder: str | Path, *, agents: object = None) -> None:
+    def save(self, folder: str | Path, *, agents: Iterable[int] | None = None) -> None:
         """Write the problem as a folder of TOML files that ``Problem.load`` reads back.
 
         Args:
