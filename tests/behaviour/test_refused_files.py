@@ -184,7 +184,7 @@ MATRICES = [
     matrix("a component that no agent has", "lines.csv", p.MATRIX["lines.csv"], "row,agent,component,weight\n1,1,1,1\n2,2,3,2\n", "lines.csv", "line 3", "component"),
     matrix("more than the matrix", "problem.toml", "2*matrix", "matrix + x1", "matrix", "constraint"),
     matrix("too few bounds of a matrix", "problem.toml", "[7, 9]", "[7, 9, 6]", "2", "3"),
-    matrix("a row without weights", "lines.csv", "0,2,-1", "0,0,0", "row", "2"),
+    matrix("a row without weights", "lines.csv", "0.5,2,-1", "0,0,0", "row", "2"),
     matrix("a weight of an agent that is not there", "lines.csv", p.MATRIX["lines.csv"], "row,agent,component,weight\n1,1,1,1\n2,7,1,2\n", "lines.csv", "line 3", "agent"),
     matrix("a row 0", "lines.csv", p.MATRIX["lines.csv"], "row,agent,component,weight\n0,1,1,1\n2,2,1,2\n", "lines.csv", "line 2", "row"),
     matrix("a matrix that is missing", "problem.toml", '"lines.csv"', '"none.csv"', "none.csv", "exist"),

@@ -367,18 +367,13 @@ def agents(
         ends = {"lower": _rows(lower, n, dim), "upper": _rows(upper, n, dim)}
         return Agents(name, fleet_group(n, dim=dim, name=name, parameters=parameters, **ends))
     names = [f"{name}{i + 1}" for i in range(_count(who))] if counted else list(who)  # type: ignore[arg-type]
-    named = named_groups(names, lower=lower, upper=upper, dim=dim)
+    named = _named_groups(names, lower=lower, upper=upper, dim=dim)
     fleet = None
     if len({group.dim for group in named}) == 1:
-        both = (np.concatenate([g.lower for g in named]), np.concatenate([g.upper for g in named]))
-        fleet = fleet_group(
-            len(named),
-            lower=both[0],
-            upper=both[1],
-            dim=named[0].dim,
-            name=name,
-            parameters=parameters,
-        )
+        low = np.concatenate([group.lower for group in named])
+        high = np.concatenate([group.upper for group in named])
+        d, n = named[0].dim, len(named)
+        fleet = fleet_group(n, lower=low, upper=high, dim=d, name=name, parameters=parameters)
     elif parameters:
         raise ProblemError("parameters need states of one dimension, got several")
     return Agents(name, fleet, named)
@@ -462,7 +457,7 @@ def _counts_to(digits: str, count: int) -> bool:
     return digits[0] != "0" and (len(digits), digits) <= (len(most), most)
 
 
-def named_groups(
+def _named_groups(
     names: Sequence[str], *, lower: object, upper: object, dim: int | Sequence[int] = 1
 ) -> list[Group]:
     """Return agents stated one by one; bounds for all, per agent, or per agent a list."""
@@ -477,7 +472,7 @@ def named_groups(
             raise ProblemError(f"names must differ, got {name} twice: rename one")
     lows, highs = _per_agent(lower, n, "lower"), _per_agent(upper, n, "upper")
     return [
-        _group(name=name, count=1, dim=d, lower=low, upper=high)
+        fleet_group(1, name=name, dim=d, lower=low, upper=high)
         for name, d, low, high in zip(names, dims, lows, highs, strict=True)
     ]
 
@@ -492,40 +487,22 @@ def fleet_group(
     parameters: Mapping[str, ArrayLike] | None = None,
 ) -> Group:
     """Return n agents that share one formula; bounds broadcast to (n, dim)."""
-    arrays: dict[Expression, Array] = {}
-    for key, values in (parameters or {}).items():
-        arrays.update(_parameter(key, values, n))
-    return _group(name=name, count=n, dim=dim, lower=lower, upper=upper, parameters=arrays)
-
-
-def _group(
-    *,
-    name: str,
-    count: int,
-    dim: int,
-    lower: object,
-    upper: object,
-    parameters: Mapping[Expression, Array] | None = None,
-) -> Group:
     check_name(name, where="agent")
     dim = whole(f"dim of {name}", dim, least=1, most=_MOST_COMPONENTS, error=ProblemError)
-    low = _bounds(lower, count, dim, f"lower bound of {name}")
-    high = _bounds(upper, count, dim, f"upper bound of {name}")
+    low = _bounds(lower, n, dim, f"lower bound of {name}")
+    high = _bounds(upper, n, dim, f"upper bound of {name}")
     if (low > high).any():
         at = np.unravel_index(int(np.argmax(low > high)), low.shape)
-        who = name if count == 1 else f"{name}{int(at[0]) + 1}"
+        who = name if n == 1 else f"{name}{int(at[0]) + 1}"
         raise ProblemError(
             f"lower must not exceed upper, got lower={low[at]:g} > upper={high[at]:g} for {who}: "
             "its domain is empty; swap the bounds or mend them"
         )
-    return Group(
-        name=name,
-        count=count,
-        symbols=_symbols(name, dim),
-        lower=low,
-        upper=high,
-        parameters=dict(parameters or {}),
-    )
+    arrays: dict[Expression, Array] = {}
+    for key, values in (parameters or {}).items():
+        arrays |= _parameter(key, values, n)
+    symbols = _symbols(name, dim)
+    return Group(name=name, count=n, symbols=symbols, lower=low, upper=high, parameters=arrays)
 
 
 def _bounds(values: object, count: int, dim: int, what: str) -> Array:
