@@ -42,14 +42,14 @@ def test_hours_that_nobody_mixes_cost_no_more_than_one() -> None:
 
 
 def test_a_fleet_of_one_is_tied_together_by_totals_and_formulas_alike() -> None:
-    one = sv.agents(1, dim=2, lower=0.0, upper=1.0)
-    x = one.x
+    one, other = sv.agents(1, dim=2, lower=0, upper=1), sv.agents(["y"], lower=0, upper=1)
+    x, (y,) = one.x, other
     problem = sv.Problem(
-        agents=one,
-        objectives=x[0] + x[1],
-        constraints=[sv.total(x) <= [1, 1], x[0] + x[1] <= 1.5],
+        agents=[one, other],
+        objectives=[x[0] + x[1], y],
+        constraints=[sv.total(x) <= [1, 1], x[0] + x[1] + y <= 1.5],
     )
-    np.testing.assert_allclose(certified(problem).loads(np.ones(3)), 4.0, rtol=1e-12)
+    np.testing.assert_allclose(certified(problem).loads(np.ones(3)), [4.0, 1.0], rtol=1e-12)
 
 
 @settings(max_examples=15, deadline=None)

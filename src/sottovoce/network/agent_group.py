@@ -17,11 +17,11 @@ from sottovoce.formula.expression import ZERO
 from sottovoce.network.observe.logs import note
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.code import Watched
-from sottovoce.problem.feasible import require_nonempty
+from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.load import load_problem
 from sottovoce.problem.fleet import Fleet
 from sottovoce.problem.fleets import agent_fleet
-from sottovoce.problem.local import local_rows, local_set, read_fallback
+from sottovoce.problem.local import local_rows, local_set
 from sottovoce.problem.problem import CloudView, Problem
 
 Gradient: TypeAlias = Callable[[Array], Any]

@@ -1,4 +1,4 @@
-"""Whether a local set holds a point, decided exactly, and which rows are to blame if it does not.
+"""Whether a local set holds a point or a state, and which rows are to blame if it holds none.
 
 Most agents of a fleet are settled together: a point found by steps towards the rows shows that a
 set is not empty. What is left is decided by linear programs over tangents, ``minimise t with
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
-from sottovoce.problem.agents import Array, Group, read_only
+from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.connected import Indices
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.numeric import Formulas
@@ -166,6 +166,33 @@ class _Tangents:
             moved = np.clip(x - step[:, np.newaxis] * free, self.lower, self.upper)
             x = np.where(np.isfinite(moved), moved, x)
         return x
+
+
+@np.errstate(all="ignore")
+def read_fallback(given: object, group: Group, own: LocalSet) -> Array | None:
+    """Return what the agents of a group apply without an answer, shape (count, d), if it is said.
+
+    Args:
+        given: one state for all of them, or one for each.
+        group: the agents.
+        own: the set that each of them keeps to.
+
+    Raises:
+        ProblemError: if it is no such state; the values stay unsaid, they are private.
+    """
+    if given is None:
+        return None
+    points = read_states("fallback", given, group)
+    inside = np.all((points >= own.lower) & (points <= own.upper), axis=1)
+    rows = _Tangents(group, own, range(own.rows))
+    inside &= rows.met(points, *rows.at(points))
+    if not inside.all():
+        place = int(np.argmin(inside))
+        raise ProblemError(
+            f"fallback of {group.label(place)} must lie in its own set, bounds and local rows, got "
+            "a state that does not: it is applied when there is no answer"
+        )
+    return points
 
 
 def own_domain(

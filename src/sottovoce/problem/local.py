@@ -18,13 +18,10 @@ from sottovoce.arguments import entries
 from sottovoce.errors import InputError, ProblemError
 from sottovoce.formula.canonical import expand
 from sottovoce.formula.expression import Expression
-from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only, read_states
 from sottovoce.problem.constraints import Constraint, Total
 from sottovoce.problem.own_rows import component_bounds, require_convex_row
 from sottovoce.problem.stating import Row, read_row, written_rows
-
-_CLOSE = 1e-9  # how far off a row of a fallback may be, relative to the size of what it adds up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,64 +182,29 @@ def require_no_rows(local: Sequence[LocalSet]) -> None:
             )
 
 
-def read_start(given: object, groups: tuple[Group, ...]) -> tuple[Array, ...]:
-    """Return where the agents of every group start, shape (count, d)."""
-    listed = [None] * len(groups)
-    if given is not None:
-        listed = entries("start", given, "a list with one entry per agent or fleet")
-    if len(listed) != len(groups):
-        raise ProblemError(
-            f"start must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
-        )
-    starts: list[Array] = []
-    for group, values in zip(groups, listed, strict=True):
-        if values is None:
-            point = np.clip(0.0, group.lower[:1], group.upper[:1])
-            if group.lower.strides[0] or group.upper.strides[0]:
-                point = np.clip(0.0, group.lower, group.upper)
-            starts.append(read_states("start", point, group))
-            continue
-        array = read_states("start", values, group)
-        if not np.all((array >= group.lower) & (array <= group.upper)):
-            raise ProblemError(
-                f"start of {group.name} must lie in its box: move it inside the bounds"
-            )
-        starts.append(array)
-    return tuple(starts)
-
-
-def read_fallback(given: object, group: Group, own: LocalSet) -> Array | None:
-    """Return what the agents of a group apply without an answer, shape (count, d), if it is said.
-
-    Args:
-        given: one state for all of them, or one for each.
-        group: the agents.
-        own: the set that each of them keeps to.
+def per_group(what: str, given: object, groups: Sequence[Group]) -> list[object]:
+    """Return what is stated per agent or fleet, None for each where it is not stated.
 
     Raises:
-        ProblemError: if it is no such state; the values stay unsaid, they are private.
+        ProblemError: if there are more entries than agents and fleets, or fewer.
     """
-    if given is None:
-        return None
-    points = read_states("fallback", given, group)
-    inside = np.all((points >= own.lower) & (points <= own.upper), axis=1)
-    inside &= np.all(_off(group, own, points) <= 0.0, axis=1)
-    if not inside.all():
-        place = int(np.argmin(inside))
+    listed: list[object] = [None] * len(groups)
+    if given is not None:
+        listed = entries(what, given, "a list with one entry per agent or fleet")
+    if len(listed) != len(groups):
         raise ProblemError(
-            f"fallback of {group.label(place)} must lie in its own set, bounds and local rows, got "
-            "a state that does not: it is applied when there is no answer"
+            f"{what} must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
         )
-    return points
+    return listed
 
 
-def _off(group: Group, own: LocalSet, points: Array) -> Array:
-    """How much each row is off beyond rounding, shape (count, rows)."""
-    values = [*points.T, *group.parameters.values()]
-    rows = tape((*own.inequalities, *own.equalities), (*group.symbols, *group.parameters))
-    found = np.stack([np.zeros(group.count), *rows.arrays(values, (group.count,))], axis=1)[:, 1:]
-    equal = len(own.inequalities)
-    found[:, equal:] = np.abs(found[:, equal:])
-    size = np.abs(values).sum(axis=0)
-    beyond = found - _CLOSE * (1.0 + size[:, np.newaxis])
-    return np.where(np.isfinite(beyond), beyond, np.inf)
+def read_start(given: object, group: Group) -> Array:
+    """Return where the agents of a group start, shape (count, d): by default nearest to 0."""
+    if given is None:
+        same = not (group.lower.strides[0] or group.upper.strides[0])
+        some = slice(1) if same else slice(None)
+        return read_states("start", np.clip(0.0, group.lower[some], group.upper[some]), group)
+    array = read_states("start", given, group)
+    if not np.all((array >= group.lower) & (array <= group.upper)):
+        raise ProblemError(f"start of {group.name} must lie in its box: move it inside the bounds")
+    return array

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sottovoce.arguments import agent_index, array, entries
+from sottovoce.arguments import agent_index, array
 from sottovoce.errors import ProblemError
 from sottovoce.formula.expression import NAN, Expression
 from sottovoce.problem.agents import (
@@ -28,7 +28,7 @@ from sottovoce.problem.agents import (
 )
 from sottovoce.problem.code import Objective
 from sottovoce.problem.constraints import Constraint
-from sottovoce.problem.feasible import require_nonempty
+from sottovoce.problem.feasible import read_fallback, require_nonempty
 from sottovoce.problem.files.schema import check_settings
 from sottovoce.problem.fingerprint import fingerprint
 from sottovoce.problem.local import (
@@ -36,7 +36,7 @@ from sottovoce.problem.local import (
     fed,
     local_rows,
     local_set,
-    read_fallback,
+    per_group,
     read_start,
 )
 from sottovoce.problem.own_rows import SplitConstraints, split_constraints
@@ -212,8 +212,10 @@ class Problem:
             code=tuple(f if isinstance(f, Objective) else None for f in stated_as),
             cloud=_cloud(found),
             local=sets,
-            start=read_start(start, groups),
-            fallback=_fallbacks(fallback, groups, sets),
+            start=tuple(map(read_start, per_group("start", start, groups), groups)),
+            fallback=tuple(
+                map(read_fallback, per_group("fallback", fallback, groups), groups, sets)
+            ),
             privacy=MappingProxyType(check_settings("privacy", privacy)),
             schedule=MappingProxyType(check_settings("schedule", schedule)),
             source=None if source is None else MappingProxyType(dict(source)),
@@ -340,19 +342,6 @@ class Problem:
             privacy=dict(self.privacy) or "not asked for",
             fingerprint=self.cloud.fingerprint[:16],
         )
-
-
-def _fallbacks(
-    given: object, groups: tuple[Group, ...], sets: tuple[LocalSet, ...]
-) -> tuple[Array | None, ...]:
-    listed = [None] * len(groups)
-    if given is not None:
-        listed = entries("fallback", given, "a list with one entry per agent or fleet")
-    if len(listed) != len(groups):
-        raise ProblemError(
-            f"fallback must have one entry per agent or fleet ({len(groups)}), got {len(listed)}"
-        )
-    return tuple(read_fallback(v, g, own) for v, g, own in zip(listed, groups, sets, strict=True))
 
 
 def _cloud(found: SplitConstraints) -> CloudView:
