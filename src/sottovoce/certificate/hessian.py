@@ -19,13 +19,12 @@ from sottovoce.formula.canonical import (
     in_order,
     is_integer,
 )
-from sottovoce.formula.curvature import Signs
+from sottovoce.formula.curvature import Signs, connected_blocks
 from sottovoce.formula.derive import hessian
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array
-from sottovoce.problem.connected import connected
 
 Claim = Callable[[Array, Array], NDArray[np.bool_]]
 """Takes lower and upper ends of boxes (b, symbols); returns for which of them it is proven."""
@@ -90,12 +89,6 @@ class ProofRegion:
             yield [self.boxes(symbols, agents) for agents in ranges]
 
 
-def independent_blocks(coupled: NDArray[np.bool_]) -> list[list[int]]:
-    """Split indices into the sets that a symmetric boolean matrix connects."""
-    labels = connected(len(coupled), *np.nonzero(coupled))
-    return [np.flatnonzero(labels == k).tolist() for k in range(labels.max(initial=-1) + 1)]
-
-
 def bounded_below(
     expr: Expression, region: ProofRegion, *, strict: bool, budget: int = 512
 ) -> bool:
@@ -135,8 +128,7 @@ class Hessian:
         for (s, t), entry in hessian(expr, self.variables).items():
             i, j = place[s], place[t]
             self.entries[i][j] = self.entries[j][i] = entry
-        nonzero = np.array([[not e.is_zero for e in row] for row in self.entries], dtype=np.bool_)
-        self.blocks = independent_blocks(nonzero.reshape(n, n))
+        self.blocks = connected_blocks([[not e.is_zero for e in row] for row in self.entries])
 
     @property
     def constant(self) -> bool:

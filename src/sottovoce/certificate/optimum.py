@@ -6,6 +6,7 @@ never a release.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -14,14 +15,14 @@ import scipy.sparse as sparse
 from numpy.typing import NDArray
 
 from sottovoce.arguments import instance
-from sottovoce.certificate.kkt import InteriorPoint, Solution
+from sottovoce.certificate.kkt import InteriorPoint, KktSolver, Solution
 from sottovoce.certificate.smooth_form import SmoothForm, smooth_form
 from sottovoce.errors import CertificateError, ConvexityError
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, read_only
 from sottovoce.problem.linear_rows import Matrix
-from sottovoce.problem.numeric import Numeric, gram, numeric_of, tangents
+from sottovoce.problem.numeric import Numeric, numeric_of
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import Region
 
@@ -29,7 +30,14 @@ TOLERANCE = 1e-9
 MAX_POLISH = 200
 PATIENCE = 3
 STRICT = 1e-6
-"""Below this a multiplier and its slack both count as zero, and an angle as no angle."""
+"""Below this a multiplier and its slack both count as zero."""
+ANGLE = 1e-12
+"""The square of an angle between slopes that counts as none."""
+CURVED = 1e-10
+"""A second derivative below this share of the largest counts as none."""
+SHARE = 1e-3
+"""The part of a kernel above which it moves an unknown: shares met are above 0.1 or below 1e-4."""
+PROBES = 4
 
 
 _known: WeakKeyDictionary[Problem, ReferenceOptimum] = WeakKeyDictionary()
@@ -256,72 +264,46 @@ def _described(
 def _dependent(
     numeric: Numeric, jacobian: Matrix, free: NDArray[np.bool_], active: NDArray[np.bool_]
 ) -> tuple[int, ...]:
-    rows = np.flatnonzero(active[: numeric.rows])
-    moves = tangents(numeric.blocks, jacobian, free, active)
-    products = gram(numeric.blocks, jacobian[rows], moves)
-    lengths = np.sqrt(np.diag(products))
-    short = lengths <= STRICT * np.max(lengths, initial=0.0)
-    scale = np.where(short, 1.0, lengths)
-    cosines = products / scale / scale[:, np.newaxis]
-    cosines[short], cosines[:, short] = 0.0, 0.0
-    try:
-        if not short.any():
-            np.linalg.cholesky(cosines - 2.0 * STRICT**2 * np.eye(len(rows)))
-            return ()  # far cheaper than eigenvectors where there are hundreds of rows
-    except np.linalg.LinAlgError:
-        pass
-    sizes, vectors = np.linalg.eigh(cosines)
-    shares = np.max(np.abs(vectors[:, sizes <= STRICT**2]), axis=1, initial=0.0)
-    return tuple(int(j) for j in rows[short | (shares > STRICT)])
+    """The active rows j of g in some ``w`` with ``w'A = 0``, A the slopes of all active rows."""
+    solver, none = KktSolver(), np.zeros(free.size)
+    solver.factor(sparse.eye_array(free.size), _unit_slopes(jacobian, active, free), ANGLE)
+    share = _kernel_share(lambda w: solver.solve(none, ANGLE * w)[1], active.size)
+    dependent = (active & (share > SHARE))[: numeric.rows]
+    return tuple(int(j) for j in np.flatnonzero(dependent))
 
 
 def _flat(
     numeric: Numeric, at: Solution, jacobian: Matrix, free: NDArray[np.bool_]
 ) -> tuple[int, ...]:
     """The free states moved by directions v with ``v' H v = 0`` and ``J_j v = 0`` if mu_j > 0."""
-    hessian = numeric.lagrangian_hessian(at.x, at.mu)
-    least = 1e-10 * float(np.max(np.abs(hessian.data), initial=0.0))
+    hessian, solver = numeric.lagrangian_hessian(at.x, at.mu), KktSolver()
+    moves = sparse.diags_array(free * 1.0)
+    largest = float(np.max(np.abs(hessian.data), initial=0.0)) or 1.0
+    shifted = moves @ hessian @ moves / largest + sparse.diags_array(np.where(free, CURVED, 1.0))
     pressing = numeric.equality | (at.mu > STRICT)
-    moves = tangents(numeric.blocks, jacobian, free, pressing)
-    found = (
-        (block, _kernel(block.hessians(hessian), move, least))
-        for block, move in zip(numeric.blocks, moves, strict=True)
-    )
-    kernels = [(block, kernel) for block, kernel in found if kernel is not None]
-    if not kernels:
-        return ()
-    pressed = jacobian[np.flatnonzero(pressing[: numeric.rows])]
-    slopes = [_along(pressed[:, block.index].toarray(), kernel) for block, kernel in kernels]
-    _, sizes, seen = np.linalg.svd(np.hstack(slopes), full_matrices=False)
-    seen = seen[sizes > STRICT * np.max(sizes, initial=1.0)]
-    moved = np.zeros(at.x.size)
-    begin = 0
-    for block, kernel in kernels:
-        end = begin + block.count * block.dim
-        barred = seen[:, begin:end].reshape(-1, block.count, block.dim)
-        lost = np.sum(np.einsum("idk,jik->jid", kernel, barred) ** 2, axis=0)
-        moved[block.index] = (np.sum(kernel**2, axis=2) - lost).ravel()
-        begin = end
-    return tuple(int(c) for c in np.flatnonzero(moved > STRICT))
+    solver.factor(shifted, _unit_slopes(jacobian, pressing, free), ANGLE)
+    none = np.zeros(pressing.size)
+    share = _kernel_share(lambda v: solver.solve(-CURVED * free * v, none)[0], free.size)
+    return tuple(int(c) for c in np.flatnonzero(free & (share > SHARE)))
 
 
-def _along(columns: Array, kernel: Array) -> Array:
-    """``J v`` for every direction v of a kernel, one column each."""
-    count, dim, _ = kernel.shape
-    slopes = np.einsum("jid,idk->jik", columns.reshape(-1, count, dim), kernel)
-    return np.reshape(slopes, (len(columns), count * dim))
+def _kernel_share(shrink: Callable[[Array], Array], size: int) -> Array:
+    """How much the kernel of a matrix M moves each unknown, from ``shrink = d (M + d)^-1``.
+
+    It shrinks the component of an eigenvalue e to ``d / (d + e)`` of it: of a vector what is left
+    after three times is its part in the kernel. A few random ones have a part everywhere.
+    """
+    rng, share = np.random.default_rng(0), np.zeros(size)
+    for v in rng.normal(size=(PROBES, size)):
+        share = np.maximum(share, np.abs(shrink(shrink(shrink(v)))))
+    return share
 
 
-def _kernel(hessian: Array, tangent: Array, least: float) -> Array | None:
-    """Per agent the eigenvectors with eigenvalues below ``least`` as columns, others 0."""
-    one = np.eye(hessian.shape[1])
-    masked = tangent @ hessian @ tangent + (2.0 * least + 1.0) * (one - tangent)
-    try:
-        np.linalg.cholesky(masked - least * one)
-    except np.linalg.LinAlgError:
-        sizes, vectors = np.linalg.eigh(masked)
-        return np.asarray(vectors * (sizes <= least)[:, np.newaxis, :])
-    return None
+def _unit_slopes(jacobian: Matrix, rows: NDArray[np.bool_], free: NDArray[np.bool_]) -> Matrix:
+    """The slopes of some rows by the free states, of length 1 each; 0 for other rows."""
+    slopes = sparse.diags_array(rows * 1.0) @ jacobian @ sparse.diags_array(free * 1.0)
+    lengths = np.sqrt(np.asarray(slopes.power(2).sum(axis=1)).ravel())
+    return sparse.diags_array(1.0 / np.where(lengths > 0.0, lengths, 1.0)) @ slopes
 
 
 def saddle_prices(problem: Problem, saddle: ReferenceOptimum) -> Array:

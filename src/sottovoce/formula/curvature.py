@@ -363,7 +363,7 @@ class Calculus:
         strictly: list[Variables | None] = []
         for sign in (1, -1):
             strict: list[Variables | None] = []
-            for block in _blocks(form.quadratic):
+            for block in connected_blocks(form.quadratic):
                 kind = definiteness([[sign * form.quadratic[i][j] for j in block] for i in block])
                 names = frozenset(form.symbols[k] for k in block) if kind > 0 else NONE
                 strict.append(None if kind < 0 else names)
@@ -561,7 +561,7 @@ def _monic(expr: Expression) -> Expression:
     return multiply(number(1 / Fraction(first)), expr)
 
 
-def _blocks(matrix: Sequence[Sequence[Fraction]]) -> list[list[int]]:
+def connected_blocks(matrix: Sequence[Sequence[object]]) -> list[list[int]]:
     """Split indices into the sets that a symmetric matrix connects."""
     left, blocks = set(range(len(matrix))), []
     while left:
