@@ -31,7 +31,7 @@ from sottovoce.network.setup import Parties, make_config, setup_of
 from sottovoce.paper.paper_release import RELEASE, gradient_entries
 from sottovoce.privacy.adjacency import Adjacency, Trajectory
 from sottovoce.privacy.noise_plan import NoisePlan, Output, OutputKind
-from sottovoce.privacy.sampler import Sampler, grid_of
+from sottovoce.privacy.sampler import Sampler
 from sottovoce.privacy.trust import ONE_CLOUD, SplitCloud, Trust
 from sottovoce.problem.problem import Problem
 from sottovoce.problem.sums import contributions
@@ -63,20 +63,10 @@ def plan_for(
     per_agent = np.ones(cloud.agents)
     kind: OutputKind = "sum" if method == "joint" else "value"
     names = cloud.sums.labels() if method == "joint" else cloud.row_labels()
-    outputs = [
-        Output(name=name, kind=kind, sigma=sigma, grid=grid_of(sigma), row=row)
-        for row, name in enumerate(names)
-    ]
+    outputs = [Output(name=name, kind=kind, sigma=sigma, row=row) for row, name in enumerate(names)]
     if method == "paper":
         outputs += [
-            Output(
-                name="entry",
-                kind="gradient",
-                sigma=gradient_sigma,
-                grid=grid_of(gradient_sigma),
-                row=e.row,
-                column=e.column,
-            )
+            Output(name="entry", kind="gradient", sigma=gradient_sigma, row=e.row, column=e.column)
             for e in gradient_entries(cloud)
             if e.kind == "released"
         ]

@@ -124,8 +124,7 @@ def test_what_is_sent_has_independent_gaussian_noise_of_the_planned_sigma(
     plan = replace(
         plan,
         outputs=tuple(
-            replace(o, sigma=float(s), grid=float(grid_of(s)))
-            for o, s in zip(plan.outputs, scales, strict=True)
+            replace(o, sigma=float(s)) for o, s in zip(plan.outputs, scales, strict=True)
         ),
     )
     algorithm = DualAveraging() if method == "joint" else Tikhonov()

@@ -169,7 +169,7 @@ def test_a_sum_that_nobody_can_move_is_a_public_constant_and_asked_of_nobody() -
         constraints=[x[0] + x[1] <= 1, x[2] + x[3] <= 1],
     )
     made = plan_for(problem)
-    still = replace(made.outputs[1], sigma=0.0, grid=0.0)
+    still = replace(made.outputs[1], sigma=0.0)
     made = replace(made, outputs=(made.outputs[0], still))
     parties = [Parties(made)((i,)) for i in range(1, 5)]
     assert [party.sums.tolist() for party in parties] == [[0], [0], [], []]

@@ -39,11 +39,9 @@ def noise(
     per_agent, paper = np.ones(problem.agents), entries is not None
     rows = problem.rows if paper else problem.cloud.sums.count
     kind: Any = "value" if paper else "sum"
-    outputs = [
-        Output(name=f"{j}", kind=kind, sigma=sigma, grid=sigma / 2**26, row=j) for j in range(rows)
-    ]
+    outputs = [Output(name=f"{j}", kind=kind, sigma=sigma, row=j) for j in range(rows)]
     outputs += [
-        Output(name=f"{j} {i}", kind="gradient", sigma=s, grid=s / 2**26, row=j, column=i)
+        Output(name=f"{j} {i}", kind="gradient", sigma=s, row=j, column=i)
         for (j, i), s in (entries or {}).items()
     ]
     return NoisePlan(

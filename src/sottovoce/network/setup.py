@@ -61,7 +61,7 @@ class PlanFromWelcome:
         grid[welcome.sums] = unpack(welcome.grid)
         labels = cloud.sums.labels()
         outputs = tuple(
-            Output(name=name, kind="sum", sigma=float(step * STEPS), grid=float(step), row=row)
+            Output(name=name, kind="sum", sigma=float(step * STEPS), row=row)
             for row, (name, step) in enumerate(zip(labels, grid, strict=True))
         )
         ends = (unpack(welcome.lower), unpack(welcome.upper))

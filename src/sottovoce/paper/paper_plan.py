@@ -32,7 +32,6 @@ from sottovoce.privacy.plan import (
     require_moderate_influence,
     require_reach,
 )
-from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.problem import CloudView, Problem
@@ -281,7 +280,7 @@ def _outputs(cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array) -
     names = cloud.row_labels()
     columns = [s.name for group in cloud.groups for s in group.symbols]
     for row, (name, s) in enumerate(zip(names, sigma.tolist(), strict=False)):
-        yield Output(name=name, kind="value", sigma=s, grid=grid_of(s) if s > 0 else 0.0, row=row)
+        yield Output(name=name, kind="value", sigma=s, row=row)
     for entry, s in zip(entries, sigma[cloud.rows :].tolist(), strict=True):
         if not s > 0:
             raise PrivacyError(
@@ -289,9 +288,7 @@ def _outputs(cloud: CloudView, entries: Sequence[GradientEntry], sigma: Array) -
                 "simplify the constraints"
             )
         name = f"d {names[entry.row]} / d {columns[entry.column]}"
-        yield Output(
-            name=name, kind="gradient", sigma=s, grid=grid_of(s), row=entry.row, column=entry.column
-        )
+        yield Output(name=name, kind="gradient", sigma=s, row=entry.row, column=entry.column)
 
 
 def each_mechanism_keeps(

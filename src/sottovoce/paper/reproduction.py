@@ -23,7 +23,6 @@ from sottovoce.privacy.adjacency import Trajectory
 from sottovoce.privacy.gaussian import exact_sigma, kappa
 from sottovoce.privacy.limit import accuracy_limit
 from sottovoce.privacy.noise_plan import NoisePlan
-from sottovoce.privacy.sampler import grid_of
 from sottovoce.problem.agents import Array
 from sottovoce.problem.gallery import paper as paper_problem
 from sottovoce.progress import Progress
@@ -175,10 +174,7 @@ def published_noise(certificate: Certificate) -> NoisePlan:
     # The published kappa is rounded up, so these sigmas are no smaller than the plan's own and
     # its promise stands.
     sigmas = (values if o.column is None else float(gradients[o.column]) for o in made.outputs)
-    outputs = (
-        replace(o, sigma=sigma, grid=float(grid_of(sigma)))
-        for o, sigma in zip(made.outputs, sigmas, strict=True)
-    )
+    outputs = (replace(o, sigma=s) for o, s in zip(made.outputs, sigmas, strict=True))
     return replace(made, outputs=tuple(outputs))
 
 

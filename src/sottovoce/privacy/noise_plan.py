@@ -14,6 +14,7 @@ from sottovoce.privacy.charge import Charge, Protected
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.gaussian import delta_of, epsilon_of
 from sottovoce.privacy.releases import StateRelease
+from sottovoce.privacy.sampler import STEPS
 from sottovoce.privacy.statement import guarantee_facts, hidden, plan_facts, statement, up
 from sottovoce.privacy.trust import ONE_CLOUD, WORDS, Trust, ViewName
 from sottovoce.problem.agents import Array, Group
@@ -33,7 +34,6 @@ class Output:
             its "gradient".
         sigma: the standard deviation of the noise that the cloud adds, and of that which the helper
             of a split cloud adds; 0 where no agent can move it.
-        grid: the public grid it is released on, ``sigma / 2^26``.
         row: the sum or the constraint, from 0.
         column: for a gradient entry, the component of the state vector, from 0.
     """
@@ -41,9 +41,13 @@ class Output:
     name: str
     kind: OutputKind
     sigma: float
-    grid: float
     row: int
     column: int | None = None
+
+    @property
+    def grid(self) -> float:
+        """The public grid that it is released on, ``sigma / 2^26``."""
+        return self.sigma / STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

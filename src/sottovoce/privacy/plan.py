@@ -34,7 +34,7 @@ from sottovoce.privacy.margins import (
     require_room,
 )
 from sottovoce.privacy.noise_plan import NoisePlan, Output
-from sottovoce.privacy.sampler import DISCRETISATION, grid_of, reach_of
+from sottovoce.privacy.sampler import DISCRETISATION, reach_of
 from sottovoce.privacy.statement import down, up
 from sottovoce.privacy.trust import ONE_CLOUD, Trust
 from sottovoce.problem.agents import Array, read_only
@@ -119,7 +119,7 @@ def _of_sums(
         epsilon=asked.epsilon,
         delta=asked.delta,
         outputs=tuple(
-            Output(name=name, kind="sum", sigma=s, grid=grid_of(s) if s > 0 else 0.0, row=row)
+            Output(name=name, kind="sum", sigma=s, row=row)
             for row, (name, s) in enumerate(zip(cloud.sums.labels(), sigma.tolist(), strict=True))
         ),
         domain=certificate.domain,
