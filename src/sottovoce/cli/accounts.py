@@ -9,7 +9,7 @@ import typer
 from rich import box
 
 from sottovoce.cli.console import console, picked, show_result, table_of
-from sottovoce.cli.options import REQUIRED, Json, one_number, option, with_options
+from sottovoce.cli.options import JSON, REQUIRED, one_number, option, with_options
 from sottovoce.errors import InputError
 from sottovoce.network.defaults import DAYS
 
@@ -116,7 +116,8 @@ def revoke_command(
 
 
 @ledger_group.command("show")
-def show_command(file: LedgerFile, json: Json = False) -> None:
+@with_options
+def show_command(file: LedgerFile, json: bool = option(False, JSON)) -> None:
     """Show what every agent protects, and has granted, spent and left for it.
 
     Figures are Gaussian-DP mu for two lifetimes that differ by no more than the radius within

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sottovoce.cli.console import errors, show_result, table_of
 from sottovoce.cli.options import (
-    Feasible,
+    FEASIBLE,
     RunOptions,
     algorithm_for,
     load,
@@ -61,7 +61,7 @@ class DemoOptions:
     rounds: int | None = option(None, "rounds to run")
     out: Path | None = option(None, "folder for keys, store, states and figure")
     split: bool = option(False, "a cloud in two halves: start a helper too")
-    feasible: Feasible = None
+    feasible: str | None = option(None, FEASIBLE)
     page: bool = option(False, "show the run in a browser: a link is printed")
 
 

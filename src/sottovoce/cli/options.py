@@ -33,28 +33,19 @@ ProblemName = Annotated[
     str,
     typer.Argument(metavar="PROBLEM", help="folder with problem.toml and agents/, or gallery:NAME"),
 ]
-Rounds = Annotated[int | None, typer.Option(help="rounds; by default the file's, or else 2000")]
-Runs = Annotated[int, typer.Option(help="how many independent runs")]
-Seed = Annotated[int, typer.Option(help="run r depends on (seed, r) alone")]
-Method = Annotated[str, typer.Option(help="joint, or paper for Theorems 2 and 3")]
-AlgorithmName = Annotated[
-    str | None,
-    typer.Option("--algorithm", help="dual-averaging (default), or tikhonov: the paper's"),
-]
-Cluster = Annotated[
-    str | None, typer.Option("--cluster", help="run on a Dask cluster, e.g. tcp://host:8786")
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="refuse where the answer is expected to be useless")
-]
-Feasible = Annotated[
-    str | None,
-    typer.Option(
-        help="keep all constraints: confirmed answers violate one with probability 1 - p at most, "
-        "e.g. 0.95"
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="print JSON for scripts")]
+
+# What ``--help`` says of options that several commands have.
+ALGORITHM = "dual-averaging (default), or tikhonov: the paper's"
+CLUSTER = "run on a Dask cluster, e.g. tcp://host:8786"
+FEASIBLE = (
+    "keep all constraints: confirmed answers violate one with probability 1 - p at most, e.g. 0.95"
+)
+JSON = "print JSON for scripts"
+METHOD = "joint, or paper for Theorems 2 and 3"
+ROUNDS = "rounds; by default the file's, or else 2000"
+RUNS = "how many independent runs"
+SEED = "run r depends on (seed, r) alone"
+STRICT = "refuse where the answer is expected to be useless"
 
 _T = TypeVar("_T")
 REQUIRED: Any = MISSING
@@ -154,7 +145,7 @@ class RunOptions(PrivacyOptions):
 
     applied: ClassVar[bool] = True
 
-    feasible: Feasible = None
+    feasible: str | None = option(None, FEASIBLE)
     each_row: bool = option(False, "with --feasible: for every constraint by itself")
 
     def margins(self, problem: Problem, method: str) -> dict[str, float]:

@@ -10,17 +10,17 @@ import typer
 
 from sottovoce.cli.console import console, errors, json_of, show_result, warn_if_useless
 from sottovoce.cli.options import (
-    AlgorithmName,
-    Cluster,
-    Json,
-    Method,
+    ALGORITHM,
+    CLUSTER,
+    JSON,
+    METHOD,
+    ROUNDS,
+    RUNS,
+    SEED,
+    STRICT,
     PrivacyOptions,
     ProblemName,
-    Rounds,
     RunOptions,
-    Runs,
-    Seed,
-    Strict,
     algorithm_for,
     argument,
     draw_figure,
@@ -47,7 +47,7 @@ _GAMES, _GAME_ROUNDS = 400, 30
 def check_command(
     problem: ProblemName,
     original: bool = option(False, "keep the original boxes, do not tighten them"),
-    json: Json = False,
+    json: bool = option(False, JSON),
 ) -> None:
     """Certify a problem: its assumptions, domain, sums and sensitivities.
 
@@ -79,11 +79,11 @@ def plan_command(
     problem: ProblemName,
     promise: RunOptions,
     rounds: int | None = option(None, "rounds the plan covers"),
-    method: Method = "joint",
+    method: str = option("joint", METHOD),
     allow_undernoised: bool = option(False, "with --method paper: plan even if a promise breaks"),
     split: bool = option(False, "a cloud and a helper that do not collude each add the noise"),
-    strict: Strict = False,
-    json: Json = False,
+    strict: bool = option(False, STRICT),
+    json: bool = option(False, JSON),
 ) -> None:
     """Choose the noise of every released number so that every agent's promise is kept.
 
@@ -122,8 +122,8 @@ def advise_command(
     feasible: float = option(0.95, "the probability with which constraints shall be kept"),
     simulate: bool = option(False, "measure in 64 short simulated runs as well"),
     plot: Path | None = option(None, "an image file for the figure"),
-    cluster: Cluster = None,
-    json: Json = False,
+    cluster: str | None = option(None, CLUSTER),
+    json: bool = option(False, JSON),
 ) -> None:
     """Show what each promise costs, and the one to write into problem.toml.
 
@@ -159,14 +159,14 @@ def advise_command(
 def simulate_command(
     problem: ProblemName,
     promise: RunOptions,
-    rounds: Rounds = None,
-    runs: Runs = 1,
-    seed: Seed = 0,
+    rounds: int | None = option(None, ROUNDS),
+    runs: int = option(1, RUNS),
+    seed: int = option(0, SEED),
     out: Path | None = option(None, "folder for result.npz and convergence.png"),
-    algorithm: AlgorithmName = None,
-    strict: Strict = False,
-    cluster: Cluster = None,
-    json: Json = False,
+    algorithm: str | None = option(None, ALGORITHM),
+    strict: bool = option(False, STRICT),
+    cluster: str | None = option(None, CLUSTER),
+    json: bool = option(False, JSON),
 ) -> None:
     """Simulate a problem with the noise that its privacy table or the options ask for.
 
@@ -228,11 +228,11 @@ def compare_command(
     problem: ProblemName,
     promise: PrivacyOptions,
     rounds: str = option("500,2000,10000", "numbers of rounds"),
-    runs: Runs = 64,
-    seed: Seed = 0,
+    runs: int = option(64, RUNS),
+    seed: int = option(0, SEED),
     out: Path | None = option(None, "folder for compare.png and compare.json"),
-    cluster: Cluster = None,
-    json: Json = False,
+    cluster: str | None = option(None, CLUSTER),
+    json: bool = option(False, JSON),
 ) -> None:
     """Compare algorithms and plans with each other and with the statistical limit.
 
@@ -285,15 +285,15 @@ def audit_command(
     ),
     runs: int | None = option(None, f"games per world ({_GAMES})"),
     rounds: int | None = option(None, f"rounds per game ({_GAME_ROUNDS})"),
-    method: Method = "joint",
-    algorithm: AlgorithmName = None,
+    method: str = option("joint", METHOD),
+    algorithm: str | None = option(None, ALGORITHM),
     view: Literal["cloud", "helper", "outside"] | None = option(
         None, "of a split cloud: attack as one of these"
     ),
     store: Path | None = option(None, "check the noise of this run instead of playing"),
     out: Path | None = option(None, "folder for the figure"),
-    cluster: Cluster = None,
-    json: Json = False,
+    cluster: str | None = option(None, CLUSTER),
+    json: bool = option(False, JSON),
 ) -> None:
     """Attack what is deployed: play the distinguishing game on its messages, and test its noise.
 
@@ -384,7 +384,7 @@ def paper_command(
     runs: int = option(32, "seeds to simulate"),
     seed: int = option(0, "first seed of the ensemble"),
     out: Path | None = option(None, "folder for the figure; none is drawn without it"),
-    json: Json = False,
+    json: bool = option(False, JSON),
 ) -> None:
     """Put every published figure beside the recomputed one, and simulate with the published noise.
 
