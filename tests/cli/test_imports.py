@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,19 @@ def test_a_name_of_the_package_loads_what_it_needs() -> None:
 def test_what_a_cloud_is_made_of_loads_nothing_that_is_rarely_used() -> None:
     names = "sv.Problem.load, sv.certify, sv.plan, sv.Cloud"
     assert loaded(f"import sottovoce as sv; {names}", RARE) == set()
+
+
+def test_an_agent_gets_ready_for_rounds_without_scipy() -> None:
+    file = Path(__file__).parents[2] / "examples" / "paper" / "agents" / "3.toml"
+    code = (
+        "from sottovoce.kernels.fleet_kernel import FleetKernel\n"
+        "from sottovoce.network.agent import Agent\n"
+        "from sottovoce.network.agent_group import AgentGroup\n"
+        "from sottovoce.problem.fleets import in_template\n"
+        f"fleet = in_template(AgentGroup.of_file({str(file)!r}).groups[0].fleet)\n"
+        "FleetKernel(fleet, fleet.group.lower, fleet.group.upper)"
+    )
+    assert loaded(code, {"clarabel", "matplotlib", "opendp", "scipy"}) == set()
 
 
 def test_the_list_of_commands_loads_nothing_heavy() -> None:
