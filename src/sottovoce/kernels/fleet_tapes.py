@@ -333,14 +333,11 @@ def _separable(writer: _TapeWriter, form: SeparableForm) -> Iterator[_Written]:
     outputs = writer.slopes(builder, form.objective, states, terms)
     own = hessian(form.objective, states)
     priced = [hessian(h, states) for h in terms]
-    outputs += [
-        builder.priced(
-            builder.value(own.get((s, s), ZERO)),
-            [(m, second[s, s]) for m, second in zip(writer.prices, priced, strict=True)
-             if (s, s) in second],
-        )
-        for s in states
-    ]  # fmt: skip
+    for s in states:
+        parts = [builder.value(own.get((s, s), ZERO))]
+        pairs = zip(writer.prices, priced, strict=True)
+        parts += [builder.times(m, second[s, s]) for m, second in pairs if (s, s) in second]
+        outputs.append(builder.fold(ADD, parts))
     outputs += writer.slopes(builder, None, states, terms)
     for line in form.rows:
         outputs += _row(builder, line)

@@ -118,10 +118,6 @@ class TapeBuilder:
         """``factor * expr``."""
         return factor if expr.is_one else self.emit(MUL, factor, self.value(expr))
 
-    def priced(self, first: int, factors: Iterable[tuple[int, Expression]]) -> int:
-        """``first + sum_t m_t e_t`` from the left."""
-        return self.fold(ADD, [first, *(self.times(m, e) for m, e in factors)])
-
     def value(self, expr: Expression) -> int:
         """The value of a canonical formula.
 

@@ -32,7 +32,7 @@ from sottovoce.kernels.run_kernel import (
 from sottovoce.problem.agents import Array, Group
 from sottovoce.problem.code import Objective, Watched
 from sottovoce.problem.constraints import named_rows
-from sottovoce.problem.fleet import Fleet, FleetContribution, Index
+from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.fleets import fleets_of
 from sottovoce.problem.problem import Problem
 from sottovoce.simulation.request import SimulationRequest
@@ -49,8 +49,6 @@ class FleetLayout:
 
     Attributes:
         kernels: one per fleet.
-        places: where the states of each fleet lie in the vector of all.
-        groups: which of the problem's groups each fleet is.
         offset: the constants of the rows.
         values: of objectives that are code, with where their states lie.
         symbols: the states of all named agents.
@@ -58,8 +56,6 @@ class FleetLayout:
     """
 
     kernels: Sequence[FleetKernel]
-    places: Sequence[Index]
-    groups: Sequence[tuple[int, ...]]
     offset: Array
     values: Sequence[tuple[slice, Value]]
     symbols: tuple[Expression, ...]
@@ -68,18 +64,18 @@ class FleetLayout:
     def start(self, x0: Sequence[Array], solution: Array | None) -> list[FleetStates]:
         """Return all fleets at the points of their own sets nearest to ``x0``, a part per group."""
         fleets = []
-        for kernel, place, groups in zip(self.kernels, self.places, self.groups, strict=True):
+        for kernel in self.kernels:
+            hat = None if solution is None else kernel.fleet.of(solution)
+            start = np.concatenate([x0[group].ravel() for group in kernel.fleet.places])
             shape = (kernel.count, kernel.d)
-            hat = None if solution is None else solution[place].reshape(shape)
-            start = np.concatenate([x0[g].ravel() for g in groups]).reshape(shape)
-            fleets.append(FleetStates(kernel, start, solution=hat))
+            fleets.append(FleetStates(kernel, start.reshape(shape), solution=hat))
         return fleets
 
     def together(self, parts: Sequence[Array]) -> Array:
         """Return all states in the problem's order."""
         x = np.empty(sum(part.size for part in parts))
-        for place, part in zip(self.places, parts, strict=True):
-            x[place] = part.ravel()
+        for kernel, part in zip(self.kernels, parts, strict=True):
+            x[kernel.fleet.columns] = part.ravel()
         return x
 
 
@@ -126,8 +122,6 @@ def _layout(
     codes = zip(spans, problem.code, strict=True)
     return FleetLayout(
         kernels=kernels,
-        places=[fleet.columns for fleet in fleets],
-        groups=[fleet.places for fleet in fleets],
         offset=np.concatenate([np.zeros(0), *(family.offset for family in families)]),
         values=[(span, _value(code)) for span, code in codes if code is not None],
         symbols=tuple(s for i in named for s in domain[i].symbols),
