@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from network_harness import member, page, plan_for, serving
@@ -62,9 +63,11 @@ async def test_status_metrics_and_the_log_name_agents_that_are_absent_and_who_he
 def test_everybody_is_absent_until_seen_and_the_last_rounds_are_counted() -> None:
     attendance = Attendance(range(1, 5))
     assert [one.agent for one in attendance.absent()] == [1, 2, 3, 4]
-    attendance.look([1, 2, 3, 4])
+    machine = SimpleNamespace(moves=1, present={1, 2, 3, 4})
+    attendance.look(machine)  # type: ignore[arg-type]
     assert attendance.absent() == ()
-    attendance.look([1, 2, 4])
+    machine.moves, machine.present = 2, {1, 2, 4}
+    attendance.look(machine)  # type: ignore[arg-type]
     assert [one.agent for one in attendance.absent()] == [3]
     for _ in range(RECENT):
         attendance.completed((4,))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 from sottovoce.network.journal_file import utc
 from sottovoce.network.observe.logs import note
+from sottovoce.network.protocol.cloud_machine import CloudMachine
 
 RECENT: Final = 100
 """Rounds over which those who answered last are counted."""
@@ -63,13 +64,13 @@ class Attendance:
         now = time.time()
         self._since = dict.fromkeys(self._everybody, now)
         self._last: deque[tuple[int, ...]] = deque(maxlen=RECENT)
+        self._moves = 0
 
-    def look(self, present: Iterable[int]) -> None:
-        """Compare with who is connected now, and log who has come and gone."""
-        here = set(present)
-        if not self._since and len(here) == len(self._everybody):
+    def look(self, machine: CloudMachine) -> None:
+        """Log who has come and gone since the last look; a fleet is counted when some have."""
+        if machine.moves == self._moves:
             return
-        now = time.time()
+        self._moves, here, now = machine.moves, machine.present, time.time()
         gone = [a for a in self._everybody if a not in here and a not in self._since]
         back = [a for a in self._since if a in here]
         for agent in gone:

@@ -152,7 +152,6 @@ class Cloud:
         self._outcome = Outcome(everybody)
         self._supervisor = Supervisor(self._outcome.fail)
         self._began = 0.0
-        self._moves = 0
         self._fence: Fence | None = None
         self._follow: Callable[[], Coroutine[Any, Any, None]] | None = None
         self._authorization: Authorization
@@ -347,17 +346,11 @@ class Cloud:
             await asyncio.sleep(TICK_SECONDS)
             self._store.flush()
             self._server.check()
-            self._look()
-
-    def _look(self) -> None:
-        """See who is there, if anybody has come or gone: a fleet is not counted for nothing."""
-        if self._moves != self._machine.moves:
-            self._moves = self._machine.moves
-            self._attendance.look(self._machine.present)
+            self._attendance.look(self._machine)
 
     def _facts(self) -> Facts:
         machine = self._machine
-        self._look()
+        self._attendance.look(self._machine)
         over = machine.phase is CloudPhase.DONE
         return Facts(
             run=self._store.run_id,

@@ -97,7 +97,6 @@ class Relay:
         }
         self._runner = Runner("relay", handlers, self._outcome, refused=self._metrics.refused)
         self._opened = asyncio.Event()
-        self._moves = 0
         self._client: Client[FromCloud]
         self._parties: Parties
         self._server: Server | None = None
@@ -187,10 +186,7 @@ class Relay:
             await asyncio.sleep(TICK_SECONDS)
             if self._server is not None:
                 self._server.check()
-                below = self._machine.below
-                if self._moves != below.moves:
-                    self._moves = below.moves
-                    self._attendance.look(below.present)
+                self._attendance.look(self._machine.below)
 
     def _describe(self, welcome: Welcome) -> Setup:
         self._parties = Parties(PlanFromWelcome.read(welcome, self._cloud, self._machine.agents))

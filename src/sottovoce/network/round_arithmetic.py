@@ -90,8 +90,9 @@ class Rounds:
             self._sampler.refill(releases=1)
             self._sampler.refill_beside()
 
-    def restart(self) -> None:
+    def restart(self, sampler: Sampler) -> None:
         """Begin another run, from round 1."""
+        self._sampler = sampler
         self._state.restart()
         if self._verdict is not None:
             self._verdict.restart()

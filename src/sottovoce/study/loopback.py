@@ -184,7 +184,6 @@ class Loopback:
         rounds: T.
         agent: who has a connection of its own, from 1.
         helper: adds the noise of the helper, of a split cloud.
-        keys: of a split cloud; new ones if not given.
     """
 
     def __init__(
@@ -197,11 +196,10 @@ class Loopback:
         rounds: int,
         agent: int,
         helper: Blinding | None = None,
-        keys: Keys | None = None,
     ) -> None:
         config = make_config(plan, algorithm, rounds=rounds, noise="secure", run_id="audit")
         self.setup = setup_of(plan, Parties(plan), config)
-        self.rounds = Rounds(plan, algorithm, sampler, rounds)
+        self.sampler, self.rounds = sampler, Rounds(plan, algorithm, sampler, rounds)
         others = [place for place in range(problem.agents) if place != agent - 1]
         parties = [[agent - 1], others] if others else [[agent - 1]]
         self.groups = tuple(AgentGroup.of_problem(problem, party) for party in parties)
@@ -209,7 +207,7 @@ class Loopback:
         every = np.arange(problem.cloud.lower().size)
         self.columns = (every[own], np.delete(every, own))
         self.steps: dict[int, LocalRound] = {}
-        self.keys = keys or Keys(tuple(tuple(party) for party in parties))
+        self.keys = Keys(tuple(tuple(party) for party in parties))
         noise = SecureSampler(noisy_sigma(plan)) if helper is None else helper
         self.masks = _Noted(noise)
         self.answers: Answers | None = None
@@ -218,18 +216,15 @@ class Loopback:
             self.answers = Answers(plan, config, self.keys.helper, self.masks, sign=sign)
         self.masked_totals = ContributionTotals(plan, skip=MASK_HEAD)
         self.noisy = np.flatnonzero(plan.sigma > 0)
-        self.with_sampler = partial(  # the same with noise from elsewhere
-            Loopback,
-            problem,
-            plan,
-            algorithm=algorithm,
-            rounds=rounds,
-            agent=agent,
-            helper=noise,
-            keys=self.keys,
-        )
 
-    def play(self, acts: Acts | None = None, *, crash: int = 0, then: Acts | None = None) -> Played:
+    def play(
+        self,
+        acts: Acts | None = None,
+        *,
+        crash: int = 0,
+        then: Acts | None = None,
+        sampler: Sampler | None = None,
+    ) -> Played:
         """Play a run from the agents' starts to its end.
 
         Args:
@@ -237,7 +232,9 @@ class Loopback:
             crash: of a split cloud, the round after whose contribution the first connection's
                 agents crash, and begin again with a state that was saved two rounds before.
             then: what agents do instead after the crash.
+            sampler: adds the noise of this run.
         """
+        self.rounds.restart(sampler or self.sampler)
         run = _Run(self, acts or _nothing, crash, then or _nothing)
         return run.play()
 
@@ -273,7 +270,6 @@ class _Run:
         self.frames: list[tuple[int, bytes]] = []
 
     def play(self) -> Played:
-        self.loop.rounds.restart()
         for peer in range(len(self.agents)):
             self._connect(peer)
         self._drain()
@@ -482,7 +478,7 @@ def tells_more(loop: Loopback, played: Played, lower: Array, upper: Array) -> st
     """
     generator = np.random.default_rng(len(played.states))
     elsewhere = generator.uniform(lower, upper, (len(played.states) + 1, lower.size))
-    other = loop.with_sampler(sampler=Replayed(played.releases)).play(lambda k: elsewhere[k - 1])
+    other = loop.play(lambda k: elsewhere[k - 1], sampler=Replayed(played.releases))
     if len(other.frames) != len(played.frames):
         return "how many messages there are"
     for (to, frame), (too, second) in zip(played.frames, other.frames, strict=True):
