@@ -207,7 +207,7 @@ class Loopback:
         every = np.arange(problem.cloud.lower().size)
         self.columns = (every[own], np.delete(every, own))
         self.steps: dict[int, LocalRound] = {}
-        self.keys = Keys(tuple(tuple(party) for party in parties))
+        self.keys = Keys(tuple(group.agents for group in self.groups))
         noise = SecureSampler(noisy_sigma(plan)) if helper is None else helper
         self.masks = _Noted(noise)
         self.answers: Answers | None = None
