@@ -161,9 +161,14 @@ def filler(struct):
     numbers = ("int", "bint", "double", "Py_ssize_t", "uint64_t")
     lines = [f'def {filler_name(name)}(to, values):\n    """Set fields of a struct."""\n']
     for kind, field in re.findall(r"^    (\S+) (\w+)", fields, re.MULTILINE):
-        value = f'{pointers.get(kind, "")}(values["{field}"])'
-        if kind in pointers or kind in numbers:
-            lines.append(f'    if "{field}" in values:\n        to.{field} = {value}\n')
+        value = f'values["{field}"]'
+        if kind == "TapeView":
+            sets = f"point_to_tape(cython.address(to.{field}), {value})"
+        elif kind in pointers or kind in numbers:
+            sets = f"to.{field} = {pointers.get(kind, '')}({value})"
+        else:
+            continue
+        lines.append(f'    if "{field}" in values:\n        {sets}\n')
     return "".join(lines)
 
 

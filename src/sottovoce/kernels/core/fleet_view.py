@@ -22,11 +22,6 @@ from .plain import Struct as TapeView
 from .plain import fill_struct as fill_fleet_view
 from .tape import accumulate, accumulate_product, point_to_tape
 
-TAPES = (
-    "contributions", "pull", "slope", "step", "problem", "projection", "rows", "objective",
-    "measure",
-)  # fmt: skip
-
 
 def output(fleet, tape, i):
     """Where output i of a tape is."""
@@ -200,7 +195,7 @@ class FleetCore:
     Args:
         sizes: the integers of ``FleetView``, by name.
         arrays: its arrays, by name; all are kept as they are.
-        tapes: for every name in ``TAPES`` its code for one, for lanes, and its outputs.
+        tapes: its tapes, by name: code for one, for lanes, and the outputs.
     """
 
     def __init__(self, sizes, arrays, tapes):
@@ -208,21 +203,13 @@ class FleetCore:
         self.tapes = tapes
         if not cython.compiled:
             self.view = FleetView()
-            for name in TAPES:
+            for name in tapes:
                 setattr(self.view, name, TapeView())
+                point_to_tape(getattr(self.view, name), tapes[name])
         view = cython.address(self.view)
-        fill_fleet_view(view, sizes | arrays)
+        fill_fleet_view(view, sizes | arrays | tapes)
         view.blocks = (view.count + view.width - 1) // view.width
         view.weighted = view.dense + view.entries
-        point_to_tape(cython.address(view.contributions), tapes["contributions"])
-        point_to_tape(cython.address(view.pull), tapes["pull"])
-        point_to_tape(cython.address(view.slope), tapes["slope"])
-        point_to_tape(cython.address(view.step), tapes["step"])
-        point_to_tape(cython.address(view.problem), tapes["problem"])
-        point_to_tape(cython.address(view.projection), tapes["projection"])
-        point_to_tape(cython.address(view.rows), tapes["rows"])
-        point_to_tape(cython.address(view.objective), tapes["objective"])
-        point_to_tape(cython.address(view.measure), tapes["measure"])
 
 
 def fleet_view(core):

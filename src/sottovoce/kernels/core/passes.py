@@ -116,9 +116,7 @@ def damping(pull, lower, upper, root, theta):
 def damping_row(to, pull, lower, upper, root, theta):
     """The same in lanes."""
     for lane in range(LANES):
-        width = upper[lane] - lower[lane]
-        eps = theta * fabs(pull[lane]) / (root * (width if width > 0.0 else 1.0))
-        to[lane] = eps if width > 0.0 else 0.0
+        to[lane] = damping(pull[lane], lower[lane], upper[lane], root, theta)
 
 
 def solve_scalar(fleet, b, root, theta):
@@ -333,10 +331,7 @@ def projected_step(x, slope, lower, upper, gamma, alpha):
 def step_row(x, slope, lower, upper, gamma, alpha):
     """The same in lanes."""
     for lane in range(LANES):
-        low, high = lower[lane], upper[lane]
-        y = x[lane] - gamma * (slope[lane] + alpha * x[lane])
-        y = low if y < low else y
-        x[lane] = high if y > high else y
+        x[lane] = projected_step(x[lane], slope[lane], lower[lane], upper[lane], gamma, alpha)
 
 
 def run_minimise(core, price, grid, gridded, sums, k, theta, share):
