@@ -226,7 +226,7 @@ def test_noise_on_the_wrong_sum_is_found(two: Case) -> None:
 
 
 def _price_leaks(record: Any, said: Array) -> Any:
-    return {"told": record.told + said[: record.told.size]}
+    return {"sent_price": record.sent_price + said[: record.sent_price.size]}
 
 
 def _answer_leaks(record: Any, said: Array) -> Any:
