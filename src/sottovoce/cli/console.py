@@ -50,9 +50,9 @@ def print_json(value: object) -> None:
     sys.stdout.write(json_of(value))
 
 
-def json_of(value: object) -> str:
-    """Return a value as indented JSON; arrays become lists, infinities and NaN become null."""
-    return json_text.dumps(_plain(value), indent=2, allow_nan=False) + "\n"
+def json_of(value: object, *, indent: int | None = 2) -> str:
+    """Return a value as JSON; arrays become lists, infinities and NaN become null."""
+    return json_text.dumps(_plain(value), indent=indent, allow_nan=False) + "\n"
 
 
 def _plain(value: object) -> object:

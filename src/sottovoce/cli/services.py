@@ -235,13 +235,18 @@ class AgentOptions:
 
         if (path := self.out) is None:
             return
-        answer = picked(result, "rounds", "price", "confirmed")
-        answer |= {name: listed(getattr(result, name)) for name in ("x", "setpoint", "deviation")}
+        answer = {
+            "rounds": result.rounds,
+            "x": listed(result.x),
+            **picked(result, "price", "confirmed"),
+            "setpoint": listed(result.setpoint),
+            "deviation": listed(result.deviation),
+        }
         try:
             handle = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 path.chmod(0o600)  # also where the file was there before
-                file.write(json_of(answer))
+                file.write(json_of(answer, indent=None))
         except OSError as error:
             raise DiskError(f"{path} cannot be written: {error.strerror}") from None
 
