@@ -28,7 +28,6 @@ from sottovoce.problem.linear_rows import (
     Weights,
     coefficients,
     compressed,
-    entries_of,
     exact_float,
     sparse,
 )
@@ -163,6 +162,8 @@ def _read(
     """Take the rows of some named agents apart."""
     named = (index for index in chosen if groups[index].count == 1)
     owner = {s: index for index in named for s in groups[index].symbols}
+    states = tuple(owner)
+    column = {s: c for c, s in enumerate(states)}
     terms: defaultdict[int, dict[int, Expression]] = defaultdict(dict)
     mixing: list[tuple[int, Expression]] = []
     weights: defaultdict[Expression, dict[int, float]] = defaultdict(dict)
@@ -180,12 +181,9 @@ def _read(
                 else:
                     mixing.append((r, formula))
         if family.linear is not None:
-            symbols = family.linear.symbols
-            at, column, values = entries_of(family.linear.weights)
-            here = np.flatnonzero(np.array([s in owner for s in symbols])[column])
-            parts = (part[here].tolist() for part in (at, column, values))
+            parts = (part.tolist() for part in family.linear.entries(column))
             for r, c, w in zip(*parts, strict=True):
-                weights[symbols[c]][row + r] = w
+                weights[states[c]][row + r] = w
         row += family.rows
     return _NamedRows(terms=terms, weights=weights, mixing=mixing)
 

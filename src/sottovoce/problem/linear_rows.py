@@ -15,6 +15,7 @@ from sottovoce.formula.expression import ONE, Expression, Scalar, number
 from sottovoce.formula.tape import Array
 
 Matrix: TypeAlias = Any  # a SciPy sparse array, which has no types
+Entries: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], Array]  # rows, columns, values
 Weights: TypeAlias = Any  # None, an array (r, count) or a compressed sparse row array of that shape
 
 
@@ -124,36 +125,31 @@ class Linear:
         if other is None:
             return self
         place = {s: c for c, s in enumerate(dict.fromkeys((*self.symbols, *other.symbols)))}
-        parts = [entries_of(one.weights) for one in (self, other)]
-        row, _, values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        columns = [
-            np.array([place[s] for s in one.symbols], dtype=np.int64)[column]
-            for one, (_, column, _) in zip((self, other), parts, strict=True)
-        ]
-        shape = (self.rows, len(place))
-        weights = compressed(row, np.concatenate(columns), values, shape)
+        both = zip(self.entries(place), other.entries(place), strict=True)
+        row, column, values = (np.concatenate(part) for part in both)
+        weights = compressed(row, column, values, (self.rows, len(place)))
         return Linear(symbols=tuple(place), weights=weights)
 
     def of(self, symbols: Collection[Expression]) -> Linear:
         """The part of these components."""
-        kept = np.array([s in symbols for s in self.symbols], dtype=np.bool_)
-        row, column, values = entries_of(self.weights)
-        mine, place = kept[column], np.cumsum(kept) - 1
-        shape = (self.rows, int(kept.sum()))
-        return Linear(
-            symbols=tuple(s for s in self.symbols if s in symbols),
-            weights=compressed(row[mine], place[column[mine]], values[mine], shape),
-        )
+        kept = [s for s in self.symbols if s in symbols]
+        entries = self.entries({s: c for c, s in enumerate(kept)})
+        return Linear(symbols=tuple(kept), weights=compressed(*entries, (self.rows, len(kept))))
 
     def over(self, column: Mapping[Expression, int], columns: int) -> Matrix:
-        """The same weights with a column for each of ``columns`` numbered components."""
-        places: NDArray[np.int64] = np.array([column[s] for s in self.symbols], dtype=np.int64)
-        shape = (self.rows, columns)
-        moved = (self.weights.data, places[self.weights.indices], self.weights.indptr)
-        return sparse.csr_array(moved, shape=shape)
+        """The same weights with a column for each of ``columns`` numbered components, sparse."""
+        row, place, values = self.entries(column)
+        return sparse.csr_array((values, (row, place)), shape=(self.rows, columns))
+
+    def entries(self, column: Mapping[Expression, int]) -> Entries:
+        """The rows, the columns and the values of the components that ``column`` numbers."""
+        place = np.array([column.get(s, -1) for s in self.symbols], dtype=np.int64)
+        row, at, values = entries_of(self.weights)
+        kept = place[at] >= 0
+        return row[kept], place[at][kept], values[kept]
 
 
-def entries_of(weights: Weights) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+def entries_of(weights: Weights) -> Entries:
     """Return the rows, the columns and the values of all weights that are not 0."""
     if isinstance(weights, np.ndarray):
         row, column = np.nonzero(weights)
