@@ -208,7 +208,7 @@ class _SumsBuilder:
         split = [separated(formula, self.owners) for formula in rest]
         constants = np.array([float(c) for _, c, _ in split] or np.zeros(stated.rows))
         mixing = {row: named(rest[row], self.owners) for row, (*_, m) in enumerate(split) if m}
-        high = -(stated.offset + constants)
+        high = 0.0 - (stated.offset + constants)  # no -0.0, which people would read
         low = high.copy() if stated.equality else -none
         high[list(mixing)] = np.inf
         sums = replace(stated, offset=read_only(np.zeros(stated.rows)), equality=False)
