@@ -85,6 +85,8 @@ class _Splitter:
     def __init__(self, groups: Sequence[Group]) -> None:
         self._boxes = {group.name: group for group in groups}
         self._owner = {s: g.name for g in groups for s in (*g.symbols, *g.parameters)}
+        single = (group for group in groups if group.count == 1)
+        self._numbers = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
         self.kept: dict[str, list[Row]] = {group.name: [] for group in groups}
         self.coupling: list[Constraint] = []
         self.own: list[Constraint] = []
@@ -95,11 +97,9 @@ class _Splitter:
 
     def filled(self, family: Constraint) -> Constraint:
         """A family with the numbers of fleets of one in its formulas."""
-        single = (group for group in self.groups() if group.count == 1)
-        values = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
-        if not values:
+        if not self._numbers:
             return family
-        return replace(family, rest=tuple(substitute(e, values) for e in family.rest))
+        return replace(family, rest=tuple(substitute(e, self._numbers) for e in family.rest))
 
     def owners(self, family: Constraint) -> list[set[str]]:
         """Whose states each row names."""
