@@ -103,7 +103,7 @@ def _answering(keys: Path, port: int, parts: Sequence[range]) -> None:
     import aiohttp
     import uvloop
 
-    from sottovoce.network.identity.certificates import client_context
+    from sottovoce.network.identity.tls import client_context
     from sottovoce.network.protocol.codec import decode_from_cloud, encode
     from sottovoce.network.protocol.messages import VERSION, Contribution, Hello, Round
 

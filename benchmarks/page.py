@@ -110,7 +110,7 @@ def _viewer(root: Path, port: int, look: Event) -> None:
     """Reads the page's events while it is asked to."""
     import aiohttp
 
-    from sottovoce.network.identity.certificates import client_context
+    from sottovoce.network.identity.tls import client_context
 
     async def main() -> None:
         connector = aiohttp.TCPConnector(ssl=client_context(root / "keys" / "operator"))

@@ -18,7 +18,7 @@ from sottovoce.network import failures as network_errors
 from sottovoce.network import identity
 from sottovoce.network.agent import AgentStore
 from sottovoce.network.failures import DivergedError, RefusedError
-from sottovoce.network.identity.certificates import client_context
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.protocol.actions import Memory
 from sottovoce.network.protocol.messages import Code
 from sottovoce.network.store import CloudStore

@@ -50,7 +50,7 @@ def test_what_a_cloud_is_made_of_loads_nothing_that_is_rarely_used() -> None:
     assert loaded(f"import sottovoce as sv; {names}", RARE) == set()
 
 
-def test_an_agent_gets_ready_for_rounds_without_scipy() -> None:
+def test_an_agent_gets_ready_for_rounds_without_scipy_and_cryptography() -> None:
     file = Path(__file__).parents[2] / "examples" / "paper" / "agents" / "3.toml"
     code = (
         "from sottovoce.kernels.fleet_kernel import FleetKernel\n"
@@ -60,7 +60,7 @@ def test_an_agent_gets_ready_for_rounds_without_scipy() -> None:
         f"fleet = in_template(AgentGroup.of_file({str(file)!r}).groups[0].fleet)\n"
         "FleetKernel(fleet, fleet.group.lower, fleet.group.upper)"
     )
-    assert loaded(code, {"clarabel", "matplotlib", "opendp", "scipy"}) == set()
+    assert loaded(code, {"clarabel", "cryptography", "matplotlib", "opendp", "scipy"}) == set()
 
 
 def test_the_list_of_commands_loads_nothing_heavy() -> None:

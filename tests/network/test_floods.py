@@ -18,7 +18,7 @@ import pytest
 from network_harness import member, page, peer, plan_for, run, serving
 
 from sottovoce.network.cloud import Cloud
-from sottovoce.network.identity.certificates import client_context
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.transport import limits as limits_module
 from sottovoce.network.transport import listener as listener_module
 from sottovoce.network.transport.limits import (

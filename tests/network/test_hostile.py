@@ -20,7 +20,7 @@ from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import RefusedError
 from sottovoce.network.identity import revoke_certificate
-from sottovoce.network.identity.certificates import client_context
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Send
 from sottovoce.network.protocol.cloud_machine import CREDIT

@@ -20,10 +20,9 @@ from sottovoce.network.identity.certificates import (
     HELPER,
     OPERATOR,
     Identity,
-    client_context,
     parse_range,
-    server_context,
 )
+from sottovoce.network.identity.tls import client_context, server_context
 
 
 def test_private_keys_are_readable_by_their_owner_only(keys: Path) -> None:

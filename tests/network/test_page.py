@@ -23,7 +23,7 @@ from sottovoce.network import identity
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DiskError
 from sottovoce.network.identity import revoke_certificate
-from sottovoce.network.identity.certificates import client_context
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.metrics import TURNED_AWAY
 from sottovoce.network.observe.page import live
 from sottovoce.network.observe.page.charts import (

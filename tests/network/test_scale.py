@@ -10,7 +10,7 @@ import pytest
 from network_harness import Peer, member, plan_for, serving
 
 import sottovoce as sv
-from sottovoce.network.identity.certificates import client_context
+from sottovoce.network.identity.tls import client_context
 from sottovoce.problem.constraints import total
 from sottovoce.problem.problem import Problem
 

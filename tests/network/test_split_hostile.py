@@ -33,7 +33,7 @@ from sottovoce.network import cloud as cloud_module
 from sottovoce.network.cloud import Cloud
 from sottovoce.network.failures import DivergedError, HaltedError, IdentityError, RefusedError
 from sottovoce.network.helper import Helper
-from sottovoce.network.identity.certificates import client_context
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.masks import Masker
 from sottovoce.network.observe.run_summary import summarise
 from sottovoce.network.protocol.actions import Setup

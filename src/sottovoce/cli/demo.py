@@ -335,7 +335,7 @@ async def _watch(keys: Path, port: int, running: list[Process], agents: Sequence
 def _session(keys: Path) -> ClientSession:
     import aiohttp
 
-    from sottovoce.network.identity.certificates import client_context
+    from sottovoce.network.identity.tls import client_context
 
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=client_context(keys)))
 

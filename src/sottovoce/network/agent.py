@@ -10,7 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 import numpy as np
@@ -20,8 +20,6 @@ from sottovoce.errors import NetworkError
 from sottovoce.network.agent_group import AgentGroup
 from sottovoce.network.config import read_config, welcome_objection
 from sottovoce.network.failures import RefusedError
-from sottovoce.network.identity.certificates import CLOUD
-from sottovoce.network.identity.pledges import HelperKnown, knows_helper
 from sottovoce.network.journal import Journal
 from sottovoce.network.local_round import LocalRound, Which
 from sottovoce.network.observe.logs import note
@@ -44,6 +42,9 @@ from sottovoce.network.runner import Handlers, Outcome, Runner, reconnect
 from sottovoce.network.transport.client import LONGEST_PAUSE, Client
 from sottovoce.privacy.trust import WORDS
 from sottovoce.problem.agents import Array
+
+if TYPE_CHECKING:
+    from sottovoce.network.identity.pledges import HelperKnown
 
 _HEAD: Final = 1 << 16
 
@@ -68,6 +69,7 @@ _UNSAFE: Final = (
 _GAP: Final = "the saved state was lost or is an older copy: the fallback is applied at the end"
 
 _MEMORY: Final = "memory"
+_CLOUD: Final = "sottovoce:cloud"
 
 _decoder = msgspec.msgpack.Decoder(Memory)
 _encoder = msgspec.msgpack.Encoder()
@@ -209,7 +211,9 @@ class Agent:
             limit=self._frame_limit(),
             longest_pause=self._longest_pause,
         )
-        if knows_helper(self._keys):
+        if (self._keys / "helper.pem").exists():
+            from sottovoce.network.identity.pledges import HelperKnown  # loads cryptography
+
             self._helper = HelperKnown(self._keys, self._group.agents)
         note("trust", words=WORDS["one" if self._helper is None else "split"])
         start = pack(self._group.start)
@@ -255,7 +259,7 @@ class Agent:
         runner = Runner("agent", handlers, Outcome())
 
         async def hear(message: FromCloud | None) -> bool:
-            if message is None and self._helper is not None and not client.has_role(CLOUD):
+            if message is None and self._helper is not None and not client.has_role(_CLOUD):
                 raise RefusedError(
                     Code.NOT_YOURS, "the other side must be a split cloud by its certificate"
                 )

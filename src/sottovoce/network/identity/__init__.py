@@ -24,6 +24,16 @@ A certificate says whom it speaks for in a URI: ``sottovoce:agent:3``, for a gat
 agent or of the helper, from which masks follow.
 """
 
-from sottovoce.network.identity.authority import create_keys as create_keys
-from sottovoce.network.identity.authority import issue_keys as issue_keys
-from sottovoce.network.identity.authority import revoke_certificate as revoke_certificate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sottovoce.network.identity.authority import create_keys as create_keys
+    from sottovoce.network.identity.authority import issue_keys as issue_keys
+    from sottovoce.network.identity.authority import revoke_certificate as revoke_certificate
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("create_keys", "issue_keys", "revoke_certificate"):
+        raise AttributeError(f"module 'sottovoce.network.identity' has no attribute {name!r}")
+    return getattr(import_module("sottovoce.network.identity.authority"), name)

@@ -10,7 +10,8 @@ from typing import final
 
 from sottovoce.errors import NetworkError
 from sottovoce.network.failures import DiskError, IdentityError
-from sottovoce.network.identity.certificates import Identity, require_current, server_context
+from sottovoce.network.identity.certificates import Identity, require_current
+from sottovoce.network.identity.tls import server_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.messages import Code
 

@@ -1,4 +1,4 @@
-"""Certificates and keys as they are read, and TLS 1.3 with a certificate on each side."""
+"""Certificates and keys as they are read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import datetime as dt
 import math
 import os
 import re
-import ssl
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from sottovoce.network.failures import DiskError, ExpiredError, IdentityError
+from sottovoce.network.identity.tls import require_private
 
 AGENT: Final = "sottovoce:agent:"
 OPERATOR: Final = "sottovoce:operator"
@@ -188,7 +188,7 @@ def mask_key(folder: Path) -> X25519PrivateKey:
     """
     path = folder / "mask.key"
     if path.exists():
-        _require_private(path)
+        require_private(path)
     key = _private_key(path)
     if not isinstance(key, X25519PrivateKey):
         raise IdentityError(f"{path} must be an X25519 key, as identity init --helper wrote it")
@@ -208,37 +208,3 @@ def _private_key(path: Path) -> object:
         return serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError):
         return None
-
-
-def _require_private(key: Path) -> None:
-    if key.stat().st_mode & 0o077 and os.name == "posix":
-        raise IdentityError(f"{key} must be readable by its owner only: chmod 600 {key}")
-
-
-def server_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
-    """Return a server's context: its own certificate, and one of ours asked of every peer."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return _load(context, Path(keys), "server.pem", "server.key")
-
-
-def client_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
-    """Return an agent's or operator's context: the server must be who its address says."""
-    return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), Path(keys), "cert.pem", "key.pem")
-
-
-def _load(context: ssl.SSLContext, root: Path, *names: str) -> ssl.SSLContext:
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    ca, certificate, key = (root / name for name in ("ca.pem", *names))
-    for path in (ca, certificate, key):
-        if not path.is_file():
-            raise IdentityError(f"{path} must exist: make keys with sottovoce identity init")
-    _require_private(key)
-    try:
-        context.load_cert_chain(certificate, key)
-        context.load_verify_locations(cafile=ca)
-    except ssl.SSLError as error:
-        raise IdentityError(f"{certificate} and its key cannot be used: {error.reason}") from None
-    except OSError as error:
-        raise DiskError(f"{root} cannot be read: {error.strerror}") from None
-    return context

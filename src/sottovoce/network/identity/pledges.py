@@ -139,8 +139,3 @@ class HelperKnown:
         except InvalidSignature:
             return False
         return True
-
-
-def knows_helper(keys: Path) -> bool:
-    """Whether a folder of keys says that a helper must exist."""
-    return (keys / "helper.pem").exists()

@@ -14,7 +14,7 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from sottovoce.network.failures import RefusedError
-from sottovoce.network.identity.certificates import client_context, peer_identity, require_current
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.logs import note
 from sottovoce.network.protocol.codec import MalformedError
 from sottovoce.network.protocol.messages import Code
@@ -60,6 +60,8 @@ class Client(Generic[Message]):
 
     def has_role(self, role: str) -> bool:
         """Whether the certificate on the other side has a role, such as ``HELPER``."""
+        from sottovoce.network.identity.certificates import peer_identity  # split clouds only
+
         identity = None if self._socket is None else peer_identity(self._socket)
         return identity is not None and role in identity.roles
 
@@ -132,7 +134,6 @@ class Client(Generic[Message]):
             await socket.close()
 
     async def _connect(self, session: aiohttp.ClientSession) -> None:
-        require_current(self._keys / "cert.pem")  # the server would end the handshake silently
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 self._socket = await session.ws_connect(
@@ -148,6 +149,9 @@ class Client(Generic[Message]):
             self._failures = 0
 
     def _unreachable(self, reason: str) -> None:
+        from sottovoce.network.identity.certificates import require_current  # large, rarely needed
+
+        require_current(self._keys / "cert.pem")  # a server ends the handshake silently
         self._failures += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         note("cannot connect", level=level, error=reason, attempt=self._failures)

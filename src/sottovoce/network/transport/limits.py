@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from sottovoce.network.identity.certificates import Identity
 from sottovoce.network.protocol.codec import DOUBLE, INTEGER
+
+if TYPE_CHECKING:
+    from sottovoce.network.identity.certificates import Identity
 
 HANDSHAKES_PER_SECOND: Final = 8
 HANDSHAKES_PER_ADDRESS: Final = 2

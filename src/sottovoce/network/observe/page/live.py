@@ -22,7 +22,8 @@ from aiohttp import web
 
 from sottovoce.errors import SottovoceError
 from sottovoce.network.config import RunConfig
-from sottovoce.network.identity.certificates import OPERATOR, client_context
+from sottovoce.network.identity.certificates import OPERATOR
+from sottovoce.network.identity.tls import client_context
 from sottovoce.network.observe.metrics import Metrics
 from sottovoce.network.observe.operator_pages import Facts
 from sottovoce.network.observe.page.charts import (

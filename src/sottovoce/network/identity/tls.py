@@ -1,0 +1,44 @@
+"""TLS 1.3 with a certificate on each side; agents need no more, and ``cryptography`` is large."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+from sottovoce.network.failures import DiskError, IdentityError
+
+
+def server_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
+    """Return a server's context: its own certificate, and one of ours asked of every peer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return _load(context, Path(keys), "server.pem", "server.key")
+
+
+def client_context(keys: str | os.PathLike[str]) -> ssl.SSLContext:
+    """Return an agent's or operator's context: the server must be who its address says."""
+    return _load(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), Path(keys), "cert.pem", "key.pem")
+
+
+def _load(context: ssl.SSLContext, root: Path, *names: str) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    ca, certificate, key = (root / name for name in ("ca.pem", *names))
+    for path in (ca, certificate, key):
+        if not path.is_file():
+            raise IdentityError(f"{path} must exist: make keys with sottovoce identity init")
+    require_private(key)
+    try:
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(cafile=ca)
+    except ssl.SSLError as error:
+        raise IdentityError(f"{certificate} and its key cannot be used: {error.reason}") from None
+    except OSError as error:
+        raise DiskError(f"{root} cannot be read: {error.strerror}") from None
+    return context
+
+
+def require_private(key: Path) -> None:
+    """Refuse a key that others can read."""
+    if key.stat().st_mode & 0o077 and os.name == "posix":
+        raise IdentityError(f"{key} must be readable by its owner only: chmod 600 {key}")
