@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from sottovoce.certificate.contributions import row_ranges
-from sottovoce.certificate.kkt import InteriorPoint, KktSolver
+from sottovoce.certificate.kkt import InteriorPoint
 from sottovoce.certificate.smooth_form import smooth_form, unchecked_problem
 from sottovoce.errors import SottovoceError
 from sottovoce.formula.enclosure import enclose
@@ -170,13 +170,14 @@ def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Arr
     Newton's steps to the solutions, each the shortest by the states that no bound has stopped.
     """
     lower, upper = lower_bounds(domain), upper_bounds(domain)
-    x, free, solver = near, lower < upper, KktSolver()
+    x, free = near, lower < upper
     best, least = near, constraints.missed(near)
     for _ in range(_STEPS):
         slopes = constraints.rows.jacobian(x)[constraints.equal]
-        solver.factor(sparse.eye_array(x.size), slopes @ sparse.diags_array(free * 1.0))
-        step, _ = solver.solve(np.zeros(x.size), constraints.rows.constraints(x)[constraints.equal])
-        x = np.clip(x + step * free, lower, upper)
+        gram = (slopes @ sparse.diags_array(free * 1.0) @ slopes.T).toarray()
+        push = _solution(gram, constraints.rows.constraints(x)[constraints.equal])
+        step = -(slopes.T @ push) * free
+        x = np.clip(x + step, lower, upper)
         missed = constraints.missed(x)
         if missed < least:
             best, least = x, missed
@@ -185,6 +186,15 @@ def _met(constraints: _Constraints, domain: Sequence[Group], near: Array) -> Arr
             break
         free = free & ~stopped
     return np.array(best)
+
+
+def _solution(gram: Array, right: Array) -> Array:
+    """Solve ``gram y = right``; by least squares where the matrix is not safely definite."""
+    try:
+        np.linalg.cholesky(gram - 1e-10 * np.trace(gram) * np.eye(len(gram)))
+        return np.asarray(np.linalg.solve(gram, right), dtype=np.float64)
+    except np.linalg.LinAlgError:
+        return np.asarray(np.linalg.pinv(gram, hermitian=True) @ right)
 
 
 def _better(constraints: _Constraints, now: Array, new: Array | None) -> Array:
@@ -225,7 +235,7 @@ def largest_slack(problem: Problem) -> Array:
     g, slopes = numeric.constraints(numeric.start), abs(numeric.jacobian(numeric.start))
     reach = float(np.max(np.abs(g) + slopes @ (numeric.upper - numeric.lower)))
     t, one = symbol("slack of the rows"), np.ones((1, 1))
-    slack = Group(name="slack", count=1, symbols=(t,), lower=-one, upper=one, parameters={})
+    slack = Group(name=t.name, count=1, symbols=(t,), lower=-one, upper=one, parameters={})
 
     def relaxed(family: Constraint) -> Constraint:
         weights = np.full((family.rows, 1), -reach if np.isfinite(reach) else -1e6)
