@@ -65,6 +65,7 @@ class Quadratics:
         rng = np.random.default_rng(seed)
         p = sigma.size
         x, answer = np.clip(0.0 * self.t, self.lower, self.upper), np.zeros(self.t.size)
+        center, worth, width = x.copy(), np.zeros(x.size), self.upper - self.lower
         cloud = cloud_of(public, sigma, noise, gains, planned=noise > 0)
         for k in range(1, rounds + 1):
             y = self.rows @ x + noise * sigma * rng.standard_normal(p)
@@ -74,8 +75,10 @@ class Quadratics:
             if not cloud.round(k, y, share=share):
                 return answer, cloud.answer, k
             force = self.rows.T @ cloud.price
-            eps = gains.theta * np.abs(force) / (np.sqrt(k) * (self.upper - self.lower))
-            x = np.clip(self.best(force, eps, x), self.lower, self.upper)
+            center, now = center + (x - center) / 2, np.abs(force) * width
+            worth = np.maximum(now, worth * np.where(now > 0, k / (k + 1), 0.5))
+            best = self.best(force, gains.theta * worth / width**2, center)
+            x = np.clip(best, self.lower, self.upper)
             if not noise > 0:
                 answer = x
             if trace is not None:

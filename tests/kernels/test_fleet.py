@@ -68,7 +68,7 @@ PRICE = np.array([0.3, 0.7, -0.2, 0.4, 0.1, 0.6, -0.5])
 
 
 @pytest.mark.parametrize("count", [1, 21])
-def test_scalar_states_go_to_their_damped_minimiser(build: str, count: int) -> None:
+def test_scalar_states_go_to_their_proximal_minimiser(build: str, count: int) -> None:
     problem = scalars(count)
     fleet = FleetStates(kernel_of(problem), np.zeros((count, 1)))
     assert fleet.kernel.width == (16 if count > 1 else 1)
@@ -76,24 +76,26 @@ def test_scalar_states_go_to_their_damped_minimiser(build: str, count: int) -> N
     slopes = [gradient(h, (X[0],))[X[0]] for h in terms]
     own = gradient(problem.objective, (X[0],))[X[0]]
     W, symbols = weights(problem, count), (X[0], A, B)
+    center, worth = np.zeros(count), np.zeros(count)
     for k in (1, 2):
-        before = fleet.states.ravel()
+        center += (fleet.states.ravel() - center) / 2
         sums = fleet.round(k, PRICE, theta=0.5, share=0.5)
         for i in range(count):
             multipliers = [sum_left(PRICE * W[:, t, i], W[:, t, i]) for t in range(4)]
             numbers = [v[i] for v in problem.group.parameters.values()]
 
-            at = [before[i], *numbers]
+            at = [center[i], *numbers]
             pull = left(0.0, multipliers, values(slopes, symbols, at))
             low, high = -3.0, problem.group.upper[i, 0]
-            weight = 0.5 * abs(pull) / (np.sqrt(k) * (high - low))
+            worth[i] = max(abs(pull) * (high - low), worth[i] * k / (k + 1))
+            weight = 0.5 * worth[i] / (high - low) ** 2
 
             def slope(
                 x: float,
                 m: Any = multipliers,
                 p: Any = numbers,
                 w: float = weight,
-                c: float = before[i],
+                c: float = center[i],
             ) -> float:
                 f, *h = values([own, *slopes], symbols, [x, *p])
                 return left(f, m, h) + w * (x - c)
@@ -144,7 +146,7 @@ def vectors(count: int, **more: Any) -> Fleet:
     return make_fleet(x, sums, bounds, **(stated | more))
 
 
-def test_vector_states_in_a_box_go_to_their_damped_minimiser(build: str) -> None:
+def test_vector_states_in_a_box_go_to_their_proximal_minimiser(build: str) -> None:
     problem = vectors(3)
     fleet = FleetStates(kernel_of(problem), np.zeros((3, 3)))
     own = gradient(problem.objective, X)
@@ -166,7 +168,8 @@ def test_vector_states_in_a_box_go_to_their_damped_minimiser(build: str) -> None
             return np.array(out)
 
         lower, upper, x = problem.group.lower[i], problem.group.upper[i], fleet.states[i]
-        weight = 0.5 * np.abs(slope(before[i], with_f=False)) / (upper - lower)
+        worth = np.max(np.abs(slope(before[i], with_f=False)) * (upper - lower))
+        weight = 0.5 * worth / (upper - lower) ** 2
         step = slope(x) + weight * (x - before[i])
         np.testing.assert_allclose(np.clip(x - step, lower, upper), x, atol=1e-8)
 

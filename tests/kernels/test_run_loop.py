@@ -88,7 +88,10 @@ def test_a_run_has_the_bits_of_a_cloud_and_agents_by_themselves(build: str, plan
         if planned:
             assert np.array_equal(transcript[k - 1], y), k
         cloud.round(k, transcript[k - 1], share=share, steer=steer)
-        sums = [f.round(k, cloud.price, theta=0.5, share=share, grid=grid) for f in alone]
+        sums = [
+            f.round(k, cloud.price, theta=DualAveraging().theta, share=share, grid=grid)
+            for f in alone
+        ]
     assert run.cloud is not None
     for name in ("price", "answer", "released"):
         assert getattr(run.cloud, name).tobytes() == getattr(cloud, name).tobytes()

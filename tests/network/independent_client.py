@@ -24,16 +24,25 @@ from websockets.sync.client import connect
 SUM = 2  # of problem.toml's sums, from 0
 
 
-def stepped(k: int, x: float, price: float, box: tuple[float, float], settings: dict) -> float:  # type: ignore[type-arg]
+def stepped(
+    k: int,
+    x: float,
+    kept: list[float],
+    price: float,
+    box: tuple[float, float],
+    settings: dict,  # type: ignore[type-arg]
+) -> float:
     """x(k+1) with the run's algorithm; the slopes are 2 x + 1 of f and price of the sum."""
     lower, upper = box
     if settings["name"] == "Tikhonov":
         gamma = settings["gamma_bar"] * float(k) ** -settings["c1"]
         alpha = settings["alpha_bar"] * float(k) ** -settings["c2"]
         x -= gamma * (2 * x + 1 + price + alpha * x)
-    else:  # 2 z + 1 + price + eps (z - x) = 0
-        eps = settings["theta"] * abs(price) / (k**0.5 * (upper - lower))
-        x = (eps * x - 1 - price) / (2 + eps)
+    else:  # 2 u + 1 + price + rho (u - z) = 0
+        z, worth = kept[0] + (x - kept[0]) / 2, abs(price) * (upper - lower)
+        kept[:] = z, max(worth, kept[1] * (k / (k + 1) if worth > 0 else 0.5))
+        rho = settings["theta"] * kept[1] / (upper - lower) ** 2
+        x = (rho * z - 1 - price) / (2 + rho)
     return min(max(x, lower), upper)
 
 
@@ -119,12 +128,13 @@ def main(port: str, keys: str) -> None:
                 least, most = (struct.unpack(f"<{n}q", welcome[end]) for end in ("least", "most"))
                 sums = list(zip(welcome["sums"], grid, least, most, strict=True))
                 x = answer = min(max(x, box[0]), box[1])
+                kept = [x, 0.0]
                 if welcome["round"] == k + 1:
                     contribute()
             elif message["type"] == "round" and message["round"] > k:
                 k, receipt = message["round"], message["receipt"]
                 price = struct.unpack(f"<{welcome['prices']}d", message["price"])[SUM]
-                said, x = x, stepped(k, x, price, box, settings)
+                said, x = x, stepped(k, x, kept, price, box, settings)
                 tenth = 0.1 * welcome["rounds"]
                 counted = max(1, k - int(tenth + min(tenth, 10)))
                 share = 1.25 / (counted + 0.25)

@@ -49,7 +49,7 @@ class Played:
         ]  # fmt: skip
         begin = [np.clip(h.start, *self._bounds(plan.domain, h.agents)) for h in houses]
         self.x = [local.begin(x) for local, x in zip(self.locals, begin, strict=True)]
-        self.answers = list(self.x)
+        self.answers, kept = list(self.x), [np.zeros(0) for _ in self.x]
         public = public_sums(problem.cloud.sums, plan.domain, plan.sigma)
         cloud = CloudKernel(public, algorithm, planned=True)
         noisy = np.flatnonzero(plan.sigma > 0)
@@ -62,8 +62,10 @@ class Played:
             y[noisy] += plan.sigma[noisy] * z[k - 1]
             assert cloud.round(k, y, share=0.0)
             for i, local in enumerate(self.locals):
-                after = local(k, self.x[i], self.answers[i], cloud.price, np.zeros(0))
+                now = (k, self.x[i], self.answers[i], cloud.price, np.zeros(0))
+                after = local(*now, proximal=kept[i])
                 self.x[i], self.answers[i], values[i] = after.x, after.answer, after.values
+                kept[i] = after.proximal
                 assert after.failed.size == 0
         self.price = cloud.price
 
@@ -230,9 +232,10 @@ def test_an_objective_may_be_any_code_with_a_gradient() -> None:
     house = AgentGroup.of_gradient(cloud, 3, lambda x: 2 * x + 1, start=[3.0])
     start, price = np.array([3.0]), np.array([0.0, 0.0, 0.5, 0.0])
     local = alone(house, DualAveraging(), rounds=10**6)
-    # Late in a long run nothing is damped: 2 x + 1 + lambda_3 = 0.
     got = local(10**6, start, start, price, np.zeros(0))
-    assert got.x == pytest.approx([-0.75], abs=1e-4)
+    rho = 0.1 * 0.5 * 20 / 20**2  # 2 x + 1 + lambda_3 + rho (x - 3) = 0
+    assert got.x == pytest.approx([(3 * rho - 1.5) / (2 + rho)], abs=1e-9)
+    assert got.proximal.tolist() == [3.0, 10.0]
     assert got.failed.size == 0
     with pytest.raises(InputError, match="finite"):
         AgentGroup.of_gradient(cloud, 3, lambda x: x, start=[np.inf])

@@ -40,7 +40,7 @@ class PriceRounds(Protocol):
 
     @property
     def theta(self) -> float:
-        """The weight of the agents' damping."""
+        """The weight of the agents' proximal terms."""
         ...
 
     def share(self, k: Any, rounds: int, *, noisy: bool) -> Array:

@@ -31,17 +31,17 @@ class DualAveraging:
         doubt: of the noise in the releases added up, how much holds prices back where no slope is
             seen yet. More is slower, less lets noise alone drive prices where agents saturate.
         reach: how many times their spread prices may move on evidence beyond noise: growth per
-            round until sums respond.
-        theta: how strongly agents hold on to their last state; it keeps those with hardly any
-            curvature from jumping between ends of their boxes.
+            round until sums respond. Twice as much in the first rounds, half without noise.
+        theta: the weight of the agents' proximal terms, as a share of what the sums are worth to
+            them: it keeps agents without curvature from jumping between ends of their boxes.
         start: the worth ``lambda sigma`` of the first step, in the unit of the objective. Small:
             a decade too low costs a round, a decade too high saturates agents.
     """
 
     memory: float = 2.0
     doubt: float = 0.3
-    reach: float = 16.0
-    theta: float = 0.5
+    reach: float = 8.0
+    theta: float = 0.1
     start: float = 0.01
 
     def __post_init__(self) -> None:

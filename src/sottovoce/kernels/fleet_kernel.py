@@ -124,10 +124,11 @@ class FleetKernel:
             return np.repeat(bound[0], self.width).astype(np.float64), 0
         return to_lanes(bound, self.width), self.d * self.width
 
-    def core(self, x: Array, mean: Array, hat: Array) -> Any:
+    def core(self, states: FleetStates) -> Any:
         """A ``FleetCore`` with registers and scratch of its own: one per thread."""
         own = {
-            "r": registers_of(self._codes, self.width), "x": x, "mean": mean, "hat": hat,
+            "r": registers_of(self._codes, self.width), "x": states.x, "center": states.center,
+            "worth": states.worth, "mean": states.mean, "hat": states.hat,
             "lane_sums": np.zeros(self._sizes["sum_rows"] * self.width),
             "result": np.zeros(self.d * self.width), "work": np.zeros(self._work),
         }  # fmt: skip
@@ -154,7 +155,10 @@ class FleetStates:
 
     Attributes:
         x: the states, in blocks.
-        mean: the answer, in blocks; x itself where agents take gradient steps.
+        center: z, what proximal terms pull to, in blocks; x itself with gradient steps.
+        worth: what the sums are worth to every agent, in lanes.
+        mean: the answer, in blocks; x itself with gradient steps.
+        hat: their part of x-hat, in blocks; NaN where it is not known.
     """
 
     def __init__(self, kernel: FleetKernel, x0: Array, *, solution: Array | None = None) -> None:
@@ -162,26 +166,30 @@ class FleetStates:
         start = np.clip(x0, kernel.lower, kernel.upper)
         self.x = to_lanes(start, kernel.width)
         unknown = np.full((kernel.count, kernel.d), np.nan)
-        self._hat = to_lanes(unknown if solution is None else solution, kernel.width)
-        self.mean = self.x if kernel.how == GRADIENT else self.x.copy()
+        self.hat = to_lanes(unknown if solution is None else solution, kernel.width)
+        steps = kernel.how == GRADIENT
+        self.mean, self.center = (self.x if steps else self.x.copy() for _ in range(2))
+        self.worth = np.zeros(self.x.size // kernel.d)
         self.core = self.another_core()
         if kernel.local_rows:
             with np.errstate(all="ignore"):
                 self.kernel.kernels.run_project_start(self.core)
-            self.mean[:] = self.x
+            self.mean[:] = self.center[:] = self.x
 
     def copy(self) -> FleetStates:
         """Another run's fleet, with the same states."""
         other = object.__new__(FleetStates)
-        other.kernel, other._hat = self.kernel, self._hat
-        other.x = self.x.copy()
-        other.mean = other.x if self.mean is self.x else self.mean.copy()
+        other.kernel, other.hat = self.kernel, self.hat
+        other.x, other.worth = self.x.copy(), self.worth.copy()
+        other.mean, other.center = (
+            other.x if values is self.x else values.copy() for values in (self.mean, self.center)
+        )
         other.core = other.another_core()
         return other
 
     def another_core(self) -> Any:
         """A ``FleetCore`` of the same states, for another thread."""
-        return self.kernel.core(self.x, self.mean, self._hat)
+        return self.kernel.core(self)
 
     @property
     def states(self) -> Array:
@@ -192,6 +200,13 @@ class FleetStates:
     def answer(self) -> Array:
         """The answer, shape (count, d)."""
         return from_lanes(self.mean, self.kernel.count, self.kernel.d, self.kernel.width)
+
+    @property
+    def proximal(self) -> Array:
+        """z, and W of its agent for every component of x: shape (2, count, d)."""
+        count, d, width = self.kernel.count, self.kernel.d, self.kernel.width
+        worth = np.repeat(from_lanes(self.worth, count, 1, width), d, axis=1)
+        return np.stack([from_lanes(self.center, count, d, width), worth])
 
     def contributions(self, sums: int, grid: Array | None = None) -> Array:
         """What the states add to the sums; in grid steps if there is a grid."""
@@ -208,7 +223,7 @@ class FleetStates:
         Args:
             k: the round, from 1.
             price: lambda(k+1).
-            theta: the weight of the damping.
+            theta: the weight of the proximal term.
             share: the round's weight in the answer.
             grid: with a plan, the grid of every sum.
         """

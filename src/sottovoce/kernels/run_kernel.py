@@ -194,7 +194,7 @@ class PythonRun:
         fleets: with their states.
         release: offset, noise and grid.
         cloud: its state and its step.
-        theta: the weight of the agents' damping.
+        theta: the weight of the agents' proximal terms.
     """
 
     def __init__(

@@ -291,14 +291,14 @@ class Agent:
     async def _think(self, action: Think) -> list[Action]:
         assert self._round is not None  # noqa: S101  there is one from the first welcome on
         now = (action.k, action.x, action.answer, action.price, action.y)
-        stepped = self._round(*now, since=action.since)
+        stepped = self._round(*now, proximal=action.proximal, since=action.since)
         if stepped.failed.size:
             level = logging.DEBUG if self._failed else logging.ERROR
             failed = [self._group.agents[place] for place in stepped.failed[:16]]
             note("no step, going on with a substitute", level=level, agents=failed, round=action.k)
             self._failed += stepped.failed.size
         await self._drive(action.k, stepped.answer)
-        return self._machine.stepped(stepped.x, stepped.answer, stepped.values)
+        return self._machine.stepped(stepped.x, stepped.answer, stepped.values, stepped.proximal)
 
     async def _finish(self, action: Finish) -> None:
         self._price, self._confirmed = action.price, action.confirmed

@@ -32,7 +32,7 @@ from sottovoce.kernels.fleet_kernel import FleetKernel, FleetStates, to_lanes
 from sottovoce.network.agent_group import AgentGroup, LocalGroup
 from sottovoce.network.config import algorithm_of, read_config
 from sottovoce.network.observe.logs import note
-from sottovoce.network.protocol.codec import Integers, middle, unpack, unpack_whole
+from sottovoce.network.protocol.codec import NOTHING, Integers, middle, unpack, unpack_whole
 from sottovoce.network.protocol.messages import Welcome
 from sottovoce.privacy.adjacency import Everything, Offset
 from sottovoce.privacy.feasibility import unsafe_fallbacks, weights_norm
@@ -75,12 +75,14 @@ class LocalStep:
     Attributes:
         x: x(k+1) of all agents, one after the other.
         answer: their answers so far.
+        proximal: what their proximal terms remember: z, then W of its agent for every number of x.
         values: their contributions in steps of the grid, added up; None where states are sent.
         failed: the places, from 0, of agents whose own code failed.
     """
 
     x: Array
     answer: Array
+    proximal: Array
     values: Integers | None
     failed: NDArray[np.int64]
 
@@ -156,7 +158,15 @@ class LocalRound:
         return self._asked(total)
 
     def __call__(
-        self, k: int, x: Array, answer: Array, price: Array, y: Array, *, since: int | None = None
+        self,
+        k: int,
+        x: Array,
+        answer: Array,
+        price: Array,
+        y: Array,
+        *,
+        proximal: Array = NOTHING,
+        since: int | None = None,
     ) -> LocalStep:
         """Take round k from x(k), with what the cloud released in it.
 
@@ -166,26 +176,33 @@ class LocalRound:
             answer: the answer so far.
             price: what the round says.
             y: likewise, the gradient entries of a release that has them.
+            proximal: what the proximal terms remember; nothing before round 1.
             since: the first round in which x may have counted; k unless rounds were missed.
         """
+        kept = np.array(proximal if proximal.size else [x, np.zeros(x.size)]).reshape(2, -1)
         after, total = np.empty(x.size), np.zeros(self._welcome.prices)
         for here, shape, part in self._parts:
-            own, added = self._tried(part, k, x[here].reshape(shape), price, y)
-            after[here] = own.ravel()
+            before = x[here].reshape(shape), kept[:, here].reshape(2, *shape)
+            own, remembered, added = self._tried(part, k, *before, price, y)
+            after[here], kept[:, here] = own.ravel(), remembered.reshape(2, -1)
             total += added
+        proximal = NOTHING if self._shares is None else kept.ravel()
         rounds = range(since or k, k + 1)
         if np.isfinite(after).all():
             values = None if self._welcome.states else self._asked(total)
             averaged = self._averaged(rounds, answer, x, after)
             self._substituted, failed = None, self._owner[:0]
-            return LocalStep(x=after, answer=averaged, values=values, failed=failed)
+            return LocalStep(
+                x=after, answer=averaged, proximal=proximal, values=values, failed=failed
+            )
         # Stopping would stop the run, which tells something of the state. The device stays put.
         failed = np.unique(self._owner[~np.isfinite(after)])
         lost = np.isin(self._owner, failed)
         averaged = self._averaged(rounds, answer, x, np.where(lost, answer, after))
         self._substituted = lost
         state = np.where(lost, x if self._substitute is None else self._substitute, after)
-        return LocalStep(x=state, answer=averaged, values=self.contributions(state), failed=failed)
+        values = self.contributions(state)
+        return LocalStep(x=state, answer=averaged, proximal=proximal, values=values, failed=failed)
 
     def _averaged(self, rounds: range, answer: Array, x: Array, after: Array) -> Array:
         """The answer with x(k), whose contribution was released; of gradient steps the last.
@@ -207,12 +224,14 @@ class LocalRound:
         whole = total[self._sums].astype(np.int64)
         return np.minimum(np.maximum(whole, self._least), self._most)
 
-    def _tried(self, part: Any, k: int, x: Array, price: Array, y: Array) -> tuple[Array, Array]:
+    def _tried(
+        self, part: Any, k: int, x: Array, kept: Array, price: Array, y: Array
+    ) -> tuple[Array, Array, Array]:
         """One part's round; no other part's may depend on whether its code fails."""
         try:
             if self._welcome.states:
-                return part(k, x, price, y), np.zeros(price.size)
-            own, added = part(k, x, price)
+                return part(k, x, price, y), kept, np.zeros(price.size)
+            own, remembered, added = part(k, x, kept, price)
         except Exception as error:
             # Its text could quote the state; where it was raised cannot.
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -220,8 +239,8 @@ class LocalRound:
             level = logging.DEBUG if self._raised else logging.ERROR
             note("own code failed", level=level, error=type(error).__name__, where=where)
             self._raised = True
-            return np.full(x.shape, np.nan), np.zeros(price.size)
-        return own, added
+            return np.full(x.shape, np.nan), kept, np.zeros(price.size)
+        return own, remembered, added
 
     def _prepare(self, lower: Array, upper: Array) -> Array:
         """Get all groups ready; return the nearest points of sets that miss the public bounds."""
@@ -311,7 +330,7 @@ class FleetStep:
 
     Args:
         kernel: the agents' formulas, parameters, weights and bounds.
-        theta: the weight of the damping.
+        theta: the weight of the proximal term.
         grid: the grid of every sum, shape (p,).
     """
 
@@ -319,12 +338,18 @@ class FleetStep:
         self._kernel, self._theta, self._grid = kernel, theta, np.array(grid)
         self._fleet = FleetStates(kernel, kernel.lower)
 
-    def __call__(self, k: int, x: Array, price: Array) -> tuple[Array, Array]:
-        """Return x(k+1), shape (count, d), and its contributions in grid steps, shape (p,)."""
+    def __call__(self, k: int, x: Array, kept: Array, price: Array) -> tuple[Array, Array, Array]:
+        """Take x(k), shape (count, d), to x(k+1), and z and W, shape (2, count, d), with it.
+
+        Returns:
+            x(k+1), z and W likewise, and the contributions in grid steps, shape (p,).
+        """
+        fleet, width = self._fleet, self._kernel.width
         self._place(x)
+        fleet.center[:], fleet.worth[:] = to_lanes(kept[0], width), to_lanes(kept[1, :, :1], width)
         price = np.array(price)  # what came from a message is read-only
-        total = self._fleet.round(k, price, theta=self._theta, share=0.0, grid=self._grid)
-        return self._fleet.states, total
+        total = fleet.round(k, price, theta=self._theta, share=0.0, grid=self._grid)
+        return fleet.states, fleet.proximal, total
 
     def begin(self, x: Array) -> Array:
         """The points of the agents' own sets nearest to x, shape (count, d)."""

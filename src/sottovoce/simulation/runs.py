@@ -329,6 +329,8 @@ class Runs:
                 kept[f"x{number}.{i}"] = fleet.x
                 if fleet.mean is not fleet.x:
                     kept[f"mean{number}.{i}"] = fleet.mean
+                    kept[f"center{number}.{i}"] = fleet.center
+                    kept[f"worth{number}.{i}"] = fleet.worth
         return kept
 
     def final(self) -> dict[str, NDArray[np.generic]]:

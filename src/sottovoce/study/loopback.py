@@ -389,9 +389,10 @@ class _Run:
 
     def _think(self, peer: int, action: Think) -> list[Action]:
         step = self.loop.steps[peer]
-        done = step(action.k, action.x, action.answer, action.price, action.y)
+        now = (action.k, action.x, action.answer, action.price, action.y)
+        done = step(*now, proximal=action.proximal)
         values = self._values(peer, action.k + 1, done.x, done.values)
-        return self.agents[peer].stepped(done.x, done.answer, values)
+        return self.agents[peer].stepped(done.x, done.answer, values, done.proximal)
 
     def _save(self, peer: int, action: Save) -> None:
         if peer == 0:

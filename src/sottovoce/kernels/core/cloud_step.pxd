@@ -10,7 +10,7 @@ cdef struct CloudView:
     double memory_power      # a
     double doubt
     double reach
-    double theta             # of the agents' damping
+    double theta             # of the agents' proximal terms
     double start
     bint planned             # releases are noisy: the answer is their average
     double* mean_price       # lbar; these and those below point into memory
@@ -34,7 +34,7 @@ cdef class CloudCore:
     cpdef object nearest(self, object v, object u, object work)
 
 cdef Py_ssize_t DENSE, EVERY_ROUND
-cdef double EXPLAINED, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
+cdef double EXPLAINED, FIRST_ROUNDS, NOISE_FREE, MIN_MEMORY, MIN_SPREAD, STILL, ALIKE, RUNAWAY
 
 cpdef Py_ssize_t entries(Py_ssize_t p) noexcept nogil
 cpdef Py_ssize_t kept_size(Py_ssize_t p) noexcept nogil
@@ -48,6 +48,7 @@ cdef void remember(CloudView* cloud, double w) noexcept nogil
 cdef void learn(CloudView* cloud) noexcept nogil
 cdef void rebuild_slope(Py_ssize_t p, double* basis, double* rotated, double* values, double* product, double* slope) noexcept nogil
 cdef void learn_rows(CloudView* cloud) noexcept nogil
-cdef void regularise(CloudView* cloud, double recent) noexcept nogil
+cdef double reach_now(CloudView* cloud, Py_ssize_t k) noexcept nogil
+cdef void regularise(CloudView* cloud, double recent, double reach) noexcept nogil
 cdef void build_model(CloudView* cloud, double inverse_gain) noexcept nogil
 cdef CloudView* cloud_view(CloudCore core) noexcept

@@ -5,13 +5,13 @@ units of their noise (``y := y/sigma``, ``lambda := lambda sigma``, C alike), so
 of g cancel; ``start`` is the only number with a unit, that of f, and is outgrown at once.
 
     e = y - ybar + B (lambda - lbar)                  innovation: what the model did not predict
-    n := n + 1,  or  1 + n 9 p / |e|^2  where |e|^2 > 9 p and innovations are getting smaller
+    n := n + 1,  or  1 + n 100 p / |e|^2  where |e|^2 > 100 p and innovations are getting smaller
     w = (1 + a) / (n + a),  A = 1/w                   recent means, weights n^a
     lbar += w (lambda - lbar),  ybar += w (y - ybar)
     C = recent cov(lambda),  E = -recent cov(y, lambda),  C = V diag(c) V'
     B_ef = (V'(E + E')V)_ef / (c_e + c_f), negative eigenvalues -> 0
     spread_e^2 = c_e + max(start, 0.03 largest)^2
-    R_e = (doubt sqrt(A) + A |V'(ybar - u)|_e / reach) / spread_e
+    R_e = (doubt sqrt(A) + A |V'(ybar - u)|_e / reach(k)) / spread_e
     H = V (sqrt(n) B + diag R) V'
     lambda = argmax  A ybar'lambda - A support_C(lambda) - (lambda - lbar)'H(lambda - lbar)/2
 
@@ -35,7 +35,9 @@ from .prices import TINY, maximise, prices_work
 from .projection import project
 
 DENSE = 24  # up to so many sums the slope is a full matrix
-EXPLAINED = 9.0  # three standard deviations: noise alone passes them once in hundreds of rounds
+EXPLAINED = 100.0  # ten standard deviations; three make prices follow noise: 1.20 against 1.09
+FIRST_ROUNDS = 10.0  # in which the reach is doubled: the unit of prices is still to be found
+NOISE_FREE = 0.5  # of the reach where there is no noise to average out
 MIN_MEMORY = 2.0  # rounds remembered besides one per direction, or secants would be of rounding
 MIN_SPREAD = 0.03  # what a direction may need at any time, as a share of the largest
 STILL = 1e-10  # in units of the sums: a move this small is rounding and teaches no slope
@@ -137,7 +139,7 @@ def cloud_step(cloud, k, y):
             learn(cloud)
         else:
             learn_rows(cloud)
-    regularise(cloud, 1.0 / w)
+    regularise(cloud, 1.0 / w, reach_now(cloud, k))
     build_model(cloud, sqrt(memory[0]))
     for o in range(p):
         cloud.total[o] = cloud.mean_sum[o] / w
@@ -261,7 +263,13 @@ def learn_rows(cloud):
         cloud.slope[o] = max(cloud.response[o], 0.0) / (spread + TINY)
 
 
-def regularise(cloud, recent):
+def reach_now(cloud, k):
+    """``reach (1 + min(1, 10/k))``; half of ``reach`` without noise."""
+    early = FIRST_ROUNDS / k if k > FIRST_ROUNDS else 1.0
+    return cloud.reach * (1.0 + early if cloud.planned else NOISE_FREE)
+
+
+def regularise(cloud, recent, reach):
     """Fill ``R_e``: what holds prices back where no slope is seen yet."""
     p, basis = cloud.p, cloud.basis
     dense: cython.bint = p <= DENSE
@@ -281,7 +289,7 @@ def regularise(cloud, recent):
             part = basis[o * p + e] if dense else 1.0
             along += part * (cloud.mean_sum[o] - cloud.aim[o])
             noisy += (part * cloud.noise[o]) * (part * cloud.noise[o])
-        held = cloud.doubt * sqrt(noisy * recent) + recent * fabs(along) / cloud.reach
+        held = cloud.doubt * sqrt(noisy * recent) + recent * fabs(along) / reach
         cloud.pull[e] = max(held, TINY) / sqrt(cloud.spread[e] + pooled)
 
 

@@ -3,7 +3,7 @@ cdef struct RowSearch:
     double[16] least
     double[16] most
     double[16] slack         # residual per multiplier; 0 for a row that must hold
-    double[16] start         # a'x and its fall with the bounds that hold p
+    double[16] start         # a'x and its fall with the bounds that hold the last state
     double[16] start_fall
     double[16] nu
     double[16] goal
@@ -22,6 +22,7 @@ cdef struct SeparableProblem:
     double* r                # registers
     int32_t* outputs         # g, f'', pull, d each; by row: a, then least, most, slack
     double* point            # p; d rows each
+    double* last             # the last state: its bounds are tried first
     double* lower
     double* upper
     double* x                # the answer
@@ -40,8 +41,8 @@ cdef double ROW_EXACT, OUTER_EXACT, MIN_CURVATURE, NEARLY_PARALLEL
 cpdef Py_ssize_t search_rows(Py_ssize_t d) noexcept nogil
 cdef void lay_out_separable(SeparableProblem* problem, Py_ssize_t d, double* work) noexcept nogil
 cdef void point_to_row(SeparableProblem* problem, RowSearch* line, Py_ssize_t start) noexcept nogil
-cdef void free_minimum(SeparableProblem* problem, double share, double near) noexcept nogil
-cdef void stiffness_row(out_row to, in_row curvature, in_row pull, in_row lower, in_row upper, double share, double near) noexcept nogil
+cdef void free_minimum(SeparableProblem* problem, in_row worth, double theta, double near) noexcept nogil
+cdef void stiffness_row(out_row to, in_row curvature, in_row worth, in_row lower, in_row upper, double theta, double near) noexcept nogil
 cdef void keep_largest(out_row largest, in_row a) noexcept nogil
 cdef void free_component(out_row x, out_row flexibility, in_row point, in_row slope, in_row lower, in_row upper, in_row least) noexcept nogil
 cdef void search(SeparableProblem* problem, Py_ssize_t rows, Py_ssize_t start) noexcept nogil

@@ -50,11 +50,11 @@ def point_to_row(problem, line, start):
     copy(line.slack, row(r, line.factor[d + 2]))
 
 
-def free_minimum(problem, share, near):
+def free_minimum(problem, worth, theta, near):
     """Fill x with ``p - g/w``, and the flexibility ``1/w``.
 
-    ``w = f'' + near + share |pull| / width``: with the damping of ``passes``. All is in units of
-    the width, in which one quotient suffices. A component without curvature gets so little that it
+    ``w = f'' + near + theta W / width^2``: with the proximal term of ``passes``. All is in units of
+    the width. A component without curvature gets so little that it
     only breaks ties, towards p. ``force`` becomes what takes every component to a bound.
     """
     d, r, outputs = problem.d, problem.r, problem.outputs
@@ -68,8 +68,7 @@ def free_minimum(problem, share, near):
     for c in range(d):
         x, flexibility = row(problem.x, c), row(problem.flexibility, c)
         lower, upper = row(problem.lower, c), row(problem.upper, c)
-        curvature, pull = row(r, outputs[d + c]), row(r, outputs[2 * d + c])
-        stiffness_row(x, curvature, pull, lower, upper, share, near)
+        stiffness_row(x, row(r, outputs[d + c]), worth, lower, upper, theta, near)
         keep_largest(stiffest, x)
         free_component(
             x, flexibility, row(problem.point, c), row(r, outputs[c]), lower, upper, problem.least
@@ -78,12 +77,12 @@ def free_minimum(problem, share, near):
         problem.force[lane] = steepest[lane] + stiffest[lane]
 
 
-def stiffness_row(to, curvature, pull, lower, upper, share, near):
+def stiffness_row(to, curvature, worth, lower, upper, theta, near):
     """``w width``."""
     for lane in range(LANES):
         width = upper[lane] - lower[lane]
         width = width if width > 0.0 else 1.0
-        to[lane] = (curvature[lane] + near) * width + share * fabs(pull[lane])
+        to[lane] = (curvature[lane] + near) * width + theta * worth[lane] / width
 
 
 def keep_largest(largest, a):
@@ -186,7 +185,7 @@ def survey(problem, line):
     """What one look at a row tells: the size of its value, a bracket, a first multiplier.
 
     At the ends of the bracket all components of the row are at a bound; of the residuals there only
-    the signs are known. The first multiplier is that of the bounds that hold p.
+    the signs are known. The first multiplier is that of the bounds that hold the last state.
     """
     scale, weakest, total, fall = (
         cython.declare(cython.double[16]), cython.declare(cython.double[16]),
@@ -197,10 +196,10 @@ def survey(problem, line):
         weakest[lane] = inf
     for c in range(problem.d):
         factor, flexibility = row(problem.r, line.factor[c]), row(problem.flexibility, c)
-        point, free = row(problem.point, c), row(problem.x, c)
+        last, free = row(problem.last, c), row(problem.x, c)
         lower, upper = row(problem.lower, c), row(problem.upper, c)
         for lane in range(LANES):
-            a, low, high, p, y = factor[lane], lower[lane], upper[lane], point[lane], free[lane]
+            a, low, high, p, y = factor[lane], lower[lane], upper[lane], last[lane], free[lane]
             v, size = a * (a * flexibility[lane]), fabs(a)
             scale[lane] = scale[lane] + size * (high if high > -low else -low)
             y, v = y if p > low else p, v if p > low else 0.0
@@ -442,8 +441,9 @@ def run_search(d, rows, data, outputs, work):
     at.r = numbers
     at.outputs = ints(outputs)
     at.point = numbers
+    at.last = numbers
     at.lower = row(numbers, 4 * d)
     at.upper = row(numbers, 5 * d)
     at.x = row(numbers, 6 * d)
-    free_minimum(at, 0.0, 0.0)
+    free_minimum(at, numbers, 0.0, 0.0)
     search(at, rows, 3 * d)

@@ -25,6 +25,8 @@ cdef struct FleetView:
     Py_ssize_t sum_rows
     double* r
     double* x
+    double* center           # z, which trails x; x itself where agents take gradient steps
+    double* worth            # W of every agent
     double* mean             # the answer; x itself where nothing is averaged
     double* hat              # the solution, or NaN
     double* data

@@ -15,7 +15,7 @@ cdef struct Interior:
     double* bounded          # whether it has a lower and an upper bound, 2 n
     double* row_unit
     double* multiplier
-    double* gradient         # of phi with its damping
+    double* gradient         # of phi with its proximal term
     double* values           # of the rows
     double* jacobian         # (m + q, n)
     double* hessian          # of phi plus multipliers times rows, lower half

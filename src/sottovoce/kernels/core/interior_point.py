@@ -99,8 +99,8 @@ def interior_minimum(at, anchor, weight, lower, upper, out, work):
 
     Args:
         at: sizes, tapes and registers; all else is laid out here.
-        anchor: where the damping holds x; any point.
-        weight: of the damping, not negative.
+        anchor: what the proximal term pulls to; any point.
+        weight: of the proximal term, not negative.
         lower: the box's lower ends; infinite where there is none.
         upper: its upper ends.
         out: the result; may be the anchor.

@@ -1,9 +1,10 @@
 """Passes over the agents of a fleet, chunk by chunk.
 
 contribute      s = sum_i h_i(x_i)
-minimise        x_i := argmin over X_i of f_i + lambda'h_i + sum_c eps_c (x_c - x_ic)^2 / 2, then
-                contribute; eps_c = theta k^-1/2 |d(lambda'h_i)/dx_c| / width_c keeps an agent
-                from jumping across its set when a price moves by little, and fades
+minimise        z_i := z_i + (x_i - z_i) / 2,  W_i := max(w, r W_i),
+                x_i := argmin over X_i of f_i + lambda'h_i + sum_c rho_c (x_c - z_ic)^2 / 2, with
+                w = max_c |d(lambda'h_i)/dx_c| width_c and rho_c = theta W_i / width_c^2; then
+                contribute
 measure         objective, residual and errors of the answer, and its sums
 project_start   x_i := the nearest point of X_i
 gradient_step   x_i := P[x_i - gamma (d(f_i + mu'h_i)/dx + alpha x_i)], Algorithm 1's, and the
@@ -21,6 +22,8 @@ from .plain import LaneStruct as SeparableProblem
 from .plain import Struct as Interior
 from .tape import run_tape
 
+TRAILING = 0.5  # of the way from z to x, each round; 0.3 and 0.8 do worse on flat agents
+UNPRICED = 0.5  # r where no price concerns an agent: its proximal term goes at once
 MEASURES = 4  # objective, residual, squared errors of the answer and of x
 
 
@@ -39,7 +42,7 @@ def contribute(fleet, chunk, chunks, grid, gridded, sums):
     gather(fleet, sums)
 
 
-def minimise(fleet, chunk, chunks, price, grid, gridded, sums, root, theta, share):
+def minimise(fleet, chunk, chunks, price, grid, gridded, sums, theta, retained, share):
     """Minimise, average, and add a chunk's contributions at the new states.
 
     Args:
@@ -51,8 +54,8 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, root, theta, shar
         gridded: with a plan contributions are integers, and the answer averages the states that
             were released; without one it averages the new states.
         sums: where contributions go.
-        root: the root of k.
-        theta: the weight of the damping.
+        theta: the weight of the proximal term.
+        retained: r, k/(k+1) in round k: the worth of the sums is their largest so far, fading.
         share: the round's weight in the answer.
     """
     size = fleet.d * fleet.width
@@ -63,7 +66,8 @@ def minimise(fleet, chunk, chunks, price, grid, gridded, sums, root, theta, shar
         if gridded:
             average(mean, x, share, size)
         weigh_prices(fleet, b, price)
-        solve_block(fleet, b, fleet.x, root, theta, 0.0)
+        average(skip(fleet.center, b * size), x, TRAILING, size)
+        solve_block(fleet, b, fleet.center, theta, retained, 0.0)
         if not gridded:
             average(mean, fleet.result, share, size)
         copy_some(x, fleet.result, size)
@@ -82,86 +86,131 @@ def average(mean, x, share, size):
         mean[i] += share * (x[i] - mean[i])
 
 
-def solve_block(fleet, b, states, root, theta, near):
+def solve_block(fleet, b, states, theta, retained, near):
     """Fill ``result`` with the minimisers of block b.
 
     Args:
         fleet: with the block's multipliers in its registers.
         b: the block.
-        states: what the damping holds on to.
-        root: the root of k.
-        theta: the weight of the damping.
+        states: what the proximal term pulls to.
+        theta: its weight.
+        retained: how much of the worth of the sums lasts.
         near: 1 adds ``|x - state|^2 / 2``, a proximal step.
     """
     load(fleet, b, states)
     if fleet.how == SEPARABLE:
-        solve_separable(fleet, b, root, theta, near)
+        solve_separable(fleet, b, theta, retained, near)
     elif fleet.how == SCALAR and fleet.width == LANES:
-        solve_scalars(fleet, b, root, theta)
+        solve_scalars(fleet, b, theta, retained)
     elif fleet.how == SCALAR:
-        solve_scalar(fleet, b, root, theta)
+        solve_scalar(fleet, b, theta, retained)
     elif fleet.how == NEWTON:
-        solve_box(fleet, b, root, theta)
+        solve_box(fleet, b, theta, retained)
     else:
-        solve_interior(fleet, b, root, theta, near, True)
+        solve_interior(fleet, b, theta, retained, near, True)
 
 
-def damping(pull, lower, upper, root, theta):
-    """``eps = theta |pull| / (sqrt(k) width)``; 0 where there is no width."""
+def remember_worth(worth, now, retained):
+    """Return ``W := max(w, r W)``, what the sums are worth to an agent over its box."""
+    before = worth[0] * (retained if now > 0.0 else UNPRICED)
+    worth[0] = now if now > before else before
+    return worth[0]
+
+
+def proximal_weight(worth, lower, upper, theta):
+    """``rho = theta W / width^2``; 0 where there is no width."""
     width = upper - lower
-    eps = theta * fabs(pull) / (root * (width if width > 0.0 else 1.0))
-    return eps if width > 0.0 else 0.0
+    rho = theta * worth / (width * width if width > 0.0 else 1.0)
+    return rho if width > 0.0 else 0.0
 
 
-def damping_row(to, pull, lower, upper, root, theta):
-    """The same in lanes."""
+def proximal_weights(fleet, b, theta, retained, weight):
+    """Fill ``weight`` with rho of every component of a single agent; the registers hold z."""
+    lower, upper, tape = lower_of(fleet, b), upper_of(fleet, b), cython.address(fleet.pull)
+    now = 0.0
+    run_tape(tape, fleet.r, 1)
+    for c in range(fleet.d):
+        size = fabs(output(fleet, tape, c)[0]) * (upper[c] - lower[c])
+        now = size if size > now else now
+    worth = remember_worth(skip(fleet.worth, b), now, retained)
+    for c in range(fleet.d):
+        weight[c] = proximal_weight(worth, lower[c], upper[c], theta)
+
+
+def remember_worths(worth, now, retained):
+    """``remember_worth`` in lanes."""
     for lane in range(LANES):
-        to[lane] = damping(pull[lane], lower[lane], upper[lane], root, theta)
+        before = worth[lane] * (retained if now[lane] > 0.0 else UNPRICED)
+        worth[lane] = now[lane] if now[lane] > before else before
 
 
-def solve_scalar(fleet, b, root, theta):
+def keep_worth(now, pull, lower, upper):
+    """``now := max(now, |pull| width)`` in lanes."""
+    for lane in range(LANES):
+        size = fabs(pull[lane]) * (upper[lane] - lower[lane])
+        now[lane] = size if size > now[lane] else now[lane]
+
+
+def weight_row(to, worth, lower, upper, theta):
+    """``proximal_weight`` in lanes."""
+    for lane in range(LANES):
+        to[lane] = proximal_weight(worth[lane], lower[lane], upper[lane], theta)
+
+
+def solve_scalar(fleet, b, theta, retained):
     """One agent whose state is a number."""
     lower, upper = lower_of(fleet, b)[0], upper_of(fleet, b)[0]
     fleet.result[0] = fleet.r[0]
     if lower < upper:
         tape = cython.address(fleet.pull)
         run_tape(tape, fleet.r, 1)
-        weight = damping(output(fleet, tape, 0)[0], lower, upper, root, theta)
+        now = fabs(output(fleet, tape, 0)[0]) * (upper - lower)
+        worth = remember_worth(skip(fleet.worth, b), now, retained)
+        weight = proximal_weight(worth, lower, upper, theta)
         tape = cython.address(fleet.slope)
         fleet.result[0] = minimise_scalar(tape, fleet.r, lower, upper, weight)
 
 
-def solve_scalars(fleet, b, root, theta):
+def solve_scalars(fleet, b, theta, retained):
     """Sixteen of them."""
-    lanes = cython.declare(LaneSearch)
+    lanes, worth = cython.declare(LaneSearch), skip(fleet.worth, b * LANES)
     lower, upper, tape = lower_of(fleet, b), upper_of(fleet, b), cython.address(fleet.pull)
     copy(lanes.lower, lower)
     copy(lanes.upper, upper)
     run_tape(tape, fleet.r, LANES)
-    damping_row(lanes.weight, output(fleet, tape, 0), lower, upper, root, theta)
+    spread(lanes.weight, 0.0)
+    keep_worth(lanes.weight, output(fleet, tape, 0), lower, upper)
+    remember_worths(worth, lanes.weight, retained)
+    weight_row(lanes.weight, worth, lower, upper, theta)
     minimise_lanes(cython.address(fleet.slope), fleet.r, cython.address(lanes))
     copy(fleet.result, lanes.answer)
 
 
-def solve_box(fleet, b, root, theta):
+def solve_box(fleet, b, theta, retained):
     """One agent whose state is a vector in a box."""
     weight, rest = fleet.work, skip(fleet.work, fleet.d)
-    lower, upper, tape = lower_of(fleet, b), upper_of(fleet, b), cython.address(fleet.pull)
-    run_tape(tape, fleet.r, 1)
-    for c in range(fleet.d):
-        weight[c] = damping(output(fleet, tape, c)[0], lower[c], upper[c], root, theta)
+    proximal_weights(fleet, b, theta, retained, weight)
     tape = cython.address(fleet.slope)
-    minimise_box(tape, fleet.r, lower, upper, weight, fleet.result, rest)
+    minimise_box(tape, fleet.r, lower_of(fleet, b), upper_of(fleet, b), weight, fleet.result, rest)
 
 
-def solve_separable(fleet, b, root, theta, near):
+def solve_separable(fleet, b, theta, retained, near):
     """Sixteen agents with a separable quadratic and up to two rows."""
-    problem = cython.declare(SeparableProblem)
-    at = cython.address(problem)
-    run_tape(cython.address(fleet.problem), fleet.r, LANES)
-    lay_out_block(fleet, b, cython.address(fleet.problem), at)
-    free_minimum(at, theta / root, near)
-    search(at, fleet.linear_rows, 3 * fleet.d)
+    d, problem, now = fleet.d, cython.declare(SeparableProblem), cython.declare(cython.double[16])
+    tape, at, worth = (
+        cython.address(fleet.problem),
+        cython.address(problem),
+        skip(fleet.worth, b * LANES),
+    )
+    run_tape(tape, fleet.r, LANES)
+    lay_out_block(fleet, b, tape, at)
+    if theta > 0.0:
+        spread(now, 0.0)
+        for c in range(d):
+            keep_worth(now, output(fleet, tape, 2 * d + c), row(at.lower, c), row(at.upper, c))
+        remember_worths(worth, now, retained)
+    free_minimum(at, worth, theta, near)
+    search(at, fleet.linear_rows, 3 * d)
 
 
 def lay_out_block(fleet, b, tape, at):
@@ -170,12 +219,13 @@ def lay_out_block(fleet, b, tape, at):
     at.r = fleet.r
     at.outputs = tape.outputs
     at.point = fleet.r
+    at.last = skip(fleet.x, b * fleet.d * LANES)
     at.lower = lower_of(fleet, b)
     at.upper = upper_of(fleet, b)
     at.x = fleet.result
 
 
-def solve_interior(fleet, b, root, theta, near, with_objective):
+def solve_interior(fleet, b, theta, retained, near, with_objective):
     """One agent with any convex problem."""
     d, n, work = fleet.d, fleet.n, fleet.work
     anchor, weight, lower, upper = work, skip(work, n), skip(work, 2 * n), skip(work, 3 * n)
@@ -184,10 +234,7 @@ def solve_interior(fleet, b, root, theta, near, with_objective):
     copy_some(anchor, fleet.r, d)
     fill(weight, near, d)
     if with_objective and theta > 0.0:
-        tape = cython.address(fleet.pull)
-        run_tape(tape, fleet.r, 1)
-        for c in range(d):
-            weight[c] = damping(output(fleet, tape, c)[0], lower[c], upper[c], root, theta)
+        proximal_weights(fleet, b, theta, retained, weight)
     for e in range(n - d):
         lower[d + e] = fleet.extra_lower[b * (n - d) + e]
         upper[d + e] = fleet.extra_upper[b * (n - d) + e]
@@ -218,7 +265,7 @@ def project_start(fleet):
         elif fleet.how == SEPARABLE:
             project_separable(fleet, b)
         else:
-            solve_interior(fleet, b, 1.0, 0.0, 1.0, False)
+            solve_interior(fleet, b, 0.0, 0.0, 1.0, False)
         copy_some(skip(fleet.x, b * size), fleet.result, size)
 
 
@@ -265,7 +312,7 @@ def measure(fleet, chunk, chunks, price, sums, p):
     for b in range(chunk_start(fleet, chunk, chunks), chunk_start(fleet, chunk + 1, chunks)):
         weigh_prices(fleet, b, price)
         if fleet.local_rows > 0:
-            solve_block(fleet, b, fleet.mean, 1.0, 0.0, 1.0)
+            solve_block(fleet, b, fleet.mean, 0.0, 0.0, 1.0)
         load(fleet, b, fleet.mean)
         run_tape(tape, fleet.r, fleet.width)
         add_contributions(fleet, b, tape, price, False, sums)
@@ -338,7 +385,7 @@ def run_minimise(core, price, grid, gridded, sums, k, theta, share):
     """A whole pass of ``minimise``, from Python: a network agent's round."""
     minimise(
         cython.address(core.view), 0, 1, doubles(price), doubles(grid), gridded, doubles(sums),
-        sqrt(k + 0.0), theta, share,
+        theta, k / (k + 1.0), share,
     )  # fmt: skip
 
 

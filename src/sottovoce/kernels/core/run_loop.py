@@ -37,14 +37,14 @@ def price_rounds(run, done, until, steps):
         if not bounded and run.failed[0] == 0.0:
             run.failed[0] = k + 1.0
         chunk_sums = skip(run.parts, ((k + 1) % 2) * run.chunks * run.stride)
-        root = sqrt(k + 1.0)
+        retained = (k + 1.0) / (k + 2.0)
         for c in range(run.first_chunk, run.last_chunk):
             sums = skip(chunk_sums, c * run.stride)
             fill(sums, 0.0, run.stride)
             for i in range(run.fleet_count):
                 minimise(
-                    run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums, root,
-                    cloud.theta, share,
+                    run.fleets[i], c, run.chunks, cloud.price, run.grid, run.gridded, sums,
+                    cloud.theta, retained, share,
                 )  # fmt: skip
         wait(run)
         if mark < run.mark_count and run.marks[mark] == k + 1:

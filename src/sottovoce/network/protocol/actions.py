@@ -169,6 +169,7 @@ class Memory(Struct, frozen=True, kw_only=True):
         receipt: that round's receipt.
         x: x(k+1), as little-endian float64 bytes.
         answer: the answer so far, likewise: averaged states, or the last.
+        proximal: what the proximal terms remember, as ``LocalStep`` has it; empty before round 1.
         sent: what goes to the cloud for round k+1, contributions or states as they travel, masked
             ones after their session; empty before the first welcome. Said twice, it is the same
             bytes.
@@ -181,6 +182,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     receipt: bytes = b""
     x: bytes
     answer: bytes
+    proximal: bytes = b""
     sent: bytes = b""
     missed: tuple[Gap, ...] = ()
 
@@ -304,6 +306,7 @@ class Think(Struct, frozen=True, kw_only=True, eq=False):
         since: the first round in which x may have counted: k unless rounds were missed.
         x: x(k), or what it was last.
         answer: the answer so far.
+        proximal: what the proximal terms remember.
         price: what the round says.
         y: likewise, the gradient entries of a release of states.
     """
@@ -312,6 +315,7 @@ class Think(Struct, frozen=True, kw_only=True, eq=False):
     since: int
     x: Floats
     answer: Floats
+    proximal: Floats
     price: Floats
     y: Floats
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sottovoce.network.protocol.actions import Action, Finish, Join, Memory, Save, SendUp, Think
 from sottovoce.network.protocol.client_machine import ClientMachine, ClientPhase
 from sottovoce.network.protocol.codec import (
+    NOTHING,
     Floats,
     Integers,
     MalformedError,
@@ -102,7 +103,9 @@ class AgentMachine(ClientMachine):
         actions: list[Action] = [Save(memory=self.memory)]
         return actions + (self._say() if welcome.round == memory.round + 1 else [])
 
-    def stepped(self, x: Floats, answer: Floats, values: Integers | None) -> list[Action]:
+    def stepped(
+        self, x: Floats, answer: Floats, values: Integers | None, proximal: Floats = NOTHING
+    ) -> list[Action]:
         """The step of the round at hand gave x(k+1), the answer so far, and what to contribute."""
         if self.phase is not ClientPhase.THINKING or self._thinking is None:
             return []
@@ -115,6 +118,7 @@ class AgentMachine(ClientMachine):
             receipt=message.receipt,
             x=state,
             answer=pack(answer),
+            proximal=pack(proximal),
             sent=self._sent(message.round + 1, state, values),
         )
         return [Save(memory=self.memory), *self._say()]
@@ -162,9 +166,19 @@ class AgentMachine(ClientMachine):
     def _round(self, message: Round) -> list[Action]:
         memory = self.memory
         self.phase, self._thinking = ClientPhase.THINKING, message
-        x, price, y = unpack(memory.x), unpack(message.price), unpack(message.y)
-        answer, since = unpack(memory.answer), memory.round + 1
-        return [Think(k=message.round, since=since, x=x, answer=answer, price=price, y=y)]
+        x, answer, proximal = map(unpack, (memory.x, memory.answer, memory.proximal))
+        price, y, since = unpack(message.price), unpack(message.y), memory.round + 1
+        return [
+            Think(
+                k=message.round,
+                since=since,
+                x=x,
+                answer=answer,
+                proximal=proximal,
+                price=price,
+                y=y,
+            )
+        ]
 
     def _done(self, done: Done) -> list[Action]:
         price = unpack(done.price)

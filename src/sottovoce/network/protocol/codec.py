@@ -26,6 +26,7 @@ from sottovoce.network.protocol.messages import (
 )
 
 Floats = NDArray[np.float64]
+NOTHING: Final = np.zeros(0)
 Integers = NDArray[np.int64]
 Decoded = TypeVar("Decoded")
 
