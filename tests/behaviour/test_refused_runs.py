@@ -235,7 +235,7 @@ NETWORK = [
     Refusal("an agent at no address", lambda f: agent(f, cloud="https://h"), INPUT, ("cloud", "wss://", "https://h")),
     Refusal("an agent that is a number", lambda f: agent(f, house=3), INPUT, ("group", "3")),
     Refusal("an agent of a number that is not there", lambda f: d.held_agents(problem(), [7]), INPUT, ("agent", "8|7")),
-    Refusal("an agent twice", lambda f: d.held_agents(problem(), [0, 0]), INPUT, ("agents", "1")),
+    Refusal("an agent twice", lambda f: d.held_agents(problem(), [0, 0]), INPUT, ("agents", "once", "[0, 0]")),
     Refusal("code with a start of two numbers", lambda f: d.coded_agent(problem(), 0, abs, start=[1.0, 2.0]), INPUT, ("start", "1", "(2,)")),
     Refusal("code with a start that is NaN", lambda f: d.coded_agent(problem(), 0, abs, start=[math.nan]), INPUT, ("start", "finite")),
     Refusal("an agent's file of another name", lambda f: sv.network.AgentGroup.of_file(f / "north.toml"), d.ProblemError, ("1.toml", "north.toml")),

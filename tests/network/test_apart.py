@@ -80,7 +80,7 @@ def test_an_agent_whose_own_set_misses_the_domain_takes_part_and_applies_its_fal
 
 def test_a_simulation_refuses_own_sets_that_miss_the_domain() -> None:
     problem = stated()
-    with pytest.raises(sv.errors.ProblemError, match="got none for fuse"):
+    with pytest.raises(sv.errors.ProblemError, match="own bounds of x1 must meet"):
         sv.simulate(problem, planned(problem), rounds=ROUNDS)
 
 

@@ -268,7 +268,7 @@ def plan_data(plan: NoisePlan) -> dict[str, object]:
         "certified": plan.certified,
         "feasible": None if plan.feasible is None else feasibility_data(plan.feasible),
         "outputs": [
-            asdict(output) | {"released_sigma": float(released)}
+            asdict(output) | {"grid": output.grid, "released_sigma": float(released)}
             for output, released in zip(plan.outputs, plan.released_sigma, strict=True)
         ],
         "agents": [

@@ -22,7 +22,7 @@ _SESSIONS = 1 << 14
 
 
 class Blinding(Protocol):
-    """Adds noise to whole numbers modulo 2^64; ``SecureSampler`` does."""
+    """Adds noise to integers modulo 2^64; ``SecureSampler`` does."""
 
     def blind(self, residues: Integers) -> Integers:
         """Return the numbers with noise."""

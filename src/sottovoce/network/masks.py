@@ -1,4 +1,4 @@
-"""Masks: whole numbers modulo 2^64 that an agent's contributions hide behind.
+"""Masks: integers modulo 2^64 that an agent's contributions hide behind.
 
 Agent and helper share a secret, X25519 between their certified keys; the cloud never has it. From
 it follows a key for every (run, session, agents of a connection), and from that an AES-256 key

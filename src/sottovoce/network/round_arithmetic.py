@@ -141,7 +141,7 @@ class Rounds:
         Args:
             k: the round.
             release: as it was stored.
-            secure: whether it is whole numbers, or the floats of a simulation.
+            secure: whether it is integers, or the floats of a simulation.
             previous: digest(k-1).
             held: agents whose last contribution was reused, from 1.
             missed: gaps in agents' averages that are known since.
@@ -321,7 +321,7 @@ class Verdict:
 
 @final
 class _Sums:
-    """Contributions: whole numbers, added up without an error.
+    """Contributions: integers, added up without an error.
 
     Those of a split cloud are masked: they are added up modulo 2^64, and the sum of their masks is
     taken off. What is left has the helper's noise. Nothing looks at it before it has the cloud's
@@ -345,9 +345,9 @@ class _Sums:
             return sampler.release_multiples(totals)
         masks = np.frombuffer(answer, dtype="<i8")
         if masks.size != self._noisy.size:
-            raise MalformedError("an answer must hold one whole number per noisy sum")
+            raise MalformedError("an answer must hold one integer per noisy sum")
         if not isinstance(sampler, ResidueSampler):
-            raise InputError("a split cloud's noise must be for whole numbers modulo 2^64")
+            raise InputError("a split cloud's noise must be for integers modulo 2^64")
         return sampler.release_residues(totals - masks)
 
     def plausible(self, released: Released) -> bool:
@@ -366,7 +366,7 @@ class _Sums:
 
 @final
 class ContributionTotals:
-    """Adds up the contributions of all parties: ``parts -> one whole number per sum``.
+    """Adds up the contributions of all parties: ``parts -> one integer per sum``.
 
     No overflow: the plan certifies that all agents together stay below 2^51 steps, and what a
     party says is kept in its range.

@@ -323,7 +323,7 @@ def recorded_rounds(record: ArrayLike | None, rounds: int) -> NDArray[np.int64]:
     wrong = ~((given >= 0) & (given <= rounds) & (given == np.floor(given)))  # NaN is wrong too
     if np.any(wrong):
         raise InputError(
-            f"record must list whole numbers of rounds in 0..{rounds}, got {given[wrong][0]:g}"
+            f"record must list rounds as integers in 0..{rounds}, got {given[wrong][0]:g}"
         )
     return given.astype(np.int64)
 

@@ -200,7 +200,7 @@ class JournalRow(Struct, frozen=True, kw_only=True):
     Attributes:
         k: the round.
         context: the prices after it; of a helper the hash of the question.
-        release: what left: whole numbers on the grid, or the floats of a simulation.
+        release: what left: integers on the grid, or the floats of a simulation.
         digest: names the history up to here.
         attendance: who was held, and gaps that are known since; of a cloud.
         said: what every party said, None once it is erased.

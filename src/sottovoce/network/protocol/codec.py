@@ -131,7 +131,7 @@ class Box:
     """``lower <= v <= upper`` for vectors as they travel: little-endian float64, or int64.
 
     Args:
-        lower: finite lower bounds; floats, or whole numbers (int64) for a box of such.
+        lower: finite lower bounds; floats, or int64 for a box of such.
         upper: finite upper bounds, of the same kind.
     """
 

@@ -111,7 +111,7 @@ class Contribution(Message, tag="contribution", frozen=True, kw_only=True, omit_
     Attributes:
         round: k.
         values: one int64 per sum: each agent's contribution in steps of the sum's grid, rounded to
-            a whole number agent by agent, then added up.
+            an integer agent by agent, then added up.
         missed: what the connection's averages lack; left out where they lack nothing.
     """
 
