@@ -258,7 +258,7 @@ def _growth_rows() -> list[Row]:
         )  # fmt: skip
     peak = "peak of the process, 3 rounds"
     rows.append(row("memory at n = 1,000,000, d = 24", "2.5 GB", _memory("DualAveraging"), peak))
-    rows.append(row("Algorithm 1, the same", "1.2 GB", _memory("Tikhonov"), peak))
+    rows.append(row("Algorithm 1, the same", "1.2 GB", _memory("paper.Tikhonov"), peak))
     return rows
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import sottovoce as sv
 from sottovoce.certificate.certificate import Certificate
-from sottovoce.formula.tape import evaluate
+from sottovoce.formula.tape import tape
 from sottovoce.privacy.feasibility import Feasibility
 from sottovoce.privacy.noise_plan import NoisePlan
 from sottovoce.problem.numeric import Numeric
@@ -92,5 +92,5 @@ def over(problem: sv.Problem, found: Feasibility, result: Result) -> Any:
     off = np.any((s > high) | (s < low), axis=1)
     for region in sums.regions:
         u = s[:, list(region.rows)]
-        off |= evaluate(region.phi, dict(zip(region.symbols, u.T, strict=True))) > 0.0
+        off |= tape((region.phi,), region.symbols)(*u.T)[0] > 0.0
     return off

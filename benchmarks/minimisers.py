@@ -31,7 +31,7 @@ def run() -> list[Row]:
         seconds, whole, memory = _large(n, rounds)
         rows.append(
             _row(f"{n:,} EVs x 24 h, {rounds} rounds, two threads", bar,
-                 f"{whole:.1f} s, {memory:.2f} GB", f"{seconds:.1f} s of it rounds; kernels kept")
+                 f"{whole:.1f} s, {memory:.2f} GB", f"{seconds:.1f} s of it rounds")
         )  # fmt: skip
     return rows
 

@@ -96,7 +96,7 @@ def local_rows(given: object, groups: Sequence[Group]) -> dict[str, list[Row]]:
             )
         read = read_row(written.row, symbols, where)
         if written.named:
-            read = replace(read, label=written.name)
+            read = replace(read, written=written.name)
         group = owner(read, groups, where)
         read = replace(read, g=group.fill(read.g)) if group.count == 1 else read
         found[group.name].append(read)

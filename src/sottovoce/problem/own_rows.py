@@ -113,7 +113,7 @@ class _Splitter:
         """Give a row to the set of the one agent, or fleet, that it names; False if it stays."""
         group, where = self._boxes[name], f"constraint {stated.name}"
         (g,) = stated.formulas
-        row = Row(g=g, equality=stated.equality, label=stated.name)
+        row = Row(g=g, equality=stated.equality, written=stated.name)
         if stated.linear is None:
             rules = rules_of(group)
             if not (rules.affine(g) if row.equality else rules.of(g).is_convex):

@@ -92,12 +92,17 @@ class Row:
     Attributes:
         g: the formula.
         equality: whether it must be 0.
-        label: the row as it was written.
+        written: the row as it was stated.
     """
 
     g: Expression
     equality: bool
-    label: str
+    written: str | Relation
+
+    @property
+    def label(self) -> str:
+        """The row as text."""
+        return str(self.written)
 
 
 def read_row(given: object, symbols: Mapping[str, Expression], where: str) -> Row:
@@ -126,7 +131,7 @@ def read_row(given: object, symbols: Mapping[str, Expression], where: str) -> Ro
         raise ProblemError(f"{where} must be a comparison with <=, >= or ==, got {given!r:.60}")
     if not g.symbols:
         raise ProblemError(f"{where} must name at least one agent, got {given}: remove it")
-    return Row(g=g, equality=equality, label=given if isinstance(given, str) else repr(given))
+    return Row(g=g, equality=equality, written=given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
