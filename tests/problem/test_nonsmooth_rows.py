@@ -103,3 +103,26 @@ def test_kinks_survive_a_folder(tmp_path: Path) -> None:
     problem = stated(lambda x: abs(x[0]) + sv.pos(x[1]) <= 2, local=["norm(x3[1], x3[2]) <= 3"])
     problem.save(tmp_path / "p")
     assert sv.Problem.load(tmp_path / "p").fingerprint == problem.fingerprint
+
+
+@pytest.mark.parametrize(("threshold", "x"), [(1, [2.0, 3.0]), (3, [2.0, 2.0])])
+def test_huber_over_a_range_without_zero_has_its_own_optimum(
+    threshold: int, x: list[float]
+) -> None:
+    agents = sv.agents(["a", "b"], lower=[2, -9], upper=[4, 9])
+    a, b = agents
+    problem = sv.Problem(
+        agents=agents,
+        objectives=[(a - 3) ** 2, (b - 6) ** 2],
+        constraints=[sv.huber(a, threshold) + b <= 6],
+    )
+    assert sv.reference_optimum(problem).x == pytest.approx(x, abs=1e-6)
+
+
+def test_a_vector_agent_minimises_huber_over_a_range_without_zero() -> None:
+    agents = sv.agents(["v", "w"], lower=2, upper=4, dim=[2, 1])
+    v, w = agents
+    own = 3 * sv.huber(v[0], 1) + (v[0] + v[1] - 7) ** 2 + (v[1] - 3) ** 2
+    problem = sv.Problem(agents=agents, objectives=[own, (w - 3) ** 2], constraints=[v[0] + w <= 7])
+    result = sv.simulate(problem, rounds=100, progress=False)
+    assert result.x[0] == pytest.approx([2.0, 4.0, 3.0], abs=1e-5)

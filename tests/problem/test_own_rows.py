@@ -142,3 +142,14 @@ def test_the_optimum_respects_them_without_a_multiplier() -> None:
     found = sv.reference_optimum(stated)
     assert found.x == pytest.approx([2.0, 0.0], abs=1e-9)
     assert found.mu == pytest.approx([0.0], abs=1e-9)
+
+
+def test_a_row_whose_coefficients_are_all_zero_is_refused_by_name() -> None:
+    ev = sv.agents(1, lower=-5, upper=5, dim=2, name="ev", parameters={"c": [0.0]})
+    x = sv.agents(["a"], lower=0, upper=1)
+    with pytest.raises(sv.errors.ProblemError, match="constraint g2 must name a state"):
+        sv.Problem(
+            agents=[ev, x],
+            objectives=[ev.x[0] ** 2, x[0] ** 2],
+            constraints=[ev.x[0] + x[0] <= 1, ev["c"] * ev.x[0] <= 1],
+        )

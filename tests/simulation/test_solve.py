@@ -450,3 +450,15 @@ def test_a_run_whose_prices_run_away_says_in_which_round() -> None:
     with pytest.raises(AssertionError):
         reference.run(np.zeros((3000, problem.cloud.sums.count)))
     assert result.failed[0] == len(reference.released)
+
+
+def test_a_sum_that_cannot_move_does_not_hold_the_other_prices_at_zero() -> None:
+    x = sv.agents(["a", "b", "c"], lower=[-4, -4, 2], upper=4)
+    a, b, c = x
+    problem = sv.Problem(
+        agents=x,
+        objectives=[(a - 1) ** 2, (b + 3) ** 2, (c + 3) ** 2],
+        constraints=[sv.exp(-0.2 * a - 0.2 * b) + 0.5 * c <= 4, a - b <= 2],
+    )
+    result = sv.simulate(problem, rounds=300, progress=False)
+    assert result.x[0] == pytest.approx([0.0, -2.0, 2.0], abs=1e-6)

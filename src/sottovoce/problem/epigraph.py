@@ -9,7 +9,8 @@ minimum t is the term itself. Nothing is smoothed:
     ||a||         t with  sum_k a_k^2 / t - t <= 0,  smooth and convex for t > 0; t has a least
                   value, 1e-7 of its largest, so that a minimum at a = 0 is found that closely;
                   or, without a row, (sum_k a_k^2 / t + t) / 2, least at t = ||a||
-    huber(a; M)   (a - s)^2 + 2 M t  with  s - t <= 0  and  -s - t <= 0, minimised over s
+    huber(a; M)   (a - s)^2 + 2 M t  with  s - t <= 0  and  -s - t <= 0, minimised over s:
+                  s = max(a - M, 0) + min(a + M, 0)
 
 Contributions that are sent are the formulas as stated, never t.
 """
@@ -24,8 +25,8 @@ from typing import Any, final
 import numpy as np
 
 from sottovoce.formula.canonical import (
-    absolute_of,
     add,
+    canonical,
     divide,
     multiply,
     negate,
@@ -37,6 +38,7 @@ from sottovoce.formula.canonical import (
 from sottovoce.formula.derive import is_smooth
 from sottovoce.formula.enclosure import value_range
 from sottovoce.formula.expression import Expression, Op, number, symbol
+from sottovoce.formula.functions import maximum, minimum
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.local import LocalSet
 
@@ -133,8 +135,11 @@ class EpigraphWriter:
             self.rows.append(subtract(quotient, t))
             return t
         if expr.op == Op.HUBER:
-            s = self._variable(expr.args[0])
-            t = self._size(absolute_of(expr.args[0]), s)
+            a, most = expr.args[0], number(expr.value)
+            # At the minimum s is a with its size less M, or 0: its bounds are not those of a.
+            above, below = maximum(a - most, 0), minimum(a + most, 0)
+            s = self._variable(canonical(above + below))
+            t = self._size(canonical(above - below), s)
             tail = multiply(number(2 * expr.value), t)
             return add(power(subtract(inner[0], s), 2), tail)
         return rebuilt(expr, inner)

@@ -25,7 +25,8 @@ class Evaluation:
 
     Attributes:
         objective: ``sum_i f_i(x_i)``; not a number where an objective is code without a value.
-        rows: ``g_j(x)``, one number per stated constraint.
+        rows: ``g_j(x)``, one number per stated constraint that couples agents; what names one agent
+            alone is part of its set.
         labels: what people call the constraints.
         equality: which of them must be 0 and not just at most 0.
     """

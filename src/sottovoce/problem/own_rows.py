@@ -68,6 +68,11 @@ def split_constraints(groups: Sequence[Group], families: Sequence[Constraint]) -
             continue
         for r, names in enumerate(owners):
             row = part if part.rows == 1 else part.only(r)
+            if not names:
+                raise ProblemError(
+                    f"constraint {row.name} must name a state, got one whose coefficients are all "
+                    "0: remove it"
+                )
             if len(names) > 1 or not split.absorb(row, *names):
                 split.coupling.append(row)
     return SplitConstraints(

@@ -11,7 +11,7 @@ cdef struct DualModel:
     double* residual         # G
 
 cdef Py_ssize_t EXCHANGES, PRICE_STEPS, PRICE_HALVINGS, LARGEST_REGION
-cdef double GAIN_ROUNDING, TINY, PRICE_PIVOT, PRICE_EXACT, RESIDUAL_ROUNDING
+cdef double GAIN_ROUNDING, TINY, PRICE_PIVOT, PRICE_EXACT, RESIDUAL_ROUNDING, MIN_ROW
 
 cpdef Py_ssize_t prices_work(Py_ssize_t p, Py_ssize_t entries) noexcept nogil
 cdef double row_of(DualModel* model, Py_ssize_t o, double* price) noexcept nogil

@@ -25,6 +25,7 @@ TINY = 1e-300
 PRICE_PIVOT = 1e-15  # relative: rounding must not make a positive definite matrix anything else
 PRICE_STEPS = 300
 PRICE_HALVINGS = 6
+MIN_ROW = 2.0**-40  # of the largest row of H, the least that the metric is made of
 PRICE_EXACT = 1e-11  # relative, of prices: where Newton's steps end
 RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
 LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their square
@@ -178,14 +179,18 @@ def by_regions(model, price, aim, work):
     model.metric = work
     model.residual = skip(work, p)
     rest = skip(work, 2 * p)
+    largest = TINY
     for o in range(p):
-        bound = TINY
+        bound = 0.0
         if model.dense:
             for q in range(p):
                 bound += fabs(model.H[o * p + q])
         else:
-            bound += fabs(model.H[o])
-        model.metric[o] = model.recent / bound
+            bound = fabs(model.H[o])
+        model.metric[o] = bound
+        largest = max(largest, bound)
+    for o in range(p):  # any D will do; a row of H that is 0 must not hide the others' residuals
+        model.metric[o] = model.recent / max(model.metric[o], MIN_ROW * largest)
     if model.dense and p > 1:
         by_newton(model, price, aim, rest)
         return
