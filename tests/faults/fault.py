@@ -140,7 +140,9 @@ def _reason(report: pytest.TestReport, fault: Fault | None) -> str:
     crash = report.longrepr.reprcrash  # type: ignore[union-attr]
     found, path = crash.message, Path(crash.path)
     by_test = path.is_relative_to(TESTS) and not path.is_relative_to(HERE / "fault.py")
-    judged = found.startswith(("assert", "AssertionError", "Failed", "sottovoce."))
+    judged = found.startswith(
+        ("assert", "AssertionError", "Failed", "sottovoce.errors", "sottovoce.network.failures")
+    )
     waited = found.startswith("TimeoutError") and fault is not None and fault.hangs
     assert by_test or judged or waited, f"the injection fails: {report.longreprtext}"
     return str(found)

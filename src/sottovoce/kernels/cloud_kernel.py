@@ -31,7 +31,7 @@ class CloudKernel:
         planned: whether releases are noisy, so that the answer is an average.
 
     Attributes:
-        price: lambda(k), what agents are told; 0 before round 1.
+        price: lambda(k), what is sent to agents; 0 before round 1.
         answer: the prices to report.
         released: the releases, averaged with the answer's weights; 0 without a plan.
         memory: what the cloud remembers between rounds.

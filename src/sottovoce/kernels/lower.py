@@ -258,7 +258,7 @@ def _joined(lines: Sequence[Line], inputs: int, kept: set[int]) -> list[Line]:
     joined = list(lines)
 
     def op_of(v: int) -> int | None:
-        """The operation of a value that only one other uses, and nobody asked for."""
+        """The operation of a value that only one other uses and that is no output."""
         alone = v >= inputs and uses[v] == 1 and v not in kept
         return joined[v - inputs][0] if alone else None
 

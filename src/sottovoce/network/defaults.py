@@ -1,4 +1,4 @@
-"""What an operator may change, and what holds if nobody does.
+"""What an operator may change, and the defaults.
 
 Nothing is imported here, so that ``sottovoce cloud --help`` can say it without loading a network.
 """

@@ -220,7 +220,7 @@ class LocalRound:
         return averaged
 
     def _asked(self, total: Array) -> Integers:
-        """The whole numbers of the sums that the cloud asked for, in their certified range."""
+        """The integers of the sums that the cloud asked for, in their certified range."""
         whole = total[self._sums].astype(np.int64)
         return np.minimum(np.maximum(whole, self._least), self._most)
 

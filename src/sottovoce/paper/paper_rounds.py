@@ -157,13 +157,13 @@ class Multipliers:
 
     def take(self, k: int, y: Array) -> Array:
         """Turn the noisy values of round k into mu(k+1), and return mu(k)."""
-        told = self.price
+        before = self.price
         with np.errstate(all="ignore"):  # what overflows is refused below
-            price = np.asarray(multiplier_step(told, y, *self._schedule[k]), dtype=np.float64)
+            price = np.asarray(multiplier_step(before, y, *self._schedule[k]), dtype=np.float64)
         if not np.isfinite(price).all():
             raise DivergedError(k)
         self.price = self.answer = price
-        return told
+        return before
 
 
 def states_of(parts: Sequence[Part], size: int) -> Array:

@@ -217,7 +217,7 @@ class SecureSampler(Sampler):
         return self._released(steps, noise)
 
     def blind(self, residues: Integers) -> Integers:
-        """Return whole numbers modulo 2^64 with noise: a helper's sum of masks.
+        """Return integers modulo 2^64 with noise: a helper's sum of masks.
 
         The noise keeps the promise by itself: whoever takes the masks off finds noisy sums.
         """

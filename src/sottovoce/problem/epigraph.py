@@ -42,7 +42,7 @@ from sottovoce.formula.functions import maximum, minimum
 from sottovoce.problem.agents import Array, Group, read_only
 from sottovoce.problem.local import LocalSet
 
-_POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a state at its kink is so near
+_POSITIVE = 1e-7  # the least t of a norm, relative to the largest: a minimum at a = 0 is so near
 
 
 @final
@@ -98,7 +98,7 @@ def epigraph_form(
 
 @final
 class EpigraphWriter:
-    """Writes formulas without kinks; equal kinks share their variable.
+    """Writes smooth formulas; equal non-smooth terms share their variable.
 
     Args:
         name: whose formulas; variables are called after it.
@@ -112,7 +112,7 @@ class EpigraphWriter:
         self.rows: list[Expression] = []
 
     def of(self, expr: Expression) -> Expression:
-        """The formula with variables in place of its kinks."""
+        """The formula with variables in place of its non-smooth terms."""
         if is_smooth(expr):
             return expr
         if expr not in self._known:
@@ -150,7 +150,7 @@ class EpigraphWriter:
         return t
 
     def _variable(self, stated: Expression) -> Expression:
-        variable = symbol(f"{self._name} kink {len(self.extra) + 1}")
+        variable = symbol(f"{self._name} epigraph {len(self.extra) + 1}")
         self.extra[variable] = stated
         return variable
 

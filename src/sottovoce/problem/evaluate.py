@@ -1,4 +1,4 @@
-"""A problem at one point: the objective and the stated constraints there."""
+"""A problem at one point: the objective and the constraints that couple agents."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def local_set(group: Group, public: Sequence[Row], private: Sequence[Row]) -> Lo
     Args:
         group: the agents with their public boxes.
         public: rows that the cloud knows, on several components.
-        private: rows that nobody else knows.
+        private: rows that only their agents know.
 
     Raises:
         ConvexityError: naming the row and the rule that failed.

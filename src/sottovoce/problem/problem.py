@@ -65,7 +65,7 @@ class CloudView:
         constraints: the families of constraints that couple agents, as they were stated.
         sums: the same constraints as sums and a public set, which is how they are kept.
         own: constraints that name one agent, or the agents of one fleet one by one.
-        kept: of these, per group, the rows that are no bounds; agents keep them at home.
+        kept: of these, per group, the rows that are no bounds; agents keep them locally.
         fingerprint: a hash of agents and constraints; certificates and plans carry it.
     """
 
@@ -128,7 +128,7 @@ class AgentView:
         code: f_i if it is no formula but code.
         start: x_i(0), shape (d,).
         fallback: what it applies while there is no answer, shape (d,); None: where it starts.
-        local: what else it keeps to at home, parameters filled in.
+        local: its local set, parameters filled in.
     """
 
     name: str
@@ -291,7 +291,7 @@ class Problem:
         )
 
     def evaluate(self, x: ArrayLike) -> Evaluation:
-        """The objective and every stated constraint at x, all states in one vector."""
+        """The objective and every constraint that couples agents at x, all states in one vector."""
         from sottovoce.problem.evaluate import evaluation  # it knows problems, not they it
 
         flat = array("x", x, f"one vector of all {self.size} states")

@@ -172,7 +172,7 @@ _known = WeakKeyDictionary()
 
 
 def planned_rounds(plan: NoisePlan | None) -> int:
-    """Return how many rounds to take where nobody says so: those that the plan names."""
+    """Return how many rounds to take by default: those that the plan names."""
     if plan is None:
         raise InputError("rounds must be given without a plan, got none: say rounds=1000")
     return plan.named_rounds()

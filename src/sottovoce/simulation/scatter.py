@@ -107,7 +107,7 @@ def scatter(
 
 
 def _await(futures: Sequence[Future[Any]], tell: Progress, doing: str) -> bool:
-    """Wait until all are done, one has failed, or somebody stops it; return whether one did."""
+    """Wait until all are done, one has failed, or it is interrupted; return whether one did."""
     waiting = set(futures)
     with interruptible() as stopped:
         while waiting and not stopped.is_set():

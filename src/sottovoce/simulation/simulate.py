@@ -71,7 +71,7 @@ def simulate(
     """Run rounds k = 1, 2, ... from x(1) = x0 and prices 0.
 
     ``lambda(k+1) = cloud_round(s(x(k)) + w(k))``, then ``x_i(k+1) = argmin over X_i of
-    f_i + lambda(k+1)'h_i``, damped; or gradient steps of both. Noise is
+    f_i + lambda(k+1)'h_i``, proximal; or gradient steps of both. Noise is
     pseudo-random and repeatable, so a simulation keeps nothing private.
 
     Args:
@@ -195,7 +195,7 @@ def _joined(results: Sequence[Result], *, interrupted: bool, seconds: float) -> 
     """Return the runs of all parts as one result.
 
     Raises:
-        KeyboardInterrupt: if there is none, because somebody stopped it before the first was done.
+        KeyboardInterrupt: if there is none, because it was stopped before the first was done.
     """
     complete = [result for result in results if not result.interrupted]
     if not complete:

@@ -364,7 +364,7 @@ def _require_plan(plan: NoisePlan, config: RunConfig, path: str | os.PathLike[st
 
 
 def _of_sums(plan: NoisePlan, said: tuple[Said, ...], multiples: Integers) -> Array:
-    """Whole numbers minus whole numbers: the very draws."""
+    """Integers minus integers: the draws themselves."""
     parties = Parties(plan)
     noisy = np.flatnonzero(plan.sigma > 0)
     sums: dict[tuple[int, ...], Integers] = {}

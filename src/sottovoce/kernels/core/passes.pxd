@@ -6,7 +6,7 @@ cdef void contribute(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks, doub
 cdef void minimise(FleetView* fleet, Py_ssize_t chunk, Py_ssize_t chunks, double* price, double* grid, bint gridded, double* sums, double theta, double retained, double share) noexcept nogil
 cdef void average(double* mean, double* x, double share, Py_ssize_t size) noexcept nogil
 cdef void solve_block(FleetView* fleet, Py_ssize_t b, double* states, double theta, double retained, double near) noexcept nogil
-cdef double remember_worth(double* worth, double now, double retained) noexcept nogil
+cdef double largest_worth(double worth, double now, double retained) noexcept nogil
 cdef double proximal_weight(double worth, double lower, double upper, double theta) noexcept nogil
 cdef void proximal_weights(FleetView* fleet, Py_ssize_t b, double theta, double retained, double* weight) noexcept nogil
 cdef void remember_worths(double* worth, in_row now, double retained) noexcept nogil

@@ -110,11 +110,10 @@ def solve_block(fleet, b, states, theta, retained, near):
         solve_interior(fleet, b, theta, retained, near, True)
 
 
-def remember_worth(worth, now, retained):
-    """Return ``W := max(w, r W)``, what the sums are worth to an agent over its box."""
-    before = worth[0] * (retained if now > 0.0 else UNPRICED)
-    worth[0] = now if now > before else before
-    return worth[0]
+def largest_worth(worth, now, retained):
+    """``max(w, r W)``: what the sums are worth to an agent over its box."""
+    before = worth * (retained if now > 0.0 else UNPRICED)
+    return now if now > before else before
 
 
 def proximal_weight(worth, lower, upper, theta):
@@ -132,16 +131,15 @@ def proximal_weights(fleet, b, theta, retained, weight):
     for c in range(fleet.d):
         size = fabs(output(fleet, tape, c)[0]) * (upper[c] - lower[c])
         now = size if size > now else now
-    worth = remember_worth(skip(fleet.worth, b), now, retained)
+    fleet.worth[b] = largest_worth(fleet.worth[b], now, retained)
     for c in range(fleet.d):
-        weight[c] = proximal_weight(worth, lower[c], upper[c], theta)
+        weight[c] = proximal_weight(fleet.worth[b], lower[c], upper[c], theta)
 
 
 def remember_worths(worth, now, retained):
-    """``remember_worth`` in lanes."""
+    """``W := max(w, r W)`` in lanes."""
     for lane in range(LANES):
-        before = worth[lane] * (retained if now[lane] > 0.0 else UNPRICED)
-        worth[lane] = now[lane] if now[lane] > before else before
+        worth[lane] = largest_worth(worth[lane], now[lane], retained)
 
 
 def keep_worth(now, pull, lower, upper):
@@ -165,8 +163,8 @@ def solve_scalar(fleet, b, theta, retained):
         tape = cython.address(fleet.pull)
         run_tape(tape, fleet.r, 1)
         now = fabs(output(fleet, tape, 0)[0]) * (upper - lower)
-        worth = remember_worth(skip(fleet.worth, b), now, retained)
-        weight = proximal_weight(worth, lower, upper, theta)
+        fleet.worth[b] = largest_worth(fleet.worth[b], now, retained)
+        weight = proximal_weight(fleet.worth[b], lower, upper, theta)
         tape = cython.address(fleet.slope)
         fleet.result[0] = minimise_scalar(tape, fleet.r, lower, upper, weight)
 
@@ -197,11 +195,8 @@ def solve_box(fleet, b, theta, retained):
 def solve_separable(fleet, b, theta, retained, near):
     """Sixteen agents with a separable quadratic and up to two rows."""
     d, problem, now = fleet.d, cython.declare(SeparableProblem), cython.declare(cython.double[16])
-    tape, at, worth = (
-        cython.address(fleet.problem),
-        cython.address(problem),
-        skip(fleet.worth, b * LANES),
-    )
+    tape, at = cython.address(fleet.problem), cython.address(problem)
+    worth = skip(fleet.worth, b * LANES)
     run_tape(tape, fleet.r, LANES)
     lay_out_block(fleet, b, tape, at)
     if theta > 0.0:

@@ -2,7 +2,7 @@
 
 Each thread passes over its chunks of every fleet; after the barrier each does for itself, to the
 same bits, what is small: the noise and the cloud. Sums have two buffers in turn (and a third for
-measures), so a thread that runs ahead writes into the one that nobody reads.
+measures), so a thread that runs ahead writes into the one that no thread reads.
 
     price_rounds      y(k) = s(x(k)) + w(k);  lambda(k+1) = cloud_round;  x(k+1) = minimise
     gradient_rounds   y(k) = g(x(k)) + w(k);  mu(k+1) = [mu + gamma (y - alpha mu)]_+,

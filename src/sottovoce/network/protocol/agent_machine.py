@@ -83,7 +83,7 @@ class AgentMachine(ClientMachine):
         return self.memory.config, self.memory.round, self.memory.receipt
 
     def joined(self, values: Integers | None, x: Floats | None = None) -> list[Action]:
-        """The agents would contribute these whole numbers, None where states are sent.
+        """The agents would contribute these integers, None where states are sent.
 
         What was already said of the round at hand is said again, whatever comes of it now.
 
