@@ -14,6 +14,7 @@ from sottovoce.algorithm.public_sum import LARGEST_REGION, Ball, Level, PublicSu
 from sottovoce.formula.canonical import canonical
 from sottovoce.formula.derive import derivative
 from sottovoce.formula.expression import symbol
+from sottovoce.formula.functions import exp
 from sottovoce.formula.tape import tape
 from sottovoce.kernels import variant
 from sottovoce.kernels.cloud_kernel import RUNAWAY, CloudKernel
@@ -42,7 +43,7 @@ def with_regions() -> PublicSum:
     lower[5], upper[5] = -1.0, 1.5
     regions = (
         Ball(members=(0, 3), center=(0.5, -0.25), radius=1.0),
-        Level(members=(1, 2, 4), symbols=tuple(U), phi=phi, level=0.25),
+        Level(members=(1, 2, 4), symbols=tuple(U), phi=phi, ranges=((-9.0, 9.0),) * 3, level=0.25),
     )
     unit, noisy = 0.5 + np.arange(6), np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
     return PublicSum(lower=lower, upper=upper, unit=unit, noisy=noisy, regions=regions)
@@ -130,6 +131,21 @@ def test_projections_meet_their_optimality_conditions(build: str) -> None:
         assert nu >= 0.0
         np.testing.assert_allclose(off, nu * normal, atol=1e-10)
         assert nu == 0.0 or abs(value[0] + level.level) < 1e-10
+
+
+def test_projections_from_far_away_neither_overflow_nor_stop_short(build: str) -> None:
+    phi = canonical(exp(U[0]) + U[1] - 0.03)
+    level = Level(members=(0, 1), symbols=tuple(U[:2]), phi=phi, ranges=((-4.0, 4.0), (-2.0, 2.0)))
+    free = np.full(2, np.inf)
+    public = PublicSum(lower=-free, upper=free, unit=[1.0, 1.0], noisy=[1.0, 1.0], regions=(level,))
+    cloud = CloudKernel(public, DualAveraging(), planned=True)
+    for v in ([262.5, -3.0], [3.0, 5.0], [1e4, 1e4], [-9.0, 40.0], [2.0, -1.0]):
+        u = cloud.nearest(np.array(v))
+        assert abs(np.exp(u[0]) + u[1] - 0.03) < 1e-9
+        free_of_edges = np.abs(u) < (12.0, 6.0)  # one width beyond the ranges
+        nu = (np.array(v) - u) / (np.exp(u[0]), 1.0)
+        assert np.all(nu[free_of_edges] > 0.0)
+        assert np.ptp(nu[free_of_edges]) < 1e-8 * nu.max()
 
 
 def test_prices_that_run_away_are_reported(build: str) -> None:

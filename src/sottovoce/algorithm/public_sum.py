@@ -32,11 +32,15 @@ class Ball:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Level:
-    """``phi(u) + level <= 0`` of the sums ``members``, phi convex in ``symbols``, one per sum."""
+    """``phi(u) + level <= 0`` of the sums ``members``, phi convex in ``symbols``, one per sum.
+
+    ``ranges`` encloses what these sums can be.
+    """
 
     members: tuple[int, ...]
     symbols: tuple[Expression, ...]
     phi: Expression
+    ranges: tuple[tuple[float, float], ...]
     level: float = 0.0
 
 
@@ -73,8 +77,10 @@ def public_sums(
     """
     known = np.zeros(sums.count) if sigma is None or sigma.size != sums.count else sigma
     unit = np.array(known)
-    if not np.all(known > 0.0):
-        widths = np.array([high - low for low, high in sum_ranges(sums, domain)])
+    ranges: list[tuple[float, float]] = []
+    if sums.regions or not np.all(known > 0.0):
+        ranges = sum_ranges(sums, domain)
+        widths = np.array([high - low for low, high in ranges])
         fine = np.isfinite(widths) & (widths > 0.0)
         unit = np.where(known > 0.0, known, np.where(fine, widths, 1.0))
     aimed = TargetSet.whole(sums) if target is None else target
@@ -83,11 +89,13 @@ def public_sums(
         upper=np.array(aimed.upper),
         unit=unit,
         noisy=np.where(known > 0.0, 1.0, 0.0),
-        regions=tuple(map(_region, sums.regions, aimed.moved)),
+        regions=tuple(
+            _region(r, ranges, m) for r, m in zip(sums.regions, aimed.moved, strict=True)
+        ),
     )
 
 
-def _region(region: Region, moved: float) -> Ball | Level:
+def _region(region: Region, ranges: Sequence[tuple[float, float]], moved: float) -> Ball | Level:
     """A region of C with its edge moved in; balls are recognised."""
     members = tuple(region.rows)
     if len(members) > LARGEST_REGION:
@@ -99,4 +107,10 @@ def _region(region: Region, moved: float) -> Ball | Level:
     if ball is not None:
         center, radius = ball
         return Ball(members=members, center=tuple(center), radius=radius - moved)
-    return Level(members=members, symbols=tuple(region.symbols), phi=region.phi, level=moved)
+    return Level(
+        members=members,
+        symbols=tuple(region.symbols),
+        phi=region.phi,
+        ranges=tuple(ranges[o] for o in members),
+        level=moved,
+    )

@@ -129,20 +129,18 @@ def make_cloud(
 def _regions(regions: Sequence[Ball | Level]) -> dict[str, NDArray[np.generic]]:
     """The arrays of ``PublicSet`` that describe regions."""
     tapes = [_phi_tape(region) for region in regions]
-    members = [m for region in regions for m in region.members]
-    balls = [region if isinstance(region, Ball) else None for region in regions]
-    centers = [
-        c
-        for region, ball in zip(regions, balls, strict=True)
-        for c in (np.zeros(len(region.members)) if ball is None else ball.center)
-    ]
     files = [registers_of([tape], 1) for tape in tapes]
+    zeros = [np.zeros(len(region.members)) for region in regions]
+    centers = [getattr(r, "center", zero) for r, zero in zip(regions, zeros, strict=True)]
+    ranges = [getattr(r, "ranges", ((0.0, 0.0),) * len(r.members)) for r in regions]
     return {
         "starts": _starts([len(region.members) for region in regions]),
-        "members": np.array(members, dtype=np.int64),
-        "centers": np.array(centers, dtype=np.float64),
-        "radii": np.array([-1.0 if b is None else b.radius for b in balls], dtype=np.float64),
-        "levels": np.array([0.0 if isinstance(r, Ball) else r.level for r in regions]),
+        "members": np.array([m for region in regions for m in region.members], dtype=np.int64),
+        "least": np.array([low for part in ranges for low, _ in part], dtype=np.float64),
+        "most": np.array([high for part in ranges for _, high in part], dtype=np.float64),
+        "centers": np.array([c for part in centers for c in part], dtype=np.float64),
+        "radii": np.array([getattr(r, "radius", -1.0) for r in regions], dtype=np.float64),
+        "levels": np.array([getattr(r, "level", 0.0) for r in regions], dtype=np.float64),
         "phi_code": _joined([tape.one for tape in tapes], np.int32),
         "phi_code_starts": _starts([tape.one.size for tape in tapes]),
         "phi_registers": _joined(files, np.float64),

@@ -42,9 +42,9 @@ cpdef Py_ssize_t search_rows(Py_ssize_t d) noexcept nogil
 cdef void lay_out_separable(SeparableProblem* problem, Py_ssize_t d, double* work) noexcept nogil
 cdef void point_to_row(SeparableProblem* problem, RowSearch* line, Py_ssize_t start) noexcept nogil
 cdef void free_minimum(SeparableProblem* problem, in_row worth, double theta, double near) noexcept nogil
-cdef void stiffness_row(out_row to, in_row curvature, in_row worth, in_row lower, in_row upper, double theta, double near) noexcept nogil
+cdef void keep_stiffest(out_row stiffest, out_row narrowest, in_row curvature, in_row lower, in_row upper, double near) noexcept nogil
 cdef void keep_largest(out_row largest, in_row a) noexcept nogil
-cdef void free_component(out_row x, out_row flexibility, in_row point, in_row slope, in_row lower, in_row upper, in_row least) noexcept nogil
+cdef void free_component(out_row x, out_row flexibility, in_row point, in_row slope, in_row lower, in_row upper, in_row least, in_row proximal, double near) noexcept nogil
 cdef void search(SeparableProblem* problem, Py_ssize_t rows, Py_ssize_t start) noexcept nogil
 cdef void clip_rows(out_row x, in_row lower, in_row upper) noexcept nogil
 cdef void search_two(SeparableProblem* problem) noexcept nogil

@@ -59,30 +59,40 @@ def free_minimum(problem, worth, theta, near):
     """
     d, r, outputs = problem.d, problem.r, problem.outputs
     steepest, stiffest = cython.declare(cython.double[16]), cython.declare(cython.double[16])
+    narrowest, proximal = cython.declare(cython.double[16]), cython.declare(cython.double[16])
     spread(steepest, 0.0)
+    spread(narrowest, inf)
     for c in range(d):
         keep_largest(steepest, row(r, outputs[c]))
     for lane in range(LANES):
         stiffest[lane] = MIN_CURVATURE * (steepest[lane] if steepest[lane] > 0.0 else 1.0)
+        proximal[lane] = theta * worth[lane]
     copy(problem.least, stiffest)
     for c in range(d):
-        x, flexibility = row(problem.x, c), row(problem.flexibility, c)
-        lower, upper = row(problem.lower, c), row(problem.upper, c)
-        stiffness_row(x, row(r, outputs[d + c]), worth, lower, upper, theta, near)
-        keep_largest(stiffest, x)
-        free_component(
-            x, flexibility, row(problem.point, c), row(r, outputs[c]), lower, upper, problem.least
+        lower, upper, curvature = (
+            row(problem.lower, c),
+            row(problem.upper, c),
+            row(r, outputs[d + c]),
         )
+        keep_stiffest(stiffest, narrowest, curvature, lower, upper, near)
+        copy(row(problem.x, c), curvature)
+        free_component(
+            row(problem.x, c), row(problem.flexibility, c), row(problem.point, c),
+            row(r, outputs[c]), lower, upper, problem.least, proximal, near,
+        )  # fmt: skip
     for lane in range(LANES):
+        stiffest[lane] = stiffest[lane] + proximal[lane] / narrowest[lane]
         problem.force[lane] = steepest[lane] + stiffest[lane]
 
 
-def stiffness_row(to, curvature, worth, lower, upper, theta, near):
-    """``w width``."""
+def keep_stiffest(stiffest, narrowest, curvature, lower, upper, near):
+    """The largest ``(f'' + near) width``, and the smallest width."""
     for lane in range(LANES):
         width = upper[lane] - lower[lane]
         width = width if width > 0.0 else 1.0
-        to[lane] = (curvature[lane] + near) * width + theta * worth[lane] / width
+        stiff = (curvature[lane] + near) * width
+        stiffest[lane] = stiff if stiff > stiffest[lane] else stiffest[lane]
+        narrowest[lane] = width if width < narrowest[lane] else narrowest[lane]
 
 
 def keep_largest(largest, a):
@@ -92,12 +102,13 @@ def keep_largest(largest, a):
         largest[lane] = size if size > largest[lane] else largest[lane]
 
 
-def free_component(x, flexibility, point, slope, lower, upper, least):
-    """One component of ``p - g/w`` and of ``1/w``; x holds ``w width``."""
+def free_component(x, flexibility, point, slope, lower, upper, least, proximal, near):
+    """One component of ``p - g/w`` and of ``1/w``; x holds ``f''``."""
     for lane in range(LANES):
-        width, stiff = upper[lane] - lower[lane], x[lane]
-        stiff = stiff if stiff > least[lane] else least[lane]
-        flexible = (width if width > 0.0 else 1.0) / stiff
+        width = upper[lane] - lower[lane]
+        width = width if width > 0.0 else 1.0
+        stiff, softest = (x[lane] + near) * (width * width) + proximal[lane], least[lane] * width
+        flexible = width * width / (stiff if stiff > softest else softest)
         flexibility[lane] = flexible
         x[lane] = point[lane] - slope[lane] * flexible
 

@@ -17,7 +17,15 @@ proximal step ``z - G/A`` is taken, which never raises it.
 from . import plain as cython
 from .linear import cholesky, eliminate
 from .plain import *
-from .projection import factorise, phi, project, project_work, solve_factored
+from .projection import (
+    factorise,
+    high_edge,
+    low_edge,
+    phi,
+    project,
+    project_work,
+    solve_factored,
+)  # fmt: skip
 
 EXCHANGES = 20  # of the active set, per row: hardly any is needed from round to round
 GAIN_ROUNDING = 1e-13  # relative: a gain this small is rounding
@@ -28,12 +36,13 @@ PRICE_HALVINGS = 6
 MIN_ROW = 2.0**-40  # of the largest row of H, the least that the metric is made of
 PRICE_EXACT = 1e-11  # relative, of prices: where Newton's steps end
 RESIDUAL_ROUNDING = 1e-14  # relative, of what prices are solved from
+EDGE_ROUNDING = 1e-12  # relative: a sum this near to a bound is at it
 LARGEST_REGION = 64  # sums that one region may hold: scratch grows as their square
 
 
 def prices_work(p, entries):
     """How many floats of scratch ``maximise`` takes, with H of so many entries."""
-    regions = p + 8 * p + 2 * entries + project_work(min(p, LARGEST_REGION))
+    regions = p + 9 * p + 2 * entries + project_work(min(p, LARGEST_REGION))
     return max(5 * p + entries, regions)
 
 
@@ -278,15 +287,15 @@ def newton_direction(model, z, price, aim, step, work):
 
 
 def region_slope(model, r, price, aim, slope, work):
-    """Put in the derivative of P where region r is active.
+    """Put in the derivative of P where region r moves a point.
 
     ``P' = (K - K g g'K / g'K g) D`` with ``K = (D + nu Hessian)^-1``; g is the gradient of the
-    region's function, and nu follows from ``l = nu g``.
+    region's function, and nu follows from ``l = nu g``. What an edge holds does not move.
     """
     p, start = model.p, model.public_set.starts[r]
     size = model.public_set.starts[r + 1] - start
     metric, u, g, solved = work, skip(work, size), skip(work, 2 * size), skip(work, 3 * size)
-    hessian = skip(work, 5 * size)
+    held, hessian = skip(work, 5 * size), skip(work, 6 * size)
     factor = skip(hessian, size * size)
     active = 0.0
     for i in range(size):
@@ -294,34 +303,48 @@ def region_slope(model, r, price, aim, slope, work):
         active = max(active, fabs(price[o]))
         u[i] = aim[o] * model.unit[o]
         metric[i] = model.metric[o]
+        held[i] = 1.0 if at_edge(model, r, start + i, price, u[i]) else 0.0
     if not active > 0.0:
         return
     region_gradient(model.public_set, r, u, g, hessian)
-    above, below = 0.0, 0.0
+    above, below, still = 0.0, 0.0, 0.0
     for i in range(size):
         o = model.public_set.members[start + i]
-        g[i] *= model.unit[o]
+        g[i] *= model.unit[o] * (1.0 - held[i])
         above += price[o] * g[i] / metric[i]
         below += g[i] * g[i] / metric[i]
+        still += held[i]
         for j in range(size):
             hessian[i * size + j] *= model.unit[o] * model.unit[model.public_set.members[start + j]]
     nu = max(above / below, 0.0) if below > 0.0 else 0.0
-    factorise(size, hessian, nu, metric, factor)
+    factorise(size, hessian, nu, metric, held, factor)
     copy_some(solved, g, size)
     solve_factored(size, factor, solved)
     length = 0.0
     for i in range(size):
         length += g[i] * solved[i]
+    curved: cython.bint = nu > 0.0 or still == 0.0  # otherwise edges alone hold the point
     column = u
     for j in range(size):
         q = model.public_set.members[start + j]
         for i in range(size):
-            column[i] = metric[j] if i == j else 0.0
+            column[i] = metric[j] * (1.0 - held[j]) if i == j else 0.0
         solve_factored(size, factor, column)
         for i in range(size):
             o = model.public_set.members[start + i]
             along = solved[i] * solved[j] * metric[j] / length if length > 0.0 else column[i]
-            slope[o * p + q] = column[i] - along
+            slope[o * p + q] = column[i] - (along if curved else 0.0)
+
+
+def at_edge(model, r, i, price, u):
+    """Whether an edge holds member i of region r."""
+    if model.public_set.radii[r] >= 0.0:
+        return False
+    if price[model.public_set.members[i]] > 0.0:
+        bound = high_edge(model.public_set, i)
+    else:
+        bound = low_edge(model.public_set, i)
+    return fabs(u - bound) <= EDGE_ROUNDING * fabs(bound)
 
 
 def region_gradient(public_set, r, u, g, hessian):

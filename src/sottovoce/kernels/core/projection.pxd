@@ -5,7 +5,9 @@ cdef struct PublicSet:
     Py_ssize_t regions
     int64_t* starts          # region r holds members[starts[r]:starts[r + 1]]
     int64_t* members
-    double* centers          # of balls, laid out as members
+    double* least            # what the members can be, laid out as they are
+    double* most
+    double* centers          # of balls, likewise
     double* radii            # of balls; negative for {phi_r(u) + level_r <= 0}
     double* levels
     int32_t* phi_code        # tapes of phi_r: value, gradient, Hessian
@@ -24,5 +26,8 @@ cdef void project_ball(Py_ssize_t size, double* v, double* weight, double* cente
 cdef double phi(PublicSet* public_set, Py_ssize_t r, double* u, double* gradient, double* hessian) noexcept nogil
 cdef void project_region(PublicSet* public_set, Py_ssize_t r, double* v, double* weight, double* u, double* work) noexcept nogil
 cdef double minimise_penalty(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* work) noexcept nogil
-cdef void factorise(Py_ssize_t size, double* hessian, double nu, double* weight, double* factor) noexcept nogil
+cdef void hold_edges(PublicSet* public_set, Py_ssize_t r, double nu, double* v, double* weight, double* u, double* gradient, double* held) noexcept nogil
+cdef double low_edge(PublicSet* public_set, Py_ssize_t i) noexcept nogil
+cdef double high_edge(PublicSet* public_set, Py_ssize_t i) noexcept nogil
+cdef void factorise(Py_ssize_t size, double* hessian, double nu, double* weight, double* held, double* factor) noexcept nogil
 cdef void solve_factored(Py_ssize_t size, double* factor, double* right) noexcept nogil

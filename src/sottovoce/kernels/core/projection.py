@@ -3,7 +3,9 @@
     u = argmin over u in C of  sum_o d_o (u_o - v_o)^2 / 2
 
 C is a product of intervals and of regions over disjoint groups of sums: balls, and sets
-``{u: phi_r(u) + level_r <= 0}`` with phi_r, its gradient and its Hessian on a tape.
+``{u: phi_r(u) + level_r <= 0}`` with phi_r, its gradient and its Hessian on a tape. Such a set ends
+one width beyond the ranges of its sums: no sum is there, so that nothing is excluded, and phi_r
+does not overflow at noisy averages far away.
 """
 
 from . import plain as cython
@@ -21,7 +23,7 @@ QUADRATIC = 1e-8  # after a step this short, relative to the way to go, the next
 
 def project_work(size):
     """How many floats of scratch a projection takes, with regions of at most ``size`` sums."""
-    return 7 * size + 2 * size * size
+    return 8 * size + 2 * size * size
 
 
 def project(v, weight, public_set, u, work):
@@ -43,6 +45,18 @@ def project(v, weight, public_set, u, work):
             project_region(public_set, r, point, metric, nearest, skip(work, 3 * size))
         for i in range(size):
             u[public_set.members[start + i]] = nearest[i]
+
+
+def low_edge(public_set, i):
+    """The least that member i may be: one width below its range."""
+    width = public_set.most[i] - public_set.least[i]
+    return public_set.least[i] - width if width > 0.0 else -inf
+
+
+def high_edge(public_set, i):
+    """The largest that member i may be."""
+    width = public_set.most[i] - public_set.least[i]
+    return public_set.most[i] + width if width > 0.0 else inf
 
 
 def project_ball(size, v, weight, center, radius, u):
@@ -97,21 +111,37 @@ def project_region(public_set, r, v, weight, u, work):
 
     ``u(nu) = argmin sum_o d_o (u_o - v_o)^2 / 2 + nu phi(u)``, and nu is the root of the decreasing
     ``phi(u(nu)) + level``: Newton's method kept inside a bracket, which bisection shrinks where a
-    step leaves it. Scratch: ``4 m + 2 m^2`` of m sums.
+    step leaves it. Scratch: ``5 m + 2 m^2`` of m sums.
     """
-    size = public_set.starts[r + 1] - public_set.starts[r]
-    gradient, solved, hessian = work, skip(work, size), skip(work, 3 * size)
+    start = public_set.starts[r]
+    size = public_set.starts[r + 1] - start
+    gradient, solved, held, hessian = (
+        work, skip(work, size), skip(work, 3 * size), skip(work, 4 * size)
+    )  # fmt: skip
     factor = skip(hessian, size * size)
     level = public_set.levels[r]
-    copy_some(u, v, size)
+    for i in range(size):
+        u[i] = min(max(v[i], low_edge(public_set, start + i)), high_edge(public_set, start + i))
     value = phi(public_set, r, u, gradient, hessian) + level
     if value <= 0.0:
         return
     low, high, nu, last = 0.0, inf, 0.0, inf
+    away, steep = 0.0, 0.0
+    for i in range(size):
+        u[i] = min(max(v[i], public_set.least[start + i]), public_set.most[start + i])
+    value = phi(public_set, r, u, gradient, hessian) + level
+    for i in range(size):
+        away += weight[i] * fabs(v[i] - u[i])
+        steep += fabs(gradient[i])
+    if away > 0.0:  # far off: begin with the nu that would keep the sums in their ranges
+        nu = away / steep if steep > 0.0 else 1.0
+        value = minimise_penalty(public_set, r, nu, v, weight, u, work) + level
     for _ in range(ROOT_STEPS):
-        # d phi(u(nu)) / d nu = -gradient' (D + nu Hessian)^-1 gradient
-        factorise(size, hessian, nu, weight, factor)
-        copy_some(solved, gradient, size)
+        # d phi(u(nu)) / d nu = -gradient' (D + nu Hessian)^-1 gradient, of what is not held
+        hold_edges(public_set, r, nu, v, weight, u, gradient, held)
+        factorise(size, hessian, nu, weight, held, factor)
+        for i in range(size):
+            solved[i] = 0.0 if held[i] > 0.0 else gradient[i]
         solve_factored(size, factor, solved)
         slope = 0.0
         for i in range(size):
@@ -134,16 +164,31 @@ def project_region(public_set, r, v, weight, u, work):
         value = minimise_penalty(public_set, r, nu, v, weight, u, work) + level
 
 
+def hold_edges(public_set, r, nu, v, weight, u, gradient, held):
+    """Fill held with 1 for members at an edge that a step would leave, and with 0 for others."""
+    start = public_set.starts[r]
+    for i in range(public_set.starts[r + 1] - start):
+        pull = weight[i] * (u[i] - v[i]) + nu * gradient[i]
+        below: cython.bint = u[i] <= low_edge(public_set, start + i) and pull > 0.0
+        above: cython.bint = u[i] >= high_edge(public_set, start + i) and pull < 0.0
+        held[i] = 1.0 if below or above else 0.0
+
+
 def minimise_penalty(public_set, r, nu, v, weight, u, work):
-    """Move u to u(nu) by Newton's method with halved steps; return phi there, with derivatives."""
-    size = public_set.starts[r + 1] - public_set.starts[r]
-    gradient, step, there = work, skip(work, size), skip(work, 2 * size)
-    hessian, factor = skip(work, 3 * size), skip(work, 3 * size + size * size)
+    """Move u to u(nu) by projected Newton steps; return phi there, with derivatives.
+
+    A step is halved until the objective falls enough; where phi overflows or is NaN it does not.
+    """
+    start = public_set.starts[r]
+    size = public_set.starts[r + 1] - start
+    gradient, step, there, held = work, skip(work, size), skip(work, 2 * size), skip(work, 3 * size)
+    hessian, factor = skip(work, 4 * size), skip(work, 4 * size + size * size)
     value = phi(public_set, r, u, gradient, hessian)
     for _ in range(PROJECTION_STEPS):
-        factorise(size, hessian, nu, weight, factor)
+        hold_edges(public_set, r, nu, v, weight, u, gradient, held)
+        factorise(size, hessian, nu, weight, held, factor)
         for i in range(size):
-            step[i] = -(weight[i] * (u[i] - v[i]) + nu * gradient[i])
+            step[i] = -(weight[i] * (u[i] - v[i]) + nu * gradient[i]) * (1.0 - held[i])
         copy_some(there, step, size)
         solve_factored(size, factor, step)
         fall, length, distance = 0.0, 0.0, 0.0
@@ -159,7 +204,8 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
         for _ in range(PROJECTION_HALVINGS):
             distance = 0.0
             for i in range(size):
-                there[i] = u[i] + share * step[i]
+                there[i] = max(u[i] + share * step[i], low_edge(public_set, start + i))
+                there[i] = min(there[i], high_edge(public_set, start + i))
                 distance += weight[i] * ((there[i] - v[i]) * (there[i] - v[i]))
             value = phi(public_set, r, there, gradient, hessian)
             slack = 4.0 * PROJECTION_ROUNDING * fabs(here)
@@ -172,14 +218,18 @@ def minimise_penalty(public_set, r, nu, v, weight, u, work):
     return value
 
 
-def factorise(size, hessian, nu, weight, factor):
-    """Fill the Cholesky factor of ``diag(weight) + nu hessian``, and behind it its least pivots."""
+def factorise(size, hessian, nu, weight, held, factor):
+    """Fill the Cholesky factor of ``diag(weight) + nu hessian``, and behind it its least pivots.
+
+    Rows that are held become those of the identity.
+    """
     least = skip(factor, size * size)
     for i in range(size):
         least[i] = PROJECTION_ROUNDING * weight[i]
         for j in range(i):
-            factor[i * size + j] = nu * hessian[i * size + j]
-        factor[i * size + i] = nu * hessian[i * size + i] + weight[i]
+            free: cython.bint = held[i] == 0.0 and held[j] == 0.0
+            factor[i * size + j] = nu * hessian[i * size + j] if free else 0.0
+        factor[i * size + i] = nu * hessian[i * size + i] + weight[i] if held[i] == 0.0 else 1.0
     cholesky(size, factor, least, False)
 
 
