@@ -43,6 +43,12 @@ def box(stated: sv.Problem) -> tuple[float, float]:
         (lambda x: -sv.log(x) <= 0, (1.0, 5.0)),
         (lambda x: 3 * x == 1.5, (0.5, 0.5)),
         ("x1 == 2", (2.0, 2.0)),
+        # without an interior: no probe but the minimum itself meets it
+        (lambda x: abs(x - 0.3) <= 0, (0.3, 0.3)),
+        (lambda x: (3 * x - 0.9) ** 2 <= 0, (0.3, 0.3)),
+        # defined near one end only
+        (lambda x: -sv.log(x - 4) <= sv.log(4), (4.25, 5.0)),
+        (lambda x: -sv.log(-4 - x) <= sv.log(4), (-5.0, -4.25)),
         (lambda x: x <= 99, (-5.0, 5.0)),
     ],
 )

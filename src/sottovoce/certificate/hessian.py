@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise, product
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
+from numpy.polynomial.polynomial import polyder, polydiv, polytrim, polyval
 from numpy.typing import NDArray
 
 from sottovoce.formula.canonical import (
@@ -29,8 +30,8 @@ from sottovoce.problem.agents import Array
 Claim = Callable[[Array, Array], NDArray[np.bool_]]
 """Takes lower and upper ends of boxes (b, symbols); returns for which of them it is proven."""
 
-Polynomial: TypeAlias = list[Fraction]
-"""Coefficients of a polynomial in one variable, that of 1 first, without zeros at the end."""
+Polynomial: TypeAlias = Any
+"""The fractions of a polynomial in one variable, that of 1 first: an array of objects."""
 
 _CHUNK = 1 << 16  # agents of a fleet judged at a time
 
@@ -396,7 +397,7 @@ def polynomial(expr: Expression, variable: Expression) -> Polynomial | None:
         if base is not variable or not is_integer(degree) or degree < 0:
             return None
         terms[int(degree)] = Fraction(c)
-    return _trimmed([terms.get(k, Fraction(0)) for k in range(max(terms) + 1)])
+    return np.array([terms.get(k, Fraction(0)) for k in range(max(terms) + 1)], dtype=object)
 
 
 def nonnegative_polynomial(p: Polynomial, low: float, high: float) -> bool:
@@ -406,67 +407,32 @@ def nonnegative_polynomial(p: Polynomial, low: float, high: float) -> bool:
     between two points where it is positive it does not change its sign.
     """
     a, b = Fraction(low), Fraction(high)
-    if not p or min(_at(p, a), _at(p, b)) < 0:
-        return not p
-    chain = _sturm_chain(_divided(p, _common(p, _slope(p)))[0])
+    if not np.any(p) or min(polyval(a, p), polyval(b, p)) < 0:
+        return not np.any(p)
+    # The last of the remainders is what p shares with its derivative: without it no root is double.
+    chain = _remainders(polydiv(p, _remainders(p)[-1])[0])
     parts = [(a, b)] if a < b else []
     while parts:
         a, b = parts.pop()
-        inside = _sign_changes(chain, a) - _sign_changes(chain, b) - (not _at(p, b))
-        if inside == 1 and _at(p, a) > 0 and _at(p, b) > 0:
+        inside = _sign_changes(chain, a) - _sign_changes(chain, b) - (not polyval(b, p))
+        if inside == 1 and polyval(a, p) > 0 and polyval(b, p) > 0:
             continue
         middle = (a + b) / 2
-        if _at(p, middle) < 0:
+        if polyval(middle, p) < 0:
             return False
         if inside:
             parts += [(a, middle), (middle, b)]
     return True
 
 
-def _at(p: Polynomial, x: Fraction) -> Fraction:
-    total = Fraction(0)
-    for c in reversed(p):
-        total = total * x + c
-    return total
-
-
-def _trimmed(p: Polynomial) -> Polynomial:
-    while p and not p[-1]:
-        p.pop()
-    return p
-
-
-def _slope(p: Polynomial) -> Polynomial:
-    return [k * c for k, c in enumerate(p)][1:]
-
-
-def _divided(p: Polynomial, q: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """Quotient and remainder."""
-    rest, quotient = list(p), [Fraction(0)] * max(len(p) - len(q) + 1, 0)
-    while len(rest) >= len(q):
-        shift, factor = len(rest) - len(q), rest[-1] / q[-1]
-        quotient[shift] = factor
-        for k, c in enumerate(q):
-            rest[shift + k] -= factor * c
-        _trimmed(rest)
-    return quotient, rest
-
-
-def _common(p: Polynomial, q: Polynomial) -> Polynomial:
-    """The greatest common divisor, with 1 as its leading coefficient."""
-    while q:
-        p, q = q, _divided(p, q)[1]
-    return [c / p[-1] for c in p]
-
-
-def _sturm_chain(p: Polynomial) -> list[Polynomial]:
-    """A polynomial without multiple roots, its derivative, and negated remainders after them."""
-    chain = [p, _slope(p)]
-    while chain[-1]:
-        chain.append([-c for c in _divided(chain[-2], chain[-1])[1]])
+def _remainders(p: Polynomial) -> list[Polynomial]:
+    """A polynomial, its derivative, and the negated remainders after them: its Sturm chain."""
+    chain = [polytrim(p), polytrim(polyder(p))]
+    while np.any(chain[-1]):
+        chain.append(-polydiv(chain[-2], chain[-1])[1])
     return chain[:-1]
 
 
 def _sign_changes(chain: Sequence[Polynomial], x: Fraction) -> int:
-    signs = [value > 0 for p in chain if (value := _at(p, x))]
+    signs = [value > 0 for p in chain if (value := polyval(x, p))]
     return sum(left != right for left, right in pairwise(signs))

@@ -26,12 +26,12 @@ from sottovoce.certificate.influence import (
     weighted_blocks,
 )
 from sottovoce.errors import CertificateError
+from sottovoce.formula.connected import connected
 from sottovoce.formula.derive import exact, gradient
 from sottovoce.formula.enclosure import enclose
 from sottovoce.formula.expression import ZERO, Expression, exactly
 from sottovoce.formula.intervals import Interval
 from sottovoce.problem.agents import Array, Group
-from sottovoce.problem.connected import connected
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleet import Fleet, Index
 from sottovoce.problem.fleets import fleets_of

@@ -36,6 +36,7 @@ from sottovoce.formula.canonical import (
     negate,
     power,
 )
+from sottovoce.formula.connected import connected
 from sottovoce.formula.derive import (
     definiteness,
     derivative,
@@ -563,17 +564,9 @@ def _monic(expr: Expression) -> Expression:
 
 def connected_blocks(matrix: Sequence[Sequence[object]]) -> list[list[int]]:
     """Split indices into the sets that a symmetric matrix connects."""
-    left, blocks = set(range(len(matrix))), []
-    while left:
-        block, todo = set[int](), [min(left)]
-        while todo:
-            i = todo.pop()
-            if i in left:
-                left.remove(i)
-                block.add(i)
-                todo += [j for j in left if matrix[i][j]]
-        blocks.append(sorted(block))
-    return blocks
+    edges = [(i, j) for i, row in enumerate(matrix) for j in range(i) if row[j]]
+    label = connected(len(matrix), [i for i, _ in edges], [j for _, j in edges])
+    return [np.flatnonzero(label == part).tolist() for part in np.unique(label)]
 
 
 def _not_semidefinite(expr: Expression) -> Curvature:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache, reduce
+from functools import lru_cache, reduce
 from math import lcm
-from typing import TypeAlias, final
+from typing import TypeAlias
 
 import numpy as np
 
@@ -42,7 +42,6 @@ from sottovoce.formula.expression import (
     nodes,
     number,
 )
-from sottovoce.formula.tape import Tape, tape
 
 Gradient: TypeAlias = Mapping[Expression, Expression]
 """The derivative by every symbol for which it is not 0."""
@@ -197,56 +196,6 @@ def _column(inner: Sequence[Gradient], s: Expression) -> list[Expression]:
 
 def _kept(slopes: dict[Expression, Expression]) -> dict[Expression, Expression]:
     return {s: slope for s, slope in slopes.items() if not slope.is_zero}
-
-
-@final
-class Derivatives:
-    """Formulas as tapes: their values, and their first and second derivatives that are not 0.
-
-    Args:
-        formulas: canonical, in ``symbols`` and ``parameters``.
-        symbols: what to differentiate by.
-        parameters: what else the formulas name; values follow those of the symbols.
-    """
-
-    def __init__(
-        self,
-        formulas: Iterable[Expression],
-        symbols: Sequence[Expression],
-        parameters: Iterable[Expression] = (),
-    ) -> None:
-        self.formulas, self._symbols = tuple(formulas), tuple(symbols)
-        self._inputs = (*self._symbols, *parameters)
-
-    @cached_property
-    def values(self) -> Tape:
-        """``h_t``."""
-        return tape(self.formulas, self._inputs)
-
-    @cached_property
-    def first(self) -> tuple[list[tuple[int, int]], Tape]:
-        """``dh_t/dx_c`` and its places (t, c)."""
-        return list(self._slopes), tape(self._slopes.values(), self._inputs)
-
-    @cached_property
-    def second(self) -> tuple[list[tuple[int, int, int]], Tape]:
-        """``d2h_t/dx_a dx_b`` with a <= b and its places (t, a, b)."""
-        place = {s: c for c, s in enumerate(self._symbols)}
-        entries = {
-            (t, a, place[s]): entry
-            for (t, a), slope in self._slopes.items()
-            for s, entry in gradient(slope, self._symbols[a:]).items()
-        }
-        return list(entries), tape(entries.values(), self._inputs)
-
-    @cached_property
-    def _slopes(self) -> dict[tuple[int, int], Expression]:
-        place = {s: c for c, s in enumerate(self._symbols)}
-        return {
-            (t, place[s]): slope
-            for t, h in enumerate(self.formulas)
-            for s, slope in gradient(h, self._symbols).items()
-        }
 
 
 # Quadratic forms in exact arithmetic --------------------------------------------------------------

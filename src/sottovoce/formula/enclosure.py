@@ -37,8 +37,6 @@ IntervalBox: TypeAlias = Mapping[Expression, Interval]
 Ends: TypeAlias = tuple[ArrayLike, ArrayLike]
 """Least and largest value, two numbers or two arrays with one entry per box."""
 
-_LINE = interval(-np.inf, np.inf)
-
 UNIT = 2.0**-53
 """The largest relative error of one rounding."""
 

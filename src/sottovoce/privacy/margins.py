@@ -72,10 +72,7 @@ class AveragedNoise:
 
     def times(self, share: float) -> AveragedNoise:
         """The same with less noise."""
-        less = (share * self.sigma, share * self.rounding)
-        return AveragedNoise(
-            sigma=less[0], rounding=less[1], ranges=self.ranges, rounds=self.rounds
-        )
+        return replace(self, sigma=share * self.sigma, rounding=share * self.rounding)
 
 
 def noise_of(certificate: Certificate, released_sigma: Array, rounds: int) -> AveragedNoise:

@@ -1,4 +1,4 @@
-"""A problem at one point: the objective and the constraints that couple agents."""
+"""A problem at one point: the objective and the public constraints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.problem.agents import Array, read_only
-from sottovoce.problem.numeric import Numeric
+from sottovoce.problem.numeric import Formulas, Numeric
 from sottovoce.tables import PlainTable
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ class Evaluation:
 
     Attributes:
         objective: ``sum_i f_i(x_i)``; not a number where an objective is code without a value.
-        rows: ``g_j(x)``, one number per stated constraint that couples agents; what names one agent
-            alone is part of its set.
+        rows: ``g_j(x)``, one number per stated constraint: those that couple agents, then those on
+            one agent, which its set keeps; of a row of every agent of a fleet the worst one's.
         labels: what people call the constraints.
         equality: which of them must be 0 and not just at most 0.
     """
@@ -74,10 +74,23 @@ def violation(rows: Array, equality: NDArray[np.bool_]) -> Array:
 def evaluation(problem: Problem, x: Array) -> Evaluation:
     """Return a problem's objective and stated constraints at x, all states in one vector."""
     numeric = Numeric(problem)
+    rows, equality = [numeric.constraints(x)], [numeric.equality]
+    begin = 0
+    agents = {}
+    for group in problem.groups:
+        end = begin + group.count * group.dim
+        for s in group.symbols:
+            agents[s] = group, x[begin:end].reshape(group.count, group.dim)
+        begin = end
+    for own in problem.cloud.own:
+        group, states = next(agents[s] for s in own.formulas[0].symbols if s in agents)
+        values = Formulas(own.formulas, group).values(states)[0]
+        rows.append(values[[np.argmax(violation(values, np.array(own.equality)))]])
+        equality.append(np.array([own.equality]))
     with np.errstate(all="ignore"):
         return Evaluation(
             objective=numeric.objective(x),
-            rows=read_only(numeric.constraints(x)),
-            labels=tuple(problem.cloud.row_labels()),
-            equality=numeric.equality,
+            rows=read_only(np.concatenate(rows)),
+            labels=(*problem.cloud.row_labels(), *(own.name for own in problem.cloud.own)),
+            equality=np.concatenate(equality),
         )

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sottovoce.errors import ProblemError
+from sottovoce.formula.connected import Indices
 from sottovoce.problem.agents import Array, Group, read_only, read_states
-from sottovoce.problem.connected import Indices
 from sottovoce.problem.local import LocalSet
 from sottovoce.problem.numeric import Formulas
-
-MET = 1e-9
-"""How far a row may be off, relative to the numbers that it adds up."""
+from sottovoce.problem.own_rows import MET
 
 _SWEEPS = 60
 _PROGRAMS = 100

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from sottovoce.formula.connected import Indices
 from sottovoce.formula.expression import ZERO, Expression
 from sottovoce.problem.agents import Array, Group, read_only
-from sottovoce.problem.connected import Indices
 from sottovoce.problem.linear_rows import Weights, entries_of, sparse
 from sottovoce.problem.local import LocalSet
 

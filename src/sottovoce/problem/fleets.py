@@ -19,9 +19,9 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 
 from sottovoce.formula.canonical import add, addends, in_order, multiply, rebuilt, substitute
+from sottovoce.formula.connected import connected
 from sottovoce.formula.expression import NONSMOOTH, ONE, SLOPES, ZERO, Expression, number, symbol
 from sottovoce.problem.agents import Array, Group, lower_bounds, read_only, upper_bounds
-from sottovoce.problem.connected import connected
 from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.fleet import Fleet, FleetContribution
 from sottovoce.problem.linear_rows import (
@@ -57,13 +57,14 @@ def fleets_of(
     """
     objectives = [ZERO] * len(groups) if objectives is None else objectives
     spans = _spans(groups)
-    rows = _read(groups, families, range(len(groups)))
+    named, mixing = _named_agents(groups, families, range(len(groups)))
     stated: list[Fleet] = []
     members: defaultdict[tuple[int, _Template], list[_Member]] = defaultdict(list)
     for index, (group, objective) in enumerate(zip(groups, objectives, strict=True)):
         own = None if local is None else local[index]
         if group.count == 1:
-            template, member = _by_template(_named(group, index, objective, own, rows))
+            agent = replace(named[index], objective=objective, local=own)
+            template, member = _by_template(agent)
             members[index if index in alone else -1, template].append(member)
         else:
             columns, agents = spans[index]
@@ -71,7 +72,7 @@ def fleets_of(
             stated.append(replace(fleet, columns=columns, agents=agents))
     # Those that are alone come last.
     merged = [_joined(key[1], members[key]) for key in sorted(members, key=lambda key: key[0])]
-    return [*stated, *(_placed(one, spans) for one in merged), *_mixing(groups, rows.mixing)]
+    return [*stated, *(_placed(one, spans) for one in merged), *_mixtures(groups, spans, mixing)]
 
 
 def agent_fleet(
@@ -93,18 +94,12 @@ def agent_fleet(
     group = groups[index]
     if group.count > 1:
         return _stated(group, index, objective, local, families)
-    own = _named(group, index, objective, local, _read(groups, families, [index]))
-    terms = dict(own.terms)
-    for state, weights in zip(group.symbols, own.weights, strict=True):
-        for row, w in weights.items():
-            terms[row] = multiply(number(w), state)
-    return Fleet(
-        group=group,
-        objective=own.objective,
-        sums=tuple(FleetContribution(row=row, terms=(terms[row],)) for row in sorted(terms)),
-        local=own.local,
-        places=(index,),
-    )
+    agent = _named_agents(groups, families, [index])[0][index]
+    terms = dict(agent.terms)
+    for state, weights in zip(group.symbols, agent.weights, strict=True):
+        terms |= {row: multiply(number(w), state) for row, w in weights.items()}
+    sums = tuple(FleetContribution(row=row, terms=(terms[row],)) for row in sorted(terms))
+    return Fleet(group=group, objective=objective, sums=sums, local=local, places=(index,))
 
 
 def in_template(fleet: Fleet) -> Fleet:
@@ -119,15 +114,16 @@ def in_template(fleet: Fleet) -> Fleet:
             weights[place[state]][part.row] = weight
         else:
             terms[part.row] = part.terms[0]
-    own = _NamedAgent(
-        group=fleet.group,
-        objective=fleet.objective,
-        terms=terms,
-        weights=weights,
-        local=fleet.local,
-        index=fleet.places[0],
+    template, member = _by_template(
+        _NamedAgent(
+            group=fleet.group,
+            index=fleet.places[0],
+            terms=terms,
+            weights=weights,
+            objective=fleet.objective,
+            local=fleet.local,
+        )
     )
-    template, member = _by_template(own)
     return _joined(template, [member])
 
 
@@ -142,50 +138,62 @@ def row_constants(families: Sequence[Constraint]) -> Array:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _NamedRows:
-    """Rows over named agents: terms by group and row, weights of components, and the rest.
+class _NamedAgent:
+    """A named agent, numbers in its formulas.
 
     Attributes:
-        terms: per group, per row, what the agent adds that is not in ``weights``.
-        weights: per component the weight in each row that has one.
-        mixing: formulas that mix agents, with their rows; all that these agents add there.
+        group: the agent.
+        index: which of the stated groups it is, from 0.
+        terms: what it adds to rows, by row.
+        weights: for every component its weight in rows that it adds nothing else to, by row.
+        objective: f.
+        local: what it keeps to.
     """
 
-    terms: Mapping[int, Mapping[int, Expression]]
-    weights: Mapping[Expression, Mapping[int, float]]
-    mixing: Sequence[tuple[int, Expression]]
+    group: Group
+    index: int
+    terms: dict[int, Expression]
+    weights: Sequence[dict[int, float]]
+    objective: Expression = ZERO
+    local: LocalSet | None = None
 
 
-def _read(
+def _named_agents(
     groups: Sequence[Group], families: Sequence[Constraint], chosen: Iterable[int]
-) -> _NamedRows:
-    """Take the rows of some named agents apart."""
-    named = (index for index in chosen if groups[index].count == 1)
-    owner = {s: index for index in named for s in groups[index].symbols}
-    states = tuple(owner)
-    column = {s: c for c, s in enumerate(states)}
-    terms: defaultdict[int, dict[int, Expression]] = defaultdict(dict)
+) -> tuple[dict[int, _NamedAgent], list[tuple[int, Expression]]]:
+    """Take the rows of some named agents apart: what each adds, and what mixes several, by row."""
+    agents = {
+        i: _NamedAgent(group=groups[i], index=i, terms={}, weights=[{} for _ in groups[i].symbols])
+        for i in chosen
+        if groups[i].count == 1
+    }
+    places = [(i, c) for i, agent in agents.items() for c in range(agent.group.dim)]
+    column = {agents[i].group.symbols[c]: k for k, (i, c) in enumerate(places)}
     mixing: list[tuple[int, Expression]] = []
-    weights: defaultdict[Expression, dict[int, float]] = defaultdict(dict)
     row = 0
     for family in families:
-        by_row: defaultdict[int, list[tuple[Expression, set[int]]]] = defaultdict(list)
-        for r, term in ((r, t) for r, f in enumerate(family.rest) for t in addends(f)):
-            owners = {owner[s] for s in term.symbols if s in owner}
-            if owners:
-                by_row[row + r].append((term, owners))
-        for r, listed in by_row.items():
-            for agents, formula in _apart(listed):
-                if len(agents) == 1:
-                    terms[agents.pop()][r] = formula
+        for r, formula in enumerate(family.rest):
+            owned = ((t, {places[column[s]][0] for s in t.symbols if s in column})
+                     for t in addends(formula))  # fmt: skip
+            for who, part in _apart([(t, owners) for t, owners in owned if owners]):
+                if len(who) == 1:
+                    agents[who.pop()].terms[row + r] = part
                 else:
-                    mixing.append((r, formula))
+                    mixing.append((row + r, part))
         if family.linear is not None:
-            parts = (part.tolist() for part in family.linear.entries(column))
-            for r, c, w in zip(*parts, strict=True):
-                weights[states[c]][row + r] = w
+            entries = (part.tolist() for part in family.linear.entries(column))
+            for r, k, w in zip(*entries, strict=True):
+                i, c = places[k]
+                agents[i].weights[c][row + r] = w
         row += family.rows
-    return _NamedRows(terms=terms, weights=weights, mixing=mixing)
+    for agent in agents.values():
+        # A row that mixes components, or has other terms of the agent, is a formula.
+        uses = Counter(chain(agent.terms, *agent.weights))
+        for state, weights in zip(agent.group.symbols, agent.weights, strict=True):
+            for r in [r for r in weights if uses[r] > 1]:
+                linear = multiply(number(weights.pop(r)), state)
+                agent.terms[r] = add(agent.terms.get(r, ZERO), linear)
+    return agents, mixing
 
 
 def _apart(terms: Sequence[tuple[Expression, set[int]]]) -> Iterator[tuple[set[int], Expression]]:
@@ -236,28 +244,17 @@ def _stated(
     return Fleet(group=group, objective=objective, sums=tuple(sums), local=local, places=(index,))
 
 
-def _named(
-    group: Group, index: int, objective: Expression, local: LocalSet | None, rows: _NamedRows
-) -> _NamedAgent:
-    own = dict(rows.terms.get(index, {}))
-    found = [dict(rows.weights.get(s, {})) for s in group.symbols]
-    # A row that mixes components, or has other terms of the agent, is a formula.
-    uses = Counter(chain(own, *found))
-    for state, weights in zip(group.symbols, found, strict=True):
-        for row in [row for row in weights if uses[row] > 1]:
-            own[row] = add(own.get(row, ZERO), multiply(number(weights.pop(row)), state))
-    return _NamedAgent(
-        group=group, index=index, objective=objective, terms=own, weights=found, local=local
-    )
-
-
-def _mixing(groups: Sequence[Group], terms: Sequence[tuple[int, Expression]]) -> Iterator[Fleet]:
+def _mixtures(
+    groups: Sequence[Group],
+    spans: Sequence[tuple[slice, slice]],
+    terms: Sequence[tuple[int, Expression]],
+) -> Iterator[Fleet]:
     """Formulas that mix named agents, each as one agent with the states that it names."""
     if not terms:
         return
     lower, upper = lower_bounds(groups), upper_bounds(groups)
     column: dict[Expression, int] = {}
-    for group, (columns, _) in zip(groups, _spans(groups), strict=True):
+    for group, (columns, _) in zip(groups, spans, strict=True):
         if group.count == 1:
             column |= {s: columns.start + c for c, s in enumerate(group.symbols)}
     for row, formula in terms:
@@ -272,28 +269,6 @@ def _mixing(groups: Sequence[Group], terms: Sequence[tuple[int, Expression]]) ->
             parameters={},
         )
         yield Fleet(group=group, sums=(FleetContribution(row=row, terms=(formula,)),), columns=at)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _NamedAgent:
-    """A named agent, numbers in its formulas.
-
-    Attributes:
-        group: the agent.
-        index: which of the stated groups it is, from 0.
-        objective: f.
-        terms: what it adds to rows, by row.
-        weights: for every component its weight in rows that it adds nothing else to, by row.
-        local: what it keeps to.
-    """
-
-    group: Group
-    index: int
-    objective: Expression
-    terms: Mapping[int, Expression]
-    weights: Sequence[Mapping[int, float]]
-    local: LocalSet | None
 
 
 class _Template(NamedTuple):

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
-from sottovoce.formula.derive import Derivatives
+from sottovoce.formula.connected import Indices, connected
+from sottovoce.formula.derive import gradient
 from sottovoce.formula.expression import Expression
-from sottovoce.formula.tape import Tape
+from sottovoce.formula.tape import Tape, tape
 from sottovoce.problem.agents import Array, Group, lower_bounds, upper_bounds
-from sottovoce.problem.connected import Indices, connected
 from sottovoce.problem.constraints import Constraint, equalities
 from sottovoce.problem.fleet import Fleet, Index, Scalar, WeightedTerms
 from sottovoce.problem.fleets import fleets_of, row_constants
@@ -41,21 +41,46 @@ class Formulas:
 
     def __init__(self, exprs: Iterable[Expression], group: Group) -> None:
         self.exprs, self.group = tuple(exprs), group
-        self._derivatives = Derivatives(self.exprs, group.symbols, group.parameters)
+        self._inputs = (*group.symbols, *group.parameters)
+        self._place = {s: c for c, s in enumerate(group.symbols)}
+
+    @cached_property
+    def _values(self) -> Tape:
+        return tape(self.exprs, self._inputs)
+
+    @cached_property
+    def _first(self) -> tuple[list[tuple[int, int]], Tape]:
+        """``dh_t/dx_c`` that are not 0, and their places (t, c)."""
+        slopes = {
+            (t, self._place[s]): slope
+            for t, h in enumerate(self.exprs)
+            for s, slope in gradient(h, self.group.symbols).items()
+        }
+        return list(slopes), tape(slopes.values(), self._inputs)
+
+    @cached_property
+    def _second(self) -> tuple[list[tuple[int, int, int]], Tape]:
+        """``d2h_t/dx_a dx_b`` with a <= b that are not 0, and their places (t, a, b)."""
+        places, slopes = self._first
+        entries = {
+            (t, a, self._place[s]): entry
+            for (t, a), slope in zip(places, slopes.formulas, strict=True)
+            for s, entry in gradient(slope, self.group.symbols[a:]).items()
+        }
+        return list(entries), tape(entries.values(), self._inputs)
 
     @cached_property
     def constant(self) -> bool:
         """Whether no derivative depends on the state."""
-        states = set(self.group.symbols)
-        return not any(e.symbols & states for e in self._derivatives.first[1].formulas)
+        return not any(e.symbols & set(self.group.symbols) for e in self._first[1].formulas)
 
     def values(self, x: Array) -> Array:
         """``h_t(x_i)``, shape (T, count)."""
-        return self._evaluated(self._derivatives.values, x)
+        return self._evaluated(self._values, x)
 
     def pullback(self, x: Array, nu: Array) -> Array:
         """``sum_t nu_it dh_t/dx (x_i)``, shape (count, dim), for nu that fits (count, T)."""
-        places, slopes = self._derivatives.first
+        places, slopes = self._first
         out = np.zeros((self.group.count, self.group.dim))
         nu = np.broadcast_to(nu, (self.group.count, len(self.exprs)))
         for piece, values in self._pieces(slopes, x):
@@ -65,7 +90,7 @@ class Formulas:
 
     def slopes(self, x: Array) -> list[tuple[int, int, Array]]:
         """``dh_t/dx_c (x_i)``, shape (count,), with t and c for every one that is not 0."""
-        places, slopes = self._derivatives.first
+        places, slopes = self._first
         values = self._evaluated(slopes, x)
         return [(t, c, slope) for (t, c), slope in zip(places, values, strict=True)]
 
@@ -78,7 +103,7 @@ class Formulas:
 
     def curvatures(self, x: Array, nu: Array) -> Iterator[tuple[int, int, Array]]:
         """``nu_it d2h_t/dx_a dx_b (x_i)``, shape (count,), with a and b, for every entry."""
-        places, entries = self._derivatives.second
+        places, entries = self._second
         nu = np.broadcast_to(nu, (self.group.count, len(self.exprs)))
         for (t, a, b), value in zip(places, self._evaluated(entries, x), strict=True):
             weighted = nu[:, t] * value

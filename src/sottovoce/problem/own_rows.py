@@ -6,8 +6,8 @@ the box of its agent: ``{t : g(t) <= 0}`` of a convex g is an interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import final
 
@@ -17,6 +17,7 @@ from sottovoce.errors import ConvexityError, ProblemError
 from sottovoce.formula.canonical import add, expand, multiply, substitute
 from sottovoce.formula.curvature import BoxSigns, Calculus
 from sottovoce.formula.derive import derivative
+from sottovoce.formula.enclosure import demands
 from sottovoce.formula.expression import ZERO, Expression, number
 from sottovoce.formula.tape import tape
 from sottovoce.problem.agents import Array, Group, read_only
@@ -24,48 +25,63 @@ from sottovoce.problem.constraints import Constraint
 from sottovoce.problem.linear_rows import read_linear
 from sottovoce.problem.stating import Row
 
-_SHRINK = 200  # a bracket is cut by a third so often: below the spacing of floats
-_GOLDEN = (3.0 - 5.0**0.5) / 2.0
+MET = 1e-9
+"""How far a row may be off, relative to the numbers that it adds up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@final
 class SplitConstraints:
-    """Constraints by who has to keep them.
+    """Constraints by who has to keep them: rows that name one agent, and those that couple agents.
+
+    The former belong to the set of the agent, or of every agent of the fleet: as a bound if they
+    are on one component. A row of a named agent that the rules do not show to be convex stays a
+    constraint with a price, which a certificate may prove convex.
+
+    Args:
+        stated: the agents, with their boxes as stated.
+        families: the constraints.
 
     Attributes:
-        groups: the agents with their smaller boxes; a fleet of one has numbers for parameters.
         coupling: the constraints that couple agents: weights where a family is linear, formulas
             elsewhere.
         own: those that name one agent, or the agents of one fleet one by one, a row each.
-        kept: of these, per group, the rows that are no bounds: its agents' sets have them.
-    """
-
-    groups: tuple[Group, ...]
-    coupling: tuple[Constraint, ...]
-    own: tuple[Constraint, ...]
-    kept: tuple[tuple[Row, ...], ...]
-
-
-def split_constraints(groups: Sequence[Group], families: Sequence[Constraint]) -> SplitConstraints:
-    """Take rows that name one agent from those that couple agents.
-
-    Such a row belongs to the set of its agent, or of every agent of its fleet: as a bound if it is
-    on one component. A row of a named agent that the rules do not show to be convex stays a
-    constraint with a price, which a certificate may prove convex.
 
     Raises:
         ProblemError: if no point of an agent's box meets one of them.
         ConvexityError: if a row of a fleet is not shown to be convex: no sum could state it.
     """
-    split = _Splitter(groups)
-    for part in (part for family in families for part in _kept_form(split.filled(family))):
+
+    def __init__(self, stated: Sequence[Group], families: Sequence[Constraint]) -> None:
+        self._boxes = {group.name: group for group in stated}
+        self._owner = {s: g.name for g in stated for s in (*g.symbols, *g.parameters)}
+        self._kept: dict[str, list[Row]] = {group.name: [] for group in stated}
+        self.coupling: list[Constraint] = []
+        self.own: list[Constraint] = []
+        single = (group for group in stated if group.count == 1)
+        numbers = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
+        for family in families:
+            rest = tuple(substitute(e, numbers) for e in family.rest)
+            for part in _kept_form(replace(family, rest=rest)):
+                self._split(part)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The agents with their smaller boxes; a fleet of one has numbers for parameters."""
+        return tuple(replace(g, parameters={}) if g.count == 1 else g for g in self._boxes.values())
+
+    @property
+    def kept(self) -> tuple[tuple[Row, ...], ...]:
+        """Of ``own``, per group, the rows that are no bounds: its agents' sets have them."""
+        return tuple(map(tuple, self._kept.values()))
+
+    def _split(self, part: Constraint) -> None:
         if part.sums:
-            split.coupling += _without_single(part)
-            continue
-        owners = split.owners(part)
+            self.coupling += _without_single(part)
+            return
+        owners = self._owners(part)
         if all(len(names) > 1 for names in owners):
-            split.coupling.append(part)
-            continue
+            self.coupling.append(part)
+            return
         for r, names in enumerate(owners):
             row = part if part.rows == 1 else part.only(r)
             if not names:
@@ -73,40 +89,10 @@ def split_constraints(groups: Sequence[Group], families: Sequence[Constraint]) -
                     f"constraint {row.name} must name a state, got one whose coefficients are all "
                     "0: remove it"
                 )
-            if len(names) > 1 or not split.absorb(row, *names):
-                split.coupling.append(row)
-    return SplitConstraints(
-        groups=tuple(replace(g, parameters={}) if g.count == 1 else g for g in split.groups()),
-        coupling=tuple(split.coupling),
-        own=tuple(split.own),
-        kept=tuple(map(tuple, split.kept.values())),
-    )
+            if len(names) > 1 or not self._absorb(row, *names):
+                self.coupling.append(row)
 
-
-@final
-class _Splitter:
-    """Constraints on their way to whoever has to keep them."""
-
-    def __init__(self, groups: Sequence[Group]) -> None:
-        self._boxes = {group.name: group for group in groups}
-        self._owner = {s: g.name for g in groups for s in (*g.symbols, *g.parameters)}
-        single = (group for group in groups if group.count == 1)
-        self._numbers = {s: number(float(a[0])) for g in single for s, a in g.parameters.items()}
-        self.kept: dict[str, list[Row]] = {group.name: [] for group in groups}
-        self.coupling: list[Constraint] = []
-        self.own: list[Constraint] = []
-
-    def groups(self) -> Iterable[Group]:
-        """All agents, with the bounds that rows have left."""
-        return self._boxes.values()
-
-    def filled(self, family: Constraint) -> Constraint:
-        """A family with the numbers of fleets of one in its formulas."""
-        if not self._numbers:
-            return family
-        return replace(family, rest=tuple(substitute(e, self._numbers) for e in family.rest))
-
-    def owners(self, family: Constraint) -> list[set[str]]:
+    def _owners(self, family: Constraint) -> list[set[str]]:
         """Whose states each row names."""
         if family.linear is None:
             return [{self._owner[s] for s in g.symbols} for g in family.rest]
@@ -114,7 +100,7 @@ class _Splitter:
         names = [self._owner[s] for s in family.linear.symbols]
         return [{names[c] for c in weights.indices[a:b]} for a, b in pairwise(weights.indptr)]
 
-    def absorb(self, stated: Constraint, name: str) -> bool:
+    def _absorb(self, stated: Constraint, name: str) -> bool:
         """Give a row to the set of the one agent, or fleet, that it names; False if it stays."""
         group, where = self._boxes[name], f"constraint {stated.name}"
         (g,) = stated.formulas
@@ -128,7 +114,7 @@ class _Splitter:
         self.own.append(replace(stated, rest=stated.named, linear=None))
         ends = component_bounds(group, row, (group.lower, group.upper), where)
         if ends is None:
-            self.kept[name].append(row)
+            self._kept[name].append(row)
         else:
             lower, upper = map(read_only, ends)
             self._boxes[name] = replace(group, lower=lower, upper=upper)
@@ -262,42 +248,59 @@ def _affine_ends(
 
 
 def _sublevel(g: Expression, symbol: Expression, low: float, high: float) -> tuple[Array, Array]:
-    """The ends of the floats with ``g <= 0`` between low and high, an interval: g is convex."""
-    values = tape([g], [symbol])
+    """The ends of the floats with ``g <= 0`` between low and high, an interval: g is convex.
 
-    def value(t: float) -> float:
-        return float(values(np.float64(t))[0])
+    Where no float holds it, one at which g is 0 to rounding counts: ``(3*y - 0.9)**2 <= 0``.
+    """
+    value = _value_of(g, symbol)
 
     def holds(t: float) -> bool:
         return value(t) <= 0.0  # NaN, outside the domain of a logarithm, does not hold
 
-    inside = next((t for t in (low, high, _lowest(value, low, high)) if holds(t)), None)
-    ends = (np.inf, -np.inf)
+    lowest = _lowest(g, symbol, low, high)
+    inside = next((t for t in (low, high, *lowest) if holds(t)), None)
     if inside is not None:
-        ends = _edge(holds, low, inside), _edge(holds, high, inside)
-    return np.array(ends[0]), np.array(ends[1])
+        return np.array(_edge(holds, low, inside)), np.array(_edge(holds, high, inside))
+    slope = _value_of(derivative(g, symbol), symbol)
+    met = [t for t in lowest if value(t) <= MET * (1.0 + abs(slope(t) * t))]
+    return (np.array(met[0]), np.array(met[0])) if met else (np.array(np.inf), np.array(-np.inf))
+
+
+def _value_of(formula: Expression, symbol: Expression) -> Callable[[float], float]:
+    values = tape([formula], [symbol])
+    return lambda t: float(values(np.float64(t))[0])
 
 
 def _edge(holds: Callable[[float], bool], outside: float, inside: float) -> float:
     """The float nearest to ``outside`` that still holds."""
     if holds(outside):
         return outside
-    while True:
-        middle = outside / 2.0 + inside / 2.0
-        if middle in (outside, inside):
-            return inside
+    while (middle := outside / 2.0 + inside / 2.0) not in (outside, inside):
         if holds(middle):
             inside = middle
         else:
             outside = middle
+    return inside
 
 
-def _lowest(value: Callable[[float], float], low: float, high: float) -> float:
-    for _ in range(_SHRINK):
-        a, b = low + _GOLDEN * (high - low), high - _GOLDEN * (high - low)
-        left, right = value(a), value(b)
-        if left <= right or np.isnan(right):
-            high = b
-        else:
-            low = a
-    return low / 2.0 + high / 2.0
+def _lowest(g: Expression, symbol: Expression, low: float, high: float) -> list[float]:
+    """The floats between low and high around the minimum of a convex g, by bisection of its slope.
+
+    Where g is not defined, the operand that is outside its domain says which way to go.
+    """
+    first = [(_value_of(base, symbol), relation, _value_of(derivative(base, symbol), symbol))
+             for base, relation, _ in demands(g)]  # fmt: skip
+    slope = _value_of(derivative(g, symbol), symbol)
+
+    def uphill(t: float) -> float:
+        for base, relation, rise in first:
+            level = base(t)
+            if not (level >= 0.0 if relation == ">=" else level > 0.0 or relation == "!="):
+                return -rise(t)
+        return slope(t)
+
+    middle = low / 2.0 + high / 2.0
+    while middle not in (low, high) and (up := uphill(middle)) != 0.0:
+        low, high = (low, middle) if up > 0.0 else (middle, high)
+        middle = low / 2.0 + high / 2.0
+    return [middle, low, high]

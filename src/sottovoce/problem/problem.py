@@ -39,7 +39,7 @@ from sottovoce.problem.local import (
     per_group,
     read_start,
 )
-from sottovoce.problem.own_rows import SplitConstraints, split_constraints
+from sottovoce.problem.own_rows import SplitConstraints
 from sottovoce.problem.stating import (
     Row,
     read_constraints,
@@ -197,11 +197,11 @@ class Problem:
         private_rows = written_rows([] if local is None else local, "local")
         stated = resolved(agents, objectives, rows, private_rows)
         families = read_constraints(stated.constraints, stated.groups)
-        found = split_constraints(stated.groups, families)
-        groups, private = found.groups, local_rows(stated.local, stated.groups)
+        split = SplitConstraints(stated.groups, families)
+        groups, private = split.groups, local_rows(stated.local, stated.groups)
         sets = tuple(
             local_set(group, public, private[group.name])
-            for group, public in zip(groups, found.kept, strict=True)
+            for group, public in zip(groups, split.kept, strict=True)
         )
         for group, kept in zip(groups, sets, strict=True):
             require_nonempty(group, kept)
@@ -210,7 +210,7 @@ class Problem:
             groups=groups,
             objectives=tuple(NAN if isinstance(f, Objective) else f for f in stated_as),
             code=tuple(f if isinstance(f, Objective) else None for f in stated_as),
-            cloud=_cloud(found),
+            cloud=_cloud(split),
             local=sets,
             start=tuple(map(read_start, per_group("start", start, groups), groups)),
             fallback=tuple(
@@ -291,7 +291,7 @@ class Problem:
         )
 
     def evaluate(self, x: ArrayLike) -> Evaluation:
-        """The objective and every constraint that couples agents at x, all states in one vector."""
+        """The objective and every public constraint at x, all states in one vector."""
         from sottovoce.problem.evaluate import evaluation  # it knows problems, not they it
 
         flat = array("x", x, f"one vector of all {self.size} states")
@@ -344,10 +344,10 @@ class Problem:
         )
 
 
-def _cloud(found: SplitConstraints) -> CloudView:
-    groups, families = found.groups, found.coupling
+def _cloud(split: SplitConstraints) -> CloudView:
+    groups, families = split.groups, split.coupling
     used = {s for family in families for part in family.sums for h in part.terms for s in h.symbols}
-    used |= {s for own in found.own for s in own.rest[0].symbols}
+    used |= {s for own in split.own for s in own.rest[0].symbols}
     public = {
         group.name: replace(
             group, parameters={s: a for s, a in group.parameters.items() if s in used}
@@ -364,12 +364,12 @@ def _cloud(found: SplitConstraints) -> CloudView:
             "a problem needs at least one constraint that couples agents, got none: let every "
             "agent minimise its objective alone"
         )
-    rows = tuple(tuple((row.g, row.equality) for row in kept) for kept in found.kept)
+    rows = tuple(tuple((row.g, row.equality) for row in kept) for kept in split.kept)
     return CloudView(
         groups=held,
         constraints=constraints,
         sums=sums_of(held, constraints),
-        own=found.own,
-        kept=found.kept,
+        own=tuple(split.own),
+        kept=split.kept,
         fingerprint=fingerprint(held, constraints, *((rows,) if any(rows) else ())),
     )

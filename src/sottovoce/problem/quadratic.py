@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sottovoce.formula.canonical import add, multiply
+from sottovoce.formula.connected import connected
 from sottovoce.formula.derive import Matrix, QuadraticForm, definiteness, quadratic_form
 from sottovoce.formula.expression import Expression, number, scalar
 from sottovoce.problem.agents import Array
-from sottovoce.problem.connected import connected
 
 _ROOM = Fraction(1, 2**32)  # how much more weight squares get whose numbers had to be rounded
 _DIGITS = 2**40  # factors are rounded to multiples of one over this, and what is lost is paid for
